@@ -6,16 +6,18 @@ from typing import Any
 
 import click
 
-from maskreg.ref import Ref
+from maskreg.ref import Ref, parse_artifact
 
 from .command import Command, workspace
 from .explanation import explanation
 from .layout import GROUPS
 from .output import Output
-from .values import FORCE, NAME, POSITIVE, SEED
+from .selecting import selecting
+from .values import FORCE, NAME, PAPER, POSITIVE, SEED
 
-_SHARED = ("exact_up_to", "seed", "device", "download")
-_GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverage")
+_SHARED = ("metrics", "presets", "ranks", "roles", "layers", "exact_up_to", "seed", "device", "download")
+_OF_STATE = ("source", "roles", "layers", "download")
+_GROUPS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "projection", "coverage")
 
 
 @click.command(
@@ -24,7 +26,11 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
     maskreg analyze qwen3-8b-opd
     maskreg analyze qwen3-8b-opd --source ./Qwen3-8B --target ./fp32-masters --device cuda --by layer
     maskreg analyze qwen3-8b-opd-analysis --by module --verbose
+    maskreg analyze qwen3-8b-opd --role qkvo --preset geo --name geo
     maskreg analyze --trajectory ./Qwen3-8B ./out/step-100 ./out/step-200 ./out/step-300
+    maskreg analyze --trajectory ./Qwen3-8B ./out/step-100 ./out/step-200 --metrics angles --by role
+    maskreg analyze qwen3-8b-opd --paper dssu --paper geo
+    maskreg analyze qwen3-8b-opd --optimizer ./out/step-300/optimizer.pt --by role
     maskreg analyze --explain stable_rank
     """,
 )
@@ -33,11 +39,13 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 @click.option("--target", help="Target checkpoint [made from the source and the delta].")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
 @click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints.")
+@click.option("--optimizer", metavar="STATE", help="Measure Adam's moments, beside the update REF if it is named.")
 @click.option("--by", type=click.Choice(GROUPS), help="Show figures per group too.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every figure, and fold nothing.")
 @click.option("--metrics", type=click.Choice(_GROUPS), multiple=True, help="Only this group of figures (repeatable).")
 @click.option("--preset", "presets", multiple=True, help="Definition of coverage: dssu, geo or small (repeatable).")
 @click.option("--rank", "ranks", type=POSITIVE, multiple=True, help="Number of principal angles (repeatable).")
+@selecting
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the rounding null.")
 @click.option(
     "--exact-up-to",
@@ -49,6 +57,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 @click.option("--device", default="cpu", show_default=True, help="Device to decompose matrices on: cpu or cuda.")
 @click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
 @FORCE
+@PAPER
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
 @click.pass_obj
 def command(
@@ -56,8 +65,10 @@ def command(
     /,
     operands: tuple[str, ...],
     trajectory: bool,
+    optimizer: str | None,
     by: str | None,
     verbose: bool,
+    papers: tuple[str, ...],
     explain: str | None,
     **options: Any,
 ) -> None:
@@ -71,25 +82,34 @@ def command(
         explanation(output, explain, "analyze")
         return
     if trajectory:
-        _follow(output, operands, **{name: options[name] for name in _SHARED})
+        _follow(output, operands, verbose, by=by, **{name: options[name] for name in _SHARED})
+        return
+    if optimizer is not None:
+        _moments(output, optimizer, operands, by, **{name: options[name] for name in _OF_STATE}, verbose=verbose)
         return
     if len(operands) != 1:
         raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
     from maskreg.workspace.analyze import analyze
 
     from .geometry import geometry
+    from .published import published
 
     ref = Ref.parse(operands[0])
     output.ref = str(ref)
     with output.progress() as progress:
         result = analyze(ref, **options, progress=progress, workspace=workspace(output))
+    beside = {paper: result.beside(paper) for paper in papers}
     if output.json:
-        output.document(result.to_json())
+        tables = {paper: [table.to_json() for table in tables] for paper, tables in beside.items()}
+        output.document(result.to_json() | ({"papers": tables} if papers else {}))
+    elif papers:
+        shown = [table for tables in beside.values() for table in tables]
+        output.data(published(str(result.ref), shown, result.analysis["notes"]))
     else:
         output.data(geometry(str(result.ref), str(result.digest), result.analysis, by, verbose=verbose))
 
 
-def _follow(output: Output, paths: tuple[str, ...], **options: Any) -> None:
+def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: Any) -> None:
     if len(paths) < 3:
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")
     from maskreg.workspace.analyze import trajectory
@@ -102,4 +122,21 @@ def _follow(output: Output, paths: tuple[str, ...], **options: Any) -> None:
     if output.json:
         output.document(document)
     else:
-        output.data(table(document))
+        output.data(table(document, verbose=verbose))
+
+
+def _moments(output: Output, state: str, operands: tuple[str, ...], by: str | None, **options: Any) -> None:
+    if len(operands) > 1:
+        raise click.UsageError("--optimizer takes one REF at most")
+    from maskreg.workspace.moments import moments
+
+    from .momentum import table
+
+    verbose = options.pop("verbose")
+    ref = parse_artifact(operands[0]) if operands else None
+    with output.progress() as progress:
+        document = moments(state, ref, **options, progress=progress, workspace=workspace(output))
+    if output.json:
+        output.document(document)
+    else:
+        output.data(table(document, by, verbose=verbose))

@@ -13,7 +13,7 @@ from .command import Command, again, workspace
 from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
 from .piped import named_or_piped
-from .values import OUT
+from .values import CHECKPOINT_OUT
 
 if TYPE_CHECKING:
     from maskreg.workspace.apply import Applied
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.argument("ref_text", metavar="[REF|-]", required=False, default="-")
 @click.option("--source", metavar="CKPT", help="Checkpoint to patch: file, directory or hub id.")
-@click.option("-o", "--out", type=OUT, help="Output path [./<name>]; missing folders are made.")
+@click.option("-o", "--out", type=CHECKPOINT_OUT, help="Output path [./<name>]; missing folders are made.")
 @click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
 @click.option("--revert", is_flag=True, help="Turn the target back into the source (needs a reversible artifact).")
 @click.option("--force", is_flag=True, help="Replace an earlier output; other files stay.")

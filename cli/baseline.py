@@ -47,6 +47,7 @@ def command(output: Output, /, ref: Ref, kind: str, **options: Any) -> None:
     random-per-tensor  same count in each tensor
     exponent-matched   same count in each tensor and source exponent
     rounding-null      what bf16 rounding alone makes of noise of one size
+    off-grid-null      the same where training did not start on the bf16 grid
     low-magnitude      the smallest weights of each tensor
     principal          the largest entries of each matrix's low-rank part
     safe               coordinates that are not principal, or are small

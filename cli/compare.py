@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,11 @@ from .command import Command, workspace
 from .explanation import explanation
 from .layout import GROUPS
 from .output import Output
-from .values import REF, SHARE
+from .selecting import selecting
+from .values import OUT, REF, SHARE
+
+if TYPE_CHECKING:
+    from maskreg.workspace.compare import Group
 
 
 @click.command(
@@ -22,7 +26,9 @@ from .values import REF, SHARE
     maskreg compare qwen3-8b-opd qwen3-8b-rlvr
     maskreg compare qwen3-8b-opd qwen3-8b-rlvr --verbose
     maskreg compare qwen3-8b-opd qwen3-8b-rlvr --source ./Qwen3-8B --by role --record
+    maskreg compare math-opd math-rlvr --updates --role ffn --layers 0-11
     maskreg compare seed-1 seed-2 seed-3 --stripes --json
+    maskreg compare seed-1 seed-2 seed-3 --role qkvo --layers 13 --consensus-map layer-13.npz
     maskreg compare --explain headroom
     """,
 )
@@ -31,8 +37,13 @@ from .values import REF, SHARE
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
 @click.option("--by", type=click.Choice(GROUPS), help="Show figures per group too.")
+@selecting
 @click.option("-v", "--verbose", is_flag=True, help="Print every null and figure, and fold nothing.")
 @click.option("--stripes", is_flag=True, help="Count rows and columns that move as a whole.")
+@click.option("--updates", is_flag=True, help="Measure the angle between updates, and their top MLP channels.")
+@click.option(
+    "--consensus-map", type=OUT, metavar="FILE", help="Write to a new .npz in how many masks each coordinate is."
+)
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules, tensors or sources.")
 @click.option(
     "--smallest-effect",
@@ -57,7 +68,7 @@ def command(
     ctx: click.Context,
     /,
     refs: tuple[Ref, ...],
-    by: str | None,
+    by: Group | None,
     verbose: bool,
     record: bool,
     exit_code: bool,
@@ -77,6 +88,8 @@ def command(
         return
     if len(refs) < 2:
         raise click.UsageError("name at least two masks")
+    if record and (options["roles"] or options["layers"]):
+        raise click.UsageError("--record keeps the overlap of whole masks: leave out --record, or --role and --layers")
     from maskreg.workspace.compare import compare, keep
     from maskreg.workspace.storing import note_catalog
 
@@ -85,7 +98,7 @@ def command(
     space = workspace(output)
     with output.progress() as progress:
         given = {name: value for name, value in options.items() if value is not None}
-        result = compare(*refs, **given, progress=progress, workspace=space)
+        result = compare(*refs, **given, by=by, progress=progress, workspace=space)
     try:
         if record:
             result = keep(result, workspace=space)
@@ -102,5 +115,5 @@ def command(
         if not verbose:
             output.note("  more: add --verbose" + ("" if by else " or --by role|layer|module|tensor"))
     output.notes(result.notes)
-    if exit_code and not all(pair.verdict.outcome == "more" for pair in result.pairs):
+    if exit_code and not all(outcome == "more" for outcome in result.comparison.outcomes):
         ctx.exit(1)

@@ -12,13 +12,15 @@ from maskreg.analysis.verdict import RULE, deciding, null_label, verdict
 from maskreg.ref import printable
 from maskreg.words import counted, interval, percent, three_digits, times, whole
 
+from .directions import directions
 from .layout import folded, paragraph, row
+from .matrix import matrix
 from .summary import layers_in_order
 from .table import Row, table
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import PairOverlap
-    from maskreg.analysis.consensus import Consensus
+    from maskreg.analysis.consensus import Consensus, ConsensusMap
     from maskreg.analysis.evidence import OverlapFigures
     from maskreg.analysis.stripes import Stripes
     from maskreg.workspace.compare import MaskComparison
@@ -29,7 +31,7 @@ _BY = {"role": "roles", "layer": "layers", "module": "modules", "tensor": "tenso
 
 
 def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> str:
-    """A comparison as text: the verdict of each pair, the masks, the figures that it rests on, groups, and notes.
+    """A comparison as text: the answer, the masks, the figures that it rests on, groups, and notes.
 
     Args:
         result: the masks and their comparison.
@@ -39,13 +41,15 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
     comparison = result.comparison
     letters = [_letter(number) for number in range(len(result.masks))]
     named = list(zip(combinations(letters, 2), comparison.pairs, strict=True))
-    lines = [line for names, pair in named for line in paragraph(verdict(pair.whole, names, pair.asked).sentence)]
-    lines += ["", *_masks(letters, result), ""]
-    if len(named) > 1:
-        lines += _pairs(named, verbose=verbose)
+    if comparison.matrix is not None:
+        lines = [*paragraph(comparison.matrix.sentence), "", *_masks(letters, result), ""]
+        lines += matrix(letters, comparison.matrix, verbose=verbose)
+        lines += ["", *_pairs(named)] if verbose else []
     else:
-        lines += _figures(*named[0])
-        lines += ["", *_details(*named[0])] if verbose else []
+        names, pair = named[0]
+        lines = [*paragraph(verdict(pair.whole, names, pair.asked).sentence), "", *_masks(letters, result), ""]
+        lines += _figures(names, pair)
+        lines += ["", *_details(names, pair)] if verbose else []
     for names, pair in named if by else ():
         title = (by or "") + (f", {' and '.join(names)}" if len(named) > 1 else "")
         lines += ["", *_groups(title, names, getattr(pair, _BY[by or "role"]), by or "role", verbose=verbose)]
@@ -53,6 +57,11 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
         lines += ["", *_consensus(comparison.consensus)]
     if comparison.stripes:
         lines += ["", *_stripes(letters, comparison.stripes, verbose=verbose)]
+    if result.consensus_maps:
+        lines += ["", *_maps(result.consensus_maps, verbose=verbose)]
+    if result.updates:
+        pairs = list(combinations(letters, 2))
+        lines += ["", *directions(list(zip(pairs, result.updates, strict=True)), by, verbose=verbose)]
     notes = [f"note: {note}" for note in dict.fromkeys(note for pair in comparison.pairs for note in pair.notes)]
     notes += [RULE] if verbose and any(pair.verdict.null for pair in comparison.pairs) else []
     lines += ["", *(line for note in notes for line in paragraph(note))] if notes else []
@@ -129,19 +138,20 @@ def _ends(interval: tuple[float, float] | None) -> str:
     return "" if interval is None else f", 95 % interval {three_digits(interval[0])} to {three_digits(interval[1])}"
 
 
-def _pairs(named: Sequence[tuple[tuple[str, str], PairOverlap]], *, verbose: bool) -> list[str]:
+def _pairs(named: Sequence[tuple[tuple[str, str], PairOverlap]]) -> list[str]:
     rows = [
         (
             f"{a} {b}",
             percent(pair.whole.overlap.density_a),
             percent(pair.whole.overlap.density_b),
-            *((three_digits(pair.whole.overlap.jaccard), *_lifts(pair.whole)) if verbose else ()),
-            *_last_columns(pair.whole, verbose=verbose),
+            three_digits(pair.whole.overlap.jaccard),
+            *_lifts(pair.whole),
+            *_last_columns(pair.whole, verbose=True),
         )
         for (a, b), pair in named
     ]
-    titles = ("pair", "density", "density", *(("jaccard", "lift", "of at most") if verbose else ()))
-    return table([*_titles(titles, named[0][1].whole, verbose=verbose), *rows])
+    titles = ("pair", "density", "density", "jaccard", "lift", "of at most")
+    return table([*_titles(titles, named[0][1].whole, verbose=True), *rows])
 
 
 def _groups(
@@ -202,6 +212,23 @@ def _consensus(consensus: Consensus) -> list[str]:
     for k, (observed, expected) in enumerate(zip(consensus.observed, consensus.expected, strict=True)):
         rows.append((counted(k, "mask"), whole(observed), whole(expected), times(ratio(observed, expected))))
     return table(rows)
+
+
+def _maps(maps: Sequence[ConsensusMap], *, verbose: bool) -> list[str]:
+    rows: list[Row] = [("consensus", "in none", "in all", "independent", "rows var/indep.", "columns var/indep.")]
+    kept, left_out = folded(
+        {tensor.name: tensor for tensor in maps},
+        lambda tensor: tensor.rows,
+        things="tensors",
+        by="rows var/indep.",
+        whole=verbose,
+    )
+    for name, tensor in kept.items():
+        numel = sum(tensor.consensus.observed)
+        shares = (tensor.consensus.observed[0], tensor.consensus.observed[-1], tensor.consensus.expected[-1])
+        cells = (percent(ratio(share, numel)) for share in shares)
+        rows.append((name, *cells, times(tensor.rows), times(tensor.columns)))
+    return [*table(rows), *left_out]
 
 
 def _stripes(letters: Sequence[str], masks: Sequence[Mapping[str, Stripes]], *, verbose: bool) -> list[str]:

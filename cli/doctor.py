@@ -8,6 +8,7 @@ import click
 
 from .command import Command, workspace
 from .output import Output
+from .values import FolderType
 
 _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
@@ -19,13 +20,14 @@ _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
     maskreg doctor ./checkpoints
     """,
 )
-@click.argument("directory", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("directory", required=False, type=FolderType())
 @click.pass_context
-def command(ctx: click.Context, directory: Path | None) -> None:
+def command(ctx: click.Context, directory: Path | str | None) -> None:
     """Check the registry, its catalog, the disk and all remotes.
 
     Nothing is created. Exits 1 when a check fails; with -q only what is not well is printed. With DIRECTORY, what
-    interrupted runs of `apply`, `export` and `report` left in it is removed.
+    interrupted runs of `apply`, `export` and `report` left in it is removed; of a prefix in a bucket, what nobody
+    went on with for an hour.
     """
     from maskreg.workspace.doctor import findings
 

@@ -36,6 +36,8 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
         raise click.UsageError("stdout cannot hold both the archive and JSON: write the archive to a file")
     if out == "-" and sys.stdout.isatty():
         raise click.UsageError("an archive is not printed to a terminal: use -o FILE, or a pipe")
+    if "://" in out:
+        raise click.UsageError(f"{out} is a URL, and an archive is written to a file; maskreg push writes to a bucket")
     from maskreg.workspace.export import export
 
     file = sys.stdout.buffer if out == "-" else out

@@ -28,6 +28,9 @@ _HEADLINES = (
     ("principal", "principal_geo_0.30@rel:0.001"),
     ("principal", "principal_small_0.30@exact"),
 )
+_EXTRA = (("spectral norm", "spectral_norm"), ("hill", "hill"))
+_ANGLE = "angle_max_u_"
+_ENERGY = {"energy_share": "energy share", "energy_lift": "energy lift"}
 _TEXT = 13  # where the text beside a label begins
 
 _POINT = (
@@ -70,15 +73,58 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None
     return "\n".join(map(printable, lines))
 
 
-def trajectory(document: Mapping[str, Any]) -> str:
-    """A trajectory: one line for each checkpoint."""
-    rows: list[Row] = [("checkpoint", *(title for title, _ in _POINT))]
-    rows += [
-        (point["checkpoint"], *(written(key, point[key]) for _, key in _POINT)) for point in document["checkpoints"]
-    ]
+def trajectory(document: Mapping[str, Any], *, verbose: bool = False) -> str:
+    """A trajectory: one line for each checkpoint; then the same of each group of tensors, if there are any.
+
+    Args:
+        document: what ``maskreg.trajectory`` returned.
+        verbose: every group; else a long list is folded where stdout is a terminal.
+    """
+    names = {name for point in document["checkpoints"] for name in point["figures"]}
+    chosen = _columns(names)
+    titles = (*(title for title, _ in _POINT), *chosen, *document["checkpoints"][0]["concentration"])
+    rows: list[Row] = [("checkpoint", *titles), *_points(document, chosen)]
     chance = percent(document["similarity_by_chance"])
     legend = f"similarity: top {document['k']} right directions against the final update's; by chance {chance}"
-    return "\n".join(map(printable, [*table(rows), "", *paragraph(legend)]))
+    lines = [*table(rows), "", *paragraph(legend)]
+    shown = ", ".join(f"{title}: {name}" for title, name in chosen.items() if title != name.replace("_", " "))
+    more = len(names) - len(chosen)
+    rest = f"{counted(more, 'more figure')}: --json" if more else ""
+    lines += paragraph("; ".join(text for text in (shown, rest) if text))
+    if by := document["by"]:
+        ordered = {label: document["groups"][label] for label in sorted(document["groups"], key=natural)}
+        kept, left_out = folded(ordered, _end_norm, things=f"{by}s", by="rel. norm at the end", whole=verbose)
+        grouped: list[Row] = [(by, "checkpoint", *titles, "by chance")]
+        for label, group in kept.items():
+            chance = percent(group["similarity_by_chance"])
+            grouped += [(label or "-", *point, chance) for point in _points(group, chosen)]
+        lines += ["", *table(grouped, right=2), *left_out]
+    return "\n".join(map(printable, lines))
+
+
+def _columns(names: Collection[str]) -> dict[str, str]:
+    """By title, the figures of a trajectory's table; the angle of most directions, whatever their number."""
+    angles = sorted((name for name in names if name.startswith(_ANGLE)), key=_position)
+    angle = {f"angle {angles[-1].removeprefix(_ANGLE)}": angles[-1]} if angles else {}
+    rest = {title: name for title, name in _chosen(names).items() if not name.startswith(_ANGLE)}
+    return {**{title: name for title, name in _EXTRA if name in names}, **angle, **rest}
+
+
+def _points(group: Mapping[str, Any], chosen: Mapping[str, str]) -> list[Row]:
+    return [
+        (
+            point["checkpoint"],
+            *(written(key, point[key]) for _, key in _POINT),
+            *(written(name, point["figures"].get(name, {}).get("mean")) for name in chosen.values()),
+            *(written(name, share) for name, share in point["concentration"].items()),
+        )
+        for point in group["checkpoints"]
+    ]
+
+
+def _end_norm(group: Mapping[str, Any]) -> float | None:
+    norm: float | None = group["checkpoints"][-1]["relative_norm"]
+    return norm
 
 
 def _sentence(total: Mapping[str, Any]) -> str:
@@ -106,7 +152,9 @@ def _pooled(total: Mapping[str, Any]) -> list[str]:
     for rule, sparsity in sorted(total["sparsity"].items(), key=lambda item: item[0] != "exact"):
         rows.append((f"sparsity {rule}", percent(sparsity["value"]), percent(sparsity["null"])))
     norm = total["relative_norm"]
-    return table([*rows, ("relative_norm", three_digits(norm["value"]), three_digits(norm["null"]))])
+    rows.append(("relative_norm", three_digits(norm["value"]), three_digits(norm["null"])))
+    rows += [(name, percent(top["value"]), percent(top["null"])) for name, top in total["concentration"].items()]
+    return table(rows)
 
 
 def _headlines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -143,7 +191,7 @@ def _chosen(names: Collection[str]) -> dict[str, str]:
 
 def _by_group(groups: Mapping[str, Mapping[str, Any]], by: str, *, verbose: bool) -> list[str]:
     chosen = _chosen({name for group in groups.values() for name in group["figures"]})
-    rows: list[Row] = [("", "numel", "sparsity", "rel. norm", *chosen)]
+    rows: list[Row] = [("", "numel", "sparsity", "rel. norm", *_ENERGY.values(), *chosen)]
     ordered = {label: groups[label] for label in sorted(groups, key=natural)}
     kept, left_out = folded(
         ordered, lambda group: group["relative_norm"]["value"], things=f"{by}s", by="rel. norm", whole=verbose
@@ -152,7 +200,8 @@ def _by_group(groups: Mapping[str, Mapping[str, Any]], by: str, *, verbose: bool
         cells = [_with_null(name, group["figures"].get(name, {}), "mean", "null_mean") for name in chosen.values()]
         norm = _with_null("relative_norm", group["relative_norm"], "value", "null")
         sparsity = _with_null("sparsity", group["sparsity"]["exact"], "value", "null")
-        rows.append((label or "-", whole(group["numel"]), sparsity, norm, *cells))
+        energy = [_with_null(name, group[name], "value", "null") for name in _ENERGY]
+        rows.append((label or "-", whole(group["numel"]), sparsity, norm, *energy, *cells))
     legend = [f"{title}: {chosen[title]}" for title in ("low", "principal") if title in chosen]
     return [*table(rows), *legend, *left_out]
 

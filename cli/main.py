@@ -62,6 +62,7 @@ SECTIONS = {
     },
     "Service": {
         "serve": "serve",
+        "worker": "worker",
         "login": "login",
         "logout": "logout",
         "whoami": "whoami",

@@ -13,7 +13,7 @@ from maskreg.words import counted, percent
 from .command import Command, workspace
 from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
-from .values import FILE, NAME, OUT, PAIR, REF, WEIGHT
+from .values import CHECKPOINT_OUT, FILE, NAME, PAIR, REF, WEIGHT
 
 if TYPE_CHECKING:
     from maskreg.flow.merge.report import RoleFigures
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--recipe", type=FILE, metavar="FILE", help="YAML file with method, artifacts, weights and settings.")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the merged artifact.")
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the artifacts: file, directory or hub id.")
-@click.option("-o", "--out", type=OUT, help="Write the merged checkpoint here.")
+@click.option("-o", "--out", type=CHECKPOINT_OUT, help="Write the merged checkpoint here.")
 @click.option("--dry-run", is_flag=True, help="Say what merging would do, and write nothing.")
 @click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
 @click.option("--description", default="", help="Free text, one paragraph.")

@@ -16,8 +16,6 @@ import click
 from maskreg.ref import printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from maskreg.progress import Progress
 
     from .bars import Bars
@@ -82,7 +80,7 @@ class Output:
         for note in notes:
             self.note(f"note: {note}")
 
-    def note_files(self, out: Path, *, kept: Sequence[str], skipped: Sequence[str] = ()) -> None:
+    def note_files(self, out: object, *, kept: Sequence[str], skipped: Sequence[str] = ()) -> None:
         """Say which files beside the source were not copied, and which files of an earlier output stayed."""
         if skipped:
             self.note(f"not copied: {', '.join(skipped)}")

@@ -12,7 +12,7 @@ from maskreg.ref import Ref
 from .command import Command, workspace
 from .layout import paragraph
 from .output import Output
-from .values import FILE, OUT, REF
+from .values import FILE, OUT, PAPER, REF
 
 
 @click.command(
@@ -27,6 +27,7 @@ from .values import FILE, OUT, REF
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the masks: file, directory or hub id.")
 @click.option("--analysis", type=REF, metavar="REF", help="Analysis of the update [<name>-analysis, if it exists].")
 @click.option("--trajectory", type=FILE, metavar="FILE", help="Output of analyze --trajectory --json.")
+@PAPER
 @click.option("-o", "--out", type=OUT, required=True, help="Page to write; missing folders are made.")
 @click.option("--plots", type=OUT, help="Folder for the plots as SVG and PNG, light and dark.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules or tensors.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,8 @@ from maskreg.extras import requiring
 
 from .command import Command
 from .output import Output
-from .values import POSITIVE, IntegerType
+from .served import JOB_OPTIONS, REGISTRY_OPTIONS, with_options
+from .values import DURATION, POSITIVE, IntegerType
 
 if TYPE_CHECKING:
     from maskreg.service.starting import Started
@@ -29,44 +31,36 @@ if TYPE_CHECKING:
 @click.option(
     "--port", type=IntegerType(0, 65535), default=8470, show_default=True, help="Port; 0 for one that is free."
 )
-@click.option("--home", default="", metavar="DIR", help="Folder of the registry to serve [default: the local one].")
-@click.option("--store", default="", metavar="URL", help="Store to serve: s3://BUCKET/PREFIX or a folder.")
-@click.option("--catalog", default="", metavar="URL", help="Catalog of the store, in PostgreSQL; keeps accounts too.")
-@click.option("--remote", default="", metavar="NAME", help="Serve the store and the catalog of a remote.")
+@with_options(REGISTRY_OPTIONS)
 @click.option("--workers", type=POSITIVE, default=1, show_default=True, help="Processes that serve.")
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests may be addressed to; repeatable."
 )
 @click.option(
-    "--signing-key",
-    default="",
-    metavar="FILE|none",
-    help="Private key that signs what clients write [default: its own].",
+    "--fresh",
+    type=DURATION,
+    default="7d",
+    show_default=True,
+    help="Readers refuse what it signs when it was silent for this long; 0d: never.",
 )
 @click.option("--new-admin-token", "new_admin", is_flag=True, help="Make a new first token, and revoke the old one.")
 @click.option("--metrics-port", type=IntegerType(0, 65535), default=0, help="Port that gives metrics without a token.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["json", "text"]),
-    default="json",
-    show_default=True,
-    metavar="json|text",
-    help="A JSON line per request on stderr; or text, and warnings alone.",
-)
 @click.option("--jobs", type=IntegerType(0, 64), default=0, show_default=True, help="Jobs to work on at a time.")
-@click.option(
-    "--sources",
-    multiple=True,
-    metavar="NAME=PATH|DIR",
-    help="Checkpoint that jobs may read, or a folder whose subfolders are checkpoints; repeatable.",
-)
-@click.option("--outputs", default="", metavar="DIR", help="Folder where jobs write checkpoints, as PROJECT/NAME.")
+@with_options(JOB_OPTIONS)
+@click.option("--worker/--no-worker", default=True, help="Work on jobs here, or leave them to `maskreg worker`.")
 @click.option(
     "--rate",
     type=IntegerType(0),
     default=500,
     show_default=True,
-    help="Requests a second that an account may send to each process; 0 for any number.",
+    help="Requests a second that an account may send to all servers together; 0 for any number.",
+)
+@click.option(
+    "--most-compared",
+    type=IntegerType(1, 1 << 62),
+    default=1 << 32,
+    show_default=True,
+    help="Coordinates of all masks together that a page or a request compares.",
 )
 @click.option("--oidc-issuer", default="", metavar="URL", help="OpenID provider that people sign in with.")
 @click.option("--oidc-client-id", default="", metavar="ID", help="What the provider calls this server.")
@@ -75,7 +69,7 @@ if TYPE_CHECKING:
     "--oidc-grant", "oidc_grants", multiple=True, metavar="GROUP=PROJECT:ROLE", help="Role that a group gives."
 )
 @click.pass_obj
-def command(output: Output, /, **options: Any) -> None:
+def command(output: Output, /, fresh: timedelta, **options: Any) -> None:
     """Serve a registry to a team, with accounts, over HTTP.
 
     The first start prints a token for its admin, once; only its hash is kept. `maskreg login` takes it, and
@@ -84,16 +78,17 @@ def command(output: Output, /, **options: Any) -> None:
 
     With --jobs, the server also patches, merges and extracts for its clients (`maskreg apply REF --on SERVER`). It
     reads no checkpoint but those of --sources, and writes into --outputs. When it stops, it leaves a job that runs in
-    the queue, and begins it anew at its next start.
+    the queue, and begins it anew at its next start. With --no-worker it accepts jobs, and `maskreg worker` does them.
 
     People sign in on its pages with a token, or with the OpenID provider of --oidc-issuer. MASKREG_OIDC_SECRET holds
     the client's secret, or MASKREG_OIDC_SECRET_FILE names a file that does; the provider sends browsers back to
     /sign-in/oidc/callback.
     """
     with requiring("a server", "server"):
-        from maskreg.service.starting import Options, open_to_others, serve
+        from maskreg.service.options import Options
+        from maskreg.service.starting import open_to_others, serve
 
-    chosen = Options(**options)
+    chosen = Options(**options, fresh_s=int(fresh.total_seconds()))
     if open_to_others(chosen):
         output.note(f"note: other machines can reach {chosen.host}; tokens travel in the clear without TLS in front")
     serve(chosen, lambda started: _tell(output, started))

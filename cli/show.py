@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from maskreg.words import counted, percent
+
 from .command import Command, again, workspace
 from .layout import GROUPS
 from .output import Output
 from .piped import named_or_piped
+from .selecting import selecting
 from .values import REF
 
 if TYPE_CHECKING:
+    from maskreg.checkpoint.selection import Selection
     from maskreg.workspace.workspace import ArtifactLike
+
+    from .summary import Grouping
 
 
 @click.command(
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     maskreg show qwen3-8b-opd
     maskreg show team/qwen3-8b-opd:v3 --remote lab --json
     maskreg show qwen3-8b-opd --by module --verbose
+    maskreg show qwen3-8b-opd --by layer --role q_proj,o_proj --layers 0-11
     maskreg pull qwen3-8b-opd | maskreg show -
     maskreg show qwen3-8b-opd --manifest | sha256sum
     """,
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     "--manifest", "raw", is_flag=True, help="Print the manifest's canonical bytes, whose sha256 is the digest."
 )
 @click.option("--by", type=click.Choice(GROUPS), help="Show the density of these groups only [role and layer].")
+@selecting
 @click.option("-v", "--verbose", is_flag=True, help="Print whole digests and the whole recipe, and fold no groups.")
 @click.option("--allow-rollback", is_flag=True, help="With --remote: take its tag as it is, even if its log went back.")
 @click.pass_context
@@ -42,14 +50,17 @@ def command(
     remote: str | None,
     raw: bool,
     by: str | None,
+    roles: tuple[str, ...],
+    layers: str,
     verbose: bool,
     allow_rollback: bool,
 ) -> None:
     """Print the summary of an artifact.
 
     Figures, source and target, parts and sizes, lineage and card. With -, the artifact is read from stdin, as
-    `maskreg pull` writes it.
+    `maskreg pull` writes it. --role and --layers choose the tensors that the groups count.
     """
+    from maskreg.checkpoint.selection import Selection
     from maskreg.workspace.show import manifest_bytes, show
 
     from .summary import Grouping, Subject, summary
@@ -59,6 +70,9 @@ def command(
         raise click.UsageError("--allow-rollback is about the tag of a remote: add --remote NAME")
     if ref_text == "-" and remote:
         raise click.UsageError("a pipe names an artifact of the local registry: leave --remote out")
+    selection = Selection.parse(roles, layers)
+    if selection and by is None:
+        by = "role"
     space = workspace(output)
     artifact: ArtifactLike
     if ref_text == "-":
@@ -76,12 +90,20 @@ def command(
         return
     description = show(artifact, remote=remote, allow_rollback=allow_rollback, workspace=space)
     if output.json:
-        output.document(description.to_json(by))
+        output.document(description.to_json(by, selection))
         return
     if output.quiet:
         output.data(str(description.ref.pinned(description.digest) if description.ref else description.digest))
         return
     subject = Subject(description.ref, description.digest, description.manifest, description.card)
     overlaps = (description.rlvr_overlap, description.seed_overlap)
-    groups = Grouping(by, description.groups(by)) if by else None
-    output.data(summary(subject, present=description.present, overlaps=overlaps, groups=groups, verbose=verbose))
+    groups = Grouping(by, description.groups(by, selection)) if by else None
+    notes = (_selected(selection, groups),) if groups and selection else ()
+    present = description.present
+    output.data(summary(subject, present=present, overlaps=overlaps, groups=groups, notes=notes, verbose=verbose))
+
+
+def _selected(selection: Selection, groups: Grouping) -> str:
+    numel = sum(group.numel for group in groups.groups.values())
+    nnz = sum(group.nnz for group in groups.groups.values())
+    return f"{selection} selects {counted(numel, 'coordinate')}, of which {percent(nnz / numel)} moved"

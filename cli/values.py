@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,6 @@ from maskreg.errors import UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 
 from .output import Output
-
-_LONGEST = timedelta(weeks=5_200)
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
@@ -130,14 +126,12 @@ class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in newe
         """Parse a length of time."""
         if isinstance(value, timedelta):
             return value
-        match = re.fullmatch(r"([0-9]{1,6})([smhdw])", value)
-        if match is None:
-            self.fail(f"{value!r} is not a duration; write 7d, 12h, 30m or 0s", param, ctx)
-        length = timedelta(**{_UNITS[match[2]]: int(match[1])})
-        if length > _LONGEST:
-            # Dates begin with the year 1, so a longer time before now may not be one.
-            self.fail(f"{value!r} is more than {_LONGEST.days // 7}w", param, ctx)
-        return length
+        from maskreg.settings.durations import parse_duration
+
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class PairType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
@@ -167,16 +161,32 @@ class WeightType(PairType):
 
 
 class OutType(click.Path):
-    """A path to write to."""
+    """A path to write to; of a checkpoint, also a URL of object storage."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_checkpoint: bool = False) -> None:
         super().__init__(path_type=Path)
+        self._of_checkpoint = of_checkpoint
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse an empty path, which would otherwise mean the current directory."""
         if value == "":
             self.fail("a path must not be empty", param, ctx)
+        if isinstance(value, str) and "://" in value:
+            if self._of_checkpoint:
+                return value
+            self.fail(f"{value} is a URL, and only checkpoints are written to buckets; give a path", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class FolderType(click.Path):
+    """A folder that exists, or a prefix in a bucket."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Leave a URL as it is."""
+        return value if isinstance(value, str) and "://" in value else super().convert(value, param, ctx)
 
 
 REF = RefType()
@@ -190,6 +200,7 @@ POSITIVE = IntegerType(1)
 NUMBER = NumberType()
 SHARE = ShareType()
 OUT = OutType()
+CHECKPOINT_OUT = OutType(of_checkpoint=True)
 WEIGHT = WeightType()
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -197,3 +208,14 @@ FORCE = click.option(
     "--force", is_flag=True, help="Move a name that somebody else may use; its history keeps what it was."
 )
 """The option of commands that give a new artifact a name."""
+
+PAPERS = ("dssu", "geo", "pnt", "sub")
+"""Papers whose tables can stand beside an analysis."""
+
+PAPER = click.option(
+    "--paper",
+    "papers",
+    type=click.Choice(PAPERS),
+    multiple=True,
+    help="Show this paper's tables beside the analysis (repeatable).",
+)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.import_ import import_
     from maskreg.workspace.log import log
     from maskreg.workspace.merge import merge
+    from maskreg.workspace.moments import moments
     from maskreg.workspace.move import mv
     from maskreg.workspace.publish import Published, Publisher, publish
     from maskreg.workspace.pull import load, pull
@@ -117,6 +118,7 @@ __all__ = [
     "load",
     "log",
     "merge",
+    "moments",
     "mv",
     "open_checkpoint",
     "plots",
@@ -190,6 +192,7 @@ _HOMES = {
     "load": "maskreg.workspace.pull",
     "log": "maskreg.workspace.log",
     "merge": "maskreg.workspace.merge",
+    "moments": "maskreg.workspace.moments",
     "mv": "maskreg.workspace.move",
     "open_checkpoint": "maskreg.checkpoint",
     "plots": "maskreg.workspace",

@@ -212,11 +212,20 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def _text(kind: type, value: object) -> str:
+    # A kind of text that checks itself, such as a digest.
+    if not issubclass(kind, str) or not isinstance(value, str):
+        raise ValueError(f"not {kind.__name__}")
+    return kind(value)
+
+
 def checked(struct: type[StructT], value: object, document: str) -> StructT:
-    """A parsed document as a struct of msgspec: names, types and bounds checked, nothing converted.
+    """A parsed document as a struct of msgspec or a dataclass: names, types and bounds checked.
+
+    Nothing is converted but texts that stand for a time or a digest, where the struct has one.
 
     Args:
-        struct: the struct.
+        struct: the struct or dataclass.
         value: as :func:`parse_object` gives it.
         document: names the source in messages.
 
@@ -226,7 +235,7 @@ def checked(struct: type[StructT], value: object, document: str) -> StructT:
     import msgspec
 
     try:
-        return msgspec.convert(value, struct)
+        return msgspec.convert(value, struct, dec_hook=_text)
     except msgspec.ValidationError as error:
         # Expected `int`, got `str` - at `$.totals.nnz`
         reason, _, at = str(error).partition(" - at `$")

@@ -16,6 +16,7 @@ EXTRAS = {
     "markdown_it": "server",
     "matplotlib": "report",
     "nh3": "server",
+    "obstore": "cloud",
     "opentelemetry": "telemetry",
     "PIL": "report",
     "prometheus_client": "server",

@@ -65,6 +65,15 @@ CHECKPOINTS = (
         "as one. A tensor outside every layer is a module of its own.",
         aliases=("modules",),
     ),
+    Entry(
+        "selection",
+        "The tensors that --role and --layers choose, for every command that measures. A role is one of the roles, or "
+        "a name within the layer such as q_proj; qkvo stands for q_proj, k_proj, v_proj and o_proj. A matrix that is "
+        "stored fused, qkv_proj or gate_up_proj, is split by rows where one of its parts is named: queries have as "
+        "many rows as o_proj has columns, keys and values half of the rest each.",
+        "qkvo: On the Geometry of On-Policy Distillation, appendix C.3: 144 matrices in 36 layers",
+        ("roles and layers", "qkvo"),
+    ),
     Entry("coordinate", "One element of a tensor: one weight."),
     Entry("bf16 code", "The 16 bits of a bf16 number: sign, 8 bits of exponent, 7 of mantissa.", aliases=("code",)),
     Entry(

@@ -71,6 +71,9 @@ class Signer(Protocol):
         """The 64 bytes of the ed25519 signature over ``statement``."""
 
 
+_MAKE = "openssl genpkey -algorithm ed25519 -out FILE makes one"
+
+
 class PrivateKey:
     """A private key in memory."""
 
@@ -109,9 +112,9 @@ class PrivateKey:
         try:
             key = load_pem_private_key(data, None)
         except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-            raise FormatError(f"{name}: not an unencrypted private key in PEM") from error
+            raise FormatError(f"{name}: not an unencrypted private key in PEM", hint=_MAKE) from error
         if not isinstance(key, Ed25519PrivateKey):
-            raise FormatError(f"{name}: a private key of another kind than ed25519")
+            raise FormatError(f"{name}: a private key of another kind than ed25519", hint=_MAKE)
         return cls(key)
 
     def to_pem(self) -> bytes:
@@ -136,6 +139,16 @@ def signed(row: Mapping[str, object], *signers: Signer) -> dict[str, object]:
     present = row.get(SIGNATURES)
     signatures = dict(present) if isinstance(present, Mapping) else {}
     return {**row, SIGNATURES: {**signatures, **{signer.key: signer.sign(data).hex() for signer in signers}}}
+
+
+def require_checking() -> None:
+    """Refuse work whose result this machine could not check.
+
+    Raises:
+        ConfigError: the package ``cryptography`` is not installed.
+    """
+    with requiring("checking a signature"):
+        from cryptography.exceptions import InvalidSignature  # noqa: F401
 
 
 def is_signed_by(row: Mapping[str, object], key: PublicKey) -> bool:

@@ -1,7 +1,8 @@
 """The one form of figures and lists in text: ``2 tensors``, ``46.8 %``, ``1.06x``, ``1.2 GiB``, ``a, b and 3 more``.
 
 One function for each kind of figure: :func:`counted` for counts with their noun, :func:`whole` for bare ones,
-:func:`percent` for shares, :func:`times` for ratios, :func:`human_bytes` for sizes, :func:`three_digits` for the rest.
+:func:`percent` for shares, :func:`points` for differences of shares, :func:`times` for ratios, :func:`human_bytes` for
+sizes, :func:`three_digits` for the rest.
 """
 
 from __future__ import annotations
@@ -55,6 +56,14 @@ def three_digits(value: float | None) -> str:
 def percent(share: float | None) -> str:
     """A share in percent with three significant digits: ``46.8 %``; ``-`` for None."""
     return "-" if share is None else f"{three_digits(100 * share)} %"
+
+
+def points(difference: float | None) -> str:
+    """A difference of two shares in percentage points, with its sign: ``+2.31 points``; ``-`` for None."""
+    if difference is None:
+        return "-"
+    sign = "+" if difference > 0 else "−" if difference < 0 else ""
+    return f"{sign}{three_digits(100 * abs(difference))} points"
 
 
 def interval(ends: tuple[float, float] | None) -> str:

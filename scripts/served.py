@@ -13,7 +13,8 @@ import uvicorn
 import maskreg
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
-from maskreg.service.starting import Options, open_service
+from maskreg.service.options import Options
+from maskreg.service.starting import open_service
 
 PROJECT = "lab"
 

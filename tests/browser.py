@@ -88,7 +88,7 @@ CONTRASTS = """() => {
     if (!text || !node.getClientRects().length || node.closest("style, .hidden")) continue;
     const style = getComputedStyle(node), drawn = node.closest("svg");
     // What is written on the colored cells of a heat map has the cell behind it, not the page.
-    if (drawn && /^[\\d.<]+$/.test(text)) continue;
+    if (drawn && /^[−\\d.<]+$/.test(text)) continue;
     const one = light(rgb(drawn ? style.fill : style.color)), other = light(ground(node));
     found.push([(Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05), text]);
   }

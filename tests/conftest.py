@@ -41,8 +41,16 @@ NEED_TORCH = [
         "flow/apply/test_switching.py",
         "flow/geometry/test_analysis.py",
         "flow/geometry/test_analysis_real.py",
+        "flow/geometry/test_figures_real.py",
+        "flow/geometry/test_momentum.py",
+        "flow/geometry/test_selected.py",
     ),
-    *("flow/geometry/test_trajectory.py", "test_reproduce.py", "workspace/test_retrain.py"),
+    *(
+        "flow/geometry/test_papers.py",
+        "flow/geometry/test_trajectory.py",
+        "test_reproduce.py",
+        "workspace/test_retrain.py",
+    ),
 ]
 """Folders and files that need torch as a whole. In others, single tests do: those are marked with ``torch``."""
 

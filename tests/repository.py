@@ -17,6 +17,7 @@ ORDER = [
     {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
     {"digest", "direct", "space"},
     {"ref", "seal", "settings", "tensors"},
+    {"bucket"},
     {"checkpoint", "result", "rules", "signature"},
     {"mask"},
     {"live"},

@@ -35,8 +35,8 @@ from tests.repository import (
 
 HOMES = {
     "alembic": {"catalog", "migrations"},
-    "boto3": {"store"},
-    "botocore": {"store"},
+    "boto3": {"bucket", "store"},
+    "botocore": {"bucket", "store"},
     "cffi": set[str](),
     "click": {"cli"},
     "cryptography": {"signature"},
@@ -50,6 +50,7 @@ HOMES = {
     "markdown_it": {"service"},
     "matplotlib": {"reports", "workspace"},
     "nh3": {"service"},
+    "obstore": {"bucket"},
     "numcodecs": {"artifact"},
     "opentelemetry": {"service"},
     "prometheus_client": {"service"},

@@ -11,7 +11,8 @@ from keyring.backend import KeyringBackend
 from keyring.errors import KeyringLocked
 
 from maskreg.errors import ConfigError, NotAllowedError, UnavailableError, UsageError
-from maskreg.settings.credentials import credentials_path, forget, remember, service_url, token_for
+from maskreg.settings.credentials import VARIABLE, credentials_path, forget, remember, service_url, token_for
+from maskreg.workspace import accounts
 
 URL = "https://masks.lab.example"
 
@@ -78,6 +79,16 @@ def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert token_for(URL) == "mr_env_secret"
     monkeypatch.setenv("MASKREG_TOKEN", "")
     assert token_for(URL) == "mr_abc_secret"
+
+
+@pytest.mark.parametrize("token", ["two words", "two\nlines", "tökén", "\x1b[31m"])
+def test_a_variable_that_holds_no_token_is_not_sent(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, token)
+    with pytest.raises(UsageError, match="MASKREG_TOKEN is not one word") as caught:
+        token_for("https://lab.example")
+    assert token not in str(caught.value)
+    with pytest.raises(UsageError, match="the token is not one word"):
+        accounts.login("http://127.0.0.1:9", token)
 
 
 def test_logging_out_removes_it() -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import math
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
-from maskreg.errors import UsageError
-from scripts.reproduce.__main__ import parsed, setting_of
+from maskreg.errors import NotFoundError, UsageError
+from scripts.reproduce.__main__ import parsed, runs_by_arm, setting_of
+from scripts.reproduce.arms import ARMS, CLAIM, COMPARISONS, arms_of, jobs_of, needs_of
 from scripts.reproduce.folder import Folder
-from scripts.reproduce.setting import MASK_SEED, SAMPLES_SEED, TRAINED_SHARE, TUNING_SEED, Problem, Setting, problems
-from scripts.reproduce.statistics import Estimate, t975
+from scripts.reproduce.masks import MaskSpec, random_mask
+from scripts.reproduce.origins import EXTERNAL, OPD, ORIGINS, RLVR, SFT
+from scripts.reproduce.setting import SAMPLES_SEED, TRAINED_SHARE, TUNING_SEED, Problem, Setting, problems
+from scripts.reproduce.statistics import Estimate, Results, Spread, spread_of
+from scripts.reproduce.student_t import t975, two_sided
+from scripts.reproduce.tuning import DENSITIES, Tuning, density_for, mask_jobs, tune, tuning_jobs
 
 
 def commuted(problem: Problem) -> Problem:
@@ -42,18 +51,244 @@ def test_quantiles_of_student_are_those_of_tables(degrees: int, quantile: float)
     assert t975(degrees) == pytest.approx(quantile, abs=5e-5)
 
 
-def test_any_number_of_seeds_has_an_interval() -> None:
+def test_probabilities_of_student_are_the_area_under_its_density() -> None:
+    for degrees, t in ((1.7, 0.4), (2.5, 3.0), (7.25, 1.1), (40.5, 2.4)):
+        # t = sqrt(degrees) tan(angle) makes the density proportional to cos^(degrees - 1) of the angle.
+        angles = (np.arange(200_000) + 0.5) / 200_000 * math.pi / 2
+        density = np.cos(angles) ** (degrees - 1)
+        beyond = density[math.sqrt(degrees) * np.tan(angles) > t].sum() / density.sum()
+        assert two_sided(t, degrees) == pytest.approx(beyond, abs=1e-4)
+        assert two_sided(-t, degrees) == two_sided(t, degrees)
+        assert two_sided(t975(degrees), degrees) == pytest.approx(0.05, abs=1e-12)
+
+
+def crossed(grid: Sequence[Sequence[float]]) -> dict[tuple[int | None, int], float]:
+    """Cells of masks, one a row, and training seeds."""
+    return {(100 + mask, seed): value for mask, row in enumerate(grid) for seed, value in enumerate(row)}
+
+
+Keys = list[tuple[int | None, int]]
+KEYS: list[tuple[Keys, int, int]] = [
+    ([(None, n) for n in range(25)], 1, 25),
+    ([(100, n) for n in range(25)], 1, 25),
+    ([(100 + n, n) for n in range(25)], 25, 25),
+    ([(100 + n, 0) for n in range(25)], 25, 1),
+]
+
+
+@pytest.mark.parametrize(("keys", "masks", "seeds"), KEYS)
+def test_where_nothing_is_crossed_the_interval_is_that_of_a_paired_t(keys: Keys, masks: int, seeds: int) -> None:
     values = [math.sin(n) for n in range(25)]
-    estimate = Estimate.of(values)
-    assert estimate.mean == mean(values)
+    cells = dict(zip(keys, values, strict=True))
+    estimate = Estimate.of(cells)
+    assert estimate.mean == pytest.approx(mean(values))
     assert estimate.half == pytest.approx(2.063899 * stdev(values) / 5, rel=1e-6)
+    assert (estimate.masks, estimate.seeds, estimate.degrees) == (masks, seeds, 24)
+    assert spread_of(cells) == Spread(None, None, stdev(cells.values()))
+
+
+def test_a_single_run_has_no_interval() -> None:
+    lone = Estimate.of({(None, 3): 0.25})
+    assert (lone.mean, lone.half, lone.p) == (0.25, None, None)
+    assert spread_of({(None, 3): 0.25}) == (None, None, None)
+
+
+def test_intervals_of_crossed_runs_include_the_spread_of_masks_and_of_seeds() -> None:
+    rows, columns = [0.0, 1.0, 5.0], [0.0, 10.0, 14.0, 40.0]
+    only_masks = Estimate.of(crossed([[row] * 4 for row in rows]))
+    assert only_masks.error == pytest.approx(stdev(rows) / 3**0.5)
+    assert only_masks.degrees == pytest.approx(2)
+    only_seeds = Estimate.of(crossed([columns] * 3))
+    assert only_seeds.error == pytest.approx(stdev(columns) / 4**0.5)
+    assert only_seeds.degrees == pytest.approx(3)
+    both = crossed([[row + column for column in columns] for row in rows])
+    assert only_masks.error is not None
+    assert only_seeds.error is not None
+    assert Estimate.of(both).error == pytest.approx(math.hypot(only_masks.error, only_seeds.error))
+    assert spread_of(both) == pytest.approx((stdev(rows), stdev(columns), 0.0), abs=1e-9)
+    same = Estimate.of(crossed([[3.0] * 3] * 3))
+    assert (same.half, same.p) == (0.0, 0.0)
+
+
+def drawn(count: int, of_mask: float, of_seed: float, of_rest: float) -> npt.NDArray[np.float64]:
+    """Differences without an effect, of 3 masks crossed with 3 seeds; float64 ``[count, 3, 3]``."""
+    rng = np.random.default_rng(7)
+    masks, seeds, rest = (rng.normal(size=(count, *shape)) for shape in ((3, 1), (1, 3), (3, 3)))
+    return of_mask * masks + of_seed * seeds + of_rest * rest
+
+
+def coverage(draws: Iterable[Mapping[tuple[int | None, int], float]]) -> float:
+    """How often the 95 % interval contains 0."""
+    return mean(p is not None and p > 0.05 for p in (Estimate.of(cells).p for cells in draws))
+
+
+SPREADS = [(1, 0, 0.1, 0.965), (0, 1, 0.1, 0.965), (1, 1, 0.1, 0.98), (1, 1, 1, 0.985), (0, 0, 1, 0.995)]
+
+
+@pytest.mark.parametrize(("of_mask", "of_seed", "of_rest", "most"), SPREADS)
+def test_intervals_cover(of_mask: float, of_seed: float, of_rest: float, most: float) -> None:
+    draws = drawn(1500, of_mask, of_seed, of_rest)
+    assert 0.94 <= coverage(crossed(draw.tolist()) for draw in draws) <= most
+    keys: Keys = [(100, 0), (101, 1), (102, 2)]
+    paired = (dict(zip(keys, draw.diagonal().tolist(), strict=True)) for draw in draws)
+    assert coverage(paired) == pytest.approx(0.95, abs=0.02)
+
+
+def test_runs_on_one_mask_say_too_little_about_others() -> None:
+    draws = drawn(1000, 1, 0.3, 0.3)
+    assert coverage({(None, n): float(draw[0, n]) for n in range(3)} for draw in draws) < 0.7
+
+
+def test_comparisons_are_within_mask_and_seed() -> None:
+    def run(mask_seed: int | None, seed: int, kl: float) -> dict[str, Any]:
+        return {"mask_seed": mask_seed, "seed": seed, "held_out": {"kl": kl, "p": 1 - kl}, "visible_density": kl / 2}
+
+    seeds, masks = (0, 1, 2), (100, 103)
+    matched, visible = f"{OPD}: exponent-matched", f"{OPD}: random, as visible"
+    runs = {
+        "full": [run(None, seed, 0.5 + 0.1 * seed) for seed in seeds],
+        OPD: [run(mask, seed, 0.6 + 0.1 * seed + 0.001 * (mask - 100)) for seed in seeds for mask in masks],
+        matched: [run(mask, seed, 0.7 + 0.1 * seed) for mask in masks for seed in seeds],
+        visible: [run(None, seed, 0.61 + 0.1 * seed) for seed in seeds],
+        SFT: [run(100, seed, 0.8 + 0.1 * seed) for seed in seeds],
+    }
+    ends = {"held_out": {"kl": 1.0, "p": 0.0}}
+    results = Results(ends, ends, runs)
+    cells = {mask: [(mask, seed) for seed in seeds] for mask in (None, *masks)}
+    expected = dict.fromkeys(cells[100], 0.1) | dict.fromkeys(cells[103], 0.103)
+    assert results.paired(OPD, "full", "kl") == pytest.approx(expected)
+    expected = dict.fromkeys(cells[100], 0.1) | dict.fromkeys(cells[103], 0.097)
+    assert results.paired(OPD, matched, "p") == pytest.approx(expected)
+    assert results.paired("full", OPD, "kl").keys() == expected.keys()
+    assert results.paired(OPD, SFT, "kl") == pytest.approx(dict.fromkeys(cells[100], -0.2))
+    assert results.paired(visible, "full", "kl") == pytest.approx(dict.fromkeys(cells[None], 0.11))
+    shares = results.cells(OPD, "share")
+    assert [shares[cell] for cell in cells[100]] == pytest.approx([0.4 / 0.5, 0.3 / 0.4, 0.2 / 0.3])
+    by_pair = {(c.first, c.second): c for c in results.comparisons()}
+    assert list(by_pair) == [pair for pair in COMPARISONS if set(pair) <= runs.keys()]
+    assert by_pair[OPD, SFT].visible == pytest.approx((0.35, 0.45)), "of the runs on the shared mask alone"
+    tested = by_pair[OPD, "full"]
+    assert (tested.differences["kl"].masks, tested.differences["kl"].seeds) == (2, 3)
+    for comparison in by_pair.values():
+        for endpoint, estimate in comparison.differences.items():
+            assert estimate.p is not None
+            assert comparison.corrected[endpoint] >= estimate.p
+    single = Results(ends, ends, {arm: [run(None, 0, 0.5)] for arm in ("full", OPD)})
+    assert [comparison.corrected for comparison in single.comparisons()] == [{}]
+    apart = Results(ends, ends, {**single.runs, OPD: [run(100, 0, 0.5)], matched: [run(103, 1, 0.5)]})
+    assert [(c.first, c.second) for c in apart.comparisons()] == [(OPD, "full")]
+
+
+def test_every_mask_of_the_claim_has_both_controls() -> None:
+    for origin in (OPD, SFT, EXTERNAL):
+        for control in ("exponent-matched", "random, as visible"):
+            assert (origin, f"{origin}: {control}") in COMPARISONS
+            assert f"{origin}: {control}" in CLAIM
+    assert {arm for pair in COMPARISONS for arm in pair} == ARMS.keys()
+    assert {arm.origin for arm in ARMS.values() if arm.origin} == ORIGINS.keys()
+
+
+@pytest.fixture
+def claim(tmp_path: Path) -> Setting:
+    """A setting with all checkpoints, of which nothing but the names matters."""
+    for name in ("source", "teacher", "opd"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    return Setting(str(tmp_path))
+
+
+def tuned(setting: Setting, arms: Mapping[str, float]) -> Tuning:
+    """What tuning runs with these visible densities give."""
+    masks = {
+        origin: {str(seed): f"{origin} {seed}" for seed in (setting.mask_seeds if ORIGINS[origin].trained else [None])}
+        for origin in (OPD, SFT, EXTERNAL)
+    }
+    records = {name: {"visible_density": visible} for name, visible in arms.items()}
+    return tune(setting, masks, needs_of(setting), records)
+
+
+VISIBLE = {f"tuning {OPD}": 0.495, f"tuning {SFT}": 0.39, f"tuning {EXTERNAL}": 0.6}
+MEASURED = {f"tuning random {density:g}": visible for density, visible in zip(DENSITIES, (0.39, 0.513), strict=True)}
+
+
+def test_every_mask_is_trained_on_with_its_own_seed_or_with_all(claim: Setting) -> None:
+    tuning = tuned(claim, {**VISIBLE, **MEASURED})
+    jobs = jobs_of(claim, tuning)
+    assert len({job.name for job in jobs}) == len(jobs) == 3 * len(arms_of(claim)) == 3 * 10
+    cells = {(job.arm, job.mask_seed, job.seed): job.mask for job in jobs}
+    for mask_seed, seed in zip((100, 103, 104), (0, 1, 2), strict=True):
+        digest = f"{SFT} {mask_seed}"
+        assert cells[SFT, mask_seed, seed] == MaskSpec(digest)
+        assert cells[f"{SFT}: exponent-matched", mask_seed, seed] == MaskSpec(digest, "exponent-matched", seed)
+        visible = MaskSpec(kind="random", seed=seed, density=tuning.visible[OPD])
+        assert cells[f"{OPD}: random, as visible", None, seed] == visible
+        assert cells[EXTERNAL, None, seed] == MaskSpec(f"{EXTERNAL} None")
+    assert [job.seed for job in jobs] == [0] * 10 + [1] * 10 + [2] * 10
+    grid = replace(claim, seeds=(0, 1), crossed=True)
+    more = jobs_of(grid, tuning)
+    assert len({job.name for job in more}) == len(more) == 2 * (1 + 4 * 3 + 3 * 1 + 2)
+    shared = {job.name for job in jobs if job.mask_seed != 104 and job.seed < 2}
+    assert shared <= {job.name for job in more}
+    assert all(job.mask_seed in (None, 100) and job.seed == 0 for job in more[:10])
+    assert all(job.mask_seed in (None, 100, 103) for job in more[: -2 * 4])
+
+
+def test_tables_of_what_is_finished_need_the_full_arm(claim: Setting) -> None:
+    jobs = jobs_of(claim, tuned(claim, {**VISIBLE, **MEASURED}))
+    names = ["full-0", "full-2", "SFT-mask-m100-0", "OPD-mask-m103-1", "OPD-mask-m104-2"]
+    records = {name: {"name": name} for name in names}
+    runs = runs_by_arm(jobs, records)
+    assert {arm: [run["name"] for run in done] for arm, done in runs.items()} == {
+        "full": ["full-0", "full-2"],
+        OPD: ["OPD-mask-m104-2"],
+        SFT: ["SFT-mask-m100-0"],
+    }
+    with pytest.raises(NotFoundError, match="no run of the full arm is finished"):
+        runs_by_arm(jobs, {name: records[name] for name in names[2:]})
+
+
+def test_masks_come_from_runs_that_no_arm_shares(claim: Setting, tmp_path: Path) -> None:
+    jobs = mask_jobs(claim, [OPD, SFT, EXTERNAL], tmp_path)
+    assert list(jobs) == [(origin, seed) for origin in (OPD, SFT) for seed in (100, 103, 104)]
+    assert {job.objective for (origin, _), job in jobs.items() if origin == SFT} == {"cross entropy"}
+    assert len({job.checkpoint for job in jobs.values()}) == 6
+    assert all(job.mask == MaskSpec() and (job.arm, job.seed) == (f"{o} run", s) for (o, s), job in jobs.items())
+
+
+def test_random_masks_are_as_dense_as_it_takes_to_look_as_dense(claim: Setting) -> None:
+    tuning = tuned(claim, {**VISIBLE, **MEASURED})
+    assert tuning.visible == pytest.approx({OPD: 0.9, SFT: 0.65, EXTERNAL: 1.0}, abs=1e-5)
+    names = [job.arm for job in tuning_jobs(claim, tuning.masks, needs_of(claim))]
+    assert {*VISIBLE, *MEASURED} <= set(names)
+    assert not any("SGD" in name for name in names)
+    assert density_for(0.3, [(0.5, 0.3), (0.75, 0.4)]) == pytest.approx(0.5, abs=1e-6)
+
+
+def test_a_random_mask_has_its_density_in_every_tensor() -> None:
+    shapes = {"a": (40, 50), "b": (1000,), "empty": (0, 3)}
+    mask, again, differs = (random_mask(shapes, seed, 0.3) for seed in (4, 4, 5))
+    assert {name: mask[name].nnz for name in shapes} == {"a": 600, "b": 300, "empty": 0}
+    assert mask["a"].shape == (40, 50)
+    assert all((mask[name].to_bool() == again[name].to_bool()).all() for name in shapes)
+    assert (mask["a"].to_bool() != differs["a"].to_bool()).any()
+
+
+def test_arms_whose_checkpoint_is_missing_are_left_out_unless_they_are_named(claim: Setting) -> None:
+    assert not any(RLVR in arm for arm in arms_of(claim))
+    assert [arm for arm in arms_of(claim) if EXTERNAL in arm]
+    (claim.path("opd") / "config.json").unlink()
+    assert arms_of(claim) == [arm for arm in CLAIM if EXTERNAL not in arm]
+    with pytest.raises(NotFoundError, match="opd is no checkpoint, and an arm needs its mask"):
+        setting_of(parsed([claim.checkpoints, "--arms", EXTERNAL]))
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--seeds", "3", "4", "3"], "a seed is given twice"),
-        (["--seeds", "0", str(MASK_SEED)], "seed 100 is that of the run that gives the OPD mask"),
+        (["--seeds", "0", "1", "100"], "seed 100 would train on the mask of its own run"),
+        (["--mask-seeds", "7", "7", "8"], "a seed is given twice"),
+        (["--mask-seeds", str(SAMPLES_SEED)], "seed 102 is that of the samples"),
         (["--seeds", str(TUNING_SEED)], "seed 101 is that of the tuning runs"),
         (["--seeds", str(SAMPLES_SEED)], "seed 102 is that of the samples"),
         (["--seeds", "-1"], r"seed -1 is not in 0\.\.2\^63-1"),
@@ -61,6 +296,8 @@ def test_any_number_of_seeds_has_an_interval() -> None:
         (["--batch", "-3"], "batch cannot be -3"),
         (["--lr", "nan"], "lr cannot be nan"),
         (["--workers", "0"], "workers cannot be 0"),
+        (["--finished", "--crossed"], "the tables of --crossed need all of its runs"),
+        (["--seeds", "0", "1"], "2 training seeds and 3 mask seeds make no pairs"),
     ],
 )
 def test_numbers_are_refused_before_anything_is_written(arguments: list[str], words: str, tmp_path: Path) -> None:

@@ -179,6 +179,9 @@ def test_a_remote_is_checked_as_the_file_would(tmp_path: Path, monkeypatch: pyte
     assert checked(Remote("disk", "shared")) == Remote("disk", str(tmp_path / "shared"))
     with pytest.raises(ConfigError, match="must not hold a password"):
         checked(Remote("lab", "s3://k:pw@x"))
+    with pytest.raises(ConfigError, match="must not hold a password") as caught:
+        checked(Remote("lab", "https://mr_token@lab.example"))
+    assert caught.value.hint == "remove it; a token is kept by: maskreg login URL --token-stdin"
     with pytest.raises(ConfigError, match="none of auto, path, virtual"):
         checked(Remote("lab", "s3://x", options=StoreOptions(addressing="host")))  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []

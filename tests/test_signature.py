@@ -77,8 +77,9 @@ def test_what_is_no_private_key() -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     another = X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with pytest.raises(FormatError, match=r"key.pem: a private key of another kind than ed25519"):
+    with pytest.raises(FormatError, match=r"key.pem: a private key of another kind than ed25519") as caught:
         PrivateKey.from_pem(another, "key.pem")
+    assert caught.value.hint == "openssl genpkey -algorithm ed25519 -out FILE makes one"
     for data in (b"", b"ssh-ed25519 AAAA", ADA.to_pem()[:60]):
         with pytest.raises(FormatError, match=r"key.pem: not an unencrypted private key"):
             PrivateKey.from_pem(data, "key.pem")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maskreg.words import counted, listed, percent, three_digits, times, whole
+from maskreg.words import counted, listed, percent, points, three_digits, times, whole
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,13 @@ def test_figures_have_three_digits(value: float | None, text: str) -> None:
 )
 def test_shares_are_percent_with_three_digits(share: float | None, text: str) -> None:
     assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("difference", "text"), [(None, "-"), (0.0, "0 points"), (0.0181, "+1.81 points"), (-0.02587, "−2.59 points")]
+)
+def test_differences_of_shares_are_points_with_a_sign(difference: float | None, text: str) -> None:
+    assert points(difference) == text
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,9 @@ class TensorRow:
         moved: coordinates that moved, by rule.
         null_moved: the same under the rounding null; None where it is undefined.
         energies: sums of squares of source, update and null update (None where the null is undefined).
-        scale: the null's noise has standard deviation ``2^(scale / 256)``; None where the null is undefined.
+        top_energies: energy of the update in the coordinates that moved farthest, and of the null update (empty where
+            the null is undefined), by figure.
+        scale: the null's noise has standard deviation ``2^(scale / 2^20)``; None where the null is undefined.
         merged: number of its matrices in which a merged adapter is suspected.
         matrices: one for a matrix, one for each expert of a stack, none for a vector.
         notes: caveats.
@@ -56,6 +58,7 @@ class TensorRow:
     moved: Mapping[str, int]
     null_moved: Mapping[str, int] | None
     energies: tuple[float, float, float | None]
+    top_energies: tuple[Mapping[str, float], Mapping[str, float]]
     scale: int | None
     merged: int = 0
     matrices: tuple[MatrixRow, ...] = ()
@@ -78,6 +81,7 @@ class TensorRow:
             "moved": self.moved,
             "null_moved": self.null_moved,
             "energies": list(self.energies),
+            "top_energies": list(self.top_energies),
             "scale": self.scale,
             "merged": self.merged,
             "matrices": rows,
@@ -92,6 +96,7 @@ class TensorRow:
             **{key: value[key] for key in ("name", "role", "layer", "numel", "moved", "null_moved", "scale", "merged")},
             shape=tuple(value["shape"]),
             energies=(source, update, null),
+            top_energies=(value["top_energies"][0], value["top_energies"][1]),
             matrices=tuple(MatrixRow(**row) for row in value["matrices"]),
             notes=tuple(value["notes"]),
         )
@@ -117,11 +122,27 @@ def groups_of(document: Mapping[str, Any], by: str) -> Mapping[str, Mapping[str,
 
 
 def grouped(rows: Iterable[TensorRow], key: str) -> dict[str, dict[str, Any]]:
-    """:func:`summarized` by ``role``, ``layer``, ``module`` or ``name``."""
+    """:func:`summarized` by ``role``, ``layer``, ``module`` or ``name``, with each group's share of all."""
+    rows = list(rows)
     groups: dict[str, list[TensorRow]] = defaultdict(list)
     for row in rows:
         groups[getattr(row, key)].append(row)
-    return {label: summarized(members) for label, members in groups.items()}
+    whole = pooled(rows)
+    summaries = {label: summarized(members) for label, members in groups.items()}
+    return {label: {**summary, **shares_of(summary, whole)} for label, summary in summaries.items()}
+
+
+def shares_of(group: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """A group's shares of the coordinates and of the energy, and the one over the other; with those of the null.
+
+    Args:
+        group: :func:`pooled` numbers of some tensors.
+        whole: the same of all tensors.
+    """
+    of_params = ratio(group["numel"], whole["numel"])
+    of_energy = {side: _over(group["energy"][side], whole["energy"][side]) for side in ("value", "null")}
+    lift = {side: _over(share, of_params) for side, share in of_energy.items()}
+    return {"param_share": of_params, "energy_share": of_energy, "energy_lift": lift}
 
 
 def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
@@ -139,8 +160,17 @@ def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
     weights = sum(row.energies[0] for row in rows)
     update = sum(row.energies[1] for row in rows)
     null_update = sum(row.energies[1] if row.energies[2] is None else row.energies[2] for row in rows)
+    tops = {
+        name: {
+            "value": _over(sum(row.top_energies[0].get(name, 0.0) for row in rows), update),
+            "null": _over(sum(_null_top(row, name) for row in rows), null_update),
+        }
+        for name in dict.fromkeys(name for row in rows for name in row.top_energies[0])
+    }
     return {
         "numel": numel,
+        "energy": {"value": update, "null": null_update},
+        "concentration": tops,
         "moved": {rule: sum(row.moved[rule] for row in rows) for rule in rules},
         "sparsity": sparsity,
         "relative_norm": {
@@ -148,6 +178,14 @@ def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
             "null": math.sqrt(null_update / weights) if weights > 0 else None,
         },
     }
+
+
+def _null_top(row: TensorRow, name: str) -> float:
+    return row.top_energies[row.energies[2] is not None].get(name, 0.0)
+
+
+def _over(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
 
 
 def _aggregated(name: str, matrices: Sequence[MatrixRow]) -> dict[str, float | int | None]:

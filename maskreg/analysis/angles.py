@@ -1,8 +1,8 @@
 """How far an update rotates the leading singular directions of a matrix, and how much of it lies in them.
 
-Sources: "On the Geometry of On-Policy Distillation" (GEO, appendix C.3) for principal angles and the shift of the
-spectrum; "Dense Supervision, Sparse Updates" (DSSU) for the projection ratio and subspace similarity. Everything is in
-float64, because differences of nearly equal spectra and angles between nearly equal subspaces cancel.
+Sources: "On the Geometry of On-Policy Distillation" (GEO; appendix C.3) for principal angles, the shift of the spectrum
+and subspace similarity; "Dense Supervision, Sparse Updates" (DSSU) for the projection ratio. Everything is in float64,
+because differences of nearly equal spectra and angles between nearly equal subspaces cancel.
 """
 
 from __future__ import annotations

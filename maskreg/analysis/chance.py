@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from maskreg.analysis.hidden import both_flip
 from maskreg.analysis.overlap import OverlapCounts, odds
-from maskreg.mask.rounding import fit_scale, flip_chances
 
 Cells = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -98,33 +97,6 @@ def odds_sums(cells: Cells) -> OddsSums:
     return OddsSums(float((full[:, 3] * full[:, 0] / n).sum()), float((full[:, 1] * full[:, 2] / n).sum()))
 
 
-def fit_flips(members: Cells, nnz: int) -> Floats:
-    """Chance of each class to be in a mask that rounding alone made of one tensor.
-
-    The model is noise of one scale for the whole tensor (:mod:`maskreg.mask.rounding`), fitted to the number of
-    coordinates in the mask. Scales are powers of 2^(1/256); the chances are interpolated linearly between the two that
-    expect fewer than ``nnz`` and at least ``nnz``, so that they sum to ``nnz``. An empty or full mask tells nothing of
-    a scale: its chances are 0 or 1.
-
-    Args:
-        members: int64 ``[512]``, coordinates of the tensor by class.
-        nnz: how many of them are in the mask.
-
-    Returns:
-        float64 ``[512]``.
-
-    Raises:
-        ValueError: no scale flips that many coordinates.
-    """
-    if nnz in (0, int(members.sum())):
-        return np.full(members.size, float(nnz > 0))
-    scale = fit_scale(members, nnz)
-    below, above = flip_chances(scale - 1), flip_chances(scale)
-    fewer, more = float(members @ below), float(members @ above)
-    chances: Floats = below + (above - below) * ((nnz - fewer) / (more - fewer))
-    return chances
-
-
 def expect_rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Expectation:
     """One or both masks of a tensor redrawn as rounding alone would make them, with as many coordinates as they have.
 
@@ -139,7 +111,7 @@ def expect_rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Expecta
 
     Args:
         cells: int64 ``[512, 4]``, the tensor's 2x2 tables by class.
-        a: chances of A by class, from :func:`fit_flips`; None keeps A as it is.
+        a: chances of A by class, from :func:`maskreg.mask.flips.fit_flips`; None keeps A as it is.
         b: chances of B by class; not both None.
     """
     n, in_a, in_b = cells.sum(1), cells[:, 1] + cells[:, 3], cells[:, 2] + cells[:, 3]

@@ -6,6 +6,10 @@ any way, and others do not, then (Cameron, Gelbach and Miller, J. Bus. Econ. Sta
 
     variance = sum over rows of (influence of the row)^2 + the same over columns - the same over coordinates
 
+The channels of a model's residual stream are rows of the matrices that write into it and columns of those that read it.
+So along that axis a cluster is a channel, with all that it has in all tensors; along the other, a row or column of one
+tensor.
+
 Every figure here is built of a few sums over coordinates: their contributions by cell are linear algebra on the counts
 of :mod:`maskreg.analysis.grid`, and their covariances add up from tensors to roles, layers and the whole. A figure of a
 group then has the variance d' C d, with d its derivatives by the sums and C their covariances in the group.
@@ -22,8 +26,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.grid import CELLS, Grid
+from maskreg.analysis.contingency import CELLS, IN_A, IN_B
+from maskreg.analysis.grid import Grid
+from maskreg.analysis.lines import Lines
 from maskreg.analysis.margins import Margins
+from maskreg.checkpoint.residual import Channels
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,11 +45,8 @@ CONCORDANT_TENSOR, DISCORDANT_TENSOR = "concordant-tensor", "discordant-tensor"
 
 _BASE = (OBSERVED, SIZE_A, SIZE_B, CONCORDANT, DISCORDANT, CONCORDANT_TENSOR, DISCORDANT_TENSOR)
 
-IN_A: Floats = np.array([0.0, 1.0, 0.0, 1.0])
-"""Whether a cell is in A."""
-
-IN_B: Floats = np.array([0.0, 0.0, 1.0, 1.0])
-"""Whether a cell is in B."""
+MAX_CHANNELS = 512
+"""Most channels of the residual stream that are clusters of their own; in wider streams, neighbors are one cluster."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +56,15 @@ class Spread:
     Attributes:
         names: of the sums; the other arrays are ``[len(names), len(names)]``.
         rows, columns, coordinates: sums over clusters of the products of their contributions.
+        channels: contributions of every channel of the residual stream, float64 ``[channels, len(names)]``, of tensors
+            that have it; these have no rows, or no columns. Empty where there is none.
     """
 
     names: tuple[str, ...] = ()
     rows: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     columns: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     coordinates: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    channels: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __add__(self, other: Spread) -> Spread:
         if not self.names or not other.names:
@@ -68,14 +75,16 @@ class Spread:
             self.rows + other.rows,
             self.columns + other.columns,
             self.coordinates + other.coordinates,
+            _sum(self.channels, other.channels),
         )
 
     def with_sum(self, name: str, weights: Mapping[str, float]) -> Spread:
         """The same with one more sum, a weighted sum of these."""
         row = np.array([weights.get(own, 0.0) for own in self.names])
         extend = np.vstack([np.eye(len(self.names)), row])
-        parts = (extend @ part @ extend.T for part in (self.rows, self.columns, self.coordinates))
-        return Spread((*self.names, name), *parts)
+        rows, columns, coordinates = (extend @ part @ extend.T for part in (self.rows, self.columns, self.coordinates))
+        channels = self.channels @ extend.T if self.channels.size else self.channels
+        return Spread((*self.names, name), rows, columns, coordinates, channels)
 
     def sd(self, derivatives: Mapping[str, float]) -> float:
         """Standard error of a figure of the group.
@@ -87,7 +96,10 @@ class Spread:
         """
         d = np.array([derivatives.get(name, 0.0) for name in self.names])
         rows, columns, coordinates = (float(d @ part @ d) for part in (self.rows, self.columns, self.coordinates))
-        return float(np.sqrt(max(rows + columns - coordinates, coordinates / 2, 0.0)))
+        # Every channel has a part in every tensor: what all have in common is no difference between clusters.
+        by_channel = self.channels @ d if self.channels.size else np.zeros(1)
+        channels = float(_products((by_channel - by_channel.mean())[:, None])[0, 0])
+        return float(np.sqrt(max(rows + columns + channels - coordinates, coordinates / 2, 0.0)))
 
 
 def spread_of(
@@ -96,6 +108,7 @@ def spread_of(
     exponents: npt.NDArray[np.int64] | None = None,
     grid: Grid | None = None,
     margins: Mapping[str, Margins] | None = None,
+    channels: Channels | None = None,
 ) -> Spread:
     """Covariances of the sums over one tensor.
 
@@ -105,6 +118,7 @@ def spread_of(
         exponents: int64 ``[k]``, the exponent of each class; None where there is one stratum.
         grid: the tensor's counts by row and column; None takes coordinates as independent.
         margins: by null, what is added to its expectation in every row, and in every column, besides.
+        channels: where the tensor has those of the residual stream; None takes its rows and columns as its own.
     """
     tables = {**_base_tables(cells, exponents), **expected}
     contributions = np.stack([np.broadcast_to(table, cells.shape).reshape(-1) for table in tables.values()], axis=1)
@@ -116,13 +130,36 @@ def spread_of(
     coordinates: Floats = single.T @ (single * cells.reshape(-1, 1))
     if grid is None:
         return Spread(tuple(tables), coordinates, coordinates, coordinates)
-    rows: Floats = grid.rows.reshape(len(grid.rows), -1) @ contributions
-    columns: Floats = grid.columns.reshape(-1, grid.columns.shape[2]).T @ contributions
+    weights = contributions.reshape(*cells.shape, -1)
+    rows, columns = grid.rows.sums(weights), grid.columns.sums(weights)
     for null, added in (margins or {}).items():
         number = list(tables).index(null)
         rows[:, number] += added.by_row
         columns[:, number] += added.by_column
-    return Spread(tuple(tables), _products(rows), _products(columns), coordinates)
+    names, nothing = tuple(tables), np.zeros_like(coordinates)
+    if channels is not None:
+        in_rows = channels.axis == "rows"
+        by_channel = _by_channel(rows, channels, grid.rows) if in_rows else _by_channel(columns, channels, grid.columns)
+        if by_channel is not None and in_rows:
+            return Spread(names, nothing, _products(columns), coordinates, by_channel)
+        if by_channel is not None:
+            return Spread(names, _products(rows), nothing, coordinates, by_channel)
+    return Spread(names, _products(rows), _products(columns), coordinates)
+
+
+def _by_channel(sums: Floats, channels: Channels, lines: Lines) -> Floats | None:
+    """Contributions by channel of the stream; None where lines were counted together."""
+    stacked, rest = divmod(len(sums), channels.width)
+    if rest or lines.run > 1:
+        return None
+    run = -(-channels.width // MAX_CHANNELS)
+    whole = sums.reshape(stacked, channels.width, -1).sum(0)
+    by_channel: Floats = np.add.reduceat(whole, np.arange(0, channels.width, run))
+    return by_channel
+
+
+def _sum(a: Floats, b: Floats) -> Floats:
+    return a + b if a.size and b.size else a if a.size else b
 
 
 def _products(clusters: Floats) -> Floats:

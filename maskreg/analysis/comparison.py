@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 from maskreg.analysis.consensus import Consensus
-from maskreg.analysis.evidence import OverlapFigures
+from maskreg.analysis.evidence import HIDDEN, MATCHED, NULLS, PER_TENSOR, STRIPED, OverlapFigures
+from maskreg.analysis.pairwise import PairAnswer, PairMatrix, holm, order_of
 from maskreg.analysis.stripes import Stripes
-from maskreg.analysis.verdict import Asked, Verdict, verdict
+from maskreg.analysis.verdict import LEVEL, Asked, Outcome, Verdict, deciding, verdict
 from maskreg.result import plain
 
 
@@ -22,9 +24,12 @@ class PairOverlap:
         digests: of A and B.
         rules: of A and B.
         whole: figures over everything that was compared.
-        roles, layers, modules, tensors: the same figures by group; tensors outside every layer are in no layer.
+        roles, layers, modules, tensors: the same figures by group; tensors outside every layer are in no layer. Empty
+            for groups that were not kept.
         notes: caveats about the figures, one sentence each.
         asked: what the verdict is asked under.
+        relations: how one follows from the other, or both from a third, one sentence each; they are among the notes.
+        kept: the groups that figures were kept of: some of ``role``, ``layer``, ``module`` and ``tensor``.
     """
 
     names: tuple[str, str]
@@ -37,6 +42,8 @@ class PairOverlap:
     tensors: Mapping[str, OverlapFigures]
     notes: tuple[str, ...]
     asked: Asked = field(default_factory=Asked)
+    relations: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ("role", "layer", "module", "tensor")
 
     @property
     def verdict(self) -> Verdict:
@@ -49,8 +56,8 @@ class PairOverlap:
         return {"tensors": self.whole.tensors, "coordinates": self.whole.counts.numel}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; undefined figures are null."""
-        groups = {"roles": self.roles, "layers": self.layers, "modules": self.modules, "tensors": self.tensors}
+        """Plain values; undefined figures are null, and groups that were not kept are absent."""
+        groups = {f"{kind}s": getattr(self, f"{kind}s") for kind in self.kept}
         return {
             "names": list(self.names),
             "digests": list(self.digests),
@@ -71,16 +78,69 @@ class Comparison:
         pairs: every pair, in the order in which the masks were given.
         consensus: how many coordinates are in how many masks; None for two masks.
         stripes: for each mask, the stripes of its matrices by name; empty unless requested.
+        matrix: the pairs beside each other, with answers that hold for all of them together; None for two masks.
     """
 
     pairs: tuple[PairOverlap, ...]
     consensus: Consensus | None
     stripes: tuple[Mapping[str, Stripes], ...]
+    matrix: PairMatrix | None = None
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The answer about every pair; of several, corrected for their number."""
+        if self.matrix is None:
+            return tuple(pair.verdict.outcome for pair in self.pairs)
+        return tuple(pair.outcome for pair in self.matrix.pairs)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; undefined figures are null."""
         return {
+            "matrix": None if self.matrix is None else self.matrix.to_json(),
             "pairs": [pair.to_json() for pair in self.pairs],
             "consensus": None if self.consensus is None else self.consensus.to_json(),
             "stripes": [{name: asdict(stripes) for name, stripes in mask.items()} for mask in self.stripes],
         }
+
+
+def matrix_of(pairs: Sequence[PairOverlap], names: Sequence[str]) -> PairMatrix:
+    """The matrix of some masks.
+
+    Args:
+        pairs: every pair, in the order of the masks.
+        names: of the masks.
+    """
+    verdicts = [pair.verdict for pair in pairs]
+    null = _strictest(pairs)
+    tested = sum(_is_tested(alone) for alone in verdicts)
+    corrected = holm([alone.p for alone in verdicts], tested)
+    answers = []
+    for masks, pair, alone, p in zip(combinations(range(len(names)), 2), pairs, verdicts, corrected, strict=True):
+        excess = pair.whole.nulls[null]
+        stands = not _is_tested(alone) or (p is not None and p <= LEVEL)
+        answers.append(
+            PairAnswer(
+                masks,
+                pair.asked.start,
+                excess.headroom,
+                excess.headroom_interval,
+                alone.null,
+                alone.headroom,
+                alone.outcome if stands else Outcome.OPEN,
+                alone.outcome,
+                alone.p,
+                p,
+                "; ".join(pair.relations),
+            )
+        )
+    matrix = PairMatrix(tuple(names), null, pairs[0].asked.smallest, tested, tuple(answers))
+    return replace(matrix, order=order_of(matrix.headrooms))
+
+
+def _strictest(pairs: Sequence[PairOverlap]) -> str:
+    shared = set(NULLS).intersection(*(deciding(pair.whole, pair.asked.start) for pair in pairs))
+    return next(null for null in (HIDDEN, STRIPED, MATCHED, PER_TENSOR) if null in shared)
+
+
+def _is_tested(alone: Verdict) -> bool:
+    return bool(alone.null)

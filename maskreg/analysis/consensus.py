@@ -47,3 +47,60 @@ def independent(numel: int, nnz: Sequence[int]) -> npt.NDArray[np.float64]:
         p = count / numel if numel else 0.0
         chances = np.convolve(chances, [1 - p, p])
     return chances * numel
+
+
+@dataclass(frozen=True)
+class ConsensusMap:
+    """How far several masks agree about the coordinates of one tensor.
+
+    Source: "The Path Not Taken", whose consensus ratio is ``C_ij = (1/R) sum_r M_ij^(r)``, with the ratios of rows
+    ``rho_i = mean_j C_ij`` and of columns ``kappa_j = mean_i C_ij``.
+
+    Attributes:
+        name: of the tensor.
+        shape: of the tensor.
+        consensus: coordinates in exactly 0, 1, ... R of R masks, beside independent masks.
+        rows: dispersion of the ratios of rows: their variance over that of independent coordinates with the masks'
+            densities; None for what is no matrix, and where every mask is empty or full.
+        columns: the same of columns.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    consensus: Consensus
+    rows: float | None
+    columns: float | None
+
+    @classmethod
+    def of(cls, name: str, shape: tuple[int, ...], counts: npt.NDArray[np.uint8], nnz: Sequence[int]) -> ConsensusMap:
+        """Of the number of masks that hold each coordinate.
+
+        Args:
+            name: of the tensor.
+            shape: of the tensor.
+            counts: uint8 ``[numel]``, R times C.
+            nnz: coordinates of each mask in the tensor.
+        """
+        observed = np.bincount(counts, minlength=len(nnz) + 1)
+        expected = independent(counts.size, nnz)
+        rows = columns = None
+        if len(shape) == 2 and counts.size:
+            matrix = counts.reshape(shape)
+            # Of R C_ij, whose variance is the sum of the masks' p (1 - p).
+            variance = sum(n / counts.size * (1 - n / counts.size) for n in nnz)
+            rows, columns = (_dispersion(matrix.mean(axis), variance / shape[axis]) for axis in (1, 0))
+        return cls(name, shape, Consensus(tuple(observed.tolist()), tuple(expected.tolist())), rows, columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "tensor": self.name,
+            "shape": list(self.shape),
+            "consensus": self.consensus.to_json(),
+            "row_dispersion": self.rows,
+            "column_dispersion": self.columns,
+        }
+
+
+def _dispersion(means: npt.NDArray[np.float64], independent_variance: float) -> float | None:
+    return float(means.var()) / independent_variance if independent_variance > 0 else None

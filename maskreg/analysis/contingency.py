@@ -18,6 +18,12 @@ Cells = npt.NDArray[np.int64]
 CELLS = 4
 """Cells of a 2x2 table: in neither mask, in A only, in B only, in both."""
 
+IN_A: npt.NDArray[np.float64] = np.array([0.0, 1.0, 0.0, 1.0])
+"""Whether a cell is in A."""
+
+IN_B: npt.NDArray[np.float64] = np.array([0.0, 0.0, 1.0, 1.0])
+"""Whether a cell is in B."""
+
 MAX_MASKS = 255
 """Masks that can be counted at once: the number of masks that hold a coordinate is kept in one byte."""
 

@@ -6,7 +6,6 @@ Every selection has exactly the requested size; ties go to the lower flat index.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,14 +29,6 @@ class Coverage:
 
     covered: float | None
     updated: float | None
-
-
-def count_of(share: float, numel: int) -> int:
-    """Coordinates in a share of a matrix: ``ceil(share * numel)``, at most all.
-
-    Rounding to six digits first keeps float error from adding one: .07 * 100 is 7.000000000000001.
-    """
-    return min(numel, math.ceil(round(share * numel, 6)))
 
 
 def highest(scores: npt.NDArray[np.float32] | npt.NDArray[np.float64], count: int) -> Bools:

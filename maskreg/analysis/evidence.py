@@ -26,19 +26,19 @@ from maskreg.analysis.clusters import (
     CONCORDANT_TENSOR,
     DISCORDANT,
     DISCORDANT_TENSOR,
-    IN_A,
-    IN_B,
     SIZE_A,
     SIZE_B,
     Spread,
     spread_of,
 )
+from maskreg.analysis.contingency import IN_A, IN_B
 from maskreg.analysis.excess import Z95, Excess, Interval, excess_of
 from maskreg.analysis.grid import Grid
 from maskreg.analysis.hidden import both_flip
-from maskreg.analysis.margins import margins_of
+from maskreg.analysis.margins import Margins, margins_of
 from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
 from maskreg.analysis.tails import CERTAIN, Distribution, distribution_of
+from maskreg.checkpoint.residual import Channels
 from maskreg.result import plain
 
 Cells = npt.NDArray[np.int64]
@@ -65,7 +65,7 @@ STRATA = (BY_TENSOR, BY_EXPONENT, BY_BOTH)
 """Stratifications of the Mantel-Haenszel odds ratio; those by exponent need the source."""
 
 NO_SOURCE = "the source checkpoint is not available"
-NO_LINES = "rows and columns are counted for two or three masks"
+NO_LINES = "rows and columns were not counted"
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,27 +188,39 @@ def _odds_interval(both: OddsSums | None, spread: Spread | None, concordant: str
     return math.exp(logarithm - Z95 * error), math.exp(logarithm + Z95 * error)
 
 
-def sums_from_counts(counts: OverlapCounts, grid: Grid | None = None, *, has_lines: bool = False) -> OverlapSums:
+def sums_from_counts(
+    counts: OverlapCounts, grid: Grid | None = None, *, has_lines: bool = False, channels: Channels | None = None
+) -> OverlapSums:
     """Sums of one tensor without the source.
 
     Args:
         counts: the 2x2 table.
         grid: the same by row and column, all in one class; None for a tensor that has not several of both.
         has_lines: rows and columns are counted where there are any.
+        channels: where the tensor has those of the residual stream.
     """
-    cells = one_stratum(counts) if grid is None else grid.rows.sum(0)
-    tables = {PER_TENSOR: _tables(cells.sum(0, keepdims=True))}
-    undefined = dict.fromkeys(NULLS[2:], Expectation(None, reason=NO_SOURCE))
-    expectations = {**undefined, PER_TENSOR: expect_uniform(counts)}
-    spread = _with_lines(cells, tables, expectations, PER_TENSOR, grid) if has_lines else Spread()
-    if not has_lines:
-        expectations[STRIPED] = Expectation(None, reason=NO_LINES)
     stratum = one_stratum(counts)
+    cells = stratum if grid is None else grid.cells[grid.classes]
+    margins = None if grid is None else margins_of(grid)
+    undefined = dict.fromkeys(NULLS[2:], Expectation(None, reason=NO_SOURCE))
+    uniform = expect_uniform(counts)
+    expectations = {**undefined, PER_TENSOR: uniform, STRIPED: _striped(uniform, margins, has_lines)}
+    spread = Spread()
+    if has_lines:
+        tables = {PER_TENSOR: _tables(stratum)}
+        added = {STRIPED: margins} if margins else {}
+        spread = spread_of(cells, _every(tables, PER_TENSOR), None, grid, added, channels)
     return OverlapSums(1, counts, expectations, odds_sums(stratum), OddsSums(), None, spread, distribution_of(stratum))
 
 
 def sums_from_classes(
-    cells: Cells, flips_a: Floats | str, flips_b: Floats | str, grid: Grid | None = None, *, has_lines: bool = False
+    cells: Cells,
+    flips_a: Floats | str,
+    flips_b: Floats | str,
+    grid: Grid | None = None,
+    *,
+    has_lines: bool = False,
+    channels: Channels | None = None,
 ) -> OverlapSums:
     """Sums of one tensor with the source.
 
@@ -218,16 +230,19 @@ def sums_from_classes(
         flips_b: the same of B.
         grid: the counts by row and column; None for a tensor that has not several of both.
         has_lines: rows and columns are counted where there are any.
+        channels: where the tensor has those of the residual stream.
     """
     neither, only_a, only_b, both = (int(count) for count in cells.sum(0))
     counts = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
     # Classes 2e and 2e + 1 share the exponent field e.
     exponents = cells.reshape(256, 2, 4).sum(1)
+    matched = expect_matched(cells)
+    margins = None if grid is None else margins_of(grid)
     expectations = {
         PER_TENSOR: expect_uniform(counts),
-        MATCHED: expect_matched(cells),
-        STRIPED: Expectation(None, reason=NO_LINES),
-        HIDDEN: expect_hidden(cells),
+        MATCHED: matched,
+        STRIPED: _striped(matched, margins, has_lines),
+        HIDDEN: expect_hidden(cells, 0.0 if margins is None else margins.added),
         ROUNDING: _rounding(cells, flips_a, flips_b),
         ROUNDING_A: _rounding(cells, flips_a, None),
         ROUNDING_B: _rounding(cells, None, flips_b),
@@ -235,10 +250,9 @@ def sums_from_classes(
     spread = Spread()
     if has_lines:
         present = np.flatnonzero(cells.sum(1)) if grid is None else grid.classes
-        spread = _with_lines(
-            cells[present], _class_tables(cells[present], flips_a, flips_b, present), expectations, MATCHED, grid,
-            present >> 1,
-        )  # fmt: skip
+        tables = _every(_class_tables(cells[present], flips_a, flips_b, present), MATCHED)
+        added = {STRIPED: margins} if margins else {}
+        spread = spread_of(cells[present], tables, present >> 1, grid, added, channels)
     return OverlapSums(
         1,
         counts,
@@ -251,25 +265,16 @@ def sums_from_classes(
     )
 
 
-def _with_lines(
-    cells: Cells,
-    tables: dict[str, Floats],
-    expectations: dict[str, Expectation],
-    finest: str,
-    grid: Grid | None,
-    exponents: Cells | None = None,
-) -> Spread:
-    """Put in what rows and columns add to expectations, and give the covariances of all sums."""
-    base = expectations[finest]
-    assert base.expected is not None
-    margins = None if grid is None else margins_of(grid)
-    added = 0.0 if margins is None else margins.added
-    expectations[STRIPED] = Expectation(base.expected + added, base.variance)
-    if expectations[HIDDEN].expected is not None:
-        expectations[HIDDEN] = expect_hidden(cells, added)
-    undefined = dict.fromkeys(NULLS[1:], np.zeros((1, 1)))
-    every = {**undefined, **tables, STRIPED: tables[finest]}
-    return spread_of(cells, every, exponents, grid, {} if margins is None else {STRIPED: margins})
+def _striped(by_class: Expectation, margins: Margins | None, has_lines: bool) -> Expectation:
+    """The expectation by class, tensor or both, with what rows and columns add."""
+    if not has_lines:
+        return Expectation(None, reason=NO_LINES)
+    return by_class if margins is None else by_class + Expectation(margins.added)
+
+
+def _every(tables: Mapping[str, Floats], finest: str) -> dict[str, Floats]:
+    """Tables of all nulls, so that those of any tensor add up: of rows and columns that of the finest, else nothing."""
+    return {**dict.fromkeys(NULLS[1:], np.zeros((1, 1))), **tables, STRIPED: tables[finest]}
 
 
 def _class_tables(cells: Cells, flips_a: Floats | str, flips_b: Floats | str, classes: Cells) -> dict[str, Floats]:
@@ -279,15 +284,12 @@ def _class_tables(cells: Cells, flips_a: Floats | str, flips_b: Floats | str, cl
     chances = [rate if isinstance(flips, str) else flips[classes] for rate, flips in known]
     coupled = both_flip(*rates) / np.maximum(rates[0] * rates[1], np.finfo(float).tiny)
     matched = _products_of(*rates)
-    # With both masks redrawn as with the rates that they have: what varies is how far they follow each other.
-    rounded = _products_of(*chances)
     return {
         PER_TENSOR: _tables(cells.sum(0, keepdims=True)),
         MATCHED: matched,
         HIDDEN: matched * coupled[:, None],
-        ROUNDING: rounded,
-        ROUNDING_A: chances[0][:, None] * IN_B + chances[1][:, None] * (IN_A - chances[0][:, None]),
-        ROUNDING_B: chances[1][:, None] * IN_A + chances[0][:, None] * (IN_B - chances[1][:, None]),
+        # Whichever mask is redrawn, what varies is how far one follows the other.
+        **dict.fromkeys((ROUNDING, ROUNDING_A, ROUNDING_B), _products_of(*chances)),
     }
 
 

@@ -15,6 +15,11 @@ import torch
 OVERSAMPLED = 16
 """Directions of the range finder beyond those that are kept."""
 
+TOLERANCE = 1e-4
+"""Relative residual at which the spectral norm of a matrix that is not decomposed exactly is taken."""
+
+_MOST_STEPS = 200
+
 
 @dataclass(frozen=True)
 class Method:
@@ -76,7 +81,55 @@ def singular_values(matrix: torch.Tensor, method: Method) -> npt.NDArray[np.floa
     if method.is_exact(matrix.shape):
         values: npt.NDArray[np.float64] = torch.linalg.svdvals(matrix).cpu().numpy()
         return values
-    return _randomized(matrix, method).values
+    factors = _randomized(matrix, method)
+    values = factors.values
+    values[:1] = spectral_norm(matrix, factors, method)
+    return values
+
+
+def spectral_norm(matrix: torch.Tensor, factors: Factors, method: Method) -> float:
+    """``||A||_2``: the largest singular value, by :func:`largest_value` where the decomposition is not exact.
+
+    Args:
+        matrix: float64 ``[m, n]``.
+        factors: of the matrix, by :func:`decompose`; the first direction is enough.
+        method: how it was decomposed.
+    """
+    value = float(factors.s[0]) if factors.s.numel() else 0.0
+    if value <= 0 or method.is_exact(matrix.shape):
+        return value
+    return max(value, largest_value(matrix, factors.v[:, 0]))
+
+
+def largest_value(matrix: torch.Tensor, start: torch.Tensor, tolerance: float = TOLERANCE) -> float:
+    """The spectral norm ``||A||_2`` by the Lanczos method on A^T A, every step orthogonalized against all before.
+
+    The vectors v_1 ... v_k span start, A^T A start, ..., and A^T A is tridiagonal in them; its largest eigenvalue there
+    grows toward that of A^T A. It ends when the residual |A^T A x - s^2 x| of that eigenvector is at most ``tolerance``
+    s^2: then a singular value lies within half that relative distance of s. A start near the leading direction makes it
+    the largest.
+
+    Args:
+        matrix: float64 ``[m, n]``, not zero.
+        start: float64 ``[n]``, not orthogonal to the leading direction.
+        tolerance: of the residual, relative.
+    """
+    basis = (start / torch.linalg.vector_norm(start))[:, None]
+    small = np.zeros((_MOST_STEPS + 1, _MOST_STEPS + 1))
+    square = 0.0
+    for step in range(1, min(_MOST_STEPS, matrix.shape[1]) + 1):
+        image = matrix.mT @ (matrix @ basis[:, -1])
+        small[step - 1, step - 1] = float(basis[:, -1] @ image)
+        for _ in range(2):
+            image -= basis @ (basis.mT @ image)
+        rest = float(torch.linalg.vector_norm(image))
+        values, vectors = np.linalg.eigh(small[:step, :step])
+        square = float(values[-1])
+        if rest * abs(vectors[-1, -1]) <= tolerance * square:
+            break
+        small[step - 1, step] = small[step, step - 1] = rest
+        basis = torch.cat([basis, (image / rest)[:, None]], dim=1)
+    return float(square**0.5)
 
 
 def _randomized(matrix: torch.Tensor, method: Method) -> Factors:

@@ -8,7 +8,8 @@ about that follows from these counts; no coordinate is kept::
            .7 .5 .5         0 1 1         0 1 0             0 3 1                                           0 1 0 1, ...
 
 Tensors of more than two dimensions are matrices of their last one. Beyond ``MAX_LINES`` rows, or columns, neighbors are
-counted as one, which bounds memory; a wider cluster is still a cluster.
+counted as one, which bounds memory; a wider cluster is still a cluster. :mod:`maskreg.analysis.lines` counts more of
+them as one where there are very many classes.
 """
 
 from __future__ import annotations
@@ -20,18 +21,22 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.analysis.contingency import CELLS
+from maskreg.analysis.lines import Lines
 from maskreg.mask.packed import unpack
-from maskreg.mask.rounding import classes_of
+from maskreg.mask.rounding import CLASSES, classes_of
 from maskreg.native import library
 
+Codes = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
 Packed = npt.NDArray[np.uint8]
 
-CELLS = 4
-"""Cells of a 2x2 table: in neither mask, in A only, in B only, in both."""
-
 MAX_LINES = 1 << 16
 """Most rows, or columns, that are counted apart."""
+
+_SAMPLE = 1 << 13
+_FREQUENT = 1 / 128
+_MOST_FREQUENT = 16
 
 
 @dataclass(frozen=True)
@@ -70,98 +75,159 @@ def shape_of(shape: Sequence[int]) -> Shape | None:
 
 
 @dataclass(frozen=True, eq=False)
+class Listed:
+    """Coordinates of classes that few have, one by one.
+
+    Attributes:
+        rows: uint32 ``[m]``, rows of the span, as they are counted.
+        columns: uint32 ``[m]``, columns of the matrix, as they are counted.
+        keys: uint16 ``[m]``, four times the class, and the cell.
+    """
+
+    rows: npt.NDArray[np.uint32]
+    columns: npt.NDArray[np.uint32]
+    keys: npt.NDArray[np.uint16]
+
+
+@dataclass(frozen=True, eq=False)
 class SpanGrid:
     """The counts of one span of a tensor.
 
     Attributes:
-        classes: int64 ``[k]``, classes in order; all that occur, and perhaps more.
+        cells: int64 ``[512, 4]``, 2x2 tables by class.
+        classes: int64 ``[k]``, those that are counted by line.
         first_row: number of the first row that was counted.
-        rows: int64 ``[rows of the span, k, 4]``.
+        rows: uint32 ``[rows of the span, k, 4]``.
         columns: uint32 ``[k, 4, all columns]``.
+        listed: coordinates of all other classes.
     """
 
+    cells: Counts
     classes: Counts
     first_row: int
-    rows: Counts
+    rows: npt.NDArray[np.uint32]
     columns: npt.NDArray[np.uint32]
+    listed: Listed
 
 
 class Grid:
     """The counts of a whole tensor, added up from its spans.
 
     Attributes:
-        classes: int64 ``[k]``, classes in order; all that occur, and perhaps more.
-        rows: int64 ``[rows, k, 4]``, 2x2 tables by row and class.
-        columns: int64 ``[k, 4, columns]``, the same by column.
+        cells: int64 ``[512, 4]``, 2x2 tables by class.
+        rows: the same by row.
+        columns: the same by column.
     """
 
     def __init__(self, shape: Shape) -> None:
         """Begin with nothing."""
-        self.classes: Counts = np.zeros(0, np.int64)
-        self.rows: Counts = np.zeros((shape.rows, 0, CELLS), np.int64)
-        self.columns: Counts = np.zeros((0, CELLS, shape.columns), np.int64)
+        self.cells: Counts = np.zeros((CLASSES, CELLS), np.int64)
+        self.rows = Lines(shape.rows, shape.width * shape.height_run, shape.height_run)
+        self.columns = Lines(shape.columns, shape.height * shape.width_run, shape.width_run)
+
+    @property
+    def classes(self) -> Counts:
+        """Classes that occur, in order, int64 ``[k]``."""
+        return self.rows.classes
 
     def add(self, span: SpanGrid) -> None:
         """Add a span."""
-        if not np.isin(span.classes, self.classes).all():
-            self._make_room(np.union1d(self.classes, span.classes))
-        slots = np.searchsorted(self.classes, span.classes)
-        self.rows[span.first_row : span.first_row + len(span.rows), slots] += span.rows
-        self.columns[slots] += span.columns
-
-    def _make_room(self, classes: Counts) -> None:
-        slots = np.searchsorted(classes, self.classes)
-        rows = np.zeros((len(self.rows), classes.size, CELLS), np.int64)
-        columns = np.zeros((classes.size, CELLS, self.columns.shape[2]), np.int64)
-        rows[:, slots], columns[slots] = self.rows, self.columns
-        self.classes, self.rows, self.columns = classes, rows, columns
+        self.cells += span.cells
+        present = np.flatnonzero(span.cells.sum(1))
+        self.rows.make_room(present)
+        self.columns.make_room(present)
+        for k, number in enumerate(span.classes.tolist()):
+            self.rows.add(number, span.first_row, span.rows[:, k].T)
+            self.columns.add(number, 0, span.columns[k])
+        self.rows.add_listed(span.listed.rows + np.uint32(span.first_row), span.listed.keys)
+        self.columns.add_listed(span.listed.columns, span.listed.keys)
 
 
-def count_grid(a: Packed, b: Packed, codes: npt.NDArray[np.uint16], start: int, shape: Shape) -> SpanGrid:
+def count_grid(a: Packed, b: Packed, codes: Codes, start: int, shape: Shape) -> SpanGrid:
     """Count a span of a tensor.
 
     Args:
         a: A's bits, from :func:`maskreg.mask.pack`.
         b: B's bits.
-        codes: the source's bf16 codes, uint16 ``[n]``; all equal where classes are not to be told apart.
+        codes: the source's bf16 codes, uint16 ``[n]``.
         start: first coordinate of the span within the tensor.
         shape: of the tensor.
     """
-    first, last = start // shape.width // shape.height_run, (start + codes.size - 1) // shape.width // shape.height_run
-    low, classes = _classes_from(codes)
-    count, kinds = last - first + 1, classes.size
-    if compiled := library():
-        rows = np.zeros((count, kinds, CELLS), np.int64)
-        columns = np.zeros((kinds, CELLS, shape.columns), np.uint32)
-        compiled.lib.maskreg_count_grid(
-            compiled.read(codes), codes.size, compiled.read(a), compiled.read(b), low, kinds,
-            start, shape.width, shape.height_run, shape.width_run, shape.columns,
-            compiled.write(rows), compiled.write(columns), compiled.write(np.zeros(columns.size, np.uint8)),
-        )  # fmt: skip
-        return SpanGrid(classes, first, rows, columns)
-    row, column = np.divmod(start + np.arange(codes.size), shape.width)
-    row, column = row // shape.height_run - first, column // shape.width_run
-    slots = np.searchsorted(classes, classes_of(codes))
-    keys = CELLS * slots + unpack(a, codes.size) + np.uint8(2) * unpack(b, codes.size)
-    by_row = np.bincount(row * (CELLS * kinds) + keys, minlength=count * CELLS * kinds)
-    by_column = np.bincount(keys * shape.columns + column, minlength=CELLS * kinds * shape.columns)
-    return SpanGrid(
-        classes,
-        first,
-        by_row.astype(np.int64).reshape(count, kinds, CELLS),
-        by_column.astype(np.uint32).reshape(kinds, CELLS, -1),
+    if library():
+        return _compiled(a, b, codes, codes.size, start, shape)
+    return _plain(a, b, classes_of(codes), start, shape)
+
+
+def count_unclassed(a: Packed, b: Packed, numel: int, start: int, shape: Shape) -> SpanGrid:
+    """Count a span of a tensor whose codes are not known: all coordinates are of class 0.
+
+    Args:
+        a: A's bits, from :func:`maskreg.mask.pack`.
+        b: B's bits.
+        numel: coordinates of the span.
+        start: first coordinate of the span within the tensor.
+        shape: of the tensor.
+    """
+    if library():
+        return _compiled(a, b, None, numel, start, shape)
+    return _plain(a, b, np.zeros(numel, np.uint16), start, shape)
+
+
+def _frequent(codes: Codes) -> Counts:
+    """Classes of at least one coordinate in 128, by a sample: which they are only changes how long counting takes."""
+    sample = codes[:: max(1, codes.size // _SAMPLE)]
+    counts = np.bincount(classes_of(np.ascontiguousarray(sample)), minlength=CLASSES)
+    most = np.argsort(-counts, kind="stable")[:_MOST_FREQUENT]
+    return np.sort(most[counts[most] >= max(1, sample.size * _FREQUENT)])
+
+
+def _compiled(a: Packed, b: Packed, codes: Codes | None, numel: int, start: int, shape: Shape) -> SpanGrid:
+    compiled = library()
+    assert compiled
+    classes = np.zeros(1, np.int64) if codes is None else _frequent(codes)
+    first, stop = _rows_of(numel, start, shape)
+    rows = np.zeros((stop - first, classes.size, CELLS), np.uint32)
+    columns = np.zeros((classes.size, CELLS, shape.columns), np.uint32)
+    numbers = classes.astype(np.uint16)
+    # Memory that is not written is never there.
+    room = 0 if codes is None else numel
+    by_row, by_column, keys = np.empty(room, np.uint32), np.empty(room + 64, np.uint32), np.empty(room, np.uint16)
+    listed = compiled.ffi.new(
+        "maskreg_listed *", [compiled.write(by_row), compiled.write(by_column), compiled.write(keys), 0]
     )
+    span = compiled.ffi.new(
+        "maskreg_grid *",
+        [
+            compiled.ffi.NULL if codes is None else compiled.read(codes), compiled.read(a), compiled.read(b), numel,
+            start, shape.width, shape.height_run, shape.width_run, compiled.read(numbers), classes.size,
+        ],
+    )  # fmt: skip
+    compiled.lib.maskreg_count_grid(span, compiled.write(rows), compiled.write(columns), listed)
+    count = listed.count
+    rest = Listed(by_row[:count].copy(), by_column[:count] // np.uint32(shape.width_run), keys[:count].copy())
+    cells = np.bincount(rest.keys, minlength=CLASSES * CELLS).reshape(CLASSES, CELLS)
+    cells[classes] += rows.sum(0, dtype=np.int64)
+    return SpanGrid(cells, classes, first, rows, columns, rest)
 
 
-def _classes_from(codes: npt.NDArray[np.uint16]) -> tuple[int, Counts]:
-    """The smallest exponent field but 0, and classes that include all that occur: without gaps but above 0."""
-    if compiled := library():
-        ends = np.empty(2, np.int64)
-        compiled.lib.maskreg_find_exponents(compiled.read(codes), codes.size, compiled.write(ends))
-        low, high = ends.tolist()
-    else:
-        exponents = codes >> 7 & 0xFF
-        low, high = int(exponents.min(initial=0xFFFF, where=exponents > 0)), int(exponents.max())
-    if not high:
-        return 1, np.arange(2)
-    return low, np.concatenate([np.arange(2), np.arange(2 * low, 2 * high + 2)])
+def _plain(a: Packed, b: Packed, classes: npt.NDArray[np.uint16], start: int, shape: Shape) -> SpanGrid:
+    first, stop = _rows_of(classes.size, start, shape)
+    row, column = np.divmod(start + np.arange(classes.size), shape.width)
+    row, column = row // shape.height_run - first, column // shape.width_run
+    present, slots = np.unique(classes, return_inverse=True)
+    keys = CELLS * slots + unpack(a, classes.size) + np.uint8(2) * unpack(b, classes.size)
+    size = CELLS * present.size
+    by_row = np.bincount(row * size + keys, minlength=(stop - first) * size)
+    by_column = np.bincount(keys * shape.columns + column, minlength=size * shape.columns)
+    rows = by_row.astype(np.uint32).reshape(stop - first, present.size, CELLS)
+    columns = by_column.astype(np.uint32).reshape(present.size, CELLS, shape.columns)
+    cells = np.zeros((CLASSES, CELLS), np.int64)
+    cells[present] = rows.sum(0, dtype=np.int64)
+    none = np.zeros(0, np.uint32)
+    return SpanGrid(cells, present.astype(np.int64), first, rows, columns, Listed(none, none, none.astype(np.uint16)))
+
+
+def _rows_of(numel: int, start: int, shape: Shape) -> tuple[int, int]:
+    """Rows of a span as they are counted: the first, and one past the last."""
+    along = shape.width * shape.height_run
+    return start // along, (start + numel - 1) // along + 1

@@ -17,17 +17,20 @@ distribution, phi: its density.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.mask.flips import off_grid_chance
+
 Floats = npt.NDArray[np.float64]
 
 _HALVINGS = 3
-_NODES, _WEIGHTS = (values.tolist() for values in np.polynomial.legendre.leggauss(10))
-_PHI = 1 / math.sqrt(2 * math.pi)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+_SLOPE = math.sqrt(2 / math.pi)
+_PRECISION = 1e-15
 
 
 def both_flip(a: Floats, b: Floats) -> Floats:
@@ -45,43 +48,40 @@ def both_flip(a: Floats, b: Floats) -> Floats:
 
 def hidden_scale(rate: float) -> float:
     """s / c at which a coordinate flips at this rate, 0 < rate < 1."""
-    # The rate grows with the scale, slower than it: from sqrt(2 / pi) s for small ones on.
-    low, high = 0.0, 1.0
-    while _rate(high) < rate:
-        low, high = high, 2 * high
+    # The rate is concave in the scale, sqrt(2 / pi) s at first: so Newton's steps from below never pass the solution.
+    scale = rate * math.sqrt(math.pi / 2)
     for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
+        # Its slope is 2 (phi(0) - phi(c/s)).
+        step = (rate - off_grid_chance(1 / scale)) / (-_SLOPE * math.expm1(-0.5 / scale**2))
+        if step <= scale * _PRECISION:
             break
-        low, high = (middle, high) if _rate(middle) < rate else (low, middle)
-    return high
+        scale += step
+    return scale
 
 
-def _rate(scale: float) -> float:
-    edge = 1 / scale
-    return 2 * scale * (_PHI - _PHI * math.exp(-edge * edge / 2) + edge * _tail(edge))
-
-
-@cache
+# The expectation and its derivatives ask for the same pairs.
+@lru_cache(maxsize=1 << 12)
 def _both_flip(a: float, b: float) -> float:
     if a <= 0 or b >= 1:
         return max(a, 0.0)
     small, large = hidden_scale(a), hidden_scale(b)
-    # Symmetric about the middle of the cell. Panels halve towards the border, to below the smaller scale.
-    halvings = _HALVINGS + max(0, math.ceil(-math.log2(small)))
+    x, weights = _nodes(_HALVINGS + max(0, math.ceil(-math.log2(small))))
+    return min(float(weights @ (_flips(x, small) * _flips(x, large))), a)
+
+
+@lru_cache(maxsize=1 << 6)
+def _nodes(halvings: int) -> tuple[Floats, Floats]:
+    """Nodes and weights of a mean over the cell, which is symmetric about its middle."""
+    # Panels halve towards the border, to below the smaller scale.
     edges = [0.5 / 2**panel for panel in range(halvings + 1)] + [0.0]
-    total = 0.0
-    for upper, lower in pairwise(edges):
-        half = (upper - lower) / 2
-        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-            x = lower + half + half * node
-            total += half * weight * _flip(x, small) * _flip(x, large)
-    return min(2 * total, a)
+    halves = [((upper - lower) / 2, (upper + lower) / 2) for upper, lower in pairwise(edges)]
+    return (
+        np.concatenate([middle + half * _NODES for half, middle in halves]),
+        np.concatenate([2 * half * _WEIGHTS for half, _ in halves]),
+    )
 
 
-def _flip(x: float, scale: float) -> float:
-    return _tail(x / scale) + _tail((1 - x) / scale)
-
-
-def _tail(x: float) -> float:
-    return math.erfc(x / math.sqrt(2)) / 2
+def _flips(x: Floats, scale: float) -> Floats:
+    sides = np.concatenate([x, 1 - x]) / (scale * math.sqrt(2))
+    tails = np.array(list(map(math.erfc, sides.tolist()))) / 2
+    return tails[: x.size] + tails[x.size :]

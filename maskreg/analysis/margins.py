@@ -28,9 +28,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.analysis.contingency import CELLS, IN_A, IN_B
 from maskreg.analysis.grid import Grid
 
 Floats = npt.NDArray[np.float64]
+
+_TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,51 +64,59 @@ class _Effects:
     Attributes:
         values: float64 ``[lines]``.
         weights: sum of v in each line, that a sum of residuals is divided by.
+        explained: variance of the mask that they explain, in coordinates.
     """
 
     values: Floats
     weights: Floats
+    explained: float
 
 
 def margins_of(grid: Grid) -> Margins:
     """Fit both masks of a tensor, and expect their overlap."""
-    rows, columns = grid.rows.astype(np.float64), grid.columns.transpose(2, 0, 1).astype(np.float64)
-    totals = rows.sum(0)
-    n = np.maximum(totals.sum(1), 1)
-    p, q = (totals[:, 1] + totals[:, 3]) / n, (totals[:, 2] + totals[:, 3]) / n
-    weight = p * (1 - p) * q * (1 - q)
-    in_common = np.stack([p * q, -(1 - p) * q, -p * (1 - q), (1 - p) * (1 - q)], axis=1)
+    totals = grid.cells[grid.classes].astype(np.float64)
+    n = totals.sum(1)
+    p, q = (totals @ inside / np.maximum(n, 1) for inside in (IN_A, IN_B))
+    weights = _weights(p, q)
     parts, shares, effects = [], [], []
-    for lines in (rows, columns):
-        a, b = _effects(lines, [1, 3], p), _effects(lines, [2, 3], q)
-        shares.append(lines.sum(2) @ weight)
-        itself = _divided(lines.reshape(len(lines), -1) @ in_common.reshape(-1), a.weights * b.weights)
-        parts.append(shares[-1] * (a.values * b.values - itself))
-        effects.append((a.values, b.values))
-    whole = max(float(shares[0].sum()), np.finfo(float).tiny)
+    for lines in (grid.rows, grid.columns):
+        share, itself, *both = lines.sums(weights).T
+        a, b = _effects(*both[:3]), _effects(*both[3:])
+        shares.append(share)
+        parts.append(share * (a.values * b.values - _divided(itself, a.weights * b.weights)))
+        effects.append((a, b))
+    whole = max(float(shares[0].sum()), _TINY)
     (row_a, row_b), (column_a, column_b) = effects
-    crossed = ((shares[0] @ row_a) * (shares[1] @ column_b) + (shares[0] @ row_b) * (shares[1] @ column_a)) / whole
+    crossed = (shares[0] @ row_a.values) * (shares[1] @ column_b.values)
+    crossed = (crossed + (shares[0] @ row_b.values) * (shares[1] @ column_a.values)) / whole
+    explained = [
+        min((row.explained + column.explained) / max(float(n @ (rate * (1 - rate))), _TINY), 1.0)
+        for row, column, rate in ((row_a, column_a, p), (row_b, column_b, q))
+    ]
     # What the other direction adds is spread over the lines of this one by their weight.
     return Margins(
         parts[0] + shares[0] / whole * (parts[1].sum() + crossed),
         parts[1] + shares[1] / whole * (parts[0].sum() + crossed),
-        1 - (_explained(rows, columns, [1, 3], p) + _explained(rows, columns, [2, 3], q)) / 2,
+        1 - sum(explained) / 2,
     )
 
 
-def _effects(lines: Floats, cells: list[int], rate: Floats) -> _Effects:
-    weights = lines.sum(2) @ (rate * (1 - rate))
-    return _Effects(_divided(lines[:, :, cells].sum((1, 2)) - lines.sum(2) @ rate, weights), weights)
+def _weights(p: Floats, q: Floats) -> Floats:
+    """What a coordinate of each class and cell adds to eight sums of its line, float64 ``[k, 4, 8]``.
+
+    They are v_A v_B and r_A r_B; then r, v and v^2 of A; then of B.
+    """
+    residuals = IN_A - p[:, None], IN_B - q[:, None]
+    slopes = (p * (1 - p))[:, None], (q * (1 - q))[:, None]
+    of_each = ((residual, slope, slope**2) for residual, slope in zip(residuals, slopes, strict=True))
+    sums = (slopes[0] * slopes[1], residuals[0] * residuals[1], *(part for parts in of_each for part in parts))
+    return np.stack([np.broadcast_to(part, (p.size, CELLS)) for part in sums], axis=2)
 
 
-def _explained(rows: Floats, columns: Floats, cells: list[int], rate: Floats) -> float:
-    """Share of the variance of one mask that its rows and columns explain."""
-    slope = rate * (1 - rate)
-    total, explained = max(float(rows.sum((0, 2)) @ slope), np.finfo(float).tiny), 0.0
-    for lines in (rows, columns):
-        # A coordinate's own variance is v, and its effect is v x.
-        explained += float(lines.sum(2) @ slope**2 @ _effects(lines, cells, rate).values ** 2) / total
-    return min(explained, 1.0)
+def _effects(residuals: Floats, weights: Floats, squares: Floats) -> _Effects:
+    values = _divided(residuals, weights)
+    # A coordinate's own variance is v, and its effect is v x.
+    return _Effects(values, weights, float(squares @ values**2))
 
 
 def _divided(sums: Floats, weights: Floats) -> Floats:

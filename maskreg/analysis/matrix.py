@@ -14,13 +14,15 @@ import numpy.typing as npt
 import torch
 
 from maskreg.analysis.angles import SHARES, angle_figures, projection_figures, spectral_shift
-from maskreg.analysis.coverage import Bools, count_of, coverage_of, highest, lowest_magnitudes, principal_scores
+from maskreg.analysis.concentration import count_of
+from maskreg.analysis.coverage import Bools, coverage_of, highest, lowest_magnitudes, principal_scores
 from maskreg.analysis.factors import Factors, Method, decompose, singular_values
 from maskreg.analysis.merged_adapter import gap_figures
 from maskreg.analysis.presets import Preset
 from maskreg.analysis.spectrum import figures as rank_figures
+from maskreg.checkpoint.selection import ALL, Selection
 
-METRICS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverage")
+METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "projection", "coverage")
 """Groups of figures that can be selected."""
 
 Figures = dict[str, float | None]
@@ -36,6 +38,7 @@ class AnalysisSpec:
         presets: definitions of coverage.
         method: how matrices are decomposed.
         seed: of the rounding null.
+        selection: the tensors that are measured.
     """
 
     metrics: frozenset[str]
@@ -43,6 +46,7 @@ class AnalysisSpec:
     presets: tuple[Preset, ...]
     method: Method
     seed: int
+    selection: Selection = ALL
 
     @property
     def thresholds(self) -> frozenset[str]:
@@ -58,6 +62,7 @@ class AnalysisSpec:
             "presets": {preset.name: preset.to_json() for preset in self.presets},
             "decomposition": {**asdict(self.method), "dtype": "float64"},
             "seed": self.seed,
+            "selection": self.selection.to_json(),
         }
         # Through JSON and back, so that it equals what is later read from storage: tuples become lists.
         result: dict[str, Any] = json.loads(json.dumps(value))

@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from maskreg.mask.flips import FINENESS, fit_scale
 from maskreg.mask.philox import TILE, philox
-from maskreg.mask.rounding import CLASSES, FINENESS, classes_of, fit_scale
+from maskreg.mask.rounding import CLASSES, classes_of
 
 _SPAN = 256 * TILE
 _COLUMNS = TILE // 4
@@ -56,7 +57,7 @@ def normals(seed: int, tensor: str, first: int, numel: int) -> npt.NDArray[np.fl
 
 
 def fitted_scale(codes: npt.NDArray[np.uint16], nnz: int) -> int | None:
-    """The scale of the noise in 256ths of an octave; None where it is undefined.
+    """The scale of the noise in 2^20ths of an octave; None where it is undefined.
 
     It is undefined when nothing or everything moved, and when more moved than are finite numbers.
 
@@ -79,7 +80,7 @@ def noisy(codes: npt.NDArray[np.uint16], scale: int, seed: int, tensor: str) -> 
 
     Args:
         codes: bf16 codes of the source.
-        scale: ``s = 2^(scale / 256)``.
+        scale: ``s = 2^(scale / 2^20)``.
         seed: below 2^63.
         tensor: its name.
     """

@@ -97,6 +97,7 @@ def figures(values: Values, energy: float, size: int) -> dict[str, float | None]
     whole = values if values.size == size else np.empty(0)
     percents = {f"energy_top_{p}pct": top_energy(values, energy, share_of_ranks(size, p)) for p in TOP_PERCENT}
     return {
+        "spectral_norm": float(values[0]) if values.size and values[0] > 0 else None,
         "stable_rank": stable_rank(values, energy),
         **{f"energy_top_{k}": top_energy(values, energy, k) for k in TOP},
         **percents,

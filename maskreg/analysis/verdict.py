@@ -18,6 +18,8 @@ those nulls describe another mask: they are reported and do not decide.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -41,6 +43,9 @@ SMALLEST = 0.01
 
 RARE = 1e-4
 """How rare an overlap has to be under a null, besides."""
+
+LEVEL = 0.05
+"""How often an answer may be given where it does not hold: what a 95 % interval leaves."""
 
 RULE = (
     "more means: under every null that decides, the 95 % interval of the headroom lies above the smallest effect that "
@@ -85,6 +90,16 @@ class Outcome(StrEnum):
     """The masks are one another's copy, parent or child: their overlap says nothing about training."""
 
 
+ANSWERS = {
+    Outcome.MORE: "more",
+    Outcome.LESS: "less",
+    Outcome.SAME: "no difference",
+    Outcome.OPEN: "cannot tell",
+    Outcome.RELATED: "related",
+}
+"""Outcomes in tables."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether an overlap is more or less than chance.
@@ -97,6 +112,8 @@ class Verdict:
         smallest: the smallest headroom that matters.
         start: whether the source is taken for what training started from.
         sentence: the answer as text.
+        p: chance of such an answer where it does not hold, at most ``LEVEL``: the largest of the nulls that decide.
+            None where it cannot be told.
     """
 
     outcome: Outcome
@@ -106,6 +123,7 @@ class Verdict:
     smallest: float
     start: Start
     sentence: str
+    p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -123,9 +141,20 @@ class Asked:
     relation: str = ""
 
 
+def start_of_all(starts: Iterable[Start]) -> Start:
+    """Whether training of all masks started at their source: yes if that of each did, no if that of any did not."""
+    said = set(starts)
+    return "no" if "no" in said else "unknown" if "unknown" in said else "yes"
+
+
 def null_label(null: str, masks: tuple[str, str] = ("A", "B")) -> str:
     """The label of a null in text about these two masks."""
     return _LABELS[null].format(masks[_ONE_SIDED.get(null, 0)])
+
+
+def null_sentence(null: str) -> str:
+    """What is expected under a null that can decide: ``random masks with as many coordinates of every exponent``."""
+    return _SENTENCES[null]
 
 
 def deciding(figures: OverlapFigures, start: Start) -> tuple[str, ...]:
@@ -148,19 +177,53 @@ def outcome_of(excess: Excess, smallest: float, both: int) -> Outcome:
         smallest: the smallest headroom that matters.
         both: coordinates in both masks.
     """
-    interval = excess.headroom_interval
+    interval = _interval_of(excess)
     if interval is None:
-        # Without rows and columns: as if coordinates were independent.
-        if excess.headroom is None or not excess.deviations:
-            return Outcome.OPEN
-        error = Z95 * abs(excess.headroom / excess.deviations)
-        interval = (excess.headroom - error, excess.headroom + error)
+        return Outcome.OPEN
     low, high = interval
     if low > smallest and both >= FEWEST and _is_rare(excess.chance_of_more):
         return Outcome.MORE
     if high < -smallest and (excess.expected or 0) >= FEWEST and _is_rare(excess.chance_of_less):
         return Outcome.LESS
     return Outcome.SAME if -smallest <= low and high <= smallest else Outcome.OPEN
+
+
+def chance_of_error(excess: Excess, outcome: Outcome, smallest: float) -> float | None:
+    """How likely one null's answer is where it does not hold: the p value of its interval, and of how rare it is.
+
+    A p value of the interval is that of the border that it must not cross, from both sides as the interval is. How rare
+    an overlap has to be is a test of its own, at another level; its chance is scaled to ``LEVEL``.
+
+    Args:
+        excess: the overlap beside its expectation.
+        outcome: the answer.
+        smallest: the smallest headroom that matters.
+    """
+    interval = _interval_of(excess)
+    if interval is None or excess.headroom is None:
+        return None
+    error = (interval[1] - interval[0]) / (2 * Z95)
+    match outcome:
+        case Outcome.MORE:
+            beyond, rare = excess.headroom - smallest, excess.chance_of_more
+        case Outcome.LESS:
+            beyond, rare = -smallest - excess.headroom, excess.chance_of_less
+        case Outcome.SAME:
+            beyond, rare = smallest - abs(excess.headroom), 0.0
+        case _:
+            return None
+    by_interval = math.erfc(beyond / (error * math.sqrt(2))) if error else 0.0
+    return min(LEVEL, max(by_interval, LEVEL * (rare or 0.0) / RARE))
+
+
+def _interval_of(excess: Excess) -> Interval | None:
+    """The interval of a headroom; without rows and columns, as if coordinates were independent."""
+    if excess.headroom_interval is not None:
+        return excess.headroom_interval
+    if excess.headroom is None or not excess.deviations:
+        return None
+    error = Z95 * abs(excess.headroom / excess.deviations)
+    return excess.headroom - error, excess.headroom + error
 
 
 def _is_rare(chance: float | None) -> bool:
@@ -177,9 +240,10 @@ def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B"), asked:
     """
     counts, names = figures.counts, " and ".join(masks)
 
-    def answer(outcome: Outcome, null: str, sentence: str) -> Verdict:
+    def answer(outcome: Outcome, null: str, sentence: str, p: float | None = None) -> Verdict:
         excess = figures.nulls[null] if null else Excess()
-        return Verdict(outcome, null, excess.headroom, excess.headroom_interval, asked.smallest, asked.start, sentence)
+        size = excess.headroom, excess.headroom_interval
+        return Verdict(outcome, null, *size, asked.smallest, asked.start, sentence, p)
 
     if asked.relation:
         return answer(Outcome.RELATED, "", f"No answer: {asked.relation}, so their overlap says nothing of training.")
@@ -193,7 +257,9 @@ def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B"), asked:
     outcomes = {null: outcome_of(figures.nulls[null], asked.smallest, counts.both) for null in nulls}
     outcome = next(iter(outcomes.values())) if len(set(outcomes.values())) == 1 else Outcome.OPEN
     null = min(nulls, key=lambda name: _margin(figures.nulls[name], outcome))
-    return answer(outcome, null, _sentence(figures, names, outcome, outcomes, null, asked))
+    chances = [chance_of_error(figures.nulls[name], outcome, asked.smallest) for name in nulls]
+    p = None if outcome is Outcome.OPEN else max(chance for chance in chances if chance is not None)
+    return answer(outcome, null, _sentence(figures, names, outcome, outcomes, null, asked), p)
 
 
 def _margin(excess: Excess, outcome: Outcome) -> float:
@@ -207,7 +273,7 @@ def _sentence(
     excess = figures.nulls[null]
     with_source = figures.nulls[MATCHED].expected is not None
     cause = "rounding" if with_source else "chance"
-    size = f"{times(excess.ratio)} what is expected of {_SENTENCES[null]}, {_headroom(excess)}"
+    size = f"{times(excess.ratio)} what is expected of {null_sentence(null)}, {_headroom(excess)}"
     sentence = {
         Outcome.MORE: f"Yes: the overlap of {names} is more than {cause}: {size}.",
         Outcome.LESS: f"No, it is less: the overlap of {names} is less than {cause} gives: {size}.",

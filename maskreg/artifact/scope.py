@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from maskreg.artifact.parts import first_coordinate, masked_row, parts_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.errors import PairMismatchError
 from maskreg.words import counted, listed
 
@@ -31,7 +33,8 @@ class Scope:
     """The tensors that all masks cover.
 
     Attributes:
-        rows: for each tensor, its row in each artifact.
+        rows: for each tensor, its row in each artifact; for a part of a fused tensor, the row that it would have.
+        origins: by name of such a part, the tensor in the first artifact and the part's first coordinate in it.
         notes: how the masks differ, one sentence each; empty when they do not.
         one_source: whether all masks are of the same source, as far as these tensors go.
     """
@@ -39,6 +42,16 @@ class Scope:
     rows: tuple[tuple[Tensor, ...], ...]
     notes: tuple[str, ...]
     one_source: bool
+    origins: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """Names of the tensors in the first artifact, which their parts are read from."""
+        return frozenset(self.origin(rows[0].name)[0] for rows in self.rows)
+
+    def origin(self, name: str) -> tuple[str, int]:
+        """The tensor that a row's coordinates are of, and the first of them."""
+        return self.origins.get(name, (name, 0))
 
     @property
     def numel(self) -> int:
@@ -87,14 +100,16 @@ def require_one_source(artifacts: Sequence[Artifact], kind: str, hint: str) -> N
             )
 
 
-def scope_of(artifacts: Sequence[Artifact], *, allow_different: bool = False) -> Scope:
+def scope_of(artifacts: Sequence[Artifact], *, allow_different: bool = False, selection: Selection = ALL) -> Scope:
     """The tensors that several masks can be compared on, each once.
 
     Args:
         artifacts: the masks.
         allow_different: restrict the comparison to shared tensors, with notes, instead of refusing.
+        selection: of these tensors, those to compare.
 
     Raises:
+        UsageError: no tensor is what the selection names.
         PairMismatchError: their rules, tensors (names or shapes) or sources differ; or they share no coordinates.
     """
     notes: list[str] = []
@@ -117,7 +132,25 @@ def scope_of(artifacts: Sequence[Artifact], *, allow_different: bool = False) ->
             if groups and not left_out
             else "the masks share no tensor"
         )
+    if selection:
+        return _selected(artifacts, Scope(shared, tuple(notes), not differing), selection)
     return Scope(shared, tuple(notes), not differing)
+
+
+def _selected(artifacts: Sequence[Artifact], scope: Scope, selection: Selection) -> Scope:
+    whole = {rows[0].name: rows for rows in scope.rows}
+    parts = parts_of((rows[0] for rows in scope.rows), selection)
+    chosen = tuple(
+        tuple(masked_row(artifact, part, row) for artifact, row in zip(artifacts, whole[part.tensor], strict=True))
+        for part in parts
+    )
+    origins = {
+        part.name: (part.tensor, first_coordinate(part, whole[part.tensor][0]))
+        for part in parts
+        if part.name != part.tensor
+    }
+    note = f"only what {selection} selects is compared"
+    return Scope(chosen, (*scope.notes, note), scope.one_source, origins)
 
 
 def _comparable(groups: Sequence[Group]) -> Iterator[tuple[Tensor, ...]]:

@@ -173,6 +173,11 @@ class SearchResult:
     by: str
     at: datetime
 
+    @property
+    def ref(self) -> Ref:
+        """The name as a reference."""
+        return Ref(self.project, self.name, self.tag)
+
     def position(self, sort: str) -> Position:
         """Where it stands in the results of a query.
 
@@ -180,7 +185,7 @@ class SearchResult:
             sort: what the query sorts by.
         """
         value: Value = getattr(self, "at" if sort == "created" else sort)
-        return Position(value, Ref(self.project, self.name, self.tag))
+        return Position(value, self.ref)
 
 
 class Answer(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 from maskreg.catalog.query import RANGE_KEYS, Answer, Position, Query, SearchResult
 from maskreg.catalog.records import Event, Indexed, Measurement
 from maskreg.digest import Digest
+from maskreg.document import checked
 from maskreg.errors import FormatError
 from maskreg.ref import Card, Ref
 from maskreg.signature import PublicKey
@@ -72,18 +73,30 @@ def answer_row(answer: Answer) -> Row:
 
 
 def answer_of(row: Mapping[str, Any]) -> Answer:
-    """An answer from JSON."""
+    """An answer from JSON.
+
+    Raises:
+        ValueError, TypeError, KeyError: not one.
+    """
+    results = [checked(SearchResult, result, "a result") for result in row["results"]]
+    for result in results:
+        # Names become keys and parts of commands.
+        _ref((result.project, result.name, result.tag))
     return Answer(
-        [SearchResult(**{**result, **_digest_and_time(result)}) for result in row["results"]],
-        [(Ref(*path), Digest(digest)) for path, digest in row["unindexed"]],
-        dict(row["unread"]),
-        {Ref(*path): n for path, n in row["numbers"]},
+        results,
+        [(_ref(path), Digest(digest)) for path, digest in row["unindexed"]],
+        {str(key): str(reason) for key, reason in row["unread"].items()},
+        {_ref(path): int(n) for path, n in row["numbers"]},
     )
 
 
 def indexed_of(row: Mapping[str, Any]) -> Indexed:
-    """The indexed facts of an artifact from JSON; as JSON they are their fields."""
-    return Indexed(**{**row, "digest": Digest(row["digest"])})
+    """The indexed facts of an artifact from JSON; as JSON they are their fields.
+
+    Raises:
+        FormatError: not they.
+    """
+    return checked(Indexed, dict(row), "the facts of an artifact")
 
 
 def record_row(record: Measurement | Event) -> Row:
@@ -97,10 +110,7 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
     Raises:
         FormatError: not one.
     """
-    try:
-        return Measurement(**{**row, **_digest_and_time(row)})
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"not a measurement: {error}") from error
+    return checked(Measurement, dict(row), "a measurement")
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
@@ -109,10 +119,7 @@ def event_of(row: Mapping[str, Any]) -> Event:
     Raises:
         FormatError: not one.
     """
-    try:
-        return Event(**{**row, "at": datetime.fromisoformat(row["at"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"not an event: {error}") from error
+    return checked(Event, dict(row), "an event")
 
 
 def entry_row(entry: RefEntry) -> Row:
@@ -140,13 +147,9 @@ def entry_of(row: Mapping[str, Any]) -> RefEntry:
 
 
 def _ref(path: Sequence[Any]) -> Ref:
-    project, name, tag = map(str, path)
-    return Ref(project, name, tag)
+    project, name, tag = path
+    return Ref.parse(f"{project}/{name}:{tag}")
 
 
 def _path(ref: Ref) -> list[str]:
     return [ref.project, ref.name, ref.tag]
-
-
-def _digest_and_time(row: Mapping[str, Any]) -> Row:
-    return {"digest": Digest(row["digest"]), "at": datetime.fromisoformat(row["at"])}

@@ -7,6 +7,7 @@ from maskreg.checkpoint.opening import open_checkpoint
 from maskreg.checkpoint.output import clean_stale
 from maskreg.checkpoint.renaming import named_like, with_both_names
 from maskreg.checkpoint.roles import ROLES, layer_of, module_of, role_of
+from maskreg.checkpoint.selection import Selection
 from maskreg.checkpoint.writing import plan_like, write_checkpoint
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointWriter",
     "OutputPlan",
+    "Selection",
     "clean_stale",
     "copy_tensors",
     "layer_of",

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from maskreg.bucket import Location
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
 
@@ -29,7 +29,7 @@ class Checkpoint(Protocol):
 
     format: str
     """The format's name in the table."""
-    path: Path
+    path: Location
     """Directory or file it was opened from."""
     hub: str
     """``org/name@commit`` when it came through the Hugging Face cache, else empty."""
@@ -56,7 +56,7 @@ class Checkpoint(Protocol):
             UnavailableError: the disk does not answer.
         """
 
-    def small_files(self) -> Mapping[str, Path]:
+    def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights: name to path."""
 
     def other_weights(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class Changes:
         kept = (info for info in tensors if info.name not in self.remove)
         return tuple(replaced(self.replace.get(info.name, info), name=info.name) for info in kept)
 
-    def small_files(self, source: Checkpoint) -> Mapping[str, bytes | Path]:
+    def small_files(self, source: Checkpoint) -> Mapping[str, bytes | Location]:
         """Small files of the new checkpoint: their bytes, or a path to copy from."""
         kept = {name: path for name, path in source.small_files().items() if name not in self.remove_files}
         return {**kept, **self.files}
@@ -106,7 +106,7 @@ class CheckpointWriter(Protocol):
     output appear; an exception leaves nothing behind. Not for several threads, but for :meth:`write_at`.
     """
 
-    out: Path
+    out: Location
     """Where the checkpoint appears, absolute."""
     skipped_files: tuple[str, ...]
     """Small files of the plan that this output has no room for."""
@@ -163,7 +163,7 @@ class OutputPlan(Protocol):
     def total_bytes(self) -> int:
         """Size of all files together in bytes."""
 
-    def writer(self, out: Path, *, force: bool) -> CheckpointWriter:
+    def writer(self, out: Location, *, force: bool) -> CheckpointWriter:
         """A writer of this plan; see :func:`maskreg.checkpoint.writing.write_checkpoint`."""
 
 
@@ -178,6 +178,20 @@ class Remarkable(Protocol):
 def remarks_on(checkpoint: Checkpoint) -> tuple[str, ...]:
     """What must be said of a checkpoint, one sentence each."""
     return checkpoint.remarks if isinstance(checkpoint, Remarkable) else ()
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A checkpoint that can fetch what is read soon, so that it is there in time."""
+
+    def expect(self, name: str, start: int, stop: int) -> None:
+        """Say that elements ``[start, stop)`` of a tensor are read soon.
+
+        Args:
+            name: of the tensor.
+            start: first element.
+            stop: one past the last.
+        """
 
 
 class Reopen(Protocol):
@@ -197,7 +211,7 @@ class Reopen(Protocol):
 class Opener(Protocol):
     """Opens a checkpoint of one format."""
 
-    def __call__(self, path: Path, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+    def __call__(self, path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
         """Open the file or directory at ``path``, checking everything but the tensors' data.
 
         Args:
@@ -229,7 +243,7 @@ class Format:
 
     name: str
     accepts: str
-    recognize: Callable[[Path], bool]
+    recognize: Callable[[Location], bool]
     open: Opener
     plan: Callable[[Checkpoint, Changes], OutputPlan] | None = None
     hub_files: tuple[str, ...] = ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import NamedTuple
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.files import AGAIN
 from maskreg.checkpoint.layouts import is_adapter, is_dcp, is_fsdp, is_safetensors, is_torch
 from maskreg.errors import FormatError
@@ -126,7 +126,7 @@ FOLDER_CAUSES = (
 """Folders, the first that fits."""
 
 
-def explained(error: FormatError, path: Path, head: bytes, size: int, *, own: str = "") -> FormatError:
+def explained(error: FormatError, path: Location, head: bytes, size: int, *, own: str = "") -> FormatError:
     """The error for a file that breaks the format: a known cause, else ``error`` itself.
 
     Args:
@@ -145,7 +145,7 @@ def explained(error: FormatError, path: Path, head: bytes, size: int, *, own: st
     return error
 
 
-def why_no_weights(folder: Path) -> tuple[str, str]:
+def why_no_weights(folder: Location) -> tuple[str, str]:
     """What a folder holds instead of weights that can be read, and the next step; two empty texts when unknown."""
     names = sorted((entry.name for entry in folder.iterdir()), key=natural)
     if not names:
@@ -159,9 +159,9 @@ def why_no_weights(folder: Path) -> tuple[str, str]:
     return "", ""
 
 
-def _folders_of_weights(folder: Path, names: Collection[str]) -> list[str]:
+def _folders_of_weights(folder: Location, names: Collection[str]) -> list[str]:
     return [name for name in names if (folder / name).is_dir() and _holds_weights(folder / name)]
 
 
-def _holds_weights(folder: Path) -> bool:
+def _holds_weights(folder: Location) -> bool:
     return is_safetensors(folder) or is_adapter(folder) or is_dcp(folder) or is_fsdp(folder) or is_torch(folder)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from operator import attrgetter
 
+from maskreg.bucket import Location
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.names import shown
@@ -50,16 +51,20 @@ def check_small_file(name: str, size: int, limits: Limits = LIMITS) -> None:
         raise LimitError(f"{name}: {size} bytes; the limit is {limits.small_file_bytes}")
 
 
-def small_files(directory: Path, limits: Limits = LIMITS) -> Mapping[str, Path]:
+def _entries(directory: Location) -> list[Location]:
+    return sorted(directory.iterdir(), key=attrgetter("name"))
+
+
+def small_files(directory: Location, limits: Limits = LIMITS) -> Mapping[str, Location]:
     """The small files of a checkpoint's directory by name, in name order; links are followed."""
     return {
         path.name: path
-        for path in sorted(directory.iterdir())
+        for path in _entries(directory)
         if is_small_file(path.name) and path.is_file() and path.stat().st_size <= limits.small_file_bytes
     }
 
 
-def other_weights(directory: Path, own: frozenset[str], limits: Limits = LIMITS) -> tuple[str, ...]:
+def other_weights(directory: Location, own: frozenset[str], limits: Limits = LIMITS) -> tuple[str, ...]:
     """Names in a directory that are never copied, in order; those of folders end in ``/``.
 
     Args:
@@ -68,7 +73,7 @@ def other_weights(directory: Path, own: frozenset[str], limits: Limits = LIMITS)
         limits: the size above which a small file is not copied.
     """
     names = []
-    for path in sorted(directory.iterdir()):
+    for path in _entries(directory):
         name = path.name
         if path.is_dir():
             if name in _WEIGHT_FOLDERS:

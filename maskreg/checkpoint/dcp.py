@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.base import Format, Reopen
 from maskreg.checkpoint.boxes import Box, Shape
 from maskreg.checkpoint.companions import is_plain_name
-from maskreg.checkpoint.files import AGAIN, in_folder, read_whole
+from maskreg.checkpoint.files import AGAIN, in_folder, names_in, read_whole
 from maskreg.checkpoint.layouts import is_dcp
 from maskreg.checkpoint.pickled.archive import Archive
 from maskreg.checkpoint.pickled.machine import Names, Record, load
 from maskreg.checkpoint.pickled.tensors import DTYPE_NAMES, NAMES, StoredTensor, info_of, load_archive, piece_of
 from maskreg.checkpoint.pieces import Contents, Files, Piece, PiecewiseCheckpoint
+from maskreg.checkpoint.statedict import Chooser, weights_among
 from maskreg.checkpoint.statedict import Path as KeyPath
-from maskreg.checkpoint.statedict import weights_among
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo
@@ -66,15 +66,20 @@ class _Location(NamedTuple):
     size: int
 
 
-def recognize(path: Path) -> bool:
+def recognize(path: Location) -> bool:
     """Whether a directory holds ``.distcp`` files, and nothing better."""
     return path.is_dir() and is_dcp(path)
 
 
 def open_path(
-    path: Path, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
+    path: Location,
+    *,
+    hub: str = "",
+    limits: Limits = LIMITS,
+    reopen: Reopen | None = None,
+    choose: Chooser = weights_among,
 ) -> PiecewiseCheckpoint:
-    """Open the model's tensors.
+    """Open the model's tensors, or those that ``choose`` picks.
 
     Raises:
         DataError: metadata or files break the format, or the chunks do not fill a tensor.
@@ -90,8 +95,8 @@ def open_path(
         data = read_whole(path / METADATA_NAME, limits.pickle_bytes)
         with in_folder(path):
             metadata = load(data, METADATA_NAMES, METADATA_NAME, limits=limits)
-            contents = _Reader(path, files, _Metadata(metadata), limits).contents()
-        own = frozenset({METADATA_NAME, *(entry.name for entry in path.glob("*.distcp"))})
+            contents = _Reader(path, files, _Metadata(metadata), limits).contents(choose)
+        own = frozenset({METADATA_NAME, *(name for name in names_in(path) if name.endswith(".distcp"))})
         return PiecewiseCheckpoint("dcp", path, files, contents, companions=path, own=own, hub=hub, limits=limits)
     except MaskregError:
         files.close()
@@ -129,16 +134,16 @@ class _Metadata:
 
 
 class _Reader:
-    def __init__(self, folder: Path, files: Files, metadata: _Metadata, limits: Limits) -> None:
+    def __init__(self, folder: Location, files: Files, metadata: _Metadata, limits: Limits) -> None:
         self._folder, self._files, self._metadata, self._limits = folder, files, metadata, limits
 
-    def contents(self) -> Contents:
+    def contents(self, choose: Chooser) -> Contents:
         tensors = self._metadata.tensors
         if len(tensors) > self._limits.tensors:
             raise LimitError(f"{METADATA_NAME}: {len(tensors)} tensors; the limit is {self._limits.tensors}")
         shapes = {name: _shape(_fields(entry, "TensorStorageMetadata").get("size")) for name, entry in tensors.items()}
         paths = self._metadata.paths
-        choice = weights_among({paths[name]: math.prod(shape) for name, shape in shapes.items()}, METADATA_NAME)
+        choice = choose({paths[name]: math.prod(shape) for name, shape in shapes.items()}, METADATA_NAME)
         contents = Contents(notes=(*choice.notes, *self._rest(choice.prefix)))
         for stored, shape in shapes.items():
             if name := choice.names.get(paths[stored], ""):

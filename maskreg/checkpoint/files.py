@@ -1,9 +1,9 @@
-"""Opening and reading the files of a checkpoint: regular files only, with ``pread``, and errors that name the file.
+"""Opening and reading the files of a checkpoint, on a disk or in a bucket, with errors that name the file.
 
-Files are not mapped into memory. A mapped page that cannot be read (a file that was cut short meanwhile, a network disk
-that went away) kills the process with SIGBUS, where ``pread`` returns an error; and mapped pages count as the process's
-memory, so that reading a large checkpoint would look like holding it. ``pread`` takes its offset as an argument, so any
-number of threads can share a file without a lock.
+On a disk they are regular files, read with ``pread``. They are not mapped into memory: a mapped page that cannot be
+read (a file that was cut short meanwhile, a network disk that went away) kills the process with SIGBUS, where ``pread``
+returns an error; and mapped pages count as the process's memory, so that reading a large checkpoint would look like
+holding it. ``pread`` takes its offset as an argument, so any number of threads can share a file without a lock.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from typing import Protocol
 
+from maskreg.bucket import BucketPath, Location
+from maskreg.bucket.reading import BucketFile
 from maskreg.errors import (
     CorruptError,
     DataError,
@@ -29,12 +32,38 @@ AGAIN = "download or copy the checkpoint again"
 """What helps against a damaged file."""
 
 
-def in_folder(folder: Path) -> AbstractContextManager[None]:
+class OpenFile(Protocol):
+    """A file that is open for reading, from any thread."""
+
+    @property
+    def path(self) -> Location:
+        """Of the file."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    def fill(self, into: memoryview, offset: int) -> bool:
+        """Fill ``into`` from ``offset`` on; False when the file ends before.
+
+        Raises:
+            UnavailableError: the disk or the store does not answer.
+            CorruptError: the file is not the one any more that was opened.
+        """
+
+    def expect(self, offset: int, size: int) -> None:
+        """Say that these bytes are read soon, so that they may be fetched meanwhile."""
+
+    def close(self) -> None:
+        """Close it; no other thread may still be reading. May be called twice."""
+
+
+def in_folder(folder: Location) -> AbstractContextManager[None]:
     """Put the folder in front of messages that begin with the name of a file."""
     return prefixed(str(folder / "_")[:-1], DataError)
 
 
-def read_whole(path: Path, max_bytes: int) -> bytes:
+def read_whole(path: Location, max_bytes: int) -> bytes:
     """The content of a file.
 
     Raises:
@@ -42,21 +71,36 @@ def read_whole(path: Path, max_bytes: int) -> bytes:
         CorruptError: it became shorter meanwhile.
         NotFoundError, FormatError, NotAllowedError, UnavailableError: see :func:`open_regular`.
     """
-    handle, size = open_regular(path)
+    with closing(open_regular(path)) as file, in_folder(path.parent):
+        if file.size > max_bytes:
+            raise LimitError(f"{path.name}: {file.size} bytes; the limit is {max_bytes}")
+        data = bytearray(file.size)
+        if not file.fill(memoryview(data), 0):
+            raise CorruptError(path.name, "cut short while it was read")
+        return bytes(data)
+
+
+def same_content(left: Location, right: Location) -> bool:
+    """Whether two small files hold the same bytes."""
+    return left.stat().st_size == right.stat().st_size and left.read_bytes() == right.read_bytes()
+
+
+def names_in(folder: Location) -> frozenset[str]:
+    """Names of what a folder holds; none for one that cannot be listed: whoever opens it says why.
+
+    Raises:
+        UnavailableError, NotAllowedError: the store of a folder in a bucket does not answer, or refuses.
+    """
+    if isinstance(folder, BucketPath):
+        return frozenset(folder.bucket.folder(folder.key))
     try:
-        with in_folder(path.parent):
-            if size > max_bytes:
-                raise LimitError(f"{path.name}: {size} bytes; the limit is {max_bytes}")
-            data = bytearray(size)
-            if not fill(handle, memoryview(data), 0, path):
-                raise CorruptError(path.name, "cut short while it was read")
-            return bytes(data)
-    finally:
-        os.close(handle)
+        return frozenset(os.listdir(folder))  # noqa: PTH208  # names alone
+    except OSError:
+        return frozenset()
 
 
-def open_regular(path: Path) -> tuple[int, int]:
-    """Open a regular file for reading; its handle and its size in bytes.
+def open_regular(path: Location) -> OpenFile:
+    """Open a regular file for reading.
 
     Raises:
         NotFoundError: there is none.
@@ -64,6 +108,8 @@ def open_regular(path: Path) -> tuple[int, int]:
         NotAllowedError: it may not be read.
         UnavailableError: the disk does not answer, or too many files are open.
     """
+    if isinstance(path, BucketPath):
+        return BucketFile(path)
     try:
         # O_NONBLOCK: opening a FIFO must not wait for somebody to write into it.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -80,24 +126,39 @@ def open_regular(path: Path) -> tuple[int, int]:
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
         raise FormatError(f"{path}: not a regular file")
-    return handle, status.st_size
+    return _DiskFile(path, handle, status.st_size)
 
 
-def fill(handle: int, into: memoryview, offset: int, path: Path) -> bool:
-    """Fill ``into`` from ``offset`` on; False when the file ends before."""
-    done = 0
-    while done < len(into):
-        try:
-            count = os.preadv(handle, [into[done:]], offset + done)
-        except OSError as error:
-            raise UnavailableError(f"{path}: {error.strerror}") from error
-        if not count:
-            return False
-        done += count
-    return True
+class _DiskFile:
+    """A regular file; see :class:`OpenFile`."""
+
+    def __init__(self, path: Path, handle: int, size: int) -> None:
+        self.path, self.size = path, size
+        self._handle = handle
+
+    def fill(self, into: memoryview, offset: int) -> bool:
+        done = 0
+        while done < len(into):
+            try:
+                count = os.preadv(self._handle, [into[done:]], offset + done)
+            except OSError as error:
+                raise UnavailableError(f"{self.path}: {error.strerror}") from error
+            if not count:
+                return False
+            done += count
+        return True
+
+    def expect(self, offset: int, size: int) -> None:
+        # The system reads ahead by itself.
+        pass
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            os.close(handle)
 
 
-def close_all(handles: list[int]) -> None:
+def close_all(files: list[OpenFile]) -> None:
     """Close files and forget them."""
-    while handles:
-        os.close(handles.pop())
+    while files:
+        files.pop().close()

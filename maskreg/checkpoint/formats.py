@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.adapter import ADAPTER
 from maskreg.checkpoint.base import Format
 from maskreg.checkpoint.dcp import DCP
@@ -16,6 +16,6 @@ FORMATS: Mapping[str, Format] = {known.name: known for known in (SAFETENSORS, AD
 """Every format by name; the first that recognizes a path opens it."""
 
 
-def format_of(path: Path) -> Format:
+def format_of(path: Location) -> Format:
     """The format of a file or directory that exists; safetensors, which says what is missing, for an unknown one."""
     return next((known for known in FORMATS.values() if known.recognize(path)), SAFETENSORS)

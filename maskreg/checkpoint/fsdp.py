@@ -7,8 +7,8 @@ tokenizer are in the folder ``huggingface`` beside them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.base import Format, Reopen
 from maskreg.checkpoint.boxes import Box
 from maskreg.checkpoint.files import AGAIN, in_folder
@@ -26,13 +26,13 @@ COMPANIONS = "huggingface"
 _CONFIG = "fsdp_config.json"
 
 
-def recognize(path: Path) -> bool:
+def recognize(path: Location) -> bool:
     """Whether a directory holds files of single processes, and nothing better."""
     return path.is_dir() and is_fsdp(path)
 
 
 def open_path(
-    path: Path, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
+    path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
 ) -> PiecewiseCheckpoint:
     """Open the files of all processes.
 
@@ -63,9 +63,9 @@ def open_path(
         raise
 
 
-def _rank_files(folder: Path) -> list[Path]:
+def _rank_files(folder: Location) -> list[Location]:
     """The file of every process, in their order."""
-    worlds: dict[int, dict[int, Path]] = {}
+    worlds: dict[int, dict[int, Location]] = {}
     for entry in folder.iterdir():
         if match := RANK_FILE.fullmatch(entry.name):
             worlds.setdefault(int(match["world"]), {})[int(match["rank"])] = entry

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
+
+from maskreg.bucket import Location
+from maskreg.checkpoint.files import names_in
 
 ADAPTER_CONFIG = "adapter_config.json"
 """What a folder of PEFT's has beside an adapter's weights."""
@@ -29,53 +30,45 @@ TORCH_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 _BESIDE = re.compile(r"(training_args|scheduler|scaler|rng_state|random_states|extra_state|.*optim.*)([._-].*)?\.\w+")
 
 
-def is_adapter(folder: Path) -> bool:
+def is_adapter(folder: Location) -> bool:
     """Whether a folder holds an adapter and no whole model."""
-    names = _names(folder)
+    names = names_in(folder)
     if ADAPTER_CONFIG not in names or not names & set(ADAPTER_WEIGHTS):
         return False
     return not _safetensors(names) - set(ADAPTER_WEIGHTS)
 
 
-def is_safetensors(folder: Path) -> bool:
+def is_safetensors(folder: Location) -> bool:
     """Whether a folder holds safetensors weights, or an index of some, of a model or of an adapter without a config."""
-    return bool(_safetensors(_names(folder))) and not is_adapter(folder)
+    return bool(_safetensors(names_in(folder))) and not is_adapter(folder)
 
 
-def is_dcp(folder: Path) -> bool:
+def is_dcp(folder: Location) -> bool:
     """Whether a folder holds a distributed checkpoint of PyTorch, and no other weights to prefer."""
-    names = _names(folder)
+    names = names_in(folder)
     return any(name.endswith(".distcp") for name in names) and not _safetensors(names)
 
 
-def is_fsdp(folder: Path) -> bool:
+def is_fsdp(folder: Location) -> bool:
     """Whether a folder holds the weights of each process of a run, and no others to prefer."""
-    names = _names(folder)
+    names = names_in(folder)
     return any(map(RANK_FILE.fullmatch, names)) and not _safetensors(names) and not is_dcp(folder)
 
 
-def is_torch(folder: Path) -> bool:
+def is_torch(folder: Location) -> bool:
     """Whether a folder holds state dicts of ``torch.save``, and no other weights to prefer."""
-    others = _safetensors(_names(folder)) or is_adapter(folder) or is_dcp(folder) or is_fsdp(folder)
+    others = _safetensors(names_in(folder)) or is_adapter(folder) or is_dcp(folder) or is_fsdp(folder)
     return not others and bool(state_dicts(folder))
 
 
-def state_dicts(folder: Path) -> list[Path]:
+def state_dicts(folder: Location) -> list[Location]:
     """The one file or index of a state dict in a folder, or all that may be one."""
-    names = _names(folder)
+    names = names_in(folder)
     for name in (TORCH_NAME, TORCH_INDEX_NAME):
         if name in names:
             return [folder / name]
     return [folder / name for name in sorted(names) if name.endswith(TORCH_SUFFIXES) and not _BESIDE.fullmatch(name)]
 
 
-def _names(folder: Path) -> set[str]:
-    # A folder that cannot be listed is of no format; who opens it says why.
-    try:
-        return set(os.listdir(folder))  # noqa: PTH208  # names alone
-    except OSError:
-        return set()
-
-
-def _safetensors(names: set[str]) -> set[str]:
+def _safetensors(names: frozenset[str]) -> set[str]:
     return {name for name in names if ".safetensors" in name}

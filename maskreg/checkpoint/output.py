@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from maskreg.checkpoint.aside import carry, is_of_a_model, others_in, retire, write_names
+from maskreg.direct import DirectFile
 from maskreg.disk import is_alive, rename_new, sync_folder
 from maskreg.errors import CannotCreateError, OutputExistsError
 from maskreg.space import require_space
@@ -99,6 +100,10 @@ class PendingOutput:
         if not self.is_file:
             self.work.mkdir()
 
+    def create(self, name: str, size: int) -> DirectFile:
+        """A new file of the output; for an output that is one file, its own."""
+        return DirectFile(self.work if self.is_file else self.work / name)
+
     def commit(self) -> None:
         """Make the finished work visible; what it replaces is moved aside first, and removed afterwards.
 
@@ -107,6 +112,8 @@ class PendingOutput:
             OSError: see :func:`maskreg.disk.creating`.
         """
         self._check()
+        if not self.is_file:
+            sync_folder(self.work)
         old = self.work.with_name(self.work.name + _OLD)
         replaces = os.path.lexists(self.path)
         own = self.work.with_name(self.work.name + _OWN)

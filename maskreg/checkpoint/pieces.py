@@ -14,12 +14,12 @@ import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from maskreg.bucket import Location
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.boxes import Box, Shape, boxes_of, strides_of, tiling_fault
-from maskreg.checkpoint.files import AGAIN, close_all, fill, open_regular
+from maskreg.checkpoint.files import AGAIN, OpenFile, close_all, open_regular
 from maskreg.checkpoint.tying import tied
 from maskreg.closing import Closing
 from maskreg.digest import LEAF_NUMEL
@@ -40,39 +40,24 @@ _ALIGNMENT = [
 ]  # fmt: skip
 
 
-class OpenFile(NamedTuple):
-    """A file that is open for reading.
-
-    Attributes:
-        path: of the file.
-        handle: to read from.
-        size: in bytes.
-    """
-
-    path: Path
-    handle: int
-    size: int
-
-
 class Files:
     """Files that were opened once each, and are closed together."""
 
     def __init__(self) -> None:
-        self._open: dict[Path, OpenFile] = {}
-        self._handles: list[int] = []
-        self._release = weakref.finalize(self, close_all, self._handles)
+        self._open: dict[Location, OpenFile] = {}
+        self._files: list[OpenFile] = []
+        self._release = weakref.finalize(self, close_all, self._files)
 
     @property
     def closed(self) -> bool:
         """Whether :meth:`close` was called."""
         return not self._release.alive
 
-    def open(self, path: Path) -> OpenFile:
+    def open(self, path: Location) -> OpenFile:
         """The file at a path, opened if it is not yet; raises what ``open_regular`` does."""
         if path not in self._open:
-            handle, size = open_regular(path)
-            self._handles.append(handle)
-            self._open[path] = OpenFile(path, handle, size)
+            self._open[path] = file = open_regular(path)
+            self._files.append(file)
         return self._open[path]
 
     def close(self) -> None:
@@ -137,11 +122,11 @@ class PiecewiseCheckpoint(Closing):
     def __init__(
         self,
         format: str,
-        path: Path,
+        path: Location,
         files: Files,
         contents: Contents,
         *,
-        companions: Path | None = None,
+        companions: Location | None = None,
         own: frozenset[str] = frozenset(),
         hub: str = "",
         limits: Limits = LIMITS,
@@ -181,7 +166,7 @@ class PiecewiseCheckpoint(Closing):
         self._pieces[name].read(info, start, stop, values)
         return values
 
-    def small_files(self) -> Mapping[str, Path]:
+    def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights."""
         if self._companions is None:
             return {}
@@ -290,7 +275,7 @@ def _read_box(name: str, piece: Piece, part: Box, into: npt.NDArray[Any]) -> Non
         index: tuple[Any, ...] = (*(slice(i, i + 1) for i in at), ...)
         target = view[index]
         memory = target.reshape(-1) if direct else apart
-        if not fill(piece.file.handle, memory.view(np.uint8).data, offset, piece.file.path):
+        if not piece.file.fill(memory.view(np.uint8).data, offset):
             raise CorruptError(name, f"{piece.file.path} was cut short while it was read")
         if not direct:
             target[...] = np.ndarray(shape, into.dtype, memory, 0, strides)

@@ -14,10 +14,10 @@ without them and the same shape, and no other has that name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from maskreg.checkpoint.base import Checkpoint, remarks_on
+from maskreg.bucket import Location
+from maskreg.checkpoint.base import Checkpoint, Expecting, remarks_on
 from maskreg.checkpoint.pieces import PiecewiseCheckpoint
 from maskreg.checkpoint.statedict import FRONT, WRAPPERS
 from maskreg.closing import Closing
@@ -63,7 +63,12 @@ class RenamedCheckpoint(Closing):
         """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
         return self._checkpoint.read(self._names[name], start, stop, into)
 
-    def small_files(self) -> Mapping[str, Path]:
+    def expect(self, name: str, start: int, stop: int) -> None:
+        """Hand on what is read soon."""
+        if isinstance(self._checkpoint, Expecting):
+            self._checkpoint.expect(self._names[name], start, stop)
+
+    def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights."""
         return self._checkpoint.small_files()
 

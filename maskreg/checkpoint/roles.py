@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable, Mapping
 
 ROLES = ("ffn", "attention", "embedding", "lm_head", "norm", "router", "other")
 """Every role, in the order of summaries."""
@@ -96,6 +97,15 @@ def module_of(name: str, layer: str) -> str:
         number = layer.rpartition(".")[2]
         inner = re.split(rf"\.{number}(?=\.|$)", name, maxsplit=1)[-1].strip(".")
     return _NUMBER.sub("*", inner.removesuffix(".weight")) or name
+
+
+GROUPS: Mapping[str, Callable[[str], str]] = {
+    "role": role_of,
+    "layer": layer_of,
+    "module": lambda name: module_of(name, layer_of(name)),
+    "tensor": lambda name: name,
+}
+"""What figures of tensors are grouped by, and the group of a tensor of that name; empty for one in none."""
 
 
 def _segments(name: str) -> list[str]:

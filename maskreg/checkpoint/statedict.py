@@ -11,7 +11,7 @@ and training wrappers leave their marks in names, such as ``_orig_mod.layers.0.w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from maskreg.errors import FormatError
@@ -34,10 +34,10 @@ Path = tuple[str, ...]
 
 
 class Choice(NamedTuple):
-    """The weights among all that was saved.
+    """The tensors that are meant among all that was saved.
 
     Attributes:
-        names: of every weight, by its path.
+        names: of every such tensor, by its path.
         prefix: path of the dictionary that holds them.
         notes: what was left out or renamed, one sentence each.
     """
@@ -45,6 +45,10 @@ class Choice(NamedTuple):
     names: Mapping[Path, str]
     prefix: Path
     notes: tuple[str, ...]
+
+
+Chooser = Callable[[Mapping[Path, int], str], Choice]
+"""Chooses among all tensors that were saved, by path with their number of elements; takes a document's name too."""
 
 
 def weights_among(sizes: Mapping[Path, int], document: str) -> Choice:

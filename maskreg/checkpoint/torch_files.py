@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.base import Format, Reopen
 from maskreg.checkpoint.boxes import Box
 from maskreg.checkpoint.causes import HEAD_BYTES, explained
-from maskreg.checkpoint.files import fill, in_folder, read_whole
+from maskreg.checkpoint.files import in_folder, read_whole
 from maskreg.checkpoint.index import check_index, parse_index
 from maskreg.checkpoint.layouts import TORCH_INDEX_NAME, TORCH_NAME, TORCH_SUFFIXES, is_torch, state_dicts
 from maskreg.checkpoint.pickled.statedict import StateDict, read_state_dict
 from maskreg.checkpoint.pickled.tensors import ShardedTensor, StoredTensor, info_of, piece_of
 from maskreg.checkpoint.pieces import Contents, Files, PiecewiseCheckpoint
+from maskreg.checkpoint.statedict import Chooser, weights_among
 from maskreg.errors import FormatError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.words import listed
 
 
-def recognize(path: Path) -> bool:
+def recognize(path: Location) -> bool:
     """Whether a file has the suffix of a state dict, or a directory holds one or an index, and nothing better."""
     return is_torch(path) if path.is_dir() else path.suffix in TORCH_SUFFIXES
 
 
 def open_path(
-    path: Path, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
+    path: Location,
+    *,
+    hub: str = "",
+    limits: Limits = LIMITS,
+    reopen: Reopen | None = None,
+    choose: Chooser = weights_among,
 ) -> PiecewiseCheckpoint:
     """Open one file, or a directory with ``pytorch_model.bin``, an index and shards, or one state dict.
+
+    ``choose`` picks the tensors of a state dict: the weights, if nothing else is said.
 
     Raises:
         DataError: index or weights break the format, or hold more than tensors and plain values.
@@ -50,7 +58,7 @@ def open_path(
         )
     files = Files()
     try:
-        parts = [_read(files, file, limits) for file in paths]
+        parts = [_read(files, file, limits, choose) for file in paths]
         with in_folder(folder):
             if weight_map is not None:
                 shards = [(part.archive.file.path.name, part.tensors) for part in parts]
@@ -66,13 +74,13 @@ def open_path(
         raise
 
 
-def _read(files: Files, path: Path, limits: Limits) -> StateDict:
+def _read(files: Files, path: Location, limits: Limits, choose: Chooser) -> StateDict:
     file = files.open(path)
     with in_folder(path.parent):
         head = bytearray(min(HEAD_BYTES, file.size))
-        fill(file.handle, memoryview(head), 0, path)
+        file.fill(memoryview(head), 0)
         try:
-            return read_state_dict(file, limits)
+            return read_state_dict(file, limits, choose)
         except FormatError as error:
             raise explained(error, path, bytes(head), file.size, own="torch") from error
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.base import Changes, Checkpoint, CheckpointWriter, OutputPlan
 from maskreg.checkpoint.companions import check_small_file
 from maskreg.checkpoint.formats import FORMATS
 from maskreg.checkpoint.safetensors.plan import plan_output
 from maskreg.errors import WrongCheckpointError
 from maskreg.limits import LIMITS, Limits
+from maskreg.space import filling
 from maskreg.tensors.info import TensorInfo
 
 
@@ -50,20 +53,24 @@ def plan_like(
     return plan(source, changes)
 
 
-def write_checkpoint(out: Path, plan: OutputPlan, *, force: bool = False) -> CheckpointWriter:
-    """A writer for ``plan`` at ``out``; see :class:`~maskreg.checkpoint.base.CheckpointWriter`.
+@contextmanager
+def write_checkpoint(out: Location, plan: OutputPlan, *, force: bool = False) -> Iterator[CheckpointWriter]:
+    """Write ``plan`` at ``out``: the output appears, whole, when the ``with`` ends, or not at all.
 
     Args:
-        out: a path that does not exist yet; missing parents are made.
+        out: a path that does not exist yet, in a folder whose missing parents are made, or in a bucket.
         plan: what to write.
         force: replace files of an earlier output that are written again; others in its directory stay.
 
-    Raises (on entering, and some again on leaving):
+    Raises:
         OutputExistsError: ``out`` exists and ``force`` is False.
         NoSpaceError: the output does not fit on the disk.
         CannotCreateError: ``out`` cannot be written, or must not be replaced.
     """
-    return plan.writer(out, force=force)
+    # A bucket is never full.
+    room = filling(out, plan.total_bytes, what="the checkpoint") if isinstance(out, Path) else nullcontext()
+    with room, plan.writer(out, force=force) as writer:
+        yield writer
 
 
 def _check_tensors(source: Checkpoint, changes: Changes) -> None:

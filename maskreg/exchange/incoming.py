@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
+from maskreg.bucket import Location
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.document import parse_object
@@ -17,7 +17,7 @@ from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
 
 
-def parse_document(data: bytes, path: Path, limits: Limits) -> dict[str, Any]:
+def parse_document(data: bytes, path: Location, limits: Limits) -> dict[str, Any]:
     """A JSON object that another tool wrote.
 
     Raises:
@@ -41,7 +41,7 @@ def tensor_of(source: Checkpoint, name: str) -> TensorInfo:
     return info
 
 
-def require_folder(path: Path, accepts: str) -> None:
+def require_folder(path: Location, accepts: str) -> None:
     """Refuse what is not a folder.
 
     Raises:
@@ -54,7 +54,7 @@ def require_folder(path: Path, accepts: str) -> None:
 def target_of(
     source: Checkpoint,
     patches: Mapping[str, Patch],
-    path: Path,
+    path: Location,
     lineage: Lineage | None,
     own: Collection[str],
     limits: Limits,

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from maskreg.bucket import on_disk
 from maskreg.checkpoint.output import PendingOutput
 from maskreg.checkpoint.safetensors.header import build_shard
 from maskreg.checkpoint.safetensors.writer import SafetensorsPlan, SafetensorsWriter
-from maskreg.disk import creating, sync_folder
+from maskreg.disk import creating
 from maskreg.exchange.base import Written
 from maskreg.exchange.lineage import KEY
 from maskreg.exchange.outgoing import Outgoing
@@ -22,7 +23,8 @@ from maskreg.tensors.info import TensorInfo
 
 def sources_of(update: Outgoing) -> tuple[Path, ...]:
     """What an output must not replace."""
-    return () if update.source is None else (update.source.path.resolve(),)
+    path = None if update.source is None else update.source.path
+    return (path.resolve(),) if isinstance(path, Path) else ()
 
 
 def file_notes(update: Outgoing, *, holds_files: bool) -> tuple[str, ...]:
@@ -137,6 +139,11 @@ def planned_output(update: Outgoing, plan: SafetensorsPlan, out: Path, *, force:
         yield writer
 
 
+def path_of(writer: SafetensorsWriter) -> Path:
+    """Where a writer's output appears: exports go to a disk."""
+    return on_disk(writer.out, "an export")
+
+
 @contextmanager
 def new_folder(
     update: Outgoing, out: Path, *, weights: str, names: Collection[str], needed_bytes: int, force: bool
@@ -164,7 +171,6 @@ def new_folder(
             pending.begin(needed_bytes)
             with working(update):
                 yield pending
-            sync_folder(pending.work)
             pending.commit()
         finally:
             pending.discard()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.closing import Closing
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, fingerprint, leaf_hashes
@@ -50,9 +50,9 @@ class PatchedCheckpoint(Closing):
         source: Checkpoint,
         patches: Mapping[str, Patch],
         *,
-        path: Path,
+        path: Location,
         hub: str = "",
-        files: Mapping[str, Path] | None = None,
+        files: Mapping[str, Location] | None = None,
         checks: Mapping[str, str] | None = None,
     ) -> None:
         """Patch a checkpoint.
@@ -84,7 +84,7 @@ class PatchedCheckpoint(Closing):
             check.add(start, stop, values)
         return values
 
-    def small_files(self) -> Mapping[str, Path]:
+    def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files: name to path."""
         return self._files
 

@@ -12,7 +12,7 @@ from maskreg.exchange.base import Format, Masks, Written
 from maskreg.exchange.boolean import masks_in
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing
-from maskreg.exchange.output import lineage_metadata, masks_written, one_file_plan, planned_output
+from maskreg.exchange.output import lineage_metadata, masks_written, one_file_plan, path_of, planned_output
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
 
@@ -28,7 +28,7 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
         for name in update.masked:
             for bits in update.bits(name):
                 writer.write(bits)
-    return masks_written(update, writer.out, plan.total_bytes, writer.kept_files)
+    return masks_written(update, path_of(writer), plan.total_bytes, writer.kept_files)
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Masks:

@@ -35,6 +35,7 @@ from maskreg.exchange.output import (
     json_file,
     lineage_metadata,
     offsets_in,
+    path_of,
     planned_output,
     sources_of,
     value_notes,
@@ -108,7 +109,7 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
             writer.write_at(starts[_key(info, _VALUES)], values)
     unfit = [name for name in update.changed if name not in {info.name for info in layers}]
     return Written(
-        out=writer.out,
+        out=path_of(writer),
         tensors=len(layers),
         coordinates=kept,
         bytes=plan.total_bytes,

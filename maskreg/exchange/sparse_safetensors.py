@@ -19,7 +19,7 @@ from maskreg.exchange.base import Format, Values, Written
 from maskreg.exchange.incoming import target_of, tensor_of
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing
-from maskreg.exchange.output import lineage_metadata, offsets_in, one_file_plan, planned_output, values_written
+from maskreg.exchange.output import lineage_metadata, offsets_in, one_file_plan, path_of, planned_output, values_written
 from maskreg.exchange.sparse import (
     INDEX_DTYPES,
     INDICES,
@@ -48,7 +48,7 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
             indices = changes.indices.astype(INDEX_DTYPES[index_dtype(info.numel)])
             for suffix, data in ((INDICES, indices), (VALUES, changes.values)):
                 writer.write_at(starts[info.name + suffix] + before * data.itemsize, np.ascontiguousarray(data))
-    return values_written(update, writer.out, plan.total_bytes, writer.kept_files, holds_files=not writer.is_file)
+    return values_written(update, path_of(writer), plan.total_bytes, writer.kept_files, holds_files=not writer.is_file)
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:

@@ -32,7 +32,7 @@ from maskreg.exchange.base import Format, Values, Written
 from maskreg.exchange.incoming import parse_document, require_folder, target_of, tensor_of
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
-from maskreg.exchange.output import json_file, planned_output, sources_of, values_written
+from maskreg.exchange.output import json_file, path_of, planned_output, sources_of, values_written
 from maskreg.exchange.sparse import (
     INDEX_DTYPES,
     INDICES,
@@ -99,7 +99,7 @@ def write(update: Outgoing, out: Path, *, force: bool, chunk_bytes: int = CHUNK_
         chunk_writer = _ChunkWriter(plan, chunks, writer)
         for info, changes, before in counted_changes(update, _changes):
             chunk_writer.write(info, changes, before)
-    written = values_written(update, writer.out, plan.total_bytes, writer.kept_files, holds_files=True)
+    written = values_written(update, path_of(writer), plan.total_bytes, writer.kept_files, holds_files=True)
     return replace(written, notes=(*written.notes, *_notes(update)))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from maskreg.bucket import Location
 from maskreg.closing import Closing
 from maskreg.errors import WrongCheckpointError
 from maskreg.live.layout import links
@@ -34,7 +35,7 @@ class ModelState(Closing):
         self,
         model: torch.nn.Module | Mapping[str, torch.Tensor],
         expected: Mapping[str, TensorInfo],
-        small_files: Mapping[str, Path] | None = None,
+        small_files: Mapping[str, Location] | None = None,
         *,
         tensors: Mapping[str, torch.Tensor] | None = None,
         allow_surplus: bool = False,
@@ -52,7 +53,8 @@ class ModelState(Closing):
             WrongCheckpointError: the model lacks a tensor, has it in another shape or in parts, or has weights that the
                 checkpoint lacks.
         """
-        self.format, self.path, self.hub = "safetensors", Path(), ""
+        self.format, self.hub = "safetensors", ""
+        self.path: Location = Path()
         self._small_files = small_files or {}
         module = model if isinstance(model, torch.nn.Module) else None
         if tensors is None:
@@ -74,7 +76,7 @@ class ModelState(Closing):
         span = self._flat(name)[start:stop].cpu().numpy()
         return span.view(np.dtype(f"<u{info.item_bytes}"))
 
-    def small_files(self) -> Mapping[str, Path]:
+    def small_files(self) -> Mapping[str, Location]:
         """Those of the checkpoint that names come from."""
         return self._small_files
 

@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from maskreg.errors import UsageError
 from maskreg.mask.draw import Draw, Quota
+from maskreg.mask.flips import OFF_GRID, ON_GRID, Start, drawing_chances, fit_scale
 from maskreg.mask.packed import flip, unpack
 from maskreg.mask.ranking import Smallest
-from maskreg.mask.rounding import classes_of, fit_scale, flip_chances, why_no_scale
+from maskreg.mask.rounding import classes_of, why_no_scale
 from maskreg.words import counted
 
 DEFAULT_ALPHA = 0.5
@@ -97,6 +98,13 @@ KINDS: Mapping[str, Kind] = {
             source=True,
             class_by=ClassBy.CODE,
         ),
+        Kind(
+            "off-grid-null",
+            "as many in each tensor, with the odds of such noise on weights that lie anywhere in their rounding cells",
+            seeded=True,
+            source=True,
+            class_by=ClassBy.CODE,
+        ),
         Kind("low-magnitude", "as many in each tensor, with the smallest source magnitudes", source=True),
         Kind(
             "principal",
@@ -122,6 +130,9 @@ KINDS: Mapping[str, Kind] = {
     )
 }
 """Every kind, by name."""
+
+STARTS: Mapping[str, Start] = {"rounding-null": ON_GRID, "off-grid-null": OFF_GRID}
+"""Where in its rounding cell a weight starts, by the kinds that are rounding alone."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +292,7 @@ def quota_of_model(spec: BaselineSpec, numel: int, nnz: int) -> Quota:
         UsageError: a subset would be larger than the mask.
     """
     if spec.kind.class_by is ClassBy.NOTHING:
-        return Quota.of_all(np.array([numel]), np.ones(1), nnz)
+        return Quota.by_class(np.array([numel]), np.array([nnz]))
     size = round((spec.density or 0.0) * numel)
     if not nnz:
         raise UsageError("the mask is empty: it has no subset")
@@ -307,9 +318,10 @@ def quota_of_tensor(spec: BaselineSpec, members: Counts, moved: Counts) -> Quota
         members: int64 ``[classes]``, coordinates by class.
         moved: int64 ``[classes]``, those of the mask.
     """
-    if spec.kind.name != "rounding-null":
+    start = STARTS.get(spec.kind.name)
+    if start is None:
         return Quota.by_class(members, moved)
     nnz = int(moved.sum())
     if why := why_no_scale(members, nnz):
         return why
-    return Quota.of_all(members, flip_chances(fit_scale(members, nnz)), nnz)
+    return Quota.of_all(members, drawing_chances(fit_scale(members, nnz, start), start), nnz)

@@ -1,26 +1,31 @@
 """Drawing coordinates without replacement, an exact number of them, in bounded memory.
 
-Every coordinate has a random word r in [0, 2^31) of its own (:mod:`maskreg.mask.philox`) and a class with a weight w.
-Those with the smallest r / w are drawn. So the result depends on nothing but seed and tensor: not on order, threads or
-machine. And a coordinate's chance is proportional to its weight, up to certainty.
+Every coordinate has a random number r in (0, 1) of its own (:mod:`maskreg.mask.philox`) and a class with a chance p. Of
+all coordinates, the n with the smallest q are drawn::
 
-Sorting all r / w would take memory; but where the border lies is known beforehand, but for chance:
+    q = r / (1 - r) / (p / (1 - p))         r < p  <=>  q < 1
 
-    scale s       such that sum over classes of members * min(1, s w) is the number to draw
-    border        s w 2^31, by class; words below it would be drawn, on average as many as they should be
-    window        the border and some standard deviations to both sides: [low, high)
+So the result depends on nothing but seed and tensor: not on order, threads or machine. Where the chances add up to n,
+about n coordinates have q < 1. Moving that border until there are exactly n changes the number of each class in
+proportion to its variance, p (1 - p), as the condition that there be n changes independent draws. This is Pareto
+sampling (B. Rosen, "On sampling with probability proportional to size", J. Stat. Plan. Inference 62, 1997): a
+coordinate's chance to be drawn is p but for a share of the order of 1 / n. Sorting all q would take memory; but where
+the border lies is known beforehand, but for chance:
+
+    border        the r of each class at which as many are expected below as are to be drawn
+    window        the border and some standard deviations to both sides: [low, high), in words of 31 bits
 
     pass 1        Draw.look, span by span: count the words below low; keep those inside the window
-    settle        draw the smallest r / w of those kept, as many as are missing
+    settle        draw the smallest q of those kept, as many as are missing
                   too few kept, or too many below: widen the windows 8 times and repeat pass 1
     pass 2        Draw.packed, span by span: words below low are drawn, and those that settle added
 
-    2,500 of 10,000, one class: border 0.25 * 2^31, standard deviation sqrt(10,000 * .25 * .75) = 43 coordinates, so the
-    window is 0.25 * (1 +- (6 * 43 + 12) / 2,500) = 0.223 to 0.277. Say 2,231 words lie below and 541 inside: the
-    269 smallest of these are drawn too.
+    2,500 of 10,000, one class: border .25 * 2^31, standard deviation sqrt(10,000 * .25 * .75) = 43 coordinates, so the
+    window reaches 6 * 43 + 12 = 272 coordinates to both sides: .224 to .278. Say 2,239 words lie below and 541 inside:
+    the 261 smallest of these are drawn too.
 
-How wide the windows are only changes the time: which coordinates have the smallest r / w does not depend on it. Groups
-of classes, each with its own number, are drawn in the same passes.
+How wide the windows are only changes the time: which coordinates have the smallest q does not depend on it. Groups of
+classes, each with its own number, are drawn in the same passes.
 """
 
 from __future__ import annotations
@@ -32,18 +37,19 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.mask.philox import TILE, WORDS
-from maskreg.mask.scan import Hits, Span, Stream, Windows, mark, scan, second_words
+from maskreg.mask.scan import Hits, Span, Stream, Windows, Words, mark, scan, second_words
 
 DEVIATIONS = 6.0
 """Half the width of a window, in standard deviations: one in 10^8 windows is too narrow."""
 
 _WIDER = 8.0
+_WIDEST = 200.0
 _TINY = 1e-300
+_NEARLY_CERTAIN = 1 - 2.0**-33
 
 Classes = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Borders = npt.NDArray[np.uint32]
 
 
 class Draw(NamedTuple):
@@ -56,8 +62,8 @@ class Draw(NamedTuple):
     """
 
     seed: int
-    low: Borders
-    high: Borders
+    low: Words
+    high: Words
     groups: Counts
 
     def look(self, tensor: int, first: int, numel: int, classes: Classes | None = None) -> Seen:
@@ -130,8 +136,8 @@ class Seen(NamedTuple):
     tensor: int
     below: Counts
     places: Counts
-    words: npt.NDArray[np.uint32]
-    seconds: npt.NDArray[np.uint32]
+    words: Words
+    seconds: Words
     classes: Classes
 
 
@@ -141,13 +147,14 @@ class Quota:
 
     Attributes:
         members: int64 ``[classes]``, coordinates of each class.
-        weights: float64 ``[classes]``, 0 to 1: a member's chance is proportional to it, up to certainty.
+        chances: float64 ``[classes]``, 0 to 1: of a member to be drawn, if the group's number were not fixed. Members
+            with chance 0 are never drawn.
         groups: int64 ``[classes]``: classes of one group share a number.
-        sizes: int64 ``[groups]``, how many to draw of each group; no more than it has members of weight above 0.
+        sizes: int64 ``[groups]``, how many to draw of each group; no more than it has members of chance above 0.
     """
 
     members: Counts
-    weights: Floats
+    chances: Floats
     groups: Counts
     sizes: Counts
 
@@ -158,9 +165,16 @@ class Quota:
         return cls(members, shares, np.arange(members.size), sizes)
 
     @classmethod
-    def of_all(cls, members: Counts, weights: Floats, size: int) -> Quota:
+    def of_all(cls, members: Counts, chances: Floats, size: int) -> Quota:
         """One number for all classes together."""
-        return cls(members, weights, np.zeros(members.size, np.int64), np.array([size]))
+        return cls(members, chances, np.zeros(members.size, np.int64), np.array([size]))
+
+    @property
+    def odds(self) -> Floats:
+        """Odds of each class, float64 ``[classes]``, finite: a chance of 1 counts as 1 - 2^-33."""
+        chances = np.minimum(self.chances, _NEARLY_CERTAIN)
+        odds: Floats = chances / (1 - chances)
+        return odds
 
     def draw(self, seed: int, widened: int = 0, deviations: float = DEVIATIONS) -> Draw:
         """Windows around the expected borders.
@@ -171,45 +185,45 @@ class Quota:
             deviations: half their width before that, in standard deviations; it does not change what is drawn.
 
         Raises:
-            ValueError: a group has fewer members of weight above 0 than are to be drawn.
+            ValueError: a group has fewer members of chance above 0 than are to be drawn.
         """
-        scale = self._scales()[self.groups]
-        chance = np.minimum(scale * self.weights, 1.0)
-        spread, expected = (np.zeros(self.sizes.size) for _ in range(2))
-        np.add.at(spread, self.groups, self.members * chance * (1 - chance))
-        np.add.at(expected, self.groups, self.members * chance * (chance < 1))
-        width = (deviations * np.sqrt(spread) + 2 * deviations * (spread > 0)) / np.maximum(expected, 1.0)
-        width = (width * _WIDER**widened)[self.groups]
-        center = scale * self.weights * WORDS
-        low = np.clip(np.ceil(center * np.maximum(1 - width, 0.0)), 0, WORDS)
-        high = np.clip(np.ceil(center * (1 + width)), 0, WORDS)
-        # A class that is drawn whole has no border; one of weight 0 is never drawn, as its border is 0.
-        high[chance >= 1] = WORDS
-        return Draw(seed, low.astype(np.uint32), np.maximum(low, high).astype(np.uint32), self.groups)
+        borders = self._borders()
+        spread = np.zeros(self.sizes.size)
+        np.add.at(spread, self.groups, self.members * borders * (1 - borders))
+        # A factor on the odds moves the expected number by the spread.
+        width = deviations / np.sqrt(np.maximum(spread, _TINY)) + 2 * deviations / np.maximum(spread, _TINY)
+        factor = np.exp(np.minimum(width * _WIDER**widened, _WIDEST))[self.groups]
+        uncertain = (borders > 0) & (borders < 1)
+        odds = np.divide(borders, 1 - borders, out=np.zeros(borders.size), where=uncertain)
+        low, high = (WORDS * side / (1 + side) for side in (odds / factor, odds * factor))
+        low = np.where(uncertain, np.floor(low), WORDS * borders)
+        high = np.where(uncertain, np.ceil(high), WORDS * borders)
+        return Draw(seed, low.astype(np.uint32), high.astype(np.uint32), self.groups)
 
-    def _scales(self) -> Floats:
-        """Factor per group that turns weights into chances, whose sums are the numbers to draw."""
-        present = np.bincount(self.groups, weights=self.members, minlength=self.sizes.size) + self.sizes
-        return np.array([self._scale(group) if present[group] else 0.0 for group in range(self.sizes.size)])
+    def _borders(self) -> Floats:
+        """The r of each class at which as many of its group are expected below as are to be drawn, 0 to 1."""
+        possible = np.where(self.chances > 0, self.members, 0)
+        present = np.bincount(self.groups, weights=possible, minlength=self.sizes.size)
+        if (short := self.sizes > present).any():
+            group = int(np.argmax(short))
+            raise ValueError(f"cannot draw {self.sizes[group]} of {int(present[group])}")
+        shares = np.divide(self.sizes, present, out=np.zeros(present.size), where=present > 0)
+        borders: Floats = np.where(self.chances > 0, shares[self.groups], 0.0)
+        several = np.bincount(self.groups[possible > 0], minlength=present.size) > 1
+        for group in np.flatnonzero(several & (shares > 0) & (shares < 1)).tolist():
+            own = np.flatnonzero((self.groups == group) & (possible > 0))
+            borders[own] = _expecting(int(self.sizes[group]), self.members[own], np.log(self.odds[own]))
+        return borders
 
-    def _scale(self, group: int) -> float:
-        own = (self.groups == group) & (self.weights > 0)
-        members, weights, size = self.members[own], self.weights[own], int(self.sizes[group])
-        if size > members.sum():
-            raise ValueError(f"cannot draw {size} of {members.sum()}")
-        if size == 0:
-            return 0.0
-        if size == members.sum():
-            return 2.0 / float(weights.min())
-        certain = np.zeros(members.size, np.bool_)
-        while True:
-            rest = float((members * weights)[~certain].sum())
-            scale = (size - float(members[certain].sum())) / max(rest, _TINY)
-            more = scale * weights >= 1
-            # A class that becomes certain takes less than its weight says, so the scale of the others grows: repeat.
-            if not (more & ~certain).any():
-                return scale
-            certain |= more
+
+def _expecting(size: int, members: Counts, logits: Floats) -> Floats:
+    """Chances with these log odds, moved by one term, that expect ``size``; close enough for a window."""
+    low, high = -_WIDEST, _WIDEST
+    for _ in range(64):
+        middle = (low + high) / 2
+        chances = 1 / (1 + np.exp(-(logits + middle)))
+        low, high = (middle, high) if members @ chances < size else (low, middle)
+    return chances
 
 
 class Tally:
@@ -239,7 +253,7 @@ class Tally:
         groups = quota.groups[classes]
         if (missing < 0).any() or (missing > np.bincount(groups, minlength=missing.size)).any():
             return None
-        ratios = words / np.maximum(quota.weights[classes], _TINY)
+        ratios = _odds(words, seconds) / np.maximum(quota.odds, _TINY)[classes]
         drawn = np.zeros(places.size, np.bool_)
         by_group = np.argsort(groups.astype(np.uint16), kind="stable")
         ends = np.cumsum(np.bincount(groups, minlength=missing.size))
@@ -254,26 +268,27 @@ class Tally:
         return {int(t): places[chosen[i:j]] for t, i, j in zip(names, firsts, ends, strict=True)}
 
     def _passed_over(self, groups: Counts, ratios: Floats, drawn: npt.NDArray[np.bool_]) -> bool:
-        """Whether the order of r / w is violated across a window's edge: then the windows are too narrow.
+        """Whether the order of q is violated across a window's edge: then the windows are too narrow.
 
-        With several classes, windows end at different r / w. A coordinate just above one class's window may be smaller
-        than one that was drawn inside another's, and one just below larger than one that was not drawn.
+        With several classes, windows end at different q. A coordinate just above one class's window may be smaller than
+        one that was drawn inside another's, and one just below larger than one that was not drawn.
         """
-        quota, low, high = self._quota, self._draw.low, self._draw.high
-        weights = np.maximum(quota.weights, _TINY)
+        quota = self._quota
+        low, high = self._draw.low.astype(np.float64), self._draw.high.astype(np.float64)
+        odds = np.maximum(quota.odds, _TINY)
         below, above = np.full(quota.sizes.size, -1.0), np.full(quota.sizes.size, np.inf)
-        some = (low > 0) & (quota.members > 0)
-        np.maximum.at(below, quota.groups[some], (low[some] - 1.0) / weights[some])
-        some = (high < WORDS) & (quota.members > 0) & (quota.weights > 0)
-        np.minimum.at(above, quota.groups[some], high[some] / weights[some])
+        some = (low > 0) & (low < WORDS) & (quota.members > 0)
+        np.maximum.at(below, quota.groups[some], low[some] / (WORDS - low[some]) / odds[some])
+        some = (high < WORDS) & (quota.members > 0) & (quota.chances > 0)
+        np.minimum.at(above, quota.groups[some], high[some] / (WORDS - high[some]) / odds[some])
         return bool((ratios[drawn] >= above[groups[drawn]]).any() or (ratios[~drawn] <= below[groups[~drawn]]).any())
 
-    def _columns(self) -> tuple[npt.NDArray[np.uint64], Counts, Floats, npt.NDArray[np.uint32], Classes]:
+    def _columns(self) -> tuple[npt.NDArray[np.uint64], Counts, Words, Words, Classes]:
         seen = self._seen
         return (
             np.repeat(np.array([s.tensor for s in seen], np.uint64), [s.places.size for s in seen]),
             np.concatenate([np.empty(0, np.int64), *(s.places for s in seen)]),
-            np.concatenate([np.empty(0), *(s.words.astype(np.float64) for s in seen)]),
+            np.concatenate([np.empty(0, np.uint32), *(s.words for s in seen)]),
             np.concatenate([np.empty(0, np.uint32), *(s.seconds for s in seen)]),
             np.concatenate([np.empty(0, np.uint16), *(s.classes for s in seen)]),
         )
@@ -292,6 +307,13 @@ def _smallest(
     order = np.lexsort(tuple(key[equal] for key in ties))
     smallest[equal[order[: size - np.count_nonzero(smallest)]]] = True
     return smallest
+
+
+def _odds(words: Words, seconds: Words) -> Floats:
+    """r / (1 - r), with ``r = (2^31 word + second + 1/2) / 2^62``."""
+    r = (words.astype(np.uint64) << np.uint64(32)) + (seconds.astype(np.uint64) << np.uint64(1)) + np.uint64(1)
+    odds: Floats = r.astype(np.float64) / (np.uint64(1 << 63) - r).astype(np.float64)
+    return odds
 
 
 def _check_first(first: int) -> None:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 
 from maskreg.document import parse_object
-from maskreg.errors import ConfigError, DataError, FormatError, NotFoundError
+from maskreg.errors import ConfigError, DataError, FormatError, NotFoundError, UnavailableError
 from maskreg.seal import sealed
 from maskreg.store.base import Store
 
@@ -51,6 +51,26 @@ def read_identity(store: Store) -> str:
     if sealed(value) != data:
         raise FormatError(f"{where}: its bytes do not match its seal", hint=IDENTITY_HINT)
     return identity
+
+
+def check_same(store: Store, uuid: str) -> None:
+    """Ask a store again whether it holds the registry that it held before.
+
+    Args:
+        store: the store.
+        uuid: of the registry; empty when it held none, and any will do.
+
+    Raises:
+        UnavailableError: it does not answer, or it holds another registry or none, such as below a disk that is not
+            mounted.
+        ConfigError, FormatError: as :func:`read_identity`.
+    """
+    present = read_identity(store)
+    if uuid and present != uuid:
+        raise UnavailableError(
+            f"{store.url} held the registry {uuid} and holds {present or 'none'} now",
+            hint="put it back, such as by mounting its disk, or restart the server",
+        )
 
 
 def ensure_identity(store: Store, create: Callable[[str, bytes], object]) -> str:

@@ -90,14 +90,15 @@ class KnownLog:
             # First, so that what nobody signed is refused as that, and not as something to accept.
             self._trust.check(head)
         try:
-            since = witness.compare(self._refs, uuid, ref, head)
+            known, since = witness.compare(self._refs, uuid, ref, head)
         except RolledBackError as error:
             self._advise(witness, [error])
             raise
         self._trust.check_latest(ref, since[-1] if since else None)
         if not since:
             return None
-        witness.remember(uuid, since[-1])
+        if known is None or known.n < since[-1].n:
+            witness.remember(uuid, since[-1])
         if removal := Removal.between(since):
             witness.note(removal.sentence(ref))
         return since[-1]

@@ -7,7 +7,9 @@ A rename is an entry in each of two logs, which no store writes together. A reco
     append old removed              (2)
     delete moves/<id>.json
 
-The next rename, or ``doctor``, finishes what a killed process left::
+The record is in the local registry of whoever renames, also where the names are a remote's. Until then both names are
+there. The next rename in that registry by the same machine finishes what a killed process left; until it does, ``list``
+and ``doctor`` say so of a local one::
 
     killed before (1)               the new name is not at the artifact: forget the record
     killed between (1) and (2)      both names are: remove the old one, as was meant
@@ -25,12 +27,13 @@ from dataclasses import dataclass, replace
 
 from maskreg.digest import Digest
 from maskreg.disk import is_alive
-from maskreg.errors import DataError, MaskregError, NotFoundError, prefixed
+from maskreg.errors import DataError, MaskregError, NotFoundError, UnavailableError, prefixed
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.registry import tags
 from maskreg.registry.registry import Registry
 from maskreg.seal import parse_sealed, sealed
+from maskreg.store.base import Store
 from maskreg.store.entry import RefEntry
 
 MOVES = "moves/"
@@ -51,12 +54,14 @@ class Unfinished:
         new: the name that it has too.
         digest: the artifact.
         key: of the record.
+        registry: uuid of the registry that has both names.
     """
 
     old: Ref
     new: Ref
     digest: Digest
     key: str
+    registry: str
 
     @property
     def sentence(self) -> str:
@@ -64,14 +69,17 @@ class Unfinished:
         return f"the rename of {self.old} to {self.new} was interrupted: both name {self.digest.short}"
 
 
-def rename(local: Registry, entry: RefEntry, new: Ref, after: RefEntry | None) -> tuple[RefEntry, RefEntry]:
+def rename(
+    registry: Registry, entry: RefEntry, new: Ref, after: RefEntry | None, *, records: Store
+) -> tuple[RefEntry, RefEntry]:
     """Give the artifact of a tag a new name, with its card, and remove the old one.
 
     Args:
-        local: where both are.
+        registry: where both are.
         entry: the latest of the old name; live.
         new: the new name.
         after: its latest entry; None when it has none.
+        records: the store of the local registry, for the record of what is meant.
 
     Returns:
         The entries of the new and of the old name.
@@ -82,43 +90,47 @@ def rename(local: Registry, entry: RefEntry, new: Ref, after: RefEntry | None) -
     """
     digest = entry.digest
     assert digest is not None  # it is live
-    move = Unfinished(entry.ref, new, digest, f"{MOVES}{uuid.uuid4().hex}.json")
-    with _recorded(local, move, entry.n):
-        set_to = local.publish(
+    move = Unfinished(entry.ref, new, digest, f"{MOVES}{uuid.uuid4().hex}.json", registry.uuid)
+    with _recorded(records, move, entry.n):
+        set_to = registry.publish(
             new, digest, card=entry.card, after=after, origin=entry.origin, immutable=entry.immutable or None
         )
         with prefixed(f"{move.sentence}: "):
-            removed = tags.remove(local, replace(entry.ref, digest=digest))
+            removed = tags.remove(registry, replace(entry.ref, digest=digest))
     return set_to, removed
 
 
 @contextmanager
-def _recorded(local: Registry, move: Unfinished, n: int) -> Iterator[None]:
+def _recorded(records: Store, move: Unfinished, n: int) -> Iterator[None]:
     names = {"old": _spelled(move.old), "new": _spelled(move.new)}
     process = {"host": socket.gethostname(), "pid": os.getpid()}
     _live.add(move.key)
     try:
-        local.store.put(move.key, sealed({"schema": _SCHEMA, **names, "digest": move.digest, "n": n, **process}))
+        where = {"registry": move.registry, "digest": move.digest, "n": n}
+        records.put(move.key, sealed({"schema": _SCHEMA, **names, **where, **process}))
         yield
+    except UnavailableError:
+        # Nobody knows how far it came; the next run looks.
+        raise
     except MaskregError:
         # Whoever reads the message knows, and decides.
-        local.store.delete([move.key])
+        records.delete([move.key])
         raise
     else:
-        local.store.delete([move.key])
+        records.delete([move.key])
     finally:
         _live.discard(move.key)
 
 
-def unfinished(local: Registry) -> Iterator[Unfinished]:
-    """Renames that a process of this machine has begun, and can no longer finish; nothing is changed."""
-    for row, is_needed in _records(local):
+def unfinished(registry: Registry, records: Store) -> Iterator[Unfinished]:
+    """Renames in a registry that a process of this machine has begun, and can no longer finish; nothing is changed."""
+    for row, is_needed in _records(registry, records):
         if is_needed:
             yield row
 
 
-def finish(local: Registry) -> tuple[Unfinished, ...]:
-    """Remove the old names of interrupted renames.
+def finish(registry: Registry, records: Store) -> tuple[Unfinished, ...]:
+    """Remove the old names of interrupted renames in a registry.
 
     Returns:
         What was finished.
@@ -128,26 +140,27 @@ def finish(local: Registry) -> tuple[Unfinished, ...]:
         NotAllowedError: the registry may only be read.
     """
     finished = []
-    for row, is_needed in list(_records(local)):
+    for row, is_needed in list(_records(registry, records)):
         if is_needed:
-            tags.remove(local, replace(row.old, digest=row.digest))
+            tags.remove(registry, replace(row.old, digest=row.digest))
             finished.append(row)
-        local.store.delete([row.key])
+        records.delete([row.key])
     return tuple(finished)
 
 
-def _records(local: Registry) -> Iterator[tuple[Unfinished, bool]]:
-    for info in local.store.list(MOVES):
+def _records(registry: Registry, records: Store) -> Iterator[tuple[Unfinished, bool]]:
+    for info in records.list(MOVES):
         # A record that another run has just deleted, or that is damaged, says nothing.
         with suppress(NotFoundError, DataError):
-            data = local.store.get(info.key, max_bytes=LIMITS.ref_bytes)
+            data = records.get(info.key, max_bytes=LIMITS.ref_bytes)
             row = parse_sealed(data, info.key, schema=_SCHEMA, max_bytes=LIMITS.ref_bytes)
-            if info.key in _live or row["host"] != socket.gethostname():
+            if info.key in _live or row["host"] != socket.gethostname() or row["registry"] != registry.uuid:
                 continue
             if row["pid"] != os.getpid() and is_alive(row["pid"]):
                 continue
-            move = Unfinished(Ref.parse(row["old"]), Ref.parse(row["new"]), Digest(row["digest"]), info.key)
-            old, new = local.head(move.old), local.head(move.new)
+            names = Ref.parse(row["old"]), Ref.parse(row["new"])
+            move = Unfinished(*names, Digest(row["digest"]), info.key, registry.uuid)
+            old, new = registry.head(move.old), registry.head(move.new)
             is_old = old is not None and old.n == row["n"] and old.digest == move.digest
             yield move, is_old and new is not None and new.digest == move.digest
 

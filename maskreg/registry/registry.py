@@ -267,10 +267,7 @@ class Registry(Closing):
         head = self.head(ref)
         if head is None:
             raise self._unknown(ref)
-        # By their numbers: another listing may be behind the one that showed the latest entry.
-        entries = self.refs.entries(ref, 1, head.n)
-        self.trust.check(entries[-1])
-        return entries
+        return self.refs.until(head)
 
     def artifact(self, digest: Digest) -> Artifact:
         """Open an artifact.

@@ -12,6 +12,7 @@ from maskreg.errors import (
     BadRefError,
     CorruptError,
     DataError,
+    MaskregError,
     NotAllowedError,
     NotFoundError,
     UntrustedError,
@@ -215,20 +216,19 @@ def refresh(registry: Registry, project: str) -> Statement:
     """
     current_key(registry, project)
     registry.trust.signer_of(project)
-    heads = []
-    for ref in registry.refs.tags():
-        if ref.project == project and (head := registry.refs.head(ref)) is not None:
-            registry.trust.check_latest(ref, head, expired_ok=True)
-            if registry.witness is not None:
-                registry.witness.compare(registry.refs, registry.uuid, ref, head)
-            heads.append(head)
+    heads = list(registry.refs.heads(project=project))
+    for head in heads:
+        registry.trust.check_latest(head.ref, head, expired_ok=True)
+        if registry.witness is not None:
+            registry.witness.compare(registry.refs, registry.uuid, head.ref, head)
     return registry.trust.refresh(project, heads)
 
 
 def refresh_due(registry: Registry, *, share: float = 0.5) -> tuple[str, ...]:
     """Renew the statement of every project of which this registry signs, when it has used up a share of its time.
 
-    For a service to call now and then: at least as often as the shortest time that a statement is good for allows.
+    For a service to call now and then: at least as often as the shortest time that a statement is good for allows. A
+    project that cannot be renewed does not keep the others from it.
 
     Args:
         registry: with a signer.
@@ -236,17 +236,32 @@ def refresh_due(registry: Registry, *, share: float = 0.5) -> tuple[str, ...]:
 
     Returns:
         The projects.
+
+    Raises:
+        MaskregError: the first reason why a project was not renewed, when all others are; as for :func:`refresh`.
     """
-    renewed = []
+    renewed: list[str] = []
+    failed: list[MaskregError] = []
+    # Other processes make and replace keys.
+    registry.trust.forget()
     for project in registry.trust.projects():
-        document = current_key(registry, project)
-        if document.fresh_s == 0 or registry.trust.find(document.key) is None:
-            continue
-        statement = latest(document, registry.trust.log, registry.trust.pins)
-        if registry.trust.clock() >= statement.at + share * timedelta(seconds=document.fresh_s):
-            refresh(registry, project)
-            renewed.append(project)
+        try:
+            if _is_due(registry, project, share):
+                refresh(registry, project)
+                renewed.append(project)
+        except MaskregError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
     return tuple(renewed)
+
+
+def _is_due(registry: Registry, project: str, share: float) -> bool:
+    document = current_key(registry, project)
+    if document.fresh_s == 0 or registry.trust.find(document.key) is None:
+        return False
+    statement = latest(document, registry.trust.log, registry.trust.pins)
+    return registry.trust.clock() >= statement.at + share * timedelta(seconds=document.fresh_s)
 
 
 def trust_key(registry: Registry, project: str, key: PublicKey) -> KeyDocument:

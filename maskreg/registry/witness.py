@@ -82,6 +82,11 @@ class Witness:
         self._name = remote.name
         self._location = {"url": url, "endpoint": remote.options.endpoint}
         self._writes = True
+        self._checked = ""
+
+    def keep_in(self, store: Store) -> None:
+        """Remember in this store from now on; it has what was remembered so far."""
+        self._store = store
 
     # Which registry is there
 
@@ -96,6 +101,8 @@ class Witness:
             RolledBackError: it is another one, or has lost its identity.
             CorruptError: the record is damaged.
         """
+        if uuid and uuid == self._checked:
+            return
         known = self._registry()
         if known is None:
             if uuid and remember:
@@ -110,10 +117,13 @@ class Witness:
                 f"{known['uuid']} when this machine first used it at {known['at']}, and now there is {now}",
                 hint=f"ask its owner; maskreg remote check {self._name} --allow-rollback takes what is there now",
             )
+        self._checked = uuid
 
     # Its tags
 
-    def compare(self, log: RefLog, uuid: str, ref: Ref, head: RefEntry | None) -> list[RefEntry]:
+    def compare(
+        self, log: RefLog, uuid: str, ref: Ref, head: RefEntry | None
+    ) -> tuple[RefEntry | None, list[RefEntry]]:
         """Refuse a log that does not continue what was seen of it; remembers nothing.
 
         Args:
@@ -123,8 +133,8 @@ class Witness:
             head: its latest entry, as just read; None when there is none.
 
         Returns:
-            What was seen before and everything since, up to the latest entry; only that when nothing was seen, and
-            nothing when there is no such tag.
+            What was seen before, None when nothing was; and it and everything since, up to the latest entry. When
+            nothing was seen that is the latest entry alone, and nothing when there is no such tag.
 
         Raises:
             RolledBackError: the log went back, was rewritten, or has another history.
@@ -133,12 +143,12 @@ class Witness:
         """
         known = self.remembered(uuid, ref)
         if known is None:
-            return [head] if head else []
+            return None, [head] if head else []
         for turn in looks():
             if turn:
                 head = log.head(ref)
             if head is not None and head.n >= known.n:
-                return self._follow(log, ref, known, head)
+                return known, self._follow(log, ref, known, head)
             direct = log.peek(ref, known.n)
             if direct is None or direct.id != known.id:
                 raise self._refusal(ref, known, head, direct)
@@ -231,6 +241,7 @@ class Witness:
         Raises:
             CannotCreateError, NotAllowedError: the local store cannot be written.
         """
+        self._checked = ""
         self._store.delete([self._registry_key])
 
     def forget_tag(self, uuid: str, ref: Ref) -> None:

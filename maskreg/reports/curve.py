@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from maskreg.flow.geometry.exponents import BIAS, ByExponent
 from maskreg.reports.drawing import Drawing
-from maskreg.reports.theme import WIDE, Size, Theme, in_percent
+from maskreg.reports.theme import WIDE, Size, Theme, in_percent, in_points
 
 FEWEST = 1e-4
 """Smallest share of the weights for an exponent to be shown: densities of a handful of weights are noise."""
@@ -69,16 +69,18 @@ def curve(exponents: ByExponent, theme: Theme, size: Size = WIDE) -> Drawing:
         _line(above, view, expected, label=null, color=theme.null, marker="s", linestyle="--")
         panels[1].bar(view.places, density - expected, width=0.7, color=theme.observed)
         panels[1].axhline(0, color=theme.null, linewidth=1.4, linestyle="--")
-        panels[1].set_ylabel("difference")
+        panels[1].set_ylabel("difference,\npoints")
     above.set_ylim(-0.03, 1.03)
     above.set_ylabel("density")
     above.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     below.bar(view.places, members / exponents.members.sum(), width=0.7, color=theme.neutral)
     below.set_ylabel("weights")
-    below.set_xlabel("magnitude of the source weight" + ("" if size.narrow else ", from this power of two to the next"))
+    next_power = "" if size.narrow else ", from this power of two to the next"
+    below.set_xlabel(f"magnitude of the source weight (log scale){next_power}")
     _ticks(below, view, most=6 if size.narrow else 14)
     for axes in panels:
-        axes.yaxis.set_major_formatter(FuncFormatter(in_percent))
+        difference = expected is not None and axes is panels[1]
+        axes.yaxis.set_major_formatter(FuncFormatter(in_points if difference else in_percent))
         axes.grid(axis="y", linewidth=0.7)
         axes.set_axisbelow(True)
         if view.zeros and len(view.places) > 1:
@@ -88,6 +90,20 @@ def curve(exponents: ByExponent, theme: Theme, size: Size = WIDE) -> Drawing:
 
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def name_of(field: int, place: int) -> str:
+    """The magnitudes of an exponent field in words: ``zero``, or ``2⁻⁸ to 2⁻⁷``.
+
+    Args:
+        field: of the source's codes.
+        place: where :func:`shown` puts it.
+    """
+    return f"{_power(place)} to {_power(place + 1)}" if field else "zero"
+
+
+def _power(exponent: int) -> str:
+    return "2" + str(exponent).translate(_RAISED)
 
 
 def _line(axes: Any, view: Shown, values: npt.NDArray[np.float64], **look: Any) -> None:
@@ -104,5 +120,5 @@ def _ticks(axes: Any, view: Shown, most: int) -> None:
     if powers.size:
         first, last = int(powers[0]), int(powers[-1])
         stride = -(-(last - first + 1) // most)
-        labels |= {power: "2" + str(power).translate(_RAISED) for power in range(last, first - 1, -stride)}
+        labels |= {power: _power(power) for power in range(last, first - 1, -stride)}
     axes.set_xticks(list(labels), list(labels.values()))

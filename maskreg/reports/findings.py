@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 
-from maskreg.analysis.comparison import PairOverlap
-from maskreg.analysis.verdict import Verdict
+from maskreg.analysis.comparison import Comparison, PairOverlap
+from maskreg.analysis.pairwise import PairMatrix
+from maskreg.analysis.papers import TableBeside
+from maskreg.analysis.verdict import Outcome, Start, Verdict
 from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
@@ -27,11 +30,13 @@ class NamedMask:
         name: its ref, or its digest without one.
         artifact: opened, with its mask part present.
         card: what people say about it.
+        start: whether training started at its source, bit for bit.
     """
 
     name: str
     artifact: Artifact
     card: Card
+    start: Start = "unknown"
 
 
 @dataclass(frozen=True)
@@ -44,16 +49,23 @@ class OtherMask:
         overlap: the figures.
         independent: it comes from a run of its own. The overlap with a baseline, with a combination or with the mask
             itself is no evidence about rounding.
+        corrected: the answer of several masks, corrected for the number of pairs; None for two.
     """
 
     name: str
     card: Card
     overlap: PairOverlap
     independent: bool
+    corrected: Outcome | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The answer."""
+        return self.corrected or self.verdict.outcome
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the overlap is more than chance."""
+        """Whether the overlap is more than chance, if these were the only two masks."""
         return self.overlap.verdict
 
 
@@ -69,8 +81,10 @@ class Findings:
         grid: density by layer and module.
         exponents: density by exponent; None without the source.
         others: other masks, in the order in which they were named.
+        matrix: all masks beside each other; None for two and for one.
         geometry: of the update; None without an analysis.
         trajectory: of the run; None unless given.
+        papers: tables of papers with the analysis beside them; empty unless given.
     """
 
     name: str
@@ -80,8 +94,10 @@ class Findings:
     grid: Grid
     exponents: ByExponent | None
     others: tuple[OtherMask, ...]
+    matrix: PairMatrix | None = None
     geometry: Geometry | None = None
     trajectory: Trajectory | None = None
+    papers: tuple[TableBeside, ...] = ()
 
 
 def gather(
@@ -110,22 +126,37 @@ def gather(
     """
     mask.artifact.require("mask")
     exponents = by_exponent(mask.artifact, source, progress=progress, jobs=jobs) if source else None
-    compared = []
-    for other in others:
-        pair, names = (mask.artifact, other.artifact), (mask.name, other.name)
-        comparison = measure_overlap(
-            pair, source, names=names, allow_different=allow_different, progress=progress, jobs=jobs
-        )
-        compared.append(OtherMask(other.name, other.card, comparison.pairs[0], _independent(*pair)))
-    return Findings(
+    findings = Findings(
         mask.name,
         mask.artifact.digest,
         mask.card,
         mask.artifact.manifest,
         grid_of(mask.artifact.tensors),
         exponents,
-        tuple(compared),
+        (),
     )
+    if not others:
+        return findings
+    masks = [mask, *others]
+    comparison = measure_overlap(
+        [each.artifact for each in masks],
+        source,
+        names=[each.name for each in masks],
+        allow_different=allow_different,
+        start=[each.start for each in masks],
+        progress=progress,
+        jobs=jobs,
+    )
+    # The first pairs are those of the mask of the report.
+    compared = (
+        OtherMask(other.name, other.card, pair, _independent(mask.artifact, other.artifact), outcome)
+        for other, pair, outcome in zip(others, comparison.pairs, _corrected(comparison), strict=False)
+    )
+    return replace(findings, others=tuple(compared), matrix=comparison.matrix)
+
+
+def _corrected(comparison: Comparison) -> Iterable[Outcome | None]:
+    return repeat(None) if comparison.matrix is None else comparison.outcomes
 
 
 def _independent(mask: Artifact, other: Artifact) -> bool:

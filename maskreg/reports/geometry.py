@@ -14,20 +14,50 @@ from maskreg.reports.modules import in_order
 TOP = "energy_top_"
 STABLE = "stable_rank"
 
+_KEYS = ("mean", "null_mean", "median", "null_median", "chance")
+
 
 @dataclass(frozen=True)
-class FigureMedian:
-    """The median of a figure over matrices, with its rounding null.
+class Summary:
+    """A figure over matrices, each with its rounding null; None where no matrix has the figure.
 
     Attributes:
-        value: of the update; None where no matrix has the figure.
-        null: of the rounding null; None where no matrix has the figure.
-        chance: its mean expectation for an update that knows nothing; None where it has no formula.
+        mean, null_mean: each matrix counts alike.
+        median, null_median: of the matrices.
+        weighted, null_weighted: mean weighted by moved coordinates; None for figures that are no coverage, too.
+        chance: mean expectation for an update that knows nothing; None where it has no formula.
     """
+
+    mean: float | None
+    null_mean: float | None
+    median: float | None
+    null_median: float | None
+    weighted: float | None = None
+    null_weighted: float | None = None
+    chance: float | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A pooled figure and that of the rounding null; None where it is undefined."""
 
     value: float | None
     null: float | None
-    chance: float | None
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Where an update's energy lies.
+
+    Attributes:
+        param_share: the role's share of the compared coordinates.
+        share: of the energy.
+        lift: the one over the other.
+    """
+
+    param_share: float | None
+    share: Beside
+    lift: Beside
 
 
 @dataclass(frozen=True)
@@ -38,19 +68,23 @@ class Geometry:
         name: the analysis' ref.
         figures: by name.
         layers: stable rank by layer, in the order of the model.
+        energy: by role, where the update's energy lies.
+        concentration: by name, the share of the energy in the coordinates that moved farthest.
         notes: caveats, one sentence each.
     """
 
     name: str
-    figures: dict[str, FigureMedian]
-    layers: dict[str, FigureMedian]
+    figures: dict[str, Summary]
+    layers: dict[str, Summary]
+    energy: dict[str, Energy]
+    concentration: dict[str, Beside]
     notes: tuple[str, ...]
 
     @property
-    def energies(self) -> dict[int, FigureMedian]:
+    def energies(self) -> dict[int, Summary]:
         """Share of the energy in the ``k`` largest singular directions, by k."""
-        tops = {name.removeprefix(TOP): median for name, median in self.figures.items() if name.startswith(TOP)}
-        return dict(sorted((int(k), median) for k, median in tops.items() if k.isdigit() and median.value is not None))
+        tops = {name.removeprefix(TOP): figure for name, figure in self.figures.items() if name.startswith(TOP)}
+        return {int(k): tops[k] for k in sorted(filter(str.isdigit, tops), key=int) if tops[k].median is not None}
 
 
 @dataclass(frozen=True)
@@ -66,18 +100,31 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Trajectory:
-    """The checkpoints of a run.
+class Growth:
+    """How the update of some tensors grew.
 
     Attributes:
         points: in the order of the run.
-        k: directions that similarity compares.
         similarity_by_chance: of random directions; None without a matrix.
     """
 
     points: tuple[Point, ...]
-    k: int
     similarity_by_chance: float | None
+
+
+@dataclass(frozen=True)
+class Trajectory(Growth):
+    """The checkpoints of a run.
+
+    Attributes:
+        k: directions that similarity compares.
+        by: what tensors were grouped by; empty for all together alone.
+        groups: by label.
+    """
+
+    k: int
+    by: str
+    groups: Mapping[str, Growth]
 
 
 def geometry_of(name: str, document: Mapping[str, Any]) -> Geometry:
@@ -87,17 +134,19 @@ def geometry_of(name: str, document: Mapping[str, Any]) -> Geometry:
         FormatError: the document is not an analysis.
     """
     try:
-        figures = {key: _median(value) for key, value in document["total"]["figures"].items()}
+        figures = {key: _summary(value) for key, value in document["total"]["figures"].items()}
         layers = {
-            layer: _median(group["figures"][STABLE])
+            layer: _summary(group["figures"][STABLE])
             for layer, group in document["layers"].items()
             if layer and STABLE in group["figures"]
         }
+        energy = {str(role): _energy(group) for role, group in document["roles"].items()}
+        concentration = {str(name): _beside(top) for name, top in document["total"]["concentration"].items()}
         notes = tuple(str(note) for note in document["notes"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FormatError(f"{name} is not an analysis: {error!r}") from error
-    shown = {layer: layers[layer] for layer in in_order(layers) if layers[layer].value is not None}
-    return Geometry(name, dict(sorted(figures.items())), shown, notes)
+    shown = {layer: layers[layer] for layer in in_order(layers) if layers[layer].median is not None}
+    return Geometry(name, dict(sorted(figures.items())), shown, energy, concentration, notes)
 
 
 def trajectory_of(document: Mapping[str, Any]) -> Trajectory:
@@ -107,16 +156,31 @@ def trajectory_of(document: Mapping[str, Any]) -> Trajectory:
         FormatError: the document is not a trajectory.
     """
     try:
-        points = tuple(_point(row) for row in document["checkpoints"])
-        return Trajectory(points, int(document["k"]), _number(document["similarity_by_chance"]))
+        groups = {str(label): Growth(*_growth(group)) for label, group in document["groups"].items()}
+        return Trajectory(*_growth(document), int(document["k"]), str(document["by"] or ""), groups)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FormatError(
             f"not a trajectory: {error!r}", hint="maskreg analyze --trajectory SOURCE CHECKPOINT... --json > FILE"
         ) from error
 
 
-def _median(value: Mapping[str, Any]) -> FigureMedian:
-    return FigureMedian(_number(value["median"]), _number(value["null_median"]), _number(value["chance"]))
+def _summary(value: Mapping[str, Any]) -> Summary:
+    mean, null_mean, median, null_median, chance = (_number(value[key]) for key in _KEYS)
+    # Only coverage has a weighted mean.
+    weighted, null_weighted = (_number(value.get(key)) for key in ("weighted", "null_weighted"))
+    return Summary(mean, null_mean, median, null_median, weighted, null_weighted, chance)
+
+
+def _energy(group: Mapping[str, Any]) -> Energy:
+    return Energy(_number(group["param_share"]), _beside(group["energy_share"]), _beside(group["energy_lift"]))
+
+
+def _beside(figure: Mapping[str, Any]) -> Beside:
+    return Beside(_number(figure["value"]), _number(figure["null"]))
+
+
+def _growth(group: Mapping[str, Any]) -> tuple[tuple[Point, ...], float | None]:
+    return tuple(_point(row) for row in group["checkpoints"]), _number(group["similarity_by_chance"])
 
 
 def _point(row: Mapping[str, Any]) -> Point:

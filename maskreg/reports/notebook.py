@@ -10,6 +10,7 @@ from maskreg.errors import ConfigError, MaskregError
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import PairOverlap
+    from maskreg.analysis.pairwise import PairMatrix
     from maskreg.artifact.reader import Artifact
     from maskreg.ref import Card
     from maskreg.reports.pictures import Plot
@@ -57,6 +58,18 @@ def artifact_html(mask: NamedArtifact) -> str:
         # The tensors of an artifact on a remote may be out of reach; what is known is shown all the same.
         notes.append(f"Density by layer is left out: {error.message}.")
     return _fragment(mask, (), plots, notes)
+
+
+def matrix_html(matrix: PairMatrix) -> str:
+    """Many masks as a fragment of HTML: what their pairs say together, and the heat map; as :func:`artifact_html`."""
+    try:
+        from maskreg.reports.page import matrix_plot
+        from maskreg.reports.theme import require_libraries
+
+        require_libraries()
+    except (ConfigError, ModuleNotFoundError) as error:
+        return _without_libraries(matrix.sentence, error)
+    return _fragment(None, (), [matrix_plot(matrix)], [matrix.sentence, matrix.terms])
 
 
 def overlaps_html(pairs: Sequence[PairOverlap]) -> str:

@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from maskreg.analysis.glossary import explain
+from maskreg.analysis.presets import PRESETS
 from maskreg.analysis.verdict import RULE
 from maskreg.reports import words
 from maskreg.reports.bars import overlap_bars
 from maskreg.reports.curve import curve
 from maskreg.reports.drawing import SCREEN_DPI
-from maskreg.reports.geometry import STABLE, FigureMedian, Trajectory
+from maskreg.reports.geometry import STABLE, Summary, Trajectory
 from maskreg.reports.heat import heat_map
+from maskreg.reports.matrix import headroom_map
+from maskreg.reports.numbers import (
+    density_numbers,
+    group_numbers,
+    growth_numbers,
+    magnitude_numbers,
+    matrix_numbers,
+    overlap_numbers,
+    spectra_numbers,
+)
 from maskreg.reports.pictures import Plot, compact, inline, png, svg
 from maskreg.reports.spectra import growth, spectra
 from maskreg.reports.templates import Definitions, render
@@ -27,6 +38,7 @@ from maskreg.words import counted, percent
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import PairOverlap
+    from maskreg.analysis.pairwise import PairMatrix
     from maskreg.flow.geometry.exponents import ByExponent
     from maskreg.ref import Card
     from maskreg.reports.findings import Findings
@@ -36,6 +48,9 @@ if TYPE_CHECKING:
 MOST_OUTSIDE = 30
 """Maximum number of tensors to list that are outside the layers, the largest first."""
 
+MOST_BARS = 8
+"""Maximum number of masks whose overlap is drawn as bars."""
+
 
 def plots_of(findings: Findings) -> dict[str, Plot]:
     """Every plot for which there are findings, by name."""
@@ -44,12 +59,15 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
         plots.append(density_plot(findings.grid))
     if findings.exponents is not None and findings.exponents.members.any():
         plots.append(magnitude_plot(findings.exponents))
-    for number, other in enumerate(findings.others, start=1):
+    if findings.matrix is not None:
+        plots.append(matrix_plot(findings.matrix))
+    for number, other in enumerate(findings.others[:MOST_BARS], start=1):
         if other.overlap.whole.counts.most:
             plots.append(overlap_plot(number, other.overlap))
     if findings.geometry is not None and findings.geometry.energies and findings.geometry.layers:
         alt = "Energy of the update in its largest directions, and stable rank by layer, against rounding alone."
-        plots.append(Plot("spectra", "Spectra of the median matrix", alt, partial(spectra, findings.geometry)))
+        draw, numbers = partial(spectra, findings.geometry), spectra_numbers(findings.geometry)
+        plots.append(Plot("spectra", "Spectra of the median matrix", alt, draw, numbers))
     if findings.trajectory is not None and findings.trajectory.points:
         plots.append(trajectory_plot(findings.trajectory))
     return {plot.name: plot for plot in plots}
@@ -62,13 +80,14 @@ def density_plot(grid: Grid) -> Plot:
         f"Heat map of the density of {counted(len(grid.modules), 'module')} in {counted(len(grid.layers), 'layer')}. "
         f"The highest is {percent(grid.cells[highest].density)}, of {highest[1]} in layer {highest[0]}."
     )
-    return Plot("density", "Density by layer and module, in percent", alt, partial(heat_map, grid))
+    draw, numbers = partial(heat_map, grid), density_numbers(grid)
+    return Plot("density", "Density by layer and module, in percent", alt, draw, numbers)
 
 
 def magnitude_plot(exponents: ByExponent) -> Plot:
     """The density of a mask by the magnitude of the source's weights."""
     alt = "Density of the mask by exponent of the source's weights, against rounding alone; zero weights stand apart."
-    return Plot("exponents", "Density by magnitude", alt, partial(curve, exponents))
+    return Plot("exponents", "Density by magnitude", alt, partial(curve, exponents), magnitude_numbers(exponents))
 
 
 def overlap_plot(number: int, overlap: PairOverlap) -> Plot:
@@ -78,13 +97,24 @@ def overlap_plot(number: int, overlap: PairOverlap) -> Plot:
         f"Overlap of {overlap.names[0]} and {overlap.names[1]}, {percent(counts.both / counts.most)} of the smaller, "
         "with every null's expectation and the maximum."
     )
-    return Plot(f"overlap-{number}", "Overlap of the two masks", alt, partial(overlap_bars, overlap.whole))
+    draw, numbers = partial(overlap_bars, overlap.whole), overlap_numbers(overlap.whole)
+    return Plot(f"overlap-{number}", "Overlap of the two masks", alt, draw, numbers)
+
+
+def matrix_plot(matrix: PairMatrix) -> Plot:
+    """The headrooms of every pair of several masks."""
+    alt = (
+        f"Heat map of the headroom of {counted(len(matrix.pairs), 'pair')} of {counted(len(matrix.names), 'mask')}, "
+        "similar masks beside each other; the table below has every figure."
+    )
+    draw, numbers = partial(headroom_map, matrix), matrix_numbers(matrix)
+    return Plot("matrix", "Headroom of every pair, in percent", alt, draw, numbers)
 
 
 def trajectory_plot(run: Trajectory) -> Plot:
     """The growth of an update over the checkpoints of a run, of which there is one or more."""
     alt = "Density, norm, stable rank and similarity to the final update over the checkpoints of the run."
-    return Plot("trajectory", "Growth of the update", alt, partial(growth, run))
+    return Plot("trajectory", "Growth of the update", alt, partial(growth, run), growth_numbers(run))
 
 
 def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = None) -> str:
@@ -118,6 +148,8 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         definitions={**words.DEFINITIONS, **geometry},
         anchor=lambda figure: explain(figure)[0].name,
         figures=_figures(findings),
+        presets=PRESETS,
+        groups=group_numbers(findings.trajectory) if findings.trajectory else None,
         rank=_rank(findings),
         term=Definitions(),
         light=LIGHT,
@@ -148,7 +180,8 @@ def _drawn(plot: Plot) -> dict[str, Any]:
         "png": address("image/png", png(plot, LIGHT, SCREEN_DPI)),
     }
     # Markup is not escaped again: Matplotlib escapes texts in SVG, which tests check.
-    return {"title": plot.title, "alt": plot.alt, "pictures": Markup(inline(plot)), "files": files}
+    pictures = Markup(inline(plot))
+    return {"title": plot.title, "alt": plot.alt, "pictures": pictures, "files": files, "numbers": plot.numbers}
 
 
 def _contents(findings: Findings, plots: Mapping[str, Plot]) -> dict[str, str]:
@@ -160,6 +193,7 @@ def _contents(findings: Findings, plots: Mapping[str, Plot]) -> dict[str, str]:
         "layers": (True, "By layer and module"),
         "geometry": (findings.geometry is not None, "Geometry"),
         "trajectory": ("trajectory" in plots, "Trajectory"),
+        "papers": (findings.papers, "Beside published tables"),
         "card": (True, "Card"),
         "judged": (True, "How this is judged"),
         "definitions": (True, "Definitions"),
@@ -167,15 +201,15 @@ def _contents(findings: Findings, plots: Mapping[str, Plot]) -> dict[str, str]:
     return {anchor: title for anchor, (shown, title) in sections.items() if shown}
 
 
-def _figures(findings: Findings) -> list[tuple[str, dict[str, FigureMedian]]]:
+def _figures(findings: Findings) -> list[tuple[str, dict[str, Summary]]]:
     """The key figures of geometry, then the others; figures that no matrix has are omitted."""
     if findings.geometry is None:
         return []
-    defined = {name: median for name, median in findings.geometry.figures.items() if median.value is not None}
+    defined = {name: figure for name, figure in findings.geometry.figures.items() if figure.mean is not None}
     key = {name: defined[name] for name in words.KEY if name in defined}
-    return [("key", key), ("rest", {name: median for name, median in defined.items() if name not in key})]
+    return [("key", key), ("rest", {name: figure for name, figure in defined.items() if name not in key})]
 
 
-def _rank(findings: Findings) -> FigureMedian | None:
+def _rank(findings: Findings) -> Summary | None:
     rank = findings.geometry.figures.get(STABLE) if findings.geometry else None
-    return rank if rank is not None and rank.value is not None and rank.null is not None else None
+    return rank if rank is not None and rank.median is not None and rank.null_median is not None else None

@@ -13,6 +13,7 @@ from PIL import Image
 
 from maskreg.disk import creating, replacing
 from maskreg.reports.drawing import Drawing
+from maskreg.reports.numbers import Numbers
 from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
 from maskreg.space import filling
 
@@ -30,12 +31,14 @@ class Plot:
         title: caption.
         alt: text for screen readers.
         draw: draws it.
+        numbers: what it shows, as a table.
     """
 
     name: str
     title: str
     alt: str
     draw: Callable[[Theme, Size], Drawing]
+    numbers: Numbers
     _documents: dict[tuple[Theme, Size], str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
@@ -104,7 +107,7 @@ def inline(plot: Plot) -> str:
 
 
 def compact(svg: str) -> str:
-    """The same picture in half as many bytes: coordinates of a hundredth of a point, no name that is not used.
+    """The same picture in half as many bytes: coordinates of a hundredth of a point, no name or group without use.
 
     Texts stay what they are: only tags change, and the space between them.
     """
@@ -116,7 +119,21 @@ def compact(svg: str) -> str:
         tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag)
         return _COORDINATES.sub(lambda match: _DIGITS.sub(r"\1", match[0]), tag.replace("\n", ""))
 
-    return re.sub(r">\s+<", "><", re.sub(r"<[^>]*>", lambda tag: shorten(tag[0]), svg)).strip()
+    return _ungrouped(re.sub(r">\s+<", "><", re.sub(r"<[^>]*>", lambda tag: shorten(tag[0]), svg)).strip())
+
+
+def _ungrouped(svg: str) -> str:
+    """The same picture without groups that change nothing: ``<g><path/></g>`` is ``<path/>``."""
+    kept: list[bool] = []
+
+    def shorten(tag: str) -> str:
+        if tag == "</g>":
+            return tag if kept.pop() else ""
+        if not tag.endswith("/>"):
+            kept.append(tag != "<g>")
+        return "" if tag in ("<g>", "<g/>") else tag
+
+    return re.sub(r"</?g\b[^>]*>", lambda tag: shorten(tag[0]), svg)
 
 
 # More digits than these are below what a screen or a printer resolves.

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from maskreg.reports.drawing import Drawing
-from maskreg.reports.geometry import FigureMedian, Geometry, Trajectory
+from maskreg.reports.geometry import Geometry, Summary, Trajectory
 from maskreg.reports.theme import WIDE, Size, Theme, in_percent
 
 _MOST_LABELS = 14
@@ -29,7 +29,7 @@ def spectra(geometry: Geometry, theme: Theme, size: Size = WIDE) -> Drawing:
     right.set_yscale("log")
     _plain(right.yaxis)
     right.set_xlabel("layer")
-    right.set_ylabel("stable rank")
+    right.set_ylabel("stable rank (log scale)")
     return figure
 
 
@@ -66,9 +66,9 @@ def growth(trajectory: Trajectory, theme: Theme, size: Size = WIDE) -> Drawing:
     return figure
 
 
-def _pair(axes: Any, labels: Sequence[str], values: Sequence[FigureMedian], theme: Theme) -> None:
-    _series(axes, [median.value for median in values], theme.observed, "o", "-", "this update")
-    _series(axes, [median.null for median in values], theme.null, "s", "--", "rounding alone")
+def _pair(axes: Any, labels: Sequence[str], values: Sequence[Summary], theme: Theme) -> None:
+    _series(axes, [summary.median for summary in values], theme.observed, "o", "-", "this update")
+    _series(axes, [summary.null_median for summary in values], theme.null, "s", "--", "rounding alone")
     _label(axes, labels)
     axes.grid(axis="y", linewidth=0.7)
 

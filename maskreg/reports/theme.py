@@ -99,6 +99,11 @@ def in_percent(share: float, _: int = 0) -> str:
     return f"{100 * share:.6g} %".replace("-", "−")
 
 
+def in_points(difference: float, _: int = 0) -> str:
+    """A difference of two shares as an axis label, in percentage points, which the axis names."""
+    return f"{100 * difference:.6g}".replace("-", "−")
+
+
 def colored(svg: str) -> str:
     """An SVG drawn with :data:`LIGHT` whose colors are the page's CSS variables: one picture for both themes.
 

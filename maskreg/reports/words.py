@@ -54,13 +54,18 @@ def answer(findings: Findings) -> tuple[str, str]:
 
 def mark_of(other: OtherMask) -> str:
     """The mark of the overlap with another mask."""
-    return mark_of_pair(other.overlap)
+    return mark_of_pair(other.overlap, other.outcome)
 
 
-def mark_of_pair(pair: PairOverlap) -> str:
-    """The mark of one overlap. Exceeding chance alone leaves it open, because rounding does that too."""
+def mark_of_pair(pair: PairOverlap, outcome: Outcome | None = None) -> str:
+    """The mark of one overlap. Exceeding chance alone leaves it open, because rounding does that too.
+
+    Args:
+        pair: the figures.
+        outcome: the answer, where it is not that of the pair alone.
+    """
     with_source = pair.whole.nulls[MATCHED].expected is not None
-    match pair.verdict.outcome:
+    match outcome or pair.verdict.outcome:
         case Outcome.MORE:
             return MORE if with_source else OPEN
         case Outcome.LESS | Outcome.SAME:

@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request, params
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from maskreg.errors import NotAllowedError, NotFoundError, UnauthenticatedError
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
 from maskreg.service.context import service_of
-from maskreg.service.sessions import address_of, authenticate, check_origin, session_principal, submitted
+from maskreg.service.documents import DocumentRoute
+from maskreg.service.sessions import address_of, authenticate, check_origin, session_principal, shows_token, submitted
 
 
 class Where(StrEnum):
@@ -47,11 +48,13 @@ def principal_of(request: Request) -> Principal:
     Raises:
         UnauthenticatedError: the token is not valid.
     """
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if not scheme:
+    if not shows_token(request):
         return session_principal(request) or service_of(request).accounts.visitor()
+    scheme, _, secret = request.headers["authorization"].strip().partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
-        raise UnauthenticatedError("the Authorization header is not of the form 'Bearer TOKEN'")
+        raise UnauthenticatedError(
+            "the Authorization header is not of the form 'Bearer TOKEN'", hint="maskreg login URL --token-stdin"
+        )
     return authenticate(request, secret.strip())
 
 
@@ -95,7 +98,7 @@ class Needs:
             case Where.SERVER:
                 _check(principal, principal.server_role, self.role, "on this server")
             case Where.ANY:
-                _check(principal, principal.highest, self.role, "in any project")
+                _check(principal, principal.highest, self.role, "")
         return principal
 
 
@@ -126,7 +129,15 @@ def _check(principal: Principal, held: Role, role: Role, scope: str) -> None:
     if held >= role:
         return
     _refuse_visitor(principal)
-    raise NotAllowedError(f"{principal.name} is {held.name.lower()} {scope}; this needs the role {role.name.lower()}")
+    needed = role.name.lower()
+    if held is Role.NOBODY:
+        state = f"{principal.name} has no role {scope or 'in any project'}"
+    else:
+        state = f"{principal.name} is {held.name.lower()} {scope or 'at most'}"
+    raise NotAllowedError(
+        f"{state}; this needs the role {needed}{'' if scope else ' in some project'}",
+        hint=ROLE_HINT,
+    )
 
 
 def _refuse_visitor(principal: Principal) -> None:
@@ -140,12 +151,15 @@ def record(router: APIRouter | FastAPI) -> None:
     It has to be called before the router is included in an application, which then hides its routes.
 
     Raises:
-        AssertionError: a route demands nothing, or several things, or cannot demand anything.
+        AssertionError: a route demands nothing, or several things, or cannot demand anything; or it reads a document
+            that may mean two things.
     """
     for route in router.routes:
         if isinstance(router, FastAPI) and not isinstance(route, APIRoute):
             continue  # FastAPI's own, such as the OpenAPI document
         assert isinstance(route, APIRoute), f"{route} cannot say whom it lets in"
+        reads_document = route.body_field is not None and not isinstance(route.body_field.field_info, params.Form)
+        assert not reads_document or isinstance(route, DocumentRoute), f"{route.path} takes a key twice"
         demands = list(_demands(route.dependant))
         assert len(demands) == 1, f"{route.path} demands {demands or 'nothing'}"
         access = {"role": demands[0].role.name.lower(), "where": demands[0].where.value}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from maskreg.service import access, problems
 from maskreg.service.api import accounts, artifacts, catalog, comparing, events, health, objects, patches, tags, telling
@@ -12,11 +14,14 @@ from maskreg.service.auditing import Audited
 from maskreg.service.context import Service
 from maskreg.service.follower import Follower
 from maskreg.service.headers import Protected
+from maskreg.service.hosts import KnownHosts
+from maskreg.service.housekeeping import housekeeper
 from maskreg.service.observing import tracing
 from maskreg.service.observing.requests import Observed
 from maskreg.service.openapi import DescribedApp
 from maskreg.service.pages import errors
 from maskreg.service.pages.routers import PAGES
+from maskreg.service.sharing import Sharing
 from maskreg.service.sizes import Bounded
 from maskreg.version import __version__
 
@@ -49,7 +54,14 @@ def create_app(service: Service) -> FastAPI:
         service: the server's parts; whoever made them closes them.
     """
     follower = Follower(service, service.workspace.settings.home / "follow.lock")
-    app = DescribedApp(title="maskreg", version=__version__, docs_url=None, redoc_url=None, lifespan=follower.during)
+    keeper, sharing = housekeeper(service), Sharing(service)
+
+    @asynccontextmanager
+    async def during(app: FastAPI) -> AsyncIterator[None]:
+        async with follower.during(app), keeper.during(app), sharing.during(app):
+            yield
+
+    app = DescribedApp(title="maskreg", version=__version__, docs_url=None, redoc_url=None, lifespan=during)
     app.state.follower = follower
     app.state.service = service
     for prefix, router in ROUTERS:
@@ -58,9 +70,9 @@ def create_app(service: Service) -> FastAPI:
     problems.install(app, errors.page)
     app.add_middleware(Audited, accounts=service.accounts)
     app.add_middleware(Bounded, uploads=f"{API}/objects/")
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(service.hosts))
+    app.add_middleware(KnownHosts, names=service.hosts)
     app.add_middleware(Protected)
-    app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=5, exclude_content_types=_NOT_COMPRESSED)
+    app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=1, exclude_content_types=_NOT_COMPRESSED)
     tracing.install(app)
     app.add_middleware(Observed, prefixes=[API])
     return app

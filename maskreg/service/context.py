@@ -12,6 +12,7 @@ from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.openid import OpenId
 from maskreg.service.throttle import RateLimits
+from maskreg.workspace.pairs import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -31,6 +32,7 @@ class Service:
         patching: the queue of jobs, and what they may read and write; None for a server that runs none.
         openid: the provider that people sign in with; None where tokens alone sign in.
         limits: how many requests it takes; None for any number.
+        most_compared: coordinates of all masks together that it compares while somebody waits.
     """
 
     workspace: Workspace
@@ -40,6 +42,7 @@ class Service:
     patching: Patching | None = None
     openid: OpenId | None = None
     limits: RateLimits | None = None
+    most_compared: int = MOST_COORDINATES
 
     @property
     def registry(self) -> Registry:
@@ -66,5 +69,10 @@ def service_of(request: Request) -> Service:
     return service
 
 
-Served = Annotated[Service, Depends(service_of)]
+async def _served(request: Request) -> Service:
+    # Not awaiting anything, it runs at once, where FastAPI would send a plain function to a thread.
+    return service_of(request)
+
+
+Served = Annotated[Service, Depends(_served)]
 """The type of a route's parameter that takes the server's parts."""

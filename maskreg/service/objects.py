@@ -16,62 +16,68 @@ each.
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST, artifact_prefix
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, NotAllowedError, NotFoundError, UsageError
-from maskreg.limits import LIMITS
+from maskreg.errors import CorruptError, NotAllowedError, NotFoundError, QuotaError, UsageError
 from maskreg.registry import Registry
 from maskreg.registry.admission import admit, admit_key
 from maskreg.registry.settling.markers import MARKERS, lift_dead
 from maskreg.registry.trust.document import KEYS
 from maskreg.service.access import check_role
 from maskreg.service.accounts.roles import Principal, Role
-from maskreg.service.policy import ANNOUNCED, PROBE, Action, Key, Kind, allows, check, parse_key
+from maskreg.service.manifests import Manifests, announcement, unknown
+from maskreg.service.policy import PRESENTED, PROBE, UPLOADS, Action, Key, Kind, allows, check, parse_key
 from maskreg.service.sight import Sight
+from maskreg.service.tombstones import check_tombstone
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import REFS, RefEntry
 from maskreg.store.keys import check_key, check_prefix
 from maskreg.store.s3 import S3Store
 from maskreg.store.s3_links import Link, promote, reading, uploading
+from maskreg.words import human_bytes
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
 
-PRESENTED = "presented/"
-"""Prefix of the records of what somebody sent who cannot read it."""
+_KNOWING = 4_096
 
-UPLOADS = "uploads/"
-"""Prefix of what is uploaded by link, until it was checked."""
 
-_TABLES = 16
-_ANNOUNCEMENT_LIFE = timedelta(days=7)
+_UPLOADS_BYTES = 1 << 30
 
 
 class Objects:
     """The objects of a registry, behind the policy. Safe to use from many threads."""
 
-    def __init__(self, registry: Registry, ensure: Callable[[RefEntry, Principal], None]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        ensure: Callable[[RefEntry, Principal], None],
+        stage: Callable[[Digest, int, Principal], None],
+        accepted: Callable[[RefEntry], None],
+    ) -> None:
         """Serve a registry; nothing is read yet.
 
         Args:
             registry: the registry.
             ensure: called with each new entry and its sender; makes a project that is not there yet, or raises.
+            stage: called with each artifact that a writer begins to send, its size in bytes and its sender; raises
+                where there is no room for it.
+            accepted: called with each entry that was written.
         """
         self.registry = registry
-        self._ensure = ensure
+        self._ensure, self._stage, self._accepted = ensure, stage, accepted
         self.store = registry.store
         self.sight = Sight(registry)
-        self._tables: OrderedDict[Digest, Mapping[str, Object]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._manifests = Manifests(registry.store)
+        # Who was found to know an artifact's manifest, as digest and account; it stays true.
+        self._knowing: OrderedDict[tuple[Digest, str], None] = OrderedDict()
 
     # Reading
 
@@ -84,6 +90,8 @@ class Objects:
         """
         key = parse_key(check_key(text))
         check(key, action, principal, self._projects(key, action, principal))
+        if key.kind is Kind.OBJECT and action is Action.SEND:
+            self._check_announced(key, principal)
         return key
 
     def head(self, text: str, principal: Principal) -> tuple[Key, ObjectInfo]:
@@ -174,11 +182,7 @@ class Objects:
             UsageError: the manifest was not sent yet.
             CorruptError: the manifest lists no such object.
         """
-        assert key.digest is not None  # it is of an artifact
-        entry = self._table(key.digest).get(key.name)
-        if entry is None:
-            raise CorruptError(key.key, "the manifest lists no such object")
-        return entry
+        return self._manifests.expected(key)
 
     def accept(self, key: Key, sent: bytes, digest: Digest, principal: Principal, *, create: bool) -> bool:
         """Write what somebody sent and may write, after the checks of its kind.
@@ -208,7 +212,8 @@ class Objects:
                 return False
             case Kind.ANNOUNCED | Kind.MANIFEST:
                 assert key.digest is not None  # both belong to an artifact
-                self._load(key.digest, data)
+                self._manifests.load(key.digest, data)
+                self._stage_new(key.digest, self._manifests.size(key.digest) + len(data), principal)
             case Kind.OBJECT:
                 entry = self.expected(key)
                 if (entry.size, entry.sha256) != (len(sent), digest):
@@ -223,6 +228,11 @@ class Objects:
         self._note_sent(key, principal)
         return True
 
+    def _stage_new(self, digest: Digest, size: int, principal: Principal) -> None:
+        named = self.sight.projects(digest, principal)
+        if not any(principal.role(project) >= Role.WRITER for project in named):
+            self._stage(digest, size, principal)
+
     def read_link(self, key: Key) -> str:
         """A link from which an object can be read without a token; empty where there are none."""
         return reading(self.store, key.key) if isinstance(self.store, S3Store) else ""
@@ -232,12 +242,21 @@ class Objects:
 
         Raises:
             CorruptError: it is not what the manifest says.
+            QuotaError: too much waits already that the sender has uploaded and not finished.
         """
         if key.kind is not Kind.OBJECT or not isinstance(self.store, S3Store):
             return None
         entry = self.expected(key)
+        assert key.digest is not None  # it belongs to an artifact
         if (entry.size, entry.sha256) != stated:
             raise CorruptError(key.key, "its size and sha256 are not what the manifest says")
+        folder = _upload("", principal)
+        waiting = sum(info.size for info in self.store.list(folder))
+        if waiting + entry.size > 2 * self._manifests.size(key.digest) + _UPLOADS_BYTES:
+            raise QuotaError(
+                f"{human_bytes(waiting)} that {principal.name} uploaded wait to be finished",
+                hint="push again in an hour, when they are gone",
+            )
         number = uuid4().hex
         return number, uploading(self.store, _upload(number, principal), *stated)
 
@@ -276,10 +295,8 @@ class Objects:
                 hint="maskreg whoami says under which name this service knows you",
             )
         before = self.registry.refs.peek(entry.ref, entry.n - 1) if entry.n > 1 else None
-        if (entry.deleted or (before is not None and before.deleted)) and principal.role(entry.project) < Role.ADMIN:
-            verb = "remove" if entry.deleted else "use again a removed name of"
-            raise NotAllowedError(f"{principal.name} may not {verb} project {entry.project}: that needs the role admin")
-        check_role(principal, entry.project, Role.WRITER)
+        check_role(principal, entry.project, Role.ADMIN if entry.deleted else Role.WRITER)
+        check_tombstone(self.registry, entry.ref, before, principal)
         self._ensure(entry, principal)
         if entry.digest is not None:
             self._check_knows(entry.digest, principal)
@@ -288,6 +305,7 @@ class Objects:
         self.sight.saw(entry)
         if entry.digest is not None:
             self.store.delete(self._presented(entry.digest, principal))
+        self._accepted(entry)
         return True
 
     def _check_knows(self, digest: Digest, principal: Principal) -> None:
@@ -312,19 +330,12 @@ class Objects:
     def _note_sent(self, key: Key, principal: Principal) -> None:
         if key.kind is Kind.MANIFEST:
             assert key.digest is not None  # it belongs to an artifact
-            self.store.delete([f"{ANNOUNCED}{key.digest.hex}/{MANIFEST}"])
-        elif key.kind is Kind.ANNOUNCED:
-            self._forget_announcements()
+            self.store.delete([announcement(key.digest)])
         if key.kind in (Kind.OBJECT, Kind.MANIFEST):
             assert key.digest is not None  # it belongs to an artifact
             projects = self.sight.projects(key.digest, principal)
             if projects and not allows(Kind.OBJECT, Action.READ, principal, projects):
                 self.store.put(_record(key.digest, principal, key.name), b"")
-
-    def _forget_announcements(self) -> None:
-        oldest = self.store.clock() - _ANNOUNCEMENT_LIFE
-        prefixes = (ANNOUNCED, PRESENTED, UPLOADS)
-        self.store.delete([i.key for prefix in prefixes for i in self.store.list(prefix) if i.modified < oldest])
 
     # What is known
 
@@ -340,6 +351,26 @@ class Objects:
             return tuple(principal.grants)
         return (key.project,)
 
+    def _check_announced(self, key: Key, principal: Principal) -> None:
+        # What a manifest says of its objects, and that it is here, is for who reads the artifact or sent the manifest.
+        assert key.digest is not None  # it belongs to an artifact
+        knower = (key.digest, principal.id)
+        if knower in self._knowing:
+            return
+        if self.store.head(announcement(key.digest)) is None:
+            projects = self.sight.projects(key.digest, principal)
+            if not projects:
+                if self.store.head(artifact_prefix(key.digest) + MANIFEST) is None:
+                    raise unknown(key.digest)
+                return
+            if not allows(Kind.OBJECT, Action.READ, principal, projects):
+                manifest = _record(key.digest, principal, MANIFEST)
+                if manifest not in self._presented(key.digest, principal):
+                    raise unknown(key.digest)
+        self._knowing[knower] = None
+        if len(self._knowing) > _KNOWING:
+            self._knowing.popitem(last=False)
+
     def _sees_name(self, key: Key, principal: Principal) -> bool:
         # What a writer sent can be seen by name and size, before it can be read.
         assert key.digest is not None  # it belongs to an artifact
@@ -350,31 +381,6 @@ class Objects:
 
     def _presented(self, digest: Digest, principal: Principal) -> frozenset[str]:
         return frozenset(info.key for info in self.store.list(_record(digest, principal, "")))
-
-    def _table(self, digest: Digest) -> Mapping[str, Object]:
-        with self._lock:
-            if (table := self._tables.get(digest)) is not None:
-                self._tables.move_to_end(digest)
-                return table
-        for key in (artifact_prefix(digest) + MANIFEST, f"{ANNOUNCED}{digest.hex}/{MANIFEST}"):
-            try:
-                return self._load(digest, self.store.get(key, max_bytes=LIMITS.manifest_bytes))
-            except NotFoundError:
-                continue
-        raise UsageError(
-            f"the manifest of {digest.short} is not known here, so its objects cannot be checked",
-            hint=f"PUT it to {ANNOUNCED}{digest.hex}/{MANIFEST} first",
-        )
-
-    def _load(self, digest: Digest, data: bytes) -> Mapping[str, Object]:
-        from maskreg.artifact.manifest import load_manifest
-
-        table = {entry.key: entry for entry in load_manifest(data, digest).objects}
-        with self._lock:
-            self._tables[digest] = table
-            if len(self._tables) > _TABLES:
-                self._tables.popitem(last=False)
-        return table
 
 
 def _upload(number: str, principal: Principal) -> str:

@@ -39,13 +39,19 @@ from maskreg.limits import LIMITS
 from maskreg.registry.identity import IDENTITY
 from maskreg.registry.settling.markers import MARKERS, RUNS
 from maskreg.registry.trust.document import KEYS
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
 from maskreg.store.backrefs import NAMES
 from maskreg.store.entry import REFS
 from maskreg.store.keys import TEMPORARY
 
 ANNOUNCED = "announced/sha256/"
 """Prefix of manifests that a writer sends before the objects."""
+
+PRESENTED = "presented/"
+"""Prefix of the records of what somebody sent who cannot read it."""
+
+UPLOADS = "uploads/"
+"""Prefix of what is uploaded by link, until it was checked."""
 
 PROBE = "probe/"
 """Prefix of the objects with which a client tries the store."""
@@ -62,7 +68,7 @@ _ANNOUNCED = re.compile(rf"{ANNOUNCED}({_HEX})/manifest\.json")
 
 _PRIVATE = {
     *("staging", "incoming", "seen", "followed", "moves", "presented", "uploads", "jobs", "secrets", "trusted"),
-    *("announced", "analysis", TEMPORARY),
+    *("announced", "pending", "analysis", TEMPORARY),
 }
 """First segments of what a server keeps for itself."""
 
@@ -84,8 +90,8 @@ class Kind(Enum):
     RUN = "the record of a garbage collection"
     KEY = "a public key of a project"
     PROBE = "an object that tries the store"
-    PRIVATE = "something of the server's own"
-    FOREIGN = "something else"
+    PRIVATE = "what the server keeps for itself"
+    FOREIGN = "what belongs to no artifact and no name"
 
 
 class Action(StrEnum):
@@ -251,5 +257,6 @@ def check(key: Key, action: Action, principal: Principal, projects: Collection[s
     else:
         scope = "on this server" if who is _Who.SERVER else "in some project"
     raise NotAllowedError(
-        f"{principal.name} may not {action} {key.kind.value}: that needs the role {role.name.lower()} {scope}"
+        f"{principal.name} may not {action} {key.kind.value}: that needs the role {role.name.lower()} {scope}",
+        hint=ROLE_HINT,
     )

@@ -32,6 +32,7 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.service.jobs.base import QueueFullError
+from maskreg.service.malformed import sentence
 from maskreg.service.observing.requests import HEADER, request_id
 from maskreg.service.paths import without_paths
 
@@ -63,6 +64,9 @@ STATUS: dict[type[MaskregError], int] = {
     ConfigError: 500,
 }
 """HTTP status by kind of error; a kind that is not listed has that of the nearest one above it."""
+
+
+_DESCRIBED = "what can be asked, and how, is described in /openapi.json"
 
 
 def status_of(error: MaskregError) -> int:
@@ -120,10 +124,13 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, MaskregError):
+            # A body that a route refused while the framework read it.
+            return _known(request, error.__cause__)
         headers = dict(error.headers) if error.headers else None
-        title, code = str(error.detail), f"HTTP_{error.status_code}"
+        code, title = _of_framework(request, error)
         page = as_page(request, error.status_code, title, code, "")
-        return page or problem(error.status_code, title, code=code, headers=headers)
+        return page or problem(error.status_code, title, code=code, hint=_DESCRIBED, headers=headers)
 
     @app.exception_handler(Exception)
     def _unknown(request: Request, _: Exception) -> Response:
@@ -136,6 +143,15 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
 
     @app.exception_handler(RequestValidationError)
     def _malformed(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        title = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-        return as_page(request, 422, title, UsageError.code, "") or problem(422, title, code=UsageError.code)
+        title = sentence(error.errors()[0])
+        page = as_page(request, 422, title, UsageError.code, "")
+        return page or problem(422, title, code=UsageError.code, hint=_DESCRIBED)
+
+
+def _of_framework(request: Request, error: HTTPException) -> tuple[str, str]:
+    # The code and the sentence of what no route of this server has refused.
+    if error.status_code == 404:
+        return NotFoundError.code, "there is nothing at this address"
+    if error.status_code == 405:
+        return UsageError.code, f"this address does not take {request.method}"
+    return UsageError.code, f"the request cannot be read: {error.detail}"

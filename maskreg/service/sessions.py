@@ -111,6 +111,14 @@ def sign_out(request: Request, response: Response) -> None:
     response.delete_cookie(COOKIE, httponly=True, samesite="lax")
 
 
+def shows_token(request: Request) -> bool:
+    """Whether a request names its sender by itself; if not, the session of the browser does, and is not believed alone.
+
+    An empty header names nobody.
+    """
+    return bool(request.headers.get("authorization", "").strip())
+
+
 async def submitted(request: Request) -> str:
     """What a request says in proof that it comes from a page of this server; empty when it says nothing."""
     if request.method in _SAFE or COOKIE not in request.cookies:
@@ -133,7 +141,7 @@ def check_origin(request: Request, proof: str) -> None:
     Raises:
         NotAllowedError: it may change something, and does not come from a page of this server.
     """
-    if request.method in _SAFE or "authorization" in request.headers:
+    if request.method in _SAFE or shows_token(request):
         return
     if (cookie := request.cookies.get(COOKIE)) is not None:
         if not fits(cookie, proof):

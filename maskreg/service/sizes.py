@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from maskreg.errors import LimitError
@@ -43,10 +42,10 @@ class Bounded:
             message = await receive()
             size += len(message.get("body", b""))
             if size > MAX_BYTES:
-                raise HTTPException(413, _TITLE)
+                raise LimitError(_TITLE)
             return message
 
         await self.app(scope, counted, send)
 
 
-_TITLE = f"the body of this request may have {MAX_BYTES} bytes"
+_TITLE = f"the body of this request may have {MAX_BYTES} bytes at most"

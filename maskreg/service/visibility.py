@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError
+from maskreg.errors import NotAllowedError, NotFoundError
 from maskreg.registry.pointers import ever_named
-from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.accounts.roles import EVERY_PROJECT, ROLE_HINT, Principal, Role
 from maskreg.service.context import Service
 
 
@@ -39,3 +39,24 @@ def check_may_read(service: Service, principal: Principal, digest: Digest) -> No
     """
     if not may_read(service, principal, digest):
         raise NotFoundError(f"there is no artifact {digest.short}")
+
+
+def may_check(service: Service, principal: Principal, digest: Digest) -> bool:
+    """Whether somebody may let the server verify an artifact: who may write to a project that names it."""
+    if principal.server_role >= Role.WRITER:
+        return True
+    return any(principal.role(ref.project) >= Role.WRITER for ref in ever_named(service.registry, digest))
+
+
+def check_may_check(service: Service, principal: Principal, digest: Digest) -> None:
+    """Check that somebody may let the server verify an artifact.
+
+    Raises:
+        NotAllowedError: they may not.
+    """
+    if not may_check(service, principal, digest):
+        raise NotAllowedError(
+            f"{principal.name} may not let the server verify {digest.short}: that needs the role writer in a project "
+            "that names it",
+            hint=ROLE_HINT,
+        )

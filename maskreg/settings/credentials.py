@@ -71,6 +71,24 @@ def credentials_path(env: Mapping[str, str] | None = None) -> Path:
     return config_path(os.environ if env is None else env, {}).with_name("credentials.json")
 
 
+def check_token(token: str, name: str) -> str:
+    """A token that can be sent: one line of it is a header.
+
+    Args:
+        token: the text.
+        name: what messages call it; they never hold the text.
+
+    Raises:
+        UsageError: it is not one word.
+    """
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(
+            f"{name} is not one word of letters, digits and punctuation",
+            hint="copy the token again, or make another: maskreg token create --project PROJECT --role reader",
+        )
+    return token
+
+
 def token_for(url: str, env: Mapping[str, str] | None = None) -> str:
     """The token to show to a service; empty when nobody logged in to it.
 
@@ -82,11 +100,12 @@ def token_for(url: str, env: Mapping[str, str] | None = None) -> str:
         ConfigError: not the URL of a service, or the file is malformed.
         NotAllowedError: others may read the file.
         UnavailableError: the keyring that has the token does not answer.
+        UsageError: the variable holds more than one word.
     """
     env = os.environ if env is None else env
     service = service_url(url)
     if token := env.get(VARIABLE, "").strip():
-        return token
+        return check_token(token, VARIABLE)
     entry = _read(credentials_path(env)).get(service, {})
     return _from_keyring(service) if entry.get("keyring") else entry.get("token", "")
 
@@ -109,8 +128,7 @@ def remember(url: str, token: str, env: Mapping[str, str] | None = None) -> str:
         CannotCreateError: the file cannot be written.
     """
     service, path = service_url(url), credentials_path(env)
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError("a token is one word of letters, digits and punctuation")
+    check_token(token, "the token")
     entries = _read(path)
     kept = _to_keyring(service, token)
     _write(path, {**entries, service: {"keyring": True} if kept else {"token": token}})

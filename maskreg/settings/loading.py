@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from maskreg.errors import ConfigError
+from maskreg.errors import ConfigError, UnavailableError
 from maskreg.settings.file import config_path, read_file
 from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT, Sources, as_text
-from maskreg.settings.remotes import Remote, default_jobs, parse_name, unknown_remote
+from maskreg.settings.remotes import Remote, StoreOptions, default_jobs, parse_name, unknown_remote
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,22 @@ class Settings:
             f"several remotes are configured ({', '.join(sorted(self.remotes))}) and none is the default",
             hint=f"maskreg remote default {next(iter(self.remotes))}",
         )
+
+    def options_of(self, url: str) -> StoreOptions:
+        """How to talk to the service of a checkpoint's URL: as the nearest remote in its bucket, else by the AWS chain.
+
+        Args:
+            url: such as ``s3://bucket/prefix``.
+
+        Raises:
+            UnavailableError: offline is set.
+        """
+        if self.offline:
+            raise UnavailableError(f"{url} is not read: offline is set", hint="unset MASKREG_OFFLINE")
+        bucket = url.split("/")[:3]
+        same = [remote for remote in self.remotes.values() if remote.url.split("/")[:3] == bucket]
+        nearest = max(same, key=lambda remote: len(os.path.commonpath([remote.url, url])), default=None)
+        return nearest.options if nearest else StoreOptions()
 
     def items(self) -> list[tuple[str, str, str]]:
         """Every setting as (dotted key, value, origin)."""

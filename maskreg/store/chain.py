@@ -105,6 +105,20 @@ def link_fault(before: RefEntry, entry: RefEntry) -> str:
     return ""
 
 
+def check_link(before: RefEntry, entry: RefEntry, damaged: list[CorruptError] | None = None) -> None:
+    """Refuse an entry that cannot be the one after ``before``; with ``damaged`` the error is appended to it instead.
+
+    Raises:
+        CorruptError: it cannot.
+    """
+    if not (fault := link_fault(before, entry)):
+        return
+    error = CorruptError(entry.key, fault, hint=f"compare entries {before.n} and {entry.n} with a copy of the log")
+    if damaged is None:
+        raise error
+    damaged.append(error)
+
+
 def check_movable(after: RefEntry | None, digest: Digest | None, *, hint: str = "") -> None:
     """Refuse to move an immutable tag to another artifact; deleting it is allowed.
 
@@ -128,8 +142,10 @@ def check_movable(after: RefEntry | None, digest: Digest | None, *, hint: str = 
 
 
 def removal(url: str, *keys: str) -> str:
-    """A shell command, for people to read before they run it, that removes objects of a store."""
+    """A shell command, for people to read before they run it, that removes objects of a store; or who can do that."""
     parts = urlsplit(url)
+    if parts.scheme in ("https", "http"):
+        return f"ask who runs {url} to remove {' and '.join(keys)}"
     if parts.scheme == "s3":
         return " && ".join(f"aws s3 rm {shlex.quote(f'{url}/{key}')}" for key in keys)
     return shlex.join(["rm", *(f"{unquote(parts.path)}/{key}" for key in keys)])

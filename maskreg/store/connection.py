@@ -12,6 +12,7 @@ A request that may have been carried out is sent again only when carrying it out
 
 from __future__ import annotations
 
+import os
 import random
 import ssl
 import threading
@@ -20,14 +21,15 @@ import weakref
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from maskreg.errors import ConfigError, LimitError, MaskregError, UnavailableError
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import is_loopback, service_url, token_for
-from maskreg.store.refusals import refused
+from maskreg.store.refusals import document, refused, understanding
 from maskreg.version import __version__
 
 if TYPE_CHECKING:
@@ -168,13 +170,23 @@ class Connection:
                 break
         raise problem
 
+    def document(self, message: Message) -> dict[str, Any]:
+        """The document that a request is answered with.
+
+        Raises:
+            MaskregError: as :meth:`ask`.
+            ConfigError: the answer is no document.
+        """
+        return document(self.url, self.ask(message).data)
+
     def send_elsewhere(self, url: str, headers: Mapping[str, str], data: bytes) -> None:
         """Put bytes where a signed link of the service leads, without the token.
 
         Raises:
             ElsewhereError: that host does not answer, refuses, or may not be asked.
         """
-        self._check_secure(url)
+        with understanding(self.url):
+            self._check_secure(_well_formed(url))
         for attempt in range(_ATTEMPTS_ELSEWHERE):
             time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 4**attempt if attempt else 0)
             try:
@@ -194,10 +206,6 @@ class Connection:
         if self._connected is not None:
             self._connected.close()
 
-    def forget_token(self) -> None:
-        """Look the token up again for the next request."""
-        self._token = None
-
     def _follow(self, message: Message) -> Answer:
         url = f"{self.url}{API}{message.path}"
         for _ in range(_REDIRECTS):
@@ -205,7 +213,9 @@ class Connection:
             answer = self._send(message, url) if own else self._fetch(message, url)
             if answer.status not in _MOVED:
                 return answer
-            url = self._target(message, urljoin(url, answer.headers.get("location", "")))
+            with understanding(self.url):
+                named = _well_formed(urljoin(url, answer.headers.get("location", "")))
+            url = self._target(message, named)
         raise ConfigError(f"{self.url} redirects in a circle", hint="check the URL: maskreg remote list")
 
     def _fetch(self, message: Message, url: str) -> Answer:
@@ -255,7 +265,10 @@ class Connection:
             content=message.content if message.method in ("PUT", "POST") else None,
         )
         try:
-            with closing(self._client.send(request, stream=True)) as response:
+            with understanding(self.url):
+                # Even where it follows no redirect, the client parses where to.
+                opened = self._client.send(request, stream=True)
+            with closing(opened) as response:
                 data = _body(response, message)
                 return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, data)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
@@ -283,14 +296,9 @@ class Connection:
         import httpx2
 
         _, options, connect_seconds, read_seconds, _ = self.arguments
-        verify: ssl.SSLContext | bool = True
-        if options.ca_bundle:
-            path = Path(options.ca_bundle)
-            verify = (
-                ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
-            )
+        environment = tuple(os.environ.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
         client = httpx2.Client(
-            verify=verify,
+            verify=_trusting(options.ca_bundle, environment),
             timeout=httpx2.Timeout(read_seconds, connect=connect_seconds, pool=None),
             limits=httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
         )
@@ -302,6 +310,17 @@ class Connection:
             f"{self.url}: {message.method.lower()}: the service does not answer ({lost})",
             hint="check the URL and the network; offline: MASKREG_OFFLINE=1 uses what is on this machine",
         )
+
+
+@lru_cache(maxsize=8)
+def _trusting(ca_bundle: str, environment: tuple[str, ...]) -> ssl.SSLContext:
+    """Whose certificates are believed; reading them takes longer than a request, so connections share it."""
+    import httpx2
+
+    if not ca_bundle:
+        return httpx2.create_ssl_context()
+    path = Path(ca_bundle)
+    return ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
 
 
 def _body(response: httpx2.Response, message: Message) -> bytes:
@@ -316,6 +335,12 @@ def _body(response: httpx2.Response, message: Message) -> bytes:
             raise LimitError(f"{message.path.lstrip('/')}: more than {limit} bytes; that is the limit")
         pieces.append(piece)
     return b"".join(pieces)
+
+
+def _well_formed(url: str) -> str:
+    # A port beyond all ports and an open bracket are found when they are asked for.
+    _origin(urlsplit(url))
+    return url
 
 
 def _origin(parts: SplitResult) -> tuple[str, str, int]:

@@ -65,11 +65,14 @@ class FileStore:
             has the permissions of the directory, see :mod:`maskreg.disk`.
         existing: never make the directory: while it is not there, its disk is not mounted or it was moved, and every
             method raises ``UnavailableError``. An empty one in its place would look like a store that lost everything.
+        sync: wait until the disk has what was written. Without, a power failure may lose the last seconds; other
+            processes see each object whole or not at all either way.
     """
 
-    def __init__(self, root: Path, *, existing: bool = False) -> None:
+    def __init__(self, root: Path, *, existing: bool = False, sync: bool = True) -> None:
         self.root = Path(os.path.realpath(root))
         self._existing = existing
+        self._sync = sync
         self.url = self.root.as_uri()
         self._swept = False
 
@@ -145,7 +148,7 @@ class FileStore:
         """Objects whose key begins with ``prefix``, in key order."""
         check_prefix(prefix)
         folder = self.path(prefix[:-1]) if prefix else self.root
-        return self._walk(folder, prefix)
+        return self._walk(str(folder), prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, and the folders that become empty; a missing object is not an error."""
@@ -192,7 +195,7 @@ class FileStore:
         except OSError:
             return datetime.now(UTC)
 
-    def _walk(self, folder: Path, prefix: str) -> Iterator[ObjectInfo]:
+    def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
         with self.errors("list", prefix or "/"):
             try:
                 with os.scandir(folder) as entries:
@@ -205,11 +208,16 @@ class FileStore:
             if not is_clean(key.removesuffix("/")):
                 continue
             if name.endswith("/"):
-                yield from self._walk(folder / entry.name, key)
+                yield from self._walk(entry.path, key)
                 continue
-            with self.errors("list", key), contextlib.suppress(FileNotFoundError):
-                if info := _info(key, entry.stat(follow_symlinks=False)):
-                    yield info
+            try:
+                info = _info(key, entry.stat(follow_symlinks=False))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._translate(error, "list", key) from error
+            if info:
+                yield info
 
     @contextlib.contextmanager
     def _temporary(self, data: bytes) -> Iterator[Path]:
@@ -219,7 +227,9 @@ class FileStore:
         path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex}"
         try:
             with new_file(path) as file:
-                _write(file, data)
+                write_all(file, data)
+                if self._sync:
+                    os.fsync(file.fileno())
             yield path
         finally:
             path.unlink(missing_ok=True)
@@ -268,7 +278,7 @@ class FileStore:
 
     def _sync_folders(self, folder: Path) -> None:
         # Every level: another process may have made one a moment ago and not synced it yet.
-        while folder.is_relative_to(self.root):
+        while self._sync and folder.is_relative_to(self.root):
             with contextlib.suppress(FileNotFoundError):
                 sync_folder(folder)
             folder = folder.parent
@@ -317,7 +327,7 @@ class FileStore:
         return hash(self.root)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(FileStore, existing=self._existing), (self.root,)
+        return partial(FileStore, existing=self._existing, sync=self._sync), (self.root,)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

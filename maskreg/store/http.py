@@ -18,16 +18,19 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from maskreg.digest import Digest
-from maskreg.errors import ConfigError, NotFoundError, UnavailableError
+from maskreg.document import checked
+from maskreg.errors import NotFoundError, UnavailableError
 from maskreg.settings import StoreOptions
 from maskreg.store.base import ObjectInfo
-from maskreg.store.connection import Answer, Connection, ElsewhereError, Message
+from maskreg.store.connection import Connection, ElsewhereError, Message
 from maskreg.store.keys import check_key, check_prefix
+from maskreg.store.refusals import document, understanding
 
 MODIFIED = "x-maskreg-modified"
 """Header with the time of an object, to the microsecond."""
@@ -40,6 +43,26 @@ _BY_LINK = 256 << 10
 
 _DELETERS = 8
 _LISTING_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class _Whoami:
+    name: str
+    signs: bool
+
+
+@dataclass(frozen=True)
+class _Upload:
+    number: str
+    url: str
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Row:
+    key: str
+    size: int
+    modified: datetime
 
 
 class HttpStore:
@@ -64,15 +87,24 @@ class HttpStore:
         self.connection = Connection(url, options, **patience)  # type: ignore[arg-type]
         self.url = self.connection.url
         self._through_service = False
-        self._principal: str | None = None
+        self._whoami: _Whoami | None = None
 
     @property
     def principal(self) -> str:
         """Who the token belongs to, as the service records it; empty without a token."""
-        if self._principal is None:
-            answer = self.connection.ask(Message("GET", "/whoami"))
-            self._principal = str(_document(self.url, answer).get("name", ""))
-        return self._principal
+        return self._told().name
+
+    @property
+    def signs(self) -> bool:
+        """Whether the service signs what is pushed, so that whoever reads it back has to check signatures."""
+        return self._told().signs
+
+    def _told(self) -> _Whoami:
+        if self._whoami is None:
+            row = self.connection.document(Message("GET", "/whoami"))
+            with understanding(self.url):
+                self._whoami = checked(_Whoami, row, self.url)
+        return self._whoami
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """The whole object; see :class:`~maskreg.store.base.Store`."""
@@ -97,11 +129,8 @@ class HttpStore:
         answer = self.connection.ask(Message("HEAD", _path(key), accepted=(404,)))
         if answer.status == 404:
             return None
-        try:
-            size, modified = int(answer.headers["x-maskreg-size"]), answer.headers[MODIFIED]
-            return ObjectInfo(key, size, _time(modified))
-        except (KeyError, ValueError) as error:
-            raise self._strange() from error
+        with understanding(self.url):
+            return ObjectInfo(key, int(answer.headers["x-maskreg-size"]), _time(answer.headers[MODIFIED]))
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object; durable when this returns."""
@@ -113,16 +142,18 @@ class HttpStore:
         if self._through_service:
             return False
         row = {"key": key, "size": len(data), "sha256": f"sha256:{hashlib.sha256(data).hexdigest()}"}
-        link = _document(self.url, self.connection.ask(_posting("/uploads", row)))
-        if not link.get("url"):
+        answer = self.connection.document(_posting("/uploads", row))
+        with understanding(self.url):
+            link = checked(_Upload, answer, self.url)
+        if not link.url:
             self._through_service = True
             return False
         try:
-            self.connection.send_elsewhere(link["url"], link["headers"], data)
+            self.connection.send_elsewhere(link.url, link.headers, data)
         except ElsewhereError:
             self._through_service = True
             return False
-        self.connection.ask(_posting("/uploads/finished", {"key": key, "number": link["number"]}))
+        self.connection.ask(_posting("/uploads/finished", {"key": key, "number": link.number}))
         return True
 
     def create(self, key: str, data: bytes) -> bool:
@@ -146,17 +177,24 @@ class HttpStore:
         """
         self.put(f"announced/sha256/{digest.hex}/manifest.json", manifest)
 
+    def want_verified(self, digest: Digest) -> None:
+        """Let the service verify an artifact itself, soon.
+
+        Raises:
+            NotAllowedError: the token may not write to a project that names it.
+            NotFoundError: there is no such artifact for this token.
+        """
+        self.connection.ask(_posting(f"/artifacts/{digest}/verify", {}))
+
     def _listing(self, prefix: str) -> list[ObjectInfo]:
         message = Message("GET", "/objects", query={"prefix": prefix}, max_bytes=_LISTING_BYTES)
         for _ in range(3):
-            lines = self.connection.ask(message).data.split(b"\n")
-            try:
-                rows = [json.loads(line) for line in lines if line]
-                infos = [ObjectInfo(row["key"], row["size"], _time(row["modified"])) for row in rows[:-1]]
-                if rows and rows[-1] == {"end": True, "count": len(infos)}:
-                    return infos
-            except (ValueError, KeyError, TypeError) as error:
-                raise self._strange() from error
+            lines = [line for line in self.connection.ask(message).data.split(b"\n") if line]
+            rows = [document(self.url, line) for line in lines]
+            with understanding(self.url):
+                infos = [_info(checked(_Row, row, self.url), prefix) for row in rows[:-1]]
+            if rows and rows[-1] == {"end": True, "count": len(infos)}:
+                return infos
         raise UnavailableError(f"{self.url}: the listing of {prefix or 'all objects'} broke off three times")
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -168,11 +206,9 @@ class HttpStore:
 
     def clock(self) -> datetime:
         """The time by the service's clock, or by that of the store behind it."""
-        answer = self.connection.ask(Message("GET", "/clock"))
-        try:
-            return _time(_document(self.url, answer)["now"])
-        except (KeyError, ValueError, TypeError) as error:
-            raise self._strange() from error
+        row = self.connection.document(Message("GET", "/clock"))
+        with understanding(self.url):
+            return _time(row["now"])
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key begins with ``prefix``, in key order; of those that the token's owner may see."""
@@ -182,12 +218,6 @@ class HttpStore:
     def close(self) -> None:
         """Close the connections; the store must not be used afterwards."""
         self.connection.close()
-
-    def _strange(self) -> ConfigError:
-        return ConfigError(
-            f"{self.url}: the answer is not one of a registry service of this version",
-            hint="pip install --upgrade maskreg, or ask who runs the service",
-        )
 
     def __repr__(self) -> str:
         return f"HttpStore({self.url!r})"
@@ -214,14 +244,11 @@ def _posting(path: str, row: dict[str, object]) -> Message:
     return Message("POST", path, headers={"Content-Type": "application/json"}, content=json.dumps(row).encode())
 
 
-def _document(url: str, answer: Answer) -> dict[str, Any]:
-    try:
-        row = json.loads(answer.data)
-    except ValueError:
-        row = None
-    if not isinstance(row, dict):
-        raise ConfigError(f"{url}: something else than a registry service answers", hint="maskreg remote list")
-    return row
+def _info(row: _Row, prefix: str) -> ObjectInfo:
+    # What a service lists becomes part of messages and of keys that are asked for next.
+    if row.size < 0 or not row.key.startswith(prefix):
+        raise ValueError(f"{row.key} is not below {prefix}")
+    return ObjectInfo(check_key(row.key), row.size, row.modified.astimezone(UTC))
 
 
 def _time(text: str) -> datetime:

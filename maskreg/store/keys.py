@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 
 from maskreg.errors import UsageError
 
@@ -14,6 +14,8 @@ PRIVATE = ".private"
 
 _MAX_KEY_BYTES = 1_024
 _MAX_SEGMENT_BYTES = 255
+# The control characters are these in every version of Unicode.
+_UNCLEAN = re.compile(r"[\\\x00-\x1f\x7f-\x9f]")
 
 
 def check_key(key: str) -> str:
@@ -53,11 +55,13 @@ def _fault(key: str) -> str:
     except UnicodeEncodeError:
         return "it is not UTF-8"
     segments = key.split("/")
-    if size > _MAX_KEY_BYTES or any(len(s.encode()) > _MAX_SEGMENT_BYTES for s in segments):
+    # A listing asks for each of its keys: most are short.
+    is_long = size > _MAX_SEGMENT_BYTES
+    if is_long and (size > _MAX_KEY_BYTES or any(len(s.encode()) > _MAX_SEGMENT_BYTES for s in segments)):
         return f"it is longer than {_MAX_KEY_BYTES} bytes, or a segment is longer than {_MAX_SEGMENT_BYTES}"
-    if not key or any(segment in ("", ".", "..") for segment in segments):
+    if not key or not {"", ".", ".."}.isdisjoint(segments):
         return "a segment is empty, '.' or '..'"
-    if "\\" in key or any(unicodedata.category(c) == "Cc" for c in key):
+    if _UNCLEAN.search(key):
         return "it has a backslash or a control character"
     if segments[0] == TEMPORARY:
         return f"{TEMPORARY}/ belongs to the store"

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 from uuid import uuid4
 
+from maskreg.bucket.answers import PERMISSIONS
 from maskreg.errors import ConfigError, CorruptError, NotAllowedError
 from maskreg.store.base import Store
-from maskreg.store.s3_errors import PERMISSIONS
 
 _T = TypeVar("_T")
 

@@ -40,7 +40,7 @@ from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 from maskreg.store.backrefs import put_back_reference
 from maskreg.store.base import Store
-from maskreg.store.chain import Folder, check_movable, folders, link_fault, removal
+from maskreg.store.chain import Folder, check_link, check_movable, folders, link_fault, removal
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
 from maskreg.store.listing import looks, not_listed
 
@@ -112,6 +112,14 @@ class RefLog:
         """Entries ``first`` to ``last`` of a tag, which must exist and follow one another, as for :meth:`head`."""
         return list(self._linked([entry_key(ref, n) for n in range(first, last + 1)], None))
 
+    def until(self, head: RefEntry) -> list[RefEntry]:
+        """All entries of a tag up to one that was just read, the oldest first, which must follow one another."""
+        # By their numbers: another listing may be behind the one that showed this entry.
+        older = self.entries(head.ref, 1, head.n - 1)
+        if older:
+            check_link(older[-1], head)
+        return [*older, head]
+
     def history(self, ref: Ref, damaged: list[CorruptError] | None = None) -> list[RefEntry]:
         """All entries of a tag, the oldest first, each checked to follow from the one before.
 
@@ -139,15 +147,18 @@ class RefLog:
             pass
         return sorted(damaged, key=lambda error: error.key)
 
-    def heads(self, damaged: list[CorruptError] | None = None, *, project: str = "") -> Iterator[RefEntry]:
+    def heads(
+        self, damaged: list[CorruptError] | None = None, *, project: str = "", name: str = ""
+    ) -> Iterator[RefEntry]:
         """The latest entry of every tag, deleted ones included, in the order of their names.
 
         Args:
             damaged: errors of tags that cannot be read are appended to it and the tags left out; without it the first
                 error is raised, as by :meth:`head`.
             project: only its tags; those of all projects when empty.
+            name: only the tags of this name in the project; those of all names when empty.
         """
-        prefix = f"{REFS}{project}/" if project else REFS
+        prefix = "/".join([REFS.removesuffix("/"), *filter(None, (project, name)), ""])
         tags = [folder for _, folder in sorted(folders(self._store.list(prefix)).items())]
         keys = [folder.keys[-1] for folder in tags if self._is_sound(folder, damaged)]
         for _, entry in self._readable(keys, damaged):
@@ -163,14 +174,9 @@ class RefLog:
 
     def _linked(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
         before: RefEntry | None = None
-        for key, entry in self._readable(keys, damaged):
+        for _, entry in self._readable(keys, damaged):
             if before is not None and (before.ref, before.n + 1) == (entry.ref, entry.n):
-                fault = link_fault(before, entry)
-                if fault:
-                    hint = f"compare entries {before.n} and {entry.n} with a copy of the log"
-                    if damaged is None:
-                        raise CorruptError(key, fault, hint=hint)
-                    damaged.append(CorruptError(key, fault, hint=hint))
+                check_link(before, entry, damaged)
             before = entry
             yield entry
 
@@ -380,6 +386,9 @@ class RefLog:
             return CorruptError(key, "it was listed, and is not there", hint="run the same command again in a moment")
 
     def _read_many(self, keys: Sequence[str]) -> Iterator[RefEntry | DataError]:
+        if len(keys) < 2:
+            yield from map(self._read_or_error, keys)
+            return
         with ThreadPoolExecutor(_READERS) as pool:
             # In batches, so that a caller who stops early does not wait for all of them.
             for start in range(0, len(keys), _BATCH):

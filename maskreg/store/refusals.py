@@ -1,10 +1,16 @@
-"""From a service's refusals to this package's errors: the codes of its problems, then the status."""
+"""What a service answers, read with suspicion: its documents, and its refusals as errors of this package.
+
+A refusal becomes the error that its code names, else the one of its status. Whatever else answers at a service's URL,
+or answers as none of this version does, is one error: :func:`strange`.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
+from maskreg.document import parse_object
 from maskreg.errors import (
     CannotCreateError,
     ConfigError,
@@ -32,7 +38,15 @@ _BY_CODE: Mapping[str, type[MaskregError]] = {
         *(CannotCreateError, NoSpaceError, TryAgainError, ConflictError, NotAllowedError, UnauthenticatedError),
         *(ImmutableTagError, ConfigError, QuotaError),
     )
-} | {"DIGEST_MISMATCH": DataError, "OUTPUT_EXISTS": CannotCreateError, "QUEUE_FULL": TryAgainError}
+} | {
+    "DIGEST_MISMATCH": DataError,
+    "OUTPUT_EXISTS": CannotCreateError,
+    "QUEUE_FULL": TryAgainError,
+    "RATE_LIMITED": TryAgainError,
+}
+
+_MOST_CHARACTERS = 1_000
+"""Of a service's sentence that is shown."""
 
 _BY_STATUS: dict[int, type[MaskregError]] = {
     401: UnauthenticatedError,
@@ -46,6 +60,37 @@ _BY_STATUS: dict[int, type[MaskregError]] = {
 }
 
 
+def strange(url: str) -> ConfigError:
+    """The error for what is no answer of a registry service of this version."""
+    return ConfigError(
+        f"{url}: the answer is not that of a registry service of this version",
+        hint="check the URL with: maskreg remote list; or upgrade with: pip install --upgrade maskreg",
+    )
+
+
+def document(url: str, data: bytes) -> dict[str, Any]:
+    """The document that a service answered with; its size was limited when it was received.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    with understanding(url):
+        return parse_object(data, url, max_bytes=len(data), max_values=len(data))
+
+
+@contextmanager
+def understanding(url: str) -> Iterator[None]:
+    """Read what a service answered: what is missing, or is of another type, makes the answer a strange one.
+
+    Raises:
+        ConfigError: it is.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise strange(url) from error
+
+
 def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> MaskregError:
     """The error that a service answered with.
 
@@ -55,28 +100,32 @@ def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> M
         headers: of the answer, by name in lower case.
         data: its body.
     """
-    row = _problem(headers, data)
-    code, title, hint = (str(row.get(key, "")) for key in ("code", "title", "hint"))
+    row = _problem(url, headers, data)
+    code, title, hint = (sentence(row.get(key)) for key in ("code", "title", "hint"))
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status)
     if kind is None:
         kind = UnavailableError if status == 429 or status >= 500 else ConfigError
     if not row and kind is not UnavailableError:
-        what = "something else than a registry service answers"
-        return ConfigError(f"{url}: {what} (status {status})", hint="check the URL: maskreg remote list")
+        return strange(url)
     if kind is UnauthenticatedError:
         hint = f"maskreg login {url} --token-stdin"
-    if kind is UnavailableError and not hint:
+    if kind in (UnavailableError, TryAgainError) and not hint:
         hint = "run the same command again in a moment"
     return kind(f"{url}: {title or f'the request was refused ({status})'}", hint=hint)
 
 
-def _problem(headers: Mapping[str, str], data: bytes) -> dict[str, object]:
+def sentence(value: object) -> str:
+    """What a service says, fit to be shown: one line, so that it writes none of its own below, and no screen of it."""
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
+
+
+def _problem(url: str, headers: Mapping[str, str], data: bytes) -> dict[str, Any]:
     if not headers.get("content-type", "").startswith("application/problem+json"):
         return {}
     if not data:
         return {"title": ""}  # the answer to a HEAD has no body
     try:
-        row = json.loads(data)
-    except ValueError:
+        return document(url, data)
+    except ConfigError:
         return {}
-    return row if isinstance(row, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -13,23 +12,20 @@ from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from maskreg.errors import ConfigError, LimitError, UnavailableError
+from maskreg.bucket.answers import status_of, translated
+from maskreg.bucket.client import check_options, connect
+from maskreg.errors import LimitError, UnavailableError
 from maskreg.settings import StoreOptions
-from maskreg.settings.urls import check_address
 from maskreg.store.base import ObjectInfo
 from maskreg.store.keys import check_key, check_prefix, is_clean
-from maskreg.store.s3_errors import status_of, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 _T = TypeVar("_T")
-_CONNECTIONS = 32
 _DELETERS = 8
 _PAUSE_SECONDS = 0.05
 
@@ -61,7 +57,7 @@ class S3Store:
         attempts: int = 3,
     ) -> None:
         prefix = prefix.strip("/")
-        _check_options(options)
+        check_options(options)
         self._arguments = (bucket, prefix, options, connect_seconds, read_seconds, attempts)
         self._bucket = bucket
         self._root = check_key(prefix) + "/" if prefix else ""
@@ -175,27 +171,8 @@ class S3Store:
             return self._connected
 
     def _connect(self) -> S3Client:
-        import boto3
-        from botocore.config import Config
-
         _, _, options, connect_seconds, read_seconds, attempts = self._arguments
-        session = boto3.Session(profile_name=options.profile or None, region_name=options.region or None)
-        client = session.client(
-            "s3",
-            endpoint_url=options.endpoint or None,
-            region_name=session.region_name or "us-east-1",
-            verify=options.ca_bundle or None,
-            config=Config(
-                signature_version="s3v4",
-                s3={"addressing_style": _addressing(options)},
-                request_checksum_calculation=options.checksums,
-                response_checksum_validation=options.checksums,
-                connect_timeout=connect_seconds,
-                read_timeout=read_seconds,
-                retries={"mode": "standard", "total_max_attempts": attempts},
-                max_pool_connections=_CONNECTIONS,
-            ),
-        )
+        client = connect(options, connect_seconds=connect_seconds, read_seconds=read_seconds, attempts=attempts)
         weakref.finalize(self, client.close)
         return client
 
@@ -274,24 +251,6 @@ def _read(body: Any, key: str, size: int | None, max_bytes: int) -> bytes | None
     if len(data) > max_bytes:
         raise LimitError(f"{key}: more than {max_bytes} bytes; that is the limit")
     return data if size is None or len(data) == size else None
-
-
-def _check_options(options: StoreOptions) -> None:
-    if options.endpoint:
-        check_address(options.endpoint, "the store's endpoint")
-        parts = urlsplit(options.endpoint)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(f"{options.endpoint!r} is not an endpoint", hint="write https://host[:port]")
-    if options.ca_bundle and not Path(options.ca_bundle).exists():
-        raise ConfigError(f"the CA bundle {options.ca_bundle} does not exist")
-
-
-def _addressing(options: StoreOptions) -> Literal["auto", "path", "virtual"]:
-    if options.addressing != "auto":
-        return options.addressing
-    # Few services other than AWS have a host name for each bucket.
-    endpoint = options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return "path" if endpoint else "auto"
 
 
 def _pause(attempt: int) -> None:

@@ -15,10 +15,10 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
+from maskreg.bucket.answers import status_of
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, NotFoundError
 from maskreg.store.s3 import S3Store
-from maskreg.store.s3_errors import status_of
 
 SECONDS = 900
 """How long a link is good for."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint.ahead import Need, ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.digest import LEAF_NUMEL
@@ -17,6 +18,8 @@ from maskreg.parallel import Buffers, ordered
 from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.leaves import check_before, leaves_between
 from maskreg.update.recorded import RecordedSide, SideName, require_tensors
+
+TaskT = TypeVar("TaskT")
 
 
 class VerifiedSource:
@@ -64,8 +67,23 @@ class VerifiedSource:
             name, start, stop = leaf
             self.read(name, start, stop, buffers.bytes("leaf", (stop - start) * tensors[name].item_bytes))
 
-        for _ in ordered(check, self._end_leaves(expected), jobs=jobs, size=lambda leaf: leaf[2] - leaf[1]):
+        leaves = self.ahead(self._end_leaves(expected), lambda leaf: leaf)
+        for _ in ordered(check, leaves, jobs=jobs, size=lambda leaf: leaf[2] - leaf[1]):
             pass
+
+    def ahead(self, tasks: Iterable[TaskT], span: Callable[[TaskT], tuple[str, int, int] | None]) -> Iterator[TaskT]:
+        """Tasks in their order, with what they read on its way where the checkpoint is in a bucket.
+
+        Args:
+            tasks: may be a generator.
+            span: tensor and elements that a task reads; None for nothing.
+        """
+
+        def needs(task: TaskT) -> Iterator[Need]:
+            if (read := span(task)) is not None:
+                yield Need(self.checkpoint, *read)
+
+        return ahead(tasks, needs, (self.checkpoint,))
 
     def read(self, name: str, start: int, stop: int, into: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor as stored, each leaf checked.
@@ -110,6 +128,21 @@ class VerifiedSource:
         """
         values = self.read(name, start, stop) if checked else self.checkpoint.read(name, start, stop)
         return to_bf16(values, self.recorded.tensors[name].dtype)
+
+    def codes_within(self, name: str, start: int, stop: int) -> npt.NDArray[np.uint16]:
+        """The same of elements that may begin and end within a leaf: the leaves that they lie in are read and checked.
+
+        Args:
+            name: of the tensor.
+            start: first element.
+            stop: one past the last.
+
+        Raises:
+            WrongCheckpointError: a leaf differs.
+        """
+        first = start // LEAF_NUMEL * LEAF_NUMEL
+        last = min(-(-stop // LEAF_NUMEL) * LEAF_NUMEL, self.recorded.tensors[name].numel)
+        return self.codes(name, first, last)[start - first : stop - first]
 
     def _end_leaves(self, names: Collection[str]) -> Iterator[tuple[str, int, int]]:
         for name in names:

@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-from maskreg.errors import BadRefError, ConfigError, UnauthenticatedError, UnavailableError
+from maskreg.document import checked
+from maskreg.errors import BadRefError, ConfigError, UnavailableError
 from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.settings import Settings
-from maskreg.settings.credentials import forget, known_services, remember, service_url
+from maskreg.settings.credentials import check_token, forget, known_services, remember, service_url
 from maskreg.store.connection import Connection, Message
+from maskreg.store.refusals import understanding
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
+
+T = TypeVar("T")
 
 _EVERY_PROJECT = "*"
 
@@ -110,10 +114,12 @@ def login(url: str, token: str, *, workspace: Workspace | None = None) -> Logged
         ConfigError: not the URL of a service.
         UnauthenticatedError: the token is not valid.
         UnavailableError: the service does not answer, or offline is set.
+        UsageError: the token is not one word.
     """
-    with opened(workspace) as space, _connected(space, service_url(url), token.strip()) as service:
+    token = check_token(token.strip(), "the token")
+    with opened(workspace) as space, _connected(space, service_url(url), token) as service:
         identity = _whoami(service)
-        return LoggedIn(identity.url, identity.name, identity.projects, remember(identity.url, token.strip()))
+        return LoggedIn(identity.url, identity.name, identity.projects, remember(identity.url, token))
 
 
 @check_arguments
@@ -174,8 +180,7 @@ def create_token(
     seconds = None if expires is None else int(expires.total_seconds())
     wish = {"role": role, "name": name or "", "expires_s": seconds}
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
-        row = _ask(service, "POST", f"/projects/{_quoted(project)}/tokens", wish)
-        return NewToken(**_fields(row), token=row["token"])
+        return _read(service, NewToken, _ask(service, "POST", f"/projects/{_quoted(project)}/tokens", wish))
 
 
 @check_arguments
@@ -194,7 +199,7 @@ def tokens(
     """
     path = "/tokens" if project is None else f"/projects/{_quoted(project)}/tokens"
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
-        return tuple(Token(**_fields(row)) for row in _ask(service, "GET", path)["items"])
+        return tuple(_read(service, list[Token], _ask(service, "GET", path).get("items")))
 
 
 @check_arguments
@@ -211,7 +216,7 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
         MaskregError: as for :func:`whoami`.
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
-        return Token(**_fields(_ask(service, "DELETE", f"/tokens/{quote(token, safe='')}")))
+        return _read(service, Token, _ask(service, "DELETE", f"/tokens/{quote(token, safe='')}"))
 
 
 def _quoted(project: str) -> str:
@@ -248,29 +253,15 @@ def _connected(space: Workspace, url: str, token: str | None = None) -> Iterator
 
 
 def _whoami(service: Connection) -> Identity:
-    row = _ask(service, "GET", "/whoami")
-    return Identity(service.url, row["name"], dict(row["projects"]))
+    return _read(service, Identity, _ask(service, "GET", "/whoami") | {"url": service.url})
 
 
 def _ask(service: Connection, method: str, path: str, body: object = None) -> dict[str, Any]:
     content = b"" if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json"} if content else {}
-    try:
-        answer = service.ask(Message(method, path, headers=headers, content=content, repeatable=method == "GET"))
-    except UnauthenticatedError as error:
-        error.hint = f"maskreg login {service.url} --token-stdin"
-        raise
-    try:
-        row: dict[str, Any] = json.loads(answer.data)
-        return row
-    except ValueError as error:
-        raise ConfigError(f"{service.url}: something else than a registry service answers") from error
+    return service.document(Message(method, path, headers=headers, content=content, repeatable=method == "GET"))
 
 
-def _fields(row: dict[str, Any]) -> dict[str, Any]:
-    moments = {key: _moment(row[key]) for key in ("created_at", "expires_at", "used_at")}
-    return {key: row[key] for key in ("id", "name", "project", "role", "created_by")} | moments
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+def _read(service: Connection, kind: type[T], row: object) -> T:
+    with understanding(service.url):
+        return checked(kind, row, service.url)

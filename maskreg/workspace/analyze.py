@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from maskreg.checkpoint.selection import Selection
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.extras import requiring
@@ -21,6 +22,7 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Wor
 
 if TYPE_CHECKING:
     from maskreg.analysis.matrix import AnalysisSpec
+    from maskreg.analysis.papers import TableBeside
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import Checkpoint
 
@@ -55,6 +57,19 @@ class Analysis:
         """What ``--json`` prints."""
         return {name: plain(getattr(self, name)) for name in ("ref", "digest", "was", "analysis", "modules")}
 
+    def beside(self, paper: str) -> tuple[TableBeside, ...]:
+        """Every table of a paper, with the figures of this analysis beside it, or why there are none.
+
+        Args:
+            paper: ``dssu``, ``geo``, ``pnt`` or ``sub``.
+
+        Raises:
+            UsageError: no such paper.
+        """
+        from maskreg.analysis.papers import beside, get_paper
+
+        return beside(get_paper(paper), self.analysis)
+
     def groups(self, by: str) -> Mapping[str, Mapping[str, Any]]:
         """Figures of groups of tensors; the analysis itself holds those by role and layer.
 
@@ -76,6 +91,8 @@ def analyze(
     metrics: Sequence[str] = (),
     presets: Sequence[str] = (),
     ranks: Sequence[int] = (),
+    roles: Sequence[str] = (),
+    layers: str = "",
     seed: int = 0,
     exact_up_to: int = 4096,
     device: str = "cpu",
@@ -98,6 +115,9 @@ def analyze(
         metrics: groups of figures; all by default.
         presets: definitions of coverage; all by default.
         ranks: directions of principal angles.
+        roles: measure only tensors of these roles (``attention``) and names within their layer (``q_proj``; ``qkvo``
+            for the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is split.
+        layers: measure only these layers, such as ``0-11`` or ``0,35``; all by default.
         seed: seed of the rounding null.
         exact_up_to: smaller sides up to this get an exact SVD.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
@@ -125,7 +145,7 @@ def analyze(
         with requiring("an analysis"):
             from maskreg.flow.geometry.analysis import lineage_recipe
 
-        spec = _spec(metrics, presets, ranks, seed, exact_up_to)
+        spec = _spec(metrics or None, presets, ranks, seed, exact_up_to, Selection.parse(roles, layers))
         with ExitStack() as stack:
             after = None
             if target is not None:
@@ -150,6 +170,12 @@ def trajectory(
     source: CheckpointLike,
     checkpoints: Sequence[CheckpointLike],
     *,
+    by: str | None = None,
+    roles: Sequence[str] = (),
+    layers: str = "",
+    metrics: Sequence[str] = (),
+    presets: Sequence[str] = (),
+    ranks: Sequence[int] = (),
     exact_up_to: int = 4096,
     seed: int = 0,
     device: str = "cpu",
@@ -162,6 +188,13 @@ def trajectory(
     Args:
         source: where the run began.
         checkpoints: two or more, in the order of the run.
+        by: ``role``, ``layer``, ``module`` or ``tensor`` for rows of every such group of tensors too.
+        roles: follow only tensors of these roles and names; see :func:`analyze`.
+        layers: follow only these layers.
+        metrics: groups of figures beyond the cheap ones: ``angles``, ``shift``, ``projection``, ``coverage`` and
+            ``concentration``, as in an analysis but without rounding nulls.
+        presets: definitions of coverage; all by default.
+        ranks: directions of principal angles.
         exact_up_to: smaller sides up to this get an exact SVD.
         seed: seed of random range finding.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
@@ -170,38 +203,49 @@ def trajectory(
         workspace: by default what the settings say.
 
     Returns:
-        A row of figures for each checkpoint, as JSON values.
+        A row of figures for each checkpoint, of all tensors and of each group, as JSON values.
 
     Raises:
-        UsageError: fewer than two checkpoints.
+        UsageError: fewer than two checkpoints, or there is no such grouping.
         WrongCheckpointError: a checkpoint lacks a tensor of the source, or has it in another shape.
         ConfigError: there is no such device, or torch is not installed.
     """
     with requiring("a trajectory"):
-        from maskreg.analysis.factors import Method
         from maskreg.flow.geometry.trajectory import trajectory as follow
 
+    spec = _spec(metrics, presets, ranks, seed, exact_up_to, Selection.parse(roles, layers))
     with opened(workspace) as space, ExitStack() as stack:
         start = stack.enter_context(space.checkpoint(source, download=download))
         points = [stack.enter_context(space.checkpoint(path, download=download)) for path in checkpoints]
         return follow(
-            start, points, method=Method(exact_up_to=exact_up_to, seed=seed), device=device, progress=progress
+            start,
+            points,
+            spec,
+            by=by,
+            device=device,
+            progress=progress,
         )
 
 
 def _spec(
-    metrics: Sequence[str], presets: Sequence[str], ranks: Sequence[int], seed: int, exact_up_to: int
+    metrics: Sequence[str] | None,
+    presets: Sequence[str],
+    ranks: Sequence[int],
+    seed: int,
+    exact_up_to: int,
+    selection: Selection,
 ) -> AnalysisSpec:
     from maskreg.analysis.matrix import METRICS
     from maskreg.analysis.presets import PRESETS
     from maskreg.flow.geometry.analysis import RANKS, analysis_spec
 
     return analysis_spec(
-        metrics=metrics or METRICS,
+        metrics=METRICS if metrics is None else metrics,
         presets=presets or tuple(PRESETS),
         ranks=ranks or RANKS,
         seed=seed,
         exact_up_to=exact_up_to,
+        selection=selection,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from maskreg.bucket import Location
 from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.flow.apply.on_disk import ApplyResult
@@ -41,14 +41,14 @@ class Applied(ApplyResult):
 
     ref: Ref | None
     digest: Digest
-    source: Path
+    source: Location
 
 
 @check_arguments
 def apply(
     artifact: ArtifactLike,
     source: CheckpointLike | None = None,
-    out: str | Path | None = None,
+    out: str | Location | None = None,
     *,
     revert: bool = False,
     device: str = "cpu",
@@ -242,11 +242,11 @@ def _in_memory(model: object) -> ModuleType:
     return in_memory
 
 
-def _output(workspace: Workspace, ref: Ref | None, out: str | Path | None, *, force: bool) -> Path:
+def _output(workspace: Workspace, ref: Ref | None, out: str | Location | None, *, force: bool) -> Location:
     if out is None and ref is None:
         raise UsageError("an artifact without a name needs a path to write to", hint="pass out=PATH")
     if out == "":
         raise UsageError("the path to write to is empty", hint="pass out=PATH")
-    path = Path(out) if out is not None else Path(ref.name if ref else "")
+    path = workspace.location(out if out is not None else ref.name if ref else "")
     require_free(workspace, path, force=force)
     return path

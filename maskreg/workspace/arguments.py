@@ -10,6 +10,7 @@ from io import TextIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from maskreg.bucket import BucketPath
 from maskreg.errors import UsageError
 
 P = ParamSpec("P")
@@ -40,6 +41,10 @@ def _is_path(value: object) -> bool:
     return isinstance(value, str | Path)
 
 
+def _is_location(value: object) -> bool:
+    return _is_path(value) or isinstance(value, BucketPath)
+
+
 def _is_stream(value: object) -> bool:
     return (hasattr(value, "read") or hasattr(value, "write")) and not isinstance(value, TextIOBase)
 
@@ -63,6 +68,7 @@ ACCEPTED: dict[str, Accepted] = {
     "int": Accepted("a whole number", _is_int),
     "float": Accepted("a number", _is_number),
     "str | Path": Accepted("a path", _is_path),
+    "str | Location": Accepted("a path or a URL", _is_location),
     "str | Path | BinaryIO": Accepted("a path or a binary stream", lambda value: _is_path(value) or _is_stream(value)),
     "str | int | Path": Accepted("text, a number or a path", lambda value: _is_path(value) or isinstance(value, int)),
     "timedelta": Accepted("a timedelta", lambda value: isinstance(value, timedelta)),
@@ -111,7 +117,7 @@ def _check(parameter: inspect.Parameter, value: object) -> None:
     accepted = ACCEPTED[kind]
     if not accepted.fits(value):
         raise UsageError(f"{parameter.name}: {_shown(value)} was given; pass {accepted.words}")
-    if isinstance(value, str | Path) and "Path" in kind and "\0" in str(value):
+    if isinstance(value, str | Path) and ("Path" in kind or "Location" in kind) and "\0" in str(value):
         raise UsageError(f"{parameter.name}: a path cannot hold a NUL character")
 
 

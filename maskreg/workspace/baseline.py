@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maskreg.bucket import Location
 from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
@@ -83,7 +83,7 @@ def baseline(
         def work(checkpoint: Checkpoint | None) -> BaselineResult:
             return make_baseline(named.artifact, spec, space.root, checkpoint, progress=progress)
 
-        path: Path | None = None
+        path: Location | None = None
         if spec.kind.source:
             side = named.artifact.manifest.source
             result, path = with_source(space, side, work, source=source, download=download)

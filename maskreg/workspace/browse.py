@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from maskreg.catalog.query import Position, Query
+from maskreg.catalog.query import Position, Query, SearchResult
 from maskreg.errors import UsageError
 from maskreg.workspace.patterns import narrowed, split
-from maskreg.workspace.search import Listed
 from maskreg.workspace.workspace import Workspace, opened
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class Page:
         after: where the next page begins; None when this is the last.
     """
 
-    names: tuple[Listed, ...]
+    names: tuple[SearchResult, ...]
     after: Position | None
 
 
@@ -63,14 +62,14 @@ def browse(query: Query, *, remote: str | None = None, workspace: Workspace | No
 
 def _page(registry: Registry, query: Query, limit: int) -> Page:
     # One more says whether there is another page.
-    rows = [Listed(**vars(row)) for row in registry.page(replace(query, limit=limit + 1))]
+    rows = registry.page(replace(query, limit=limit + 1))
     after = rows[limit - 1].position(query.sort) if len(rows) > limit else None
     return Page(tuple(rows[:limit]), after)
 
 
 def _filtered(registry: Registry, query: Query, limit: int, patterns: Sequence[Pattern]) -> Page:
     # The database does not know patterns. So much is read at most, so that no request takes for ever.
-    names: list[Listed] = []
+    names: list[SearchResult] = []
     for _ in range(_BATCHES):
         page = _page(registry, query, _BATCH)
         for row in page.names:

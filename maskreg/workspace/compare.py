@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from maskreg.analysis.verdict import SMALLEST, Start
-from maskreg.errors import UsageError
+from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.disk import replacing
+from maskreg.errors import OutputExistsError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
+from maskreg.space import filling
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.recording import record as record_overlaps
 from maskreg.workspace.sources import with_source_if_any
@@ -17,11 +21,16 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Wor
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import Comparison, PairOverlap
-    from maskreg.analysis.consensus import Consensus
+    from maskreg.analysis.consensus import Consensus, ConsensusMap
+    from maskreg.analysis.pairwise import PairMatrix
     from maskreg.analysis.stripes import Stripes
+    from maskreg.analysis.updates import UpdatePair
     from maskreg.catalog import Measurement
     from maskreg.checkpoint import Checkpoint
 
+
+Group = Literal["role", "layer", "module", "tensor"]
+"""What tensors are grouped by."""
 
 START = "start"
 """Key of a card's metadata that says whether training started at the source, bit for bit: yes, no or unknown."""
@@ -36,17 +45,28 @@ class MaskComparison:
         comparison: figures of every pair, consensus and stripes.
         recorded: measurements that were stored in the catalog.
         notes: what could not be recorded, one sentence each.
+        selection: the tensors that were compared.
+        updates: the directions of every pair of updates; empty unless requested.
+        consensus_maps: how far the masks agree about each tensor; empty unless a map was requested.
     """
 
     masks: tuple[Named, ...]
     comparison: Comparison
     recorded: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
+    selection: Selection = ALL
+    updates: tuple[UpdatePair, ...] = ()
+    consensus_maps: tuple[ConsensusMap, ...] = ()
 
     @property
     def pairs(self) -> tuple[PairOverlap, ...]:
         """The overlap of every pair, in the order of the masks."""
         return self.comparison.pairs
+
+    @property
+    def matrix(self) -> PairMatrix | None:
+        """The pairs beside each other, with answers that hold for all of them together; None for two masks."""
+        return self.comparison.matrix
 
     @property
     def consensus(self) -> Consensus | None:
@@ -59,10 +79,10 @@ class MaskComparison:
         return self.comparison.stripes
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the verdict, figures and bars of a report for every pair."""
-        from maskreg.reports.notebook import overlaps_html
+        """What a notebook shows: verdict, figures and bars of a report for two masks, the heat map for more."""
+        from maskreg.reports.notebook import matrix_html, overlaps_html
 
-        return overlaps_html(self.pairs)
+        return overlaps_html(self.pairs) if self.matrix is None else matrix_html(self.matrix)
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints: exact numbers, undefined ones null."""
@@ -76,7 +96,14 @@ class MaskComparison:
             }
             for mask in self.masks
         ]
-        return {"masks": rows, **self.comparison.to_json(), "recorded": plain(self.recorded)}
+        return {
+            "masks": rows,
+            "selection": self.selection.to_json(),
+            **self.comparison.to_json(),
+            "updates": [pair.to_json() for pair in self.updates],
+            "consensus_maps": [tensor.to_json() for tensor in self.consensus_maps],
+            "recorded": plain(self.recorded),
+        }
 
 
 @check_arguments
@@ -90,6 +117,11 @@ def compare(
     record: bool = False,
     smallest_effect: float = SMALLEST,
     start: Start | None = None,
+    by: Group | None = None,
+    roles: Sequence[str] = (),
+    layers: str = "",
+    updates: bool = False,
+    consensus_map: str | Path | None = None,
     remote: str | None = None,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
@@ -111,68 +143,107 @@ def compare(
         smallest_effect: the smallest headroom that matters to the verdict, 0 to 1.
         start: whether training started at the source, bit for bit: ``yes``, ``no`` or ``unknown``. Off the bf16 grid,
             as in a resumed run, two updates share more by chance. By default what the cards of both masks say.
+        by: the groups of tensors that pairs have figures of, where there are more than eight masks. Pairs of fewer
+            masks have figures of all groups.
+        roles: compare only tensors of these roles (``attention``) and names within their layer (``q_proj``; ``qkvo``
+            for the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is split.
+        layers: compare only these layers, such as ``0-11`` or ``0,35``; all by default.
+        updates: measure the angle between updates too, and the MLP channels that they move most. Needs the source,
+            and artifacts with values.
+        consensus_map: a file to write, of NumPy's format ``.npz``: for every coordinate of the tensors that are
+            compared, in how many masks it is.
         remote: compare masks of this remote instead of the local registry.
         progress: progress callback, in bytes.
         workspace: where the masks are; by default what the settings say.
 
     Raises:
-        UsageError: fewer than two masks, or an effect that is no share.
+        UsageError: fewer than two masks, an effect that is no share, or no tensor is what the selection names.
         NotFoundError: there is no such mask; or the source is required and was not found.
         PairMismatchError: the masks are of different rules, tensors or sources.
-        PartAbsentError: a mask is not in the local registry.
+        PartAbsentError: a mask is not in the local registry; or updates are compared, and an artifact has no values.
         WrongCheckpointError: ``source`` is another checkpoint.
         ConfigError: there is no such remote.
         UnavailableError: the remote does not answer, or offline is set.
+        OutputExistsError: the file of the consensus map exists.
     """
+    from maskreg.flow.geometry.pairs import compare_updates
     from maskreg.flow.overlap.measure import measure_overlap
 
     if len(masks) < 2:
         raise UsageError("a comparison needs two masks or more")
     if not 0 <= smallest_effect < 1:
         raise UsageError(f"the smallest effect that matters is {smallest_effect}", hint="give a share, such as 0.01")
+    selection = Selection.parse(roles, layers)
+    if record and selection:
+        raise UsageError(
+            "what is recorded is the overlap of whole masks", hint="leave record, or roles and layers, out"
+        )
     with opened(workspace) as space:
         operands = tuple(space.find(mask, remote) for mask in masks)
         for operand in operands:
             with naming(operand.name):
                 operand.artifact.require("mask")
 
-        def work(checkpoint: Checkpoint | None) -> Comparison:
-            return measure_overlap(
-                [operand.artifact for operand in operands],
+        # First, so that a file that exists is refused before the work.
+        maps = _mapped(operands, consensus_map, selection, progress, allow_different=allow_different)
+        artifacts, names = [operand.artifact for operand in operands], [operand.name for operand in operands]
+
+        def work(checkpoint: Checkpoint | None) -> tuple[Comparison, tuple[UpdatePair, ...]]:
+            pairs: tuple[UpdatePair, ...] = ()
+            if updates and checkpoint is not None:
+                pairs = compare_updates(artifacts, checkpoint, names, selection=selection, progress=progress)
+            comparison = measure_overlap(
+                artifacts,
                 checkpoint,
-                names=[operand.name for operand in operands],
+                names=names,
                 allow_different=allow_different,
                 require_source=require_source,
                 stripes=stripes,
                 smallest=smallest_effect,
-                start=start or start_of(operands),
+                start=start or [start_of(operand) for operand in operands],
+                by=(by,) if by else (),
+                selection=selection,
                 progress=progress,
             )
+            return comparison, pairs
 
-        side = operands[0].artifact.manifest.source
-        comparison = with_source_if_any(space, side, work, source=source, download=download, required=require_source)
-        result = MaskComparison(operands, comparison)
+        side, required = operands[0].artifact.manifest.source, require_source or updates
+        figures = with_source_if_any(space, side, work, source=source, download=download, required=required)
+        result = MaskComparison(operands, figures[0], selection=selection, updates=figures[1], consensus_maps=maps)
         return keep(result, workspace=space) if record else result
 
 
-def start_of(masks: Sequence[Named]) -> Start:
-    """Whether training of all masks started at their source, as their cards say (``start=yes`` in their metadata).
+def _mapped(
+    masks: Sequence[Named], out: str | Path | None, selection: Selection, progress: Progress, *, allow_different: bool
+) -> tuple[ConsensusMap, ...]:
+    from maskreg.flow.overlap.mapping import write_consensus
+
+    if out is None:
+        return ()
+    artifacts = [mask.artifact for mask in masks]
+    if Path(out).exists():
+        raise OutputExistsError(f"{out} exists already", hint="name another file, or remove it")
+    with filling(Path(out), 0, what="the consensus map"), replacing(Path(out), force=False) as file:
+        return write_consensus(artifacts, file, allow_different=allow_different, selection=selection, progress=progress)
+
+
+def start_of(mask: Named) -> Start:
+    """Whether training of a mask started at its source, as its card says (``start=yes`` in its metadata).
 
     A mask that was drawn, and not trained, knows of a weight what its code says, as training from the grid does. A
     source that is not stored in bf16 is off the grid whatever a card says.
     """
-    said = {_start(mask) for mask in masks}
-    return "no" if "no" in said else "unknown" if "unknown" in said else "yes"
-
-
-def _start(mask: Named) -> str:
     manifest = mask.artifact.manifest
     if manifest.kind == "baseline":
         return "yes"
     if any(dtype != "BF16" for dtype in manifest.source.dtypes):
         return "no"
-    said = mask.card.meta.get(START, "unknown")
-    return said if said in ("yes", "no") else "unknown"
+    match mask.card.meta.get(START):
+        case "yes":
+            return "yes"
+        case "no":
+            return "no"
+    return "unknown"
 
 
 def keep(result: MaskComparison, *, workspace: Workspace | None = None) -> MaskComparison:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maskreg.bucket import Location
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
@@ -44,7 +45,7 @@ class Converted(Result):
     ref: Ref | None
     digest: Digest
     format: str
-    source: Path | None
+    source: Location | None
     out: Path
     tensors: int
     coordinates: int

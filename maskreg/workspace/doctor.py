@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from maskreg.bucket import BucketPath, Location
 from maskreg.disk import is_read_only, nearest_existing, remove_drafts
 from maskreg.errors import ConfigError, MaskregError
 from maskreg.registry import Registry
@@ -52,24 +53,25 @@ class Finding(Result):
 
 
 @check_arguments
-def doctor(directory: str | Path | None = None, *, workspace: Workspace | None = None) -> tuple[Finding, ...]:
+def doctor(directory: str | Location | None = None, *, workspace: Workspace | None = None) -> tuple[Finding, ...]:
     """Check the local registry, its catalog, the disk and every remote.
 
     A check that fails is not an error, but a finding with the status ``bad``. Nothing is created; what is put on a
     remote to try it is deleted.
 
     Args:
-        directory: remove what interrupted runs of :func:`apply`, :func:`export` and :func:`report` left in this folder.
+        directory: remove what interrupted runs of :func:`apply`, :func:`export` and :func:`report` left in this folder;
+            or below this prefix of a bucket, where nothing came for an hour.
         workspace: by default what the settings say.
 
     Raises:
         ConfigError: the configuration file or the environment is malformed.
     """
     with opened(workspace) as space:
-        return tuple(findings(space, None if directory is None else Path(directory)))
+        return tuple(findings(space, directory))
 
 
-def findings(workspace: Workspace, directory: Path | None = None) -> Iterator[Finding]:
+def findings(workspace: Workspace, directory: str | Location | None = None) -> Iterator[Finding]:
     """The findings of :func:`doctor` one after another, because a remote may take long to answer."""
     yield Finding("version", "ok", f"maskreg {__version__}")
     settings = workspace.settings
@@ -87,7 +89,7 @@ def findings(workspace: Workspace, directory: Path | None = None) -> Iterator[Fi
         if remote.catalog and not settings.offline:
             yield _checked(f"catalog {remote.name}", lambda remote=remote: _remote_catalog(remote))  # type: ignore[misc]
     if directory is not None:
-        yield _stale(directory)
+        yield _checked("unfinished work", lambda: _stale(workspace.location(directory)))
 
 
 def _checked(subject: str, check: Callable[[], Finding]) -> Finding:
@@ -164,7 +166,7 @@ def _catalog(workspace: Workspace) -> Finding:
 
 def _renames(workspace: Workspace) -> Iterator[Finding]:
     try:
-        moves = unfinished(workspace.local)
+        moves = unfinished(workspace.local, workspace.local.store)
     except ConfigError:
         return  # The home cannot hold a registry, which the registry's own check has said.
     for move in moves:
@@ -198,10 +200,15 @@ def _remote_catalog(remote: Remote) -> Finding:
     return Finding(f"catalog {remote.name}", "ok", "usable")
 
 
-def _stale(directory: Path) -> Finding:
+def _stale(directory: Location) -> Finding:
     from maskreg.checkpoint import clean_stale
 
-    cleaned = (*clean_stale(directory), *remove_drafts(directory))
+    if isinstance(directory, BucketPath):
+        from maskreg.bucket.uploads import drop_abandoned
+
+        cleaned: tuple[Location, ...] = drop_abandoned(directory)
+    else:
+        cleaned = (*clean_stale(directory), *remove_drafts(directory))
     if not cleaned:
         return Finding("unfinished work", "ok", f"none in {directory}")
     return Finding("unfinished work", "note", f"removed or restored: {', '.join(str(path) for path in cleaned)}")

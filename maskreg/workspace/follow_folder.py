@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maskreg.bucket import BucketPath
 from maskreg.checkpoint import open_checkpoint
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, replacing, sync_folder
@@ -215,7 +216,7 @@ class _Folder:
 
     def _opened_source(self) -> Checkpoint:
         source = self._options.source
-        if not isinstance(source, str | Path):
+        if not isinstance(source, str | Path | BucketPath):
             return source
         with prefixed("source: "):
             checkpoint = open_checkpoint(source)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from maskreg.document import parse_object
-from maskreg.errors import ConfigError, ConflictError, FormatError, MaskregError, UnavailableError, UsageError
+from maskreg.document import checked
+from maskreg.errors import ConflictError, MaskregError, UnavailableError, UsageError
 from maskreg.progress import Progress
 from maskreg.result import Result
 from maskreg.store.connection import Connection, Message
+from maskreg.store.refusals import sentence, understanding
 from maskreg.workspace.workspace import Workspace
 
 _FINAL = ("done", "failed", "canceled")
@@ -73,8 +74,10 @@ class RemoteJob(Result):
             raise ConflictError(f"job {self.id} on {self.remote} was canceled by {self.canceled_by}")
         if self.error is not None:
             kind = _kind_of(str(self.error.get("code", "")))
-            title = f"job {self.id} on {self.remote}: {self.error.get('title', 'it failed')}"
-            raise kind(title, hint=str(self.error.get("hint", "")))
+            title = f"job {self.id} on {self.remote}: {sentence(self.error.get('title')) or 'it failed'}"
+            hint = sentence(self.error.get("hint"))
+            # The server does not know what it is called here.
+            raise kind(title, hint=f"{hint} --on {self.remote}" if hint.startswith("maskreg jobs ") else hint)
         return self
 
 
@@ -143,11 +146,7 @@ class JobServer:
         message = Message(
             method, path, headers=headers, content=content, max_bytes=_MAX_BYTES, repeatable=method == "GET"
         )
-        answer = self._connection.ask(message)
-        try:
-            return parse_object(answer.data, self._connection.url, max_bytes=_MAX_BYTES)
-        except FormatError as error:
-            raise self._strange() from error
+        return self._connection.document(message)
 
     def job(self, id: str) -> RemoteJob:
         """A job."""
@@ -163,20 +162,16 @@ class JobServer:
 
     def jobs(self, query: Mapping[str, object]) -> list[RemoteJob]:
         """Jobs, the newest first."""
-        rows = self.ask("GET", f"/patches?{urlencode(query, doseq=True)}").get("items", ())
-        return [self._job(row) for row in rows]
+        rows = self.ask("GET", f"/patches?{urlencode(query, doseq=True)}")
+        with understanding(self._connection.url):
+            return [self._job(row) for row in rows["items"]]
 
     def _job(self, row: Mapping[str, Any]) -> RemoteJob:
-        names = [field.name for field in fields(RemoteJob) if field.name != "remote"]
-        try:
-            return RemoteJob(remote=self._name, **{name: row[name] for name in names})
-        except (KeyError, TypeError) as error:
-            raise self._strange() from error
-
-    def _strange(self) -> ConfigError:
-        return ConfigError(
-            f"{self._connection.url} answers something else than a job", hint="check the URL: maskreg remote list"
-        )
+        with understanding(self._connection.url):
+            job = checked(RemoteJob, {**row, "remote": self._name}, self._connection.url)
+            for name in ("done", "total"):
+                int(job.progress.get(name, 0))
+            return job
 
 
 def _segment(text: str) -> str:

@@ -81,10 +81,11 @@ def log(
         registry = space.registry(remote)
         ref = space.name_of(artifact, registry)
         with naming(ref), space.tag_of(registry, ref, allow_rollback):
-            return _told(registry.history(ref))
+            return changes(registry.history(ref))
 
 
-def _told(entries: Sequence[RefEntry]) -> tuple[LogEntry, ...]:
+def changes(entries: Sequence[RefEntry]) -> tuple[LogEntry, ...]:
+    """What each entry of a whole log did, in its order."""
     return tuple(
         LogEntry(e.ref, e.n, e.id, _action(before, e), e.digest, e.deleted, e.by, e.at, e.origin, e.immutable)
         for before, e in pairwise([None, *entries])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maskreg.bucket import Location
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
@@ -49,8 +50,8 @@ class Merged(Result):
     recipe: Mapping[str, Any]
     report: Report
     artifact: Stored | None
-    out: Path | None
-    source: Path
+    out: Location | None
+    source: Location
     notes: tuple[str, ...]
     skipped_files: tuple[str, ...] = ()
     kept_files: tuple[str, ...] = ()
@@ -76,7 +77,7 @@ def merge(
     settings: Mapping[str, Any] | None = None,
     recipe: str | Path | None = None,
     source: CheckpointLike | None = None,
-    out: str | Path | None = None,
+    out: str | Location | None = None,
     dry_run: bool = False,
     device: str = "cpu",
     description: str = "",
@@ -133,7 +134,7 @@ def merge(
     with opened(workspace) as space:
         operands = [space.find(artifact) for artifact in request.artifacts]
         mask = space.find(request.mask) if request.mask is not None else None
-        path = None if out is None else Path(out)
+        path = None if out is None else space.location(out)
         if path is not None:
             require_free(space, path, force=force)
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
@@ -176,7 +177,7 @@ class _Job:
     mask: Named | None
     naming: Naming
     card: Card
-    out: Path | None
+    out: Location | None
 
     def opened(self, checkpoint: Checkpoint, *, device: str, with_code: bool, progress: Progress) -> MergedCheckpoint:
         from maskreg.flow.merge.merged import MergedCheckpoint

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, NotFoundError, UsageError
 from maskreg.ref import DEFAULT_TAG, Ref
+from maskreg.registry import Registry
 from maskreg.registry.moving import Unfinished, finish, rename
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
@@ -41,18 +42,21 @@ def mv(
     *,
     all_tags: bool = False,
     force: bool = False,
+    remote: str | None = None,
     workspace: Workspace | None = None,
 ) -> tuple[Moved, ...]:
     """Rename a tag: the new name gets the artifact and its card, then the old one is removed.
 
-    Nothing is lost: the history of the old name stays, and so does what the new one pointed to. Remotes keep the old
-    name. A rename that was interrupted between its two steps is finished first.
+    Nothing is lost: the history of the old name stays, and so does what the new one pointed to. What is renamed here
+    keeps its old name on remotes, and the other way round. Between the two steps both names are there; a rename that
+    this machine was interrupted at is finished first, by the next one in the same registry.
 
     Args:
         artifact: a reference, or a digest that one tag points to.
         new: ``[project/]name[:tag]``; without a tag the old one is kept.
         all_tags: move every tag of the name; ``new`` has no tag then.
         force: replace a name that points to another artifact.
+        remote: rename it on this remote instead of in the local registry.
         workspace: where the name is; by default the local registry of the settings.
 
     Returns:
@@ -65,49 +69,61 @@ def mv(
         ConflictError: the new name points to another artifact, and ``force`` is not set: nothing was moved; or a name
             was moved concurrently.
         ImmutableTagError: the new name must not move to another artifact; nothing was moved.
+        ConfigError: there is no such remote.
+        NotAllowedError: a service lets this token set the new name, and not remove the old one; both are there.
+        UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
-        local = space.local
-        finished = {(move.old, move.new): Moved(move.old, move.new, move.digest, None) for move in _finished(space)}
-        old = space.name_of(artifact)
+        registry = space.registry(remote)
+        moves = _finished(space, registry)
+        finished = {(move.old, move.new): Moved(move.old, move.new, move.digest, None) for move in moves}
+        old = space.name_of(artifact, registry)
         name = as_name(new)
         has_tag = name.tag != DEFAULT_TAG or str(new).endswith(f":{DEFAULT_TAG}")
         if all_tags and has_tag:
             raise UsageError(f"all tags keep theirs, so the new name has none: {replace(name, tag=DEFAULT_TAG)}")
-        olds = _tags(space, old) if all_tags else [old]
+        olds = _tags(registry, old) if all_tags else [old]
         pairs = [(item, name if has_tag else name.with_tag(item.tag)) for item in olds]
         if not all_tags and pairs[0] in finished:
             return (finished[pairs[0]],)
-        plan = [_planned(space, item, target, force) for item, target in pairs]
-        moved = [_move(space, target, entry, head) for (_, target), (entry, head) in zip(pairs, plan, strict=True)]
-        note_catalog(space, local)
+        plan = [_planned(space, registry, pair, force) for pair in pairs]
+        moved = [
+            _move(space, registry, target, (entry, head))
+            for (_, target), (entry, head) in zip(pairs, plan, strict=True)
+        ]
+        note_catalog(space, registry)
         return tuple(moved)
 
 
-def _finished(space: Workspace) -> tuple[Unfinished, ...]:
-    moves = finish(space.local)
+def _finished(space: Workspace, registry: Registry) -> tuple[Unfinished, ...]:
+    moves = finish(registry, space.local.store)
     for move in moves:
         space.note(f"{move.sentence}; {move.old} is removed now, as was meant")
     return moves
 
 
-def _tags(space: Workspace, old: Ref) -> list[Ref]:
-    live = (entry.ref for entry in space.local.refs.heads([]) if not entry.deleted)
+def _tags(registry: Registry, old: Ref) -> list[Ref]:
+    live = (entry.ref for entry in registry.refs.heads([]) if not entry.deleted)
     refs = sorted(ref for ref in live if (ref.project, ref.name) == (old.project, old.name))
     if not refs:
-        raise NotFoundError(f"there is no {replace(old, tag=DEFAULT_TAG)} in {space.local.name}", hint="maskreg list")
+        raise NotFoundError(
+            f"there is no {replace(old, tag=DEFAULT_TAG)} in {registry.name}", hint=registry.listing_step
+        )
     return refs
 
 
-def _planned(space: Workspace, old: Ref, new: Ref, force: bool) -> tuple[RefEntry, RefEntry | None]:
+def _planned(
+    space: Workspace, registry: Registry, pair: tuple[Ref, Ref], force: bool
+) -> tuple[RefEntry, RefEntry | None]:
     # Every pair is checked before the first is moved.
+    old, new = pair
     with naming(old):
-        entry = space.local.live(old)
+        entry = registry.live(old)
     if old.digest not in (None, entry.digest):
         raise NotFoundError(f"{entry.ref} does not point to {old.digest}", hint=f"maskreg log {entry.ref}")
     if entry.ref == new:
         raise UsageError(f"{new} is its name already")
-    head = space.local.head(new)
+    head = registry.head(new)
     assert entry.digest is not None  # it is live
     check_movable(head, entry.digest)
     if head is not None and head.digest not in (None, entry.digest) and not force:
@@ -118,9 +134,10 @@ def _planned(space: Workspace, old: Ref, new: Ref, force: bool) -> tuple[RefEntr
     return entry, head
 
 
-def _move(space: Workspace, new: Ref, entry: RefEntry, head: RefEntry | None) -> Moved:
+def _move(space: Workspace, registry: Registry, new: Ref, now: tuple[RefEntry, RefEntry | None]) -> Moved:
+    entry, head = now
     assert entry.digest is not None  # it is live
-    set_to, removed = rename(space.local, entry, new, head)
+    set_to, removed = rename(registry, entry, new, head, records=space.local.store)
     tagged = Tagged.of(set_to, head)
     note_removal(space, new, tagged.replaces)
     return Moved(removed.ref, new, entry.digest, note_move(space, new, head, entry.digest))

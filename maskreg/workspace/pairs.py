@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from maskreg.catalog import Measurement
 from maskreg.errors import LimitError, NotFoundError
+from maskreg.words import counted
 from maskreg.workspace.workspace import Workspace, opened
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 COMPARISON = "comparison"
 """The metric of a kept comparison: its value is the lift, its detail all figures."""
 
-MAX_NUMEL = 1 << 31
-"""Coordinates that are compared while somebody waits."""
+MOST_COORDINATES = 1 << 32
+"""Coordinates of all masks together that are compared while somebody waits."""
 
 _LEFT_OUT = ("names", "tensors")
 
@@ -38,11 +39,29 @@ class PairFigures:
     kept: bool
 
 
+def check_size(sizes: Iterable[int], most: int, names: Iterable[object]) -> None:
+    """Refuse masks that are too large to be compared while somebody waits.
+
+    Args:
+        sizes: coordinates of each.
+        most: of all together.
+        names: what the command line calls them.
+
+    Raises:
+        LimitError: they are.
+    """
+    if (total := sum(sizes)) > most:
+        raise LimitError(
+            f"the masks have {counted(total, 'coordinate')}; this server compares at most {most:,}",
+            hint=f"maskreg compare {' '.join(map(str, names))}",
+        )
+
+
 def compare_pair(
     first: Digest,
     second: Digest,
     *,
-    max_numel: int = MAX_NUMEL,
+    most_coordinates: int = MOST_COORDINATES,
     remote: str | None = None,
     by: str = "",
     workspace: Workspace | None = None,
@@ -54,7 +73,7 @@ def compare_pair(
     Args:
         first: an artifact.
         second: another one.
-        max_numel: most coordinates to compare.
+        most_coordinates: of both together that are compared.
         remote: where both are, if not in the local registry.
         by: who measures.
         workspace: by default what the settings say.
@@ -80,10 +99,7 @@ def compare_pair(
         artifacts = [registry.artifact(digest) for digest in (first, second)]
         for artifact in artifacts:
             artifact.require("mask")
-            numel = artifact.manifest.totals.numel
-            if numel > max_numel:
-                fault = f"{artifact.digest.short} has {numel} coordinates; {max_numel} are compared at most"
-                raise LimitError(fault, hint=f"maskreg compare {first} {second}")
+        check_size([artifact.manifest.totals.numel for artifact in artifacts], most_coordinates, (first, second))
         pair = measure_overlap(artifacts).pairs[0]
         figures = {key: value for key, value in pair.to_json().items() if key not in _LEFT_OUT}
         lift = pair.whole.overlap.lift

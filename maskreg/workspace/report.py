@@ -14,10 +14,12 @@ from maskreg.result import Result
 from maskreg.space import filling
 from maskreg.version import __version__
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.compare import start_of
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
+    from maskreg.analysis.papers import TableBeside
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.reports.findings import Findings
@@ -36,6 +38,8 @@ class Report(Result):
         answer: ``more``, ``not-more`` or ``open``: whether the mask is more than rounding.
         sentence: the same in a sentence.
         against: the overlap with each of the other masks, as JSON values.
+        matrix: all masks beside each other, as JSON values; None for two and for one.
+        papers: tables of papers with the analysis beside them, as JSON values.
     """
 
     ref: str
@@ -45,6 +49,8 @@ class Report(Result):
     answer: str
     sentence: str
     against: tuple[Mapping[str, Any], ...]
+    matrix: Mapping[str, Any] | None
+    papers: tuple[Mapping[str, Any], ...]
 
 
 @check_arguments
@@ -56,6 +62,7 @@ def report(
     source: CheckpointLike | None = None,
     analysis: ArtifactLike | None = None,
     trajectory: Mapping[str, Any] | None = None,
+    papers: Sequence[str] = (),
     plots: str | Path | None = None,
     allow_different: bool = False,
     download: bool = False,
@@ -77,6 +84,7 @@ def report(
         analysis: the geometry of the update, as ``analyze`` stored it; by default the artifact that is named like
             the mask with ``-analysis``, if there is one.
         trajectory: how the update grew, as ``trajectory`` returned it.
+        papers: papers whose tables stand beside the analysis: ``dssu``, ``geo``, ``pnt`` or ``sub``.
         plots: a folder for every plot as SVG and PNG, light and dark.
         allow_different: compare masks of different rules or tensors on what they share.
         download: fetch the source from the hub when it is not in the cache.
@@ -86,7 +94,7 @@ def report(
         workspace: where the masks are; by default what the settings say.
 
     Raises:
-        UsageError: the analysis is of another artifact.
+        UsageError: the analysis is of another artifact; or there is none to stand beside a paper, or no such paper.
         NotFoundError: there is no such artifact; or the source is required and was not found.
         PairMismatchError: the masks are of different rules, tensors or sources.
         WrongCheckpointError: ``source`` is another checkpoint.
@@ -103,8 +111,10 @@ def report(
     require_libraries()
     with opened(workspace) as space:
         named = space.find(artifact)
-        mask, *others = (NamedMask(item.name, item.artifact, item.card) for item in (named, *map(space.find, against)))
-        geometry = _geometry(space, named, analysis)
+        items = (named, *map(space.find, against))
+        mask, *others = (NamedMask(item.name, item.artifact, item.card, start_of(item)) for item in items)
+        stored = _analysis(space, named, analysis)
+        beside = _beside(papers, named, stored)
         growth = None if trajectory is None else trajectory_of(trajectory)
         written = b""
         with filling(Path(out), lambda: len(written), what="the page"), replacing(Path(out), force=force) as file:
@@ -121,7 +131,7 @@ def report(
                 required=require_source,
                 without="; the page says nothing of rounding",
             )
-            findings = replace(counts, geometry=geometry, trajectory=growth)
+            findings = replace(counts, geometry=_geometry(stored), trajectory=growth, papers=beside)
             progress.start("draw the plots", 0)
             drawn = plots_of(findings)
             written = page(findings, __version__, drawn).encode()
@@ -137,13 +147,35 @@ def report(
         mark,
         sentence,
         tuple({"ref": other.name, **other.overlap.to_json()} for other in findings.others),
+        None if findings.matrix is None else findings.matrix.to_json(),
+        tuple(table.to_json() for table in findings.papers),
     )
 
 
-def _geometry(space: Workspace, mask: Named, analysis: ArtifactLike | None) -> Geometry | None:
+def _geometry(stored: Named | None) -> Geometry | None:
     from maskreg.artifact.analysis import read_analysis
     from maskreg.reports.geometry import geometry_of
 
+    return None if stored is None else geometry_of(stored.name, read_analysis(stored.artifact))
+
+
+def _beside(papers: Sequence[str], mask: Named, stored: Named | None) -> tuple[TableBeside, ...]:
+    from maskreg.analysis.papers import beside, get_paper
+    from maskreg.artifact.analysis import read_analysis
+
+    chosen = [get_paper(name) for name in papers]
+    if not chosen:
+        return ()
+    if stored is None:
+        raise UsageError(
+            f"{mask.name} was not analyzed, so nothing can stand beside a paper", hint=f"maskreg analyze {mask.name}"
+        )
+    document = read_analysis(stored.artifact)
+    return tuple(table for paper in chosen for table in beside(paper, document))
+
+
+def _analysis(space: Workspace, mask: Named, analysis: ArtifactLike | None) -> Named | None:
+    """The analysis that was named, or that is named like the mask; None without one."""
     if analysis is None and mask.ref is None:
         return None
     name = analysis or (replace(mask.ref, name=f"{mask.ref.name}-analysis", digest=None) if mask.ref else "")
@@ -160,4 +192,4 @@ def _geometry(space: Workspace, mask: Named, analysis: ArtifactLike | None) -> G
         raise UsageError(
             f"{named.name} is not an analysis of {mask.name}", hint=f"maskreg analyze {mask.name} --source CHECKPOINT"
         )
-    return geometry_of(named.name, read_analysis(named.artifact))
+    return named

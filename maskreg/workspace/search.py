@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 class Listed(SearchResult):
     """A name of a registry, with its card and what the catalog knows of its artifact."""
 
-    @property
-    def ref(self) -> Ref:
-        """The name as a reference."""
-        return Ref(self.project, self.name, self.tag)
-
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints: the reference, then every field."""
         return {"ref": str(self.ref), **{key: plain(value) for key, value in asdict(self).items()}}
@@ -171,7 +166,7 @@ def search(
         registry = space.registry(remote)
         search = registry.search(narrowed(query, patterns))
         note_catalog(space, registry)
-        for move in unfinished(registry) if registry.root else ():
+        for move in unfinished(registry, registry.store) if registry.root else ():
             space.note(f"{move.sentence}; next: maskreg mv {move.old} {move.new}")
         names = [Listed(**vars(entry)) for entry in search.results]
         names = [entry for entry in names if all(pattern.matches(entry.ref, entry.digest) for pattern in patterns)]

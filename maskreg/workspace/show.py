@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.totals import grouped
+from maskreg.artifact.parts import masked_row, parts_of
+from maskreg.artifact.totals import grouped, totals_of
+from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.errors import UsageError
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
@@ -14,7 +16,8 @@ from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Group
+    from maskreg.artifact.manifest import Group, Manifest
+    from maskreg.artifact.tensors import Tensor
     from maskreg.catalog import Measurement
     from maskreg.digest import Digest
     from maskreg.registry import Registry
@@ -37,6 +40,22 @@ class RecordedOverlap:
 
 
 @dataclass(frozen=True)
+class Summary:
+    """What a registry knows about an artifact without its tensor table.
+
+    Attributes:
+        manifest: what was computed, and from what.
+        present: parts that the registry holds.
+        rlvr_overlap, seed_overlap: as in :class:`Description`.
+    """
+
+    manifest: Manifest
+    present: tuple[str, ...]
+    rlvr_overlap: RecordedOverlap | None
+    seed_overlap: RecordedOverlap | None
+
+
+@dataclass(frozen=True)
 class Description(Named):
     """What a registry knows about an artifact.
 
@@ -50,21 +69,31 @@ class Description(Named):
     rlvr_overlap: RecordedOverlap | None
     seed_overlap: RecordedOverlap | None
 
-    def groups(self, by: str) -> dict[str, Group]:
+    def groups(self, by: str, selection: Selection = ALL) -> dict[str, Group]:
         """Coordinates by group, and how many of them moved.
 
         Args:
             by: ``role``, ``layer`` (tensors outside every layer are in none), ``module`` or ``tensor``.
+            selection: the tensors that are counted.
 
         Raises:
-            UsageError: ``by`` is something else.
+            UsageError: ``by`` is something else, or no tensor is what the selection names.
+            PartAbsentError: a fused tensor is to be split, and the mask is not here.
         """
-        totals = self.manifest.totals
+        rows = self._selected(selection)
+        totals = totals_of(rows) if selection else self.manifest.totals
         if by in ("role", "layer"):
             return dict(totals.roles if by == "role" else totals.layers)
         if by not in ("module", "tensor"):
             raise UsageError(f"there are no groups by {by!r}", hint="choose role, layer, module or tensor")
-        return grouped(self.artifact.tensors, by)
+        return grouped(rows, by)
+
+    def _selected(self, selection: Selection) -> tuple[Tensor, ...]:
+        if not selection:
+            return self.artifact.tensors
+        rows = {row.name: row for row in self.artifact.tensors if row.numel}
+        parts = parts_of(rows.values(), selection)
+        return tuple(masked_row(self.artifact, part, rows[part.tensor]) for part in parts)
 
     def grid(self) -> Grid:
         """Coordinates by layer and module, and how many of them moved."""
@@ -72,17 +101,19 @@ class Description(Named):
 
         return grid_of(self.artifact.tensors)
 
-    def to_json(self, by: str | None = None) -> dict[str, object]:
+    def to_json(self, by: str | None = None, selection: Selection = ALL) -> dict[str, object]:
         """What ``--json`` prints: everything but the object table.
 
         Args:
             by: adds :meth:`groups` by this.
+            selection: the tensors that groups count.
         """
-        groups = {}
+        groups: dict[str, object] = {}
         if by is not None:
+            groups["selection"] = selection.to_json()
             groups["groups"] = {
                 label: {"numel": group.numel, "nnz": group.nnz, "density": group.density}
-                for label, group in self.groups(by).items()
+                for label, group in self.groups(by, selection).items()
             }
         overlaps = {"rlvr_overlap": plain(self.rlvr_overlap), "seed_overlap": plain(self.seed_overlap)}
         return {**super().to_json(), **overlaps, "present": list(self.present), **groups}
@@ -120,6 +151,26 @@ def show(
         note_catalog(space, registry)
         present = tuple(sorted(named.artifact.present()))
         return Description(named.ref, named.artifact, named.card, present, rlvr, seeds)
+
+
+def summarize(digest: Digest, *, remote: str | None = None, workspace: Workspace | None = None) -> Summary:
+    """The same as :func:`show` without the tensor table, against which the manifest's figures are not checked then.
+
+    Raises:
+        NotFoundError: there is no such artifact.
+        DataError: its manifest or a part of it is damaged.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
+    """
+    from maskreg.artifact.presence import listing, read_manifest, whole_parts
+
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        _, manifest = read_manifest(registry.store, digest)
+        present = whole_parts(registry.store, digest, manifest, listing(registry.store, digest))
+        rlvr, seeds = _overlaps(registry, digest)
+        note_catalog(space, registry)
+        return Summary(manifest, tuple(sorted(present)), rlvr, seeds)
 
 
 def manifest_bytes(

@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from maskreg.bucket import Location, is_url
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.errors import (
     AlreadyAppliedError,
@@ -40,7 +41,7 @@ def with_source(
     *,
     source: CheckpointLike | None = None,
     download: bool = False,
-) -> tuple[ResultT, Path]:
+) -> tuple[ResultT, Location]:
     """Do work on the checkpoint that was given, else on the first one that turns out to be ``side``.
 
     Tried in turn: paths where this machine has seen that checkpoint, the hub cache at the recorded commit, and with
@@ -68,8 +69,6 @@ def with_source(
                     raise error from error.__cause__
             except WrongCheckpointError as error:
                 raise _explained(workspace, side, checkpoint, error) from error.__cause__
-    from maskreg.checkpoint import open_checkpoint
-
     tried: list[str] = []
     hint = workspace.retry_with("download") if side.hub and not download else workspace.retry_with("source", "PATH")
     for candidate, from_hub in _candidates(workspace, side, download):
@@ -77,7 +76,7 @@ def with_source(
             tried.append(why)
             continue
         try:
-            opened = open_checkpoint(candidate, download=from_hub)
+            opened = workspace.opened_checkpoint(candidate, download=from_hub)
         except MaskregError as error:
             tried.append(f"{candidate} ({error.message})")
             if isinstance(error, ConfigError):  # without the hub's library, --download would not help either
@@ -137,7 +136,7 @@ def _explained(
         error.message += f", found {_root_of(checkpoint)}"
     error.args = (error.message,)
     for path in _seen(workspace, side):
-        if Path(path) == checkpoint.path.absolute():
+        if path == str(checkpoint.path.absolute()):
             continue
         if not _unreachable(path):
             error.hint = _with_source_at(workspace.command, path)
@@ -193,6 +192,8 @@ def _candidates(workspace: Workspace, side: Side, download: bool) -> Iterator[tu
 
 
 def _unreachable(path: str) -> str:
+    if is_url(path):
+        return ""  # opening says what is wrong with it
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):

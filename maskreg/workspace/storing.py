@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maskreg.bucket import BucketPath, Location
 from maskreg.digest import Digest
 from maskreg.disk import occupied
 from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError
@@ -143,7 +143,7 @@ def user_of(local: Registry, head: RefEntry | None) -> str:
     return "" if head.by == local.by else f"was set by {head.by}"
 
 
-def remember(workspace: Workspace, root: str, path: Path) -> None:
+def remember(workspace: Workspace, root: str, path: Location) -> None:
     """Note where a checkpoint of this identity lies, so that a later ``apply`` finds it."""
     # A convenience: a catalog that cannot be written must not fail work that is done.
     with suppress(MaskregError):
@@ -151,13 +151,14 @@ def remember(workspace: Workspace, root: str, path: Path) -> None:
             workspace.local.catalog.saw_source(root, str(path.absolute()))
 
 
-def require_free(workspace: Workspace, out: Path, *, force: bool) -> None:
+def require_free(workspace: Workspace, out: Location, *, force: bool) -> None:
     """Refuse to write over what exists, before anything is searched or read.
 
     Raises:
         OutputExistsError: something is there, and ``force`` is not set; the hint says what to type.
     """
-    if occupied(out) and not force:
+    taken = out.exists() if isinstance(out, BucketPath) else occupied(out)
+    if taken and not force:
         raise OutputExistsError(out, hint=f"choose another output, or replace it: {workspace.retry_with('force')}")
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from maskreg.digest import Digest
+from maskreg.errors import DataError, NotAllowedError, NotFoundError
 from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
+from maskreg.registry import Registry
 from maskreg.registry.audit.verify import Verified, joined
 from maskreg.registry.audit.verify import verify as audit
+from maskreg.store.http import HttpStore
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
@@ -22,6 +27,9 @@ def verify(
     Every object is hashed and opened as readers open it, and the log of each artifact's tag is read whole. Without
     artifacts, all tags and artifacts are checked, the registry's identity, and its catalog against its store. Damage is
     not an error: it is in the result, and does not stop the rest from being verified.
+
+    A remote that is a service is asked to verify these artifacts itself, too, in its own time: here they are hashed as
+    they come over the network.
 
     Args:
         artifacts: references, digests or open artifacts; every artifact of the registry when left out.
@@ -49,4 +57,20 @@ def verify(
         for item in dict.fromkeys(chosen):
             with naming(item):
                 reports.append(audit(registry, item, recount=recount, progress=progress))
+            _let_verify(space, registry, item)
         return joined(reports)
+
+
+def _let_verify(space: Workspace, registry: Registry, artifact: Ref | Digest) -> None:
+    # A service reads its disk or bucket itself, and shows everybody what came of it.
+    if not isinstance(registry.store, HttpStore):
+        return
+    try:
+        digest = registry.resolve(artifact).digest if isinstance(artifact, Ref) else artifact
+        registry.store.want_verified(digest)
+    except (NotAllowedError, NotFoundError) as error:
+        space.note(f"{registry.name} was not asked to verify {artifact} itself: {error.message}")
+    except DataError:
+        return  # the report says what is wrong with the tag
+    else:
+        space.note(f"{registry.name} is going to verify {artifact} itself; its page says what came of it")

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from maskreg.bucket import BucketPath, Location, located
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, RolledBackError, UsageError, prefixed
@@ -39,7 +40,7 @@ class Identified(Protocol):
 ArtifactLike: TypeAlias = "str | Ref | Digest | ShortDigest | Artifact | Identified"
 """A reference, a digest or its first digits, an open artifact, or a result."""
 
-CheckpointLike: TypeAlias = "str | Path | Checkpoint"
+CheckpointLike: TypeAlias = "str | Location | Checkpoint"
 """A path, a hub id, or an open checkpoint."""
 
 _log = logging.getLogger("maskreg")
@@ -272,17 +273,29 @@ class Workspace(Closing):
             UsageError: neither a path, a hub id nor a checkpoint.
             NotFoundError, DataError: there is no such checkpoint, or it cannot be read.
         """
-        if not isinstance(checkpoint, str | Path):
+        if not isinstance(checkpoint, str | Path | BucketPath):
             if not hasattr(checkpoint, "small_files"):
                 raise _unusable(checkpoint, "a checkpoint: a path, a hub id, or an open checkpoint")
             yield checkpoint
             return
-        from maskreg.checkpoint import open_checkpoint
-
         with prefixed(f"{side}: " if side else ""):
-            opened = open_checkpoint(checkpoint, download=download, base=base.path if base else None)
+            opened = self.opened_checkpoint(checkpoint, download=download, base=base)
         with closing(opened):
             yield opened
+
+    def location(self, text: str | Location) -> Location:
+        """A path, or a prefix in a bucket; see :func:`maskreg.bucket.located`."""
+        return located(text, self.settings.options_of)
+
+    def opened_checkpoint(
+        self, checkpoint: str | Location, *, download: bool = False, base: Checkpoint | None = None
+    ) -> Checkpoint:
+        """Open a checkpoint with these settings; whoever gets it closes it. See :meth:`checkpoint`."""
+        from maskreg.checkpoint import open_checkpoint
+
+        return open_checkpoint(
+            checkpoint, download=download, base=base.path if base else None, options_of=self.settings.options_of
+        )
 
     def retry_with(self, option: str, value: str = "") -> str:
         """A hint that says how to try again with one more option, on the command line or in Python."""

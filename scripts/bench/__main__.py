@@ -13,6 +13,7 @@ views:
   bars      what must be reached, measured in one run, as a table: scripts/bench/run bars --help
   merge     merge beside mergekit: time, memory, and in how many coordinates they differ: scripts/bench/run merge --help
   served    pulling through a service by signed links, beside pulling from its bucket: scripts/bench/run served --help
+  bucket    extracting from a bucket, beside the bare library and a disk: scripts/bench/run bucket --help
   page      the page of docs that shows it, from its JSON: scripts/bench/run page FILE
 
 The entropy limit knows only a weight's exponent in the source; a codec that also models rows, columns and low rank can
@@ -60,7 +61,14 @@ def served(args: list[str]) -> None:
     sys.exit(measure(args))
 
 
-BARS = {**OTHERS, "merge": merge, "served": served}
+def bucket(args: list[str]) -> None:
+    """Extracting from a bucket, beside the bare library."""
+    from scripts.bench.bucket import main as measure
+
+    sys.exit(measure(args))
+
+
+BARS = {**OTHERS, "merge": merge, "served": served, "bucket": bucket}
 """What has a command line of its own."""
 
 
@@ -79,6 +87,9 @@ def parsed() -> argparse.Namespace:
     group.add_argument("--dir", type=Path, help="work folder (default: a temporary folder)")
     group = parser.add_argument_group("compare")
     group.add_argument("--coordinates", type=count, default=10**9, help="of each mask (default 10^9)")
+    group.add_argument(
+        "--beside", type=Path, nargs="+", default=[], metavar="PROGRAM", help="other installed maskreg programs"
+    )
     group = parser.add_argument_group("start")
     group.add_argument("--runs", type=count, default=5, help="of each command after the first two (default 5)")
     group = parser.add_argument_group("retrain")
@@ -181,7 +192,7 @@ def measure_compare(options: argparse.Namespace) -> Any:
     """The overlap of two masks."""
     from scripts.bench import compare
 
-    result = compare.bench(options.coordinates, options.dir)
+    result = compare.bench(options.coordinates, options.dir, options.beside)
     print(compare.table(result), flush=True)
     return asdict(result)
 

@@ -1,4 +1,4 @@
-"""Counting the overlap of two generated masks, in memory beside memcpy, and of artifacts on disk.
+"""Counting the overlap of two generated masks: in memory beside memcpy, and of artifacts on disk, with their source.
 
 Every measurement runs in a process of its own, so that peak memory is its own.
 """
@@ -6,18 +6,39 @@ Every measurement runs in a process of its own, so that peak memory is its own.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scripts.bench import process_memory
+from scripts.bench.commands import MASKREG
 from scripts.bench.folders import work_folder
+from scripts.bench.masks import BLOCK, REGISTRY, SOURCE, generate
+from scripts.bench.processes import environment
 
-TENSOR_NUMEL = 1 << 25
-BLOCK = 1 << 22
+DENSITIES = 0.3, 0.2
 REPEAT = 5
+RUNS = 3
+
+
+@dataclass(frozen=True)
+class Run:
+    """What ``maskreg compare`` takes with the source: the least of several runs, of all programs in turns.
+
+    Attributes:
+        program: the installed command.
+        cpu_seconds: user and system, of all threads.
+        peak_rss: peak resident set, in bytes.
+    """
+
+    program: str
+    cpu_seconds: float
+    peak_rss: int
 
 
 @dataclass(frozen=True)
@@ -34,6 +55,8 @@ class Result:
         compare_seconds: opening, hashing, decoding and comparing both artifacts, in all threads.
         compare_gb_per_s: bytes of both masks / ``compare_seconds``.
         peak_rss: peak resident set of that, in bytes.
+        with_source: the command and those beside it, with the source.
+        parts: CPU seconds of its parts in one thread, with the source.
     """
 
     coordinates: int
@@ -45,17 +68,33 @@ class Result:
     compare_seconds: float
     compare_gb_per_s: float
     peak_rss: int
+    with_source: tuple[Run, ...]
+    parts: dict[str, float]
 
 
-def bench(coordinates: int, parent: Path | None) -> Result:
-    """Generate two masks of that many coordinates and compare them."""
+def bench(coordinates: int, parent: Path | None, beside: Sequence[Path] = ()) -> Result:
+    """Generate two masks of that many coordinates, and their source, and compare them.
+
+    Args:
+        coordinates: of each mask.
+        parent: where to work; the system's place for temporary files by default.
+        beside: other installed ``maskreg`` programs, to run on the same files.
+    """
     with work_folder(parent) as folder:
-        digests = _isolated(_generate, folder, coordinates)
+        digests = _isolated(generate, folder, coordinates, DENSITIES)
         speed = _isolated(_in_memory, coordinates)
         _isolated(_as_artifacts, folder, digests)  # fills the page cache
         seconds, peak = _isolated(_as_artifacts, folder, digests)
+        parts = _isolated(_parts, folder, digests)
+        runs = _with_source(folder, digests, [MASKREG, *beside])
     return Result(
-        coordinates, compare_seconds=seconds, compare_gb_per_s=speed["bytes"] / seconds / 1e9, peak_rss=peak, **speed
+        coordinates,
+        compare_seconds=seconds,
+        compare_gb_per_s=speed["bytes"] / seconds / 1e9,
+        peak_rss=peak,
+        with_source=runs,
+        parts=parts,
+        **speed,
     )
 
 
@@ -66,7 +105,13 @@ def table(result: Result) -> str:
         f"  counted in memory at {result.count_gb_per_s:.1f} GB/s, {result.of_memcpy:.2f} of memcpy "
         f"({result.memcpy_gb_per_s:.1f} GB/s); by the source's codes {result.classes_ns:.2f} ns a coordinate\n"
         f"  two artifacts compared in {result.compare_seconds:.2f} s ({result.compare_gb_per_s:.2f} GB/s, every object "
-        f"hashed), peak {result.peak_rss / 1e6:.0f} MB"
+        f"hashed), peak {result.peak_rss / 1e6:.0f} MB\n"
+        + "".join(
+            f"  with the source: {run.cpu_seconds:.2f} CPU s, peak {run.peak_rss / 1e6:.0f} MB ({run.program})\n"
+            for run in result.with_source
+        )
+        + "  CPU s in one thread: "
+        + ", ".join(f"{part} {seconds:.2f}" for part, seconds in result.parts.items())
     )
 
 
@@ -76,41 +121,59 @@ def _isolated(work: Callable[..., Any], *args: Any) -> Any:
         return pool.apply(work, args)
 
 
-def _generate(folder: Path, coordinates: int) -> list[str]:
-    import numpy as np
-
-    from maskreg.artifact.manifest import Side
-    from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
-    from maskreg.mask import packed_bytes
-    from maskreg.tensors.info import TensorInfo
-
-    digests = []
-    side = Side(
-        root="sha256:" + 64 * "0",
-        params=coordinates,
-        tensors=-(-coordinates // TENSOR_NUMEL),
-        dtypes={"BF16": coordinates},
+def _with_source(folder: Path, digests: Sequence[str], programs: Sequence[Path]) -> tuple[Run, ...]:
+    home = folder / "home"
+    home.mkdir()
+    env = {**environment(home), "MASKREG_HOME": str(folder / REGISTRY)}
+    usages: dict[Path, list[process_memory.Usage]] = {program: [] for program in programs}
+    for _ in range(RUNS):
+        for program, own in usages.items():
+            command: list[str | Path] = [program.absolute(), "compare", *digests, "--source", folder / SOURCE, "--json"]
+            with Path(os.devnull).open("wb") as nowhere:
+                own.append(process_memory.usage(command, nowhere, home, env))
+            if own[-1].code:
+                raise SystemExit(f"{program} compare failed with exit code {own[-1].code}")
+    return tuple(
+        Run(str(program), min(usage.cpu for usage in own), min(usage.peak for usage in own))
+        for program, own in usages.items()
     )
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        with ArtifactWriter(folder, {"mask"}) as writer:
-            for number, offset in enumerate(range(0, coordinates, TENSOR_NUMEL)):
-                numel = min(TENSOR_NUMEL, coordinates - offset)
-                name = f"model.layers.{number}.mlp.up_proj.weight"
-                info = TensorInfo(name, "BF16", (numel,))
-                writer.begin(name, role="ffn", layer=str(number), source=info, target=info)
-                for start in range(0, numel, BLOCK):
-                    n = min(BLOCK, numel - start)
-                    bits = rng.integers(0, 256, packed_bytes(n), np.uint8)
-                    # Padding bits behind the last coordinate must be 0.
-                    bits[n // 8 :] = 0
-                    nnz = int(np.bitwise_count(bits).sum(dtype=np.int64))
-                    writer.add_block(BlockRecord(bits, numel=n, nnz=nnz, differing=nnz))
-                leaves = np.zeros((-(-numel // (1 << 18)), 16), np.uint8)
-                writer.add_leaves(leaves, leaves)
-                writer.end()
-            digests.append(writer.finish(Provenance(kind="mask", rule="exact", exact=False, source=side, target=side)))
-    return [str(digest) for digest in digests]
+
+
+def _parts(folder: Path, digests: Sequence[str]) -> dict[str, float]:
+    from maskreg.analysis.evidence import figures_of, sums_from_classes
+    from maskreg.analysis.grid import Grid, count_grid, shape_of
+    from maskreg.artifact.reader import Artifact
+    from maskreg.artifact.scope import scope_of
+    from maskreg.checkpoint import open_checkpoint
+    from maskreg.digest import Digest
+    from maskreg.mask.flips import fit_flips
+    from maskreg.store.file import FileStore
+    from maskreg.tensors.blocks import blocks_of
+    from maskreg.update.verified import VerifiedSource
+
+    artifacts = [Artifact.open(FileStore(folder / REGISTRY), Digest(digest)) for digest in digests]
+    source = VerifiedSource(artifacts[0], open_checkpoint(folder / SOURCE))
+    seconds: defaultdict[str, float] = defaultdict(float)
+
+    def timed(part: str, work: Callable[..., Any], *args: Any) -> Any:
+        start = time.process_time()
+        result = work(*args)
+        seconds[part] += time.process_time() - start
+        return result
+
+    for rows in scope_of(artifacts).rows:
+        shape = shape_of(rows[0].source_shape or ())
+        assert shape
+        grid = Grid(shape)
+        for start, stop in blocks_of(rows[0].numel):
+            pairs = zip(artifacts, rows, strict=True)
+            masks = [timed("masks", artifact.mask_bits, row, start, stop) for artifact, row in pairs]
+            codes = timed("source", source.codes, rows[0].name, start, stop)
+            timed("add", grid.add, timed("count", count_grid, *masks, codes, start, shape))
+        flips_a, flips_b = (timed("statistics", fit_flips, grid.cells.sum(1), row.nnz) for row in rows)
+        figures = partial(sums_from_classes, grid.cells, flips_a, flips_b, grid, has_lines=True)
+        timed("statistics", figures_of, timed("statistics", figures))
+    return dict(seconds)
 
 
 def _in_memory(coordinates: int) -> dict[str, Any]:
@@ -147,7 +210,7 @@ def _as_artifacts(folder: Path, digests: list[str]) -> tuple[float, int]:
     from maskreg.store.file import FileStore
 
     start = time.perf_counter()
-    measure_overlap([Artifact.open(FileStore(folder), Digest(digest)) for digest in digests])
+    measure_overlap([Artifact.open(FileStore(folder / REGISTRY), Digest(digest)) for digest in digests])
     seconds = time.perf_counter() - start
     return seconds, process_memory.peak()
 

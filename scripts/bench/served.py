@@ -61,10 +61,11 @@ def measured(
     os.environ.update({**server.env(), "MASKREG_HOME": str(folder / "none")})
     url = f"s3://{server.new_bucket()}/team"
     space = maskreg.Workspace(Settings(home=folder / "ada", config_path=folder / "ada.toml"))
-    size = _published(space, folder, url, megabytes)
+    maskreg.remotes.add("s3", url, workspace=space)
+    size = published(space, folder, megabytes)
     space.close()
     seconds: dict[str, list[float]] = {"direct": [], "by links": []}
-    with _serving(url, database) as (address, token):
+    with serving(url, database) as (address, token):
         os.environ["MASKREG_TOKEN"] = token
         remotes = {"direct": Remote("s3", url), "by links": Remote("lab", address)}
         for number in range(rounds + 1):
@@ -84,8 +85,20 @@ def measured(
     }
 
 
-def _published(space: maskreg.Workspace, folder: Path, url: str, megabytes: int) -> int:
-    rng = np.random.default_rng(0)
+def published(space: maskreg.Workspace, folder: Path, megabytes: int, ref: Ref = TOY, seed: int = 0) -> int:
+    """Push an artifact of two random checkpoints to every remote of a workspace.
+
+    Args:
+        space: the workspace.
+        folder: for the checkpoints, which are removed.
+        megabytes: of one checkpoint; the artifact has about half.
+        ref: its name.
+        seed: of the random numbers.
+
+    Returns:
+        Its bytes.
+    """
+    rng = np.random.default_rng(seed)
     before = rng.integers(0x3C00, 0x3E00, (megabytes, 1 << 19), dtype=np.uint16)
     after = before ^ (rng.random(before.shape, dtype=np.float32) < 0.5).astype(np.uint16) * rng.integers(
         1, 64, before.shape, dtype=np.uint16
@@ -93,11 +106,11 @@ def _published(space: maskreg.Workspace, folder: Path, url: str, megabytes: int)
     source, target = (
         make_checkpoint(folder / name, {"w": ("BF16", bits)}) for name, bits in (("s", before), ("t", after))
     )
-    stored = maskreg.extract(source, target, TOY, workspace=space)
+    stored = maskreg.extract(source, target, ref, workspace=space)
     for path in (source, target):
         shutil.rmtree(path)
-    maskreg.remotes.add("s3", url, workspace=space)
-    maskreg.push(TOY, workspace=space)
+    for remote in space.settings.remotes:
+        maskreg.push(ref, remote=remote, workspace=space)
     return space.local.artifact(stored.digest).manifest.size
 
 
@@ -111,11 +124,12 @@ def _pulled(remote: Remote, home: Path, jobs: int) -> float:
 
 
 @contextmanager
-def _serving(url: str, database: Postgres) -> Iterator[tuple[str, str]]:
+def serving(url: str, database: Postgres, *options: str) -> Iterator[tuple[str, str]]:
+    """A server over a store, and the token of its admin; with these options beside."""
     catalog = database.new_database()
     program = [sys.executable, "-m", "maskreg"]
     subprocess.run([*program, "db", "upgrade", "--catalog", catalog], check=True, stdout=subprocess.DEVNULL)
-    command = [*program, "serve", "--port", "0", "--json", "--store", url, "--catalog", catalog]
+    command = [*program, "serve", "--port", "0", "--json", "--store", url, "--catalog", catalog, *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:

@@ -1,25 +1,37 @@
-"""Tests masked retraining: distills a small model on the mask of another run, and on control masks.
+"""Tests masked retraining: distills a small model on masks of other runs and trainers, and on control masks.
 
 On-policy distillation of a 5 M parameter model that answers sums (2,048 tokens; reverse KL over the whole vocabulary on
 the student's own samples, AdamW, bf16 weights with fp32 masters): from CHECKPOINTS/source toward CHECKPOINTS/teacher,
-once on all coordinates and once on each mask. The OPD mask is what a full run with another seed changes visibly.
+once on all coordinates and once on each mask. A mask is what a run changes visibly, that is, in bf16:
+  OPD mask           of full runs of this very recipe, one for each mask seed
+  SFT mask           of full runs on right answers instead, one for each mask seed
+  external OPD mask  of CHECKPOINTS/opd, which another trainer made: one mask
+and beside each are its controls:
+  exponent-matched    random, as many coordinates of each tensor and each exponent of the source's weights
+  random, as visible  random, as dense as it takes to end with as many visibly changed coordinates
 
-Primary endpoints, fixed before the first run, on held-out problems, without sampling, as paired differences between
-arms over training seeds with 95 % intervals (paired t):
+Primary endpoints, fixed before the first run, on held-out problems, without sampling:
   KL         KL(model || teacher) over the vocabulary, mean over the tokens of right answers
   P(answer)  mean probability of the right answer and its end
-Greedy accuracy over all held-out problems, and KL on the model's own samples, are secondary.
+Arms are compared by paired differences, of the same mask seed and training seed. Each mask is trained on with a
+training seed of its own, or with all of them (``--crossed``). Either way, 95 % intervals include the variance of masks
+and that of training (the module ``statistics`` says how), and p-values are corrected for all comparisons on both
+endpoints (Holm). Where there is one mask, the interval is for that mask only. Greedy accuracy over all held-out
+problems, and KL on the model's own samples, are secondary.
 
-Tuning runs, with a seed that no arm has, choose the learning rates of SGD (by KL on the training problems) and of
-random masks with matched norm (their update in fp32 masters is as long as the OPD mask's), and the density of the
-thinned OPD mask (the visible density of random masks). The exit code is 1 if the full arm does not beat the source by
-5 paired standard deviations, or if the run that yields the mask changes no weight: then nothing was tested.
+Tuning runs, with a seed that no arm has, choose the densities of random masks and, for arms outside the claim
+(``--arms all``), the learning rates of SGD (by KL on the training problems) and of random masks with matched norm
+(their update in fp32 masters is as long as the OPD mask's), and the density of the thinned OPD mask (the visible
+density of random masks). The exit code is 1 if the full arm does not beat the source by 5 paired standard deviations,
+or if the run that yields the mask changes no weight: then nothing was tested.
 
 The forward pass computes in fp32 with the values of the bf16 weights; the optimizer gets bf16 gradients. Every finished
-run is a file in the results folder: the same command resumes. Takes about an hour on two cores.
+run is a file in the results folder: the same command resumes, and more seeds add to what is there. Takes about half
+an hour of one core.
 
   scripts/reproduce/run ../shared/data/tiny --out .reproduce
   scripts/reproduce/run ../shared/data/tiny --out .reproduce --docs docs
+  scripts/reproduce/run ../shared/data/tiny --out .reproduce --seeds 0 1 2 3 --mask-seeds 100 103 104 105
 """
 
 from __future__ import annotations
@@ -27,24 +39,35 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from maskreg.errors import MaskregError, NotFoundError, UsageError
 from maskreg.train.recipes.vocabulary import check_vocabularies
-from scripts.reproduce.arms import ARMS, Tuning, arms_of, first_jobs, jobs_of, tune, tuning_jobs
+from scripts.reproduce.arms import ARMS, jobs_of, missing, needs_of, origins_of
 from scripts.reproduce.folder import Folder, write
 from scripts.reproduce.masks import NothingLearnedError, extract_mask
+from scripts.reproduce.origins import ORIGINS
 from scripts.reproduce.plot import draw
 from scripts.reproduce.setting import Setting
 from scripts.reproduce.statistics import Results
 from scripts.reproduce.student import tokenizer
 from scripts.reproduce.table import data, markdown
-from scripts.reproduce.training import evaluate, time_steps
+from scripts.reproduce.training import Job, evaluate, slug
+from scripts.reproduce.tuning import Tuning, mask_jobs, tune, tuning_jobs
 
-QUICK: dict[str, Any] = {"steps": 4, "batch": 16, "arms": ("full", "OPD mask", "random"), "seeds": (0,)}
+QUICK: dict[str, Any] = {
+    "steps": 4,
+    "batch": 16,
+    "arms": ("full", "OPD mask", "OPD mask: exponent-matched", "OPD mask: random, as visible"),
+    "seeds": (0,),
+    "mask_seeds": (100,),
+}
+
+
+_ARMS_HELP = f"only these, and full; all of them: {'; '.join(ARMS)}"
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -52,14 +75,19 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/reproduce/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("checkpoints", type=Path, help="folder with source/, teacher/ and, for its arm, rlvr/")
+    parser.add_argument(
+        "checkpoints", type=Path, help="folder with source/, teacher/ and, for their arms, opd/ and rlvr/"
+    )
     parser.add_argument("--out", type=Path, default=Path(".reproduce"), help="results folder (default .reproduce)")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="write retrain.md and retrain.svg there, not in --out")
-    parser.add_argument("--quick", action="store_true", help="4 steps of 16 prompts, 3 arms, 1 seed: a smoke test")
+    parser.add_argument("--quick", action="store_true", help="4 steps of 16 prompts, 4 arms, 1 seed: a smoke test")
+    parser.add_argument("--finished", action="store_true", help="start no run of an arm: tables of those that are done")
     parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each (default 2)")
-    parser.add_argument("--seeds", type=int, nargs="+", help="training seeds (default 0 1 2 3 4)")
-    parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), help="only these, and full")
-    parser.add_argument("--steps", type=int, help="of each run (default 100)")
+    parser.add_argument("--seeds", type=int, nargs="+", help="training seeds (default 0 1 2)")
+    parser.add_argument("--mask-seeds", type=int, nargs="+", help="of the runs that give masks (default 100 103 104)")
+    parser.add_argument("--crossed", action="store_true", help="train every mask with every training seed")
+    parser.add_argument("--arms", nargs="+", choices=(*ARMS, "all"), metavar="ARM", help=_ARMS_HELP)
+    parser.add_argument("--steps", type=int, help="of each run (default 60)")
     parser.add_argument("--batch", type=int, help="prompts in a step (default 96)")
     parser.add_argument("--lr", type=float, help="learning rate of AdamW (default 1e-6)")
     return parser.parse_args(arguments)
@@ -78,16 +106,24 @@ def setting_of(options: argparse.Namespace) -> Setting:
             raise NotFoundError(
                 f"{options.checkpoints / name} is no checkpoint", hint="name a folder that holds source/ and teacher/"
             )
-    options_set = {name: getattr(options, name) for name in ("seeds", "arms", "steps", "batch", "lr")}
+    options_set = {name: getattr(options, name) for name in ("seeds", "mask_seeds", "arms", "steps", "batch", "lr")}
     chosen = {**(QUICK if options.quick else {}), **{name: v for name, v in options_set.items() if v is not None}}
-    for name in ("seeds", "arms"):
+    for name in ("seeds", "mask_seeds", "arms"):
         if name in chosen:
             chosen[name] = tuple(chosen[name])
+    if options.finished and options.crossed:
+        raise UsageError("the tables of --crossed need all of its runs", hint="leave --finished or --crossed out")
     if options.workers < 1:
         raise UsageError(f"workers cannot be {options.workers}", hint="--workers of at least 1")
-    if chosen.get("arms") and "full" not in chosen["arms"]:
+    if "all" in chosen.get("arms", ()):
+        chosen["arms"] = tuple(ARMS)
+    elif chosen.get("arms") and "full" not in chosen["arms"]:
         chosen["arms"] = ("full", *chosen["arms"])
-    setting = Setting(str(options.checkpoints.resolve()), **chosen)
+    setting = Setting(str(options.checkpoints.resolve()), crossed=options.crossed, **chosen)
+    if absent := missing(setting):
+        raise NotFoundError(
+            f"{setting.path(absent)} is no checkpoint, and an arm needs its mask", hint="add it, or leave its arms out"
+        )
     from transformers import AutoConfig
 
     sides = [setting.path(name) for name in ("source", "teacher")]
@@ -95,32 +131,61 @@ def setting_of(options: argparse.Namespace) -> Setting:
     return setting
 
 
-def reproduce(setting: Setting, folder: Folder) -> tuple[Results, Tuning]:
-    """Compute what is missing and collect all results."""
-    checkpoint = folder.path / "mask"
+def reproduce(setting: Setting, folder: Folder, *, finished: bool = False) -> tuple[Results, Tuning]:
+    """Compute what is missing and collect all results.
+
+    Args:
+        setting: of all runs.
+        folder: with the runs that are done.
+        finished: do not start runs of arms that are missing; masks and tuning runs are computed all the same.
+
+    Raises:
+        NotFoundError: there is no finished run of the full arm.
+    """
     ends = folder.records([(name, evaluate, (setting, name)) for name in ("source", "teacher")])
-    first = folder.jobs(setting, first_jobs(setting, str(checkpoint)))
-    masks = folder.once("masks", lambda: _masks(setting, checkpoint, folder.registry))
-    tuning_runs = folder.jobs(setting, tuning_jobs(setting, masks["opd"]))
-    by_arm = {record["arm"]: record for record in (*first.values(), *tuning_runs.values())}
-    tuning = Tuning(**folder.once("tuning", lambda: asdict(tune(setting, **masks, records=by_arm))))
+    masks = _masks(setting, folder)
+    needs = needs_of(setting)
+    measured = folder.jobs(setting, tuning_jobs(setting, masks, needs))
+    tuning = tune(setting, masks, needs, {record["arm"]: record for record in measured.values()})
     jobs = jobs_of(setting, tuning)
-    records = folder.jobs(setting, jobs)
-    runs = {arm: [records[job.name] for job in jobs if job.arm == arm] for arm in arms_of(setting)}
-    times = [(f"time-{job.name}", time_steps, (setting, job, folder.registry)) for job in jobs[: len(runs)]]
-    timed = folder.records(times, parallel=False)
-    for job in jobs[: len(runs)]:
-        for record in runs[job.arm]:
-            record["step_seconds"] = timed[f"time-{job.name}"]["step_seconds"]
-    return Results(ends["source"], ends["teacher"], runs), tuning
+    records = folder.finished(jobs) if finished else folder.jobs(setting, jobs)
+    return Results(ends["source"], ends["teacher"], runs_by_arm(jobs, records), len(jobs)), tuning
 
 
-def _masks(setting: Setting, checkpoint: Path, registry: Path) -> dict[str, str]:
-    rlvr = setting.path("rlvr")
+def runs_by_arm(jobs: Sequence[Job], records: Mapping[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The records of each arm that has any, in the order of tables; only of seeds with which the full arm was trained.
+
+    Raises:
+        NotFoundError: there is no record of the full arm.
+    """
+    seeds = {job.seed for job in jobs if job.arm == "full" and job.name in records}
+    if not seeds:
+        raise NotFoundError("no run of the full arm is finished", hint="leave --finished out to train it")
+    usable = [job for job in jobs if job.name in records and job.seed in seeds]
     return {
-        "opd": extract_mask(setting, checkpoint, registry),
-        "rlvr": extract_mask(setting, rlvr, registry) if rlvr.is_dir() else "",
+        arm: [records[job.name] for job in usable if job.arm == arm]
+        for arm in ARMS
+        if any(job.arm == arm for job in usable)
     }
+
+
+def _masks(setting: Setting, folder: Folder) -> dict[str, dict[str, str]]:
+    """Digests of masks by origin and seed; what gives them is trained first."""
+    jobs = mask_jobs(setting, origins_of(setting), folder.path / "masks")
+    folder.jobs(setting, list(jobs.values()))
+    checkpoints: dict[tuple[str, int | None], Path] = {key: Path(job.checkpoint) for key, job in jobs.items()}
+    for origin in origins_of(setting):
+        if not ORIGINS[origin].trained:
+            checkpoints[origin, None] = setting.path(ORIGINS[origin].checkpoint)
+    masks: dict[str, dict[str, str]] = {origin: {} for origin in origins_of(setting)}
+    for (origin, seed), checkpoint in checkpoints.items():
+        extracted = partial(_extracted, setting, checkpoint, folder.registry)
+        masks[origin][str(seed)] = folder.once(f"masks/{slug(f'{origin}-{seed}')}", extracted)["digest"]
+    return masks
+
+
+def _extracted(setting: Setting, checkpoint: Path, registry: Path) -> dict[str, str]:
+    return {"digest": extract_mask(setting, checkpoint, registry)}
 
 
 def main() -> int:
@@ -135,7 +200,7 @@ def main() -> int:
     try:
         setting = setting_of(options)
         with Folder(options.out, setting, options.workers) as folder:
-            results, tuning = reproduce(setting, folder)
+            results, tuning = reproduce(setting, folder, finished=options.finished)
     except MaskregError as error:
         print(f"error: {error}\n{error.hint}", file=sys.stderr)
         return 2

@@ -1,119 +1,157 @@
-"""The arms, and the tuning runs that they depend on."""
+"""The arms: what each trains on, and with which optimizer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-from scripts.reproduce.masks import FULL, MaskSpec
-from scripts.reproduce.setting import MASK_SEED, TUNING_SEED, Setting
+from scripts.reproduce.masks import FULL, Kind, MaskSpec
+from scripts.reproduce.origins import EXTERNAL, OPD, ORIGINS, SFT
+from scripts.reproduce.setting import Setting
 from scripts.reproduce.training import Job
+from scripts.reproduce.tuning import Needs, Tuning
 
-NORM = "random, norm matched"
-"""Random masks, with the learning rate at which their update is as long as the OPD mask's."""
+Rate = Literal["lr", "norm matched", "SGD"]
+"""The setting's learning rate of AdamW, that at which an update has the OPD mask's norm, or that of SGD."""
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """What the tuning runs determine.
+class Arm:
+    """One arm.
 
     Attributes:
-        opd: digest of the mask of the full run with ``MASK_SEED``.
-        rlvr: digest of the mask of the ``rlvr`` checkpoint; empty if there is none.
-        sgd_rate: learning rate of SGD with the smallest KL on the training problems.
-        matched_rate: learning rate of AdamW at which the update of random masks has the norm of the OPD mask's.
-        thinned_density: at which the OPD mask's visible density is that of random masks.
+        origin: of the masks that it trains on or derives its masks from; empty for all coordinates.
+        kind: of a baseline of these masks; empty for themselves.
+        visible: the mask is a random one, with the density at which as many coordinates change visibly as on the
+            origin's masks. One is drawn for each training seed, not for each mask.
+        rate: which learning rate, and with it which optimizer.
     """
 
-    opd: str
-    rlvr: str
-    sgd_rate: float
-    matched_rate: float
-    thinned_density: float
+    origin: str = ""
+    kind: Kind = ""
+    visible: bool = False
+    rate: Rate = "lr"
+
+    @property
+    def masks(self) -> bool:
+        """Whether its masks have seeds."""
+        return bool(self.origin) and not self.visible and ORIGINS[self.origin].trained
+
+    def mask(self, tuning: Tuning, mask_seed: int | None, seed: int) -> MaskSpec:
+        """The mask of a run."""
+        if not self.origin:
+            return FULL
+        if self.visible:
+            return MaskSpec(kind="random", seed=seed, density=tuning.visible[self.origin])
+        digest = tuning.masks[self.origin][str(mask_seed)]
+        drawn = self.kind in ("random-per-tensor", "exponent-matched", "subset")
+        density = tuning.thinned_share if self.kind == "subset" else None
+        return MaskSpec(digest, self.kind, seed if drawn else None, density)
 
 
-MakeJob = Callable[[Setting, Tuning, int], Job]
+MATCHED, RANDOM, VISIBLE = "exponent-matched", "random", "random, as visible"
 
 
-def _adamw(arm: str, mask: Callable[[Tuning, int], MaskSpec]) -> MakeJob:
-    return lambda setting, tuning, seed: Job(arm, seed, mask(tuning, seed), setting.lr)
+def _with_controls(origin: str) -> dict[str, Arm]:
+    return {
+        origin: Arm(origin),
+        f"{origin}: {MATCHED}": Arm(origin, "exponent-matched"),
+        f"{origin}: {VISIBLE}": Arm(origin, visible=True),
+        f"{origin}: {RANDOM}": Arm(origin, "random-per-tensor"),
+    }
 
 
-ARMS: Mapping[str, MakeJob] = {
-    "full": _adamw("full", lambda _, __: FULL),
-    "OPD mask": _adamw("OPD mask", lambda t, _: MaskSpec(t.opd)),
-    "exponent-matched": _adamw("exponent-matched", lambda t, seed: MaskSpec(t.opd, "exponent-matched", seed)),
-    "random": _adamw("random", lambda t, seed: MaskSpec(t.opd, "random-per-tensor", seed)),
-    "OPD mask, thinned": _adamw(
-        "OPD mask, thinned", lambda t, seed: MaskSpec(t.opd, "subset", seed, density=t.thinned_density)
-    ),
-    "low-magnitude": _adamw("low-magnitude", lambda t, _: MaskSpec(t.opd, "low-magnitude")),
-    NORM: lambda setting, t, seed: Job(NORM, seed, MaskSpec(t.opd, "random-per-tensor", seed), t.matched_rate),
-    "RLVR mask": _adamw("RLVR mask", lambda t, _: MaskSpec(t.rlvr)),
-    "complement": _adamw("complement", lambda t, _: MaskSpec(t.opd, "complement")),
-    "SGD, full": lambda _, t, seed: Job("SGD, full", seed, FULL, t.sgd_rate, "sgd"),
-    "SGD, OPD mask": lambda _, t, seed: Job("SGD, OPD mask", seed, MaskSpec(t.opd), t.sgd_rate, "sgd"),
+NORM = f"{OPD}: random, norm matched"
+
+ARMS: Mapping[str, Arm] = {
+    "full": Arm(),
+    **{name: arm for origin in ORIGINS for name, arm in _with_controls(origin).items()},
+    NORM: Arm(OPD, "random-per-tensor", rate="norm matched"),
+    f"{OPD}: thinned": Arm(OPD, "subset"),
+    f"{OPD}: low-magnitude": Arm(OPD, "low-magnitude"),
+    f"{OPD}: complement": Arm(OPD, "complement"),
+    "SGD, full": Arm(rate="SGD"),
+    f"SGD, {OPD}": Arm(OPD, rate="SGD"),
 }
-"""Every arm, in the order of tables and runs."""
+"""Every arm, in the order of tables."""
+
+CLAIM = (
+    "full",
+    *(f"{origin}{control}" for origin in (OPD, SFT, EXTERNAL) for control in ("", f": {MATCHED}", f": {VISIBLE}")),
+)
+"""The arms that are run unless others are named: those on which the claim of masked retraining rests."""
 
 COMPARISONS = (
-    ("OPD mask", "full"),
-    ("OPD mask", "random"),
-    ("OPD mask", NORM),
-    ("OPD mask", "exponent-matched"),
-    ("OPD mask", "low-magnitude"),
-    ("OPD mask", "RLVR mask"),
-    ("OPD mask", "complement"),
-    ("OPD mask, thinned", "random"),
-    ("exponent-matched", "random"),
-    ("SGD, OPD mask", "SGD, full"),
+    (OPD, "full"),
+    *((origin, f"{origin}: {control}") for origin in ORIGINS for control in (MATCHED, VISIBLE, RANDOM)),
+    *((OPD, origin) for origin in ORIGINS if origin != OPD),
+    (OPD, NORM),
+    (OPD, f"{OPD}: low-magnitude"),
+    (OPD, f"{OPD}: complement"),
+    (f"{OPD}: thinned", f"{OPD}: {RANDOM}"),
+    (f"{OPD}: {MATCHED}", f"{OPD}: {RANDOM}"),
+    (f"SGD, {OPD}", "SGD, full"),
 )
-"""Compared in addition to every arm with the full one: first minus second."""
-
-CHECKED_STEPS = 5
-
-
-def first_jobs(setting: Setting, checkpoint: str) -> list[Job]:
-    """The run that gives the mask, the check of the optimizer, and SGD at several learning rates."""
-    jobs = [
-        Job("mask", MASK_SEED, FULL, setting.lr, checkpoint=checkpoint),
-        Job("equal to torch", TUNING_SEED, FULL, setting.lr, checked_steps=min(CHECKED_STEPS, setting.steps)),
-    ]
-    if any(arm.startswith("SGD") for arm in arms_of(setting)):
-        jobs += [Job(f"SGD {rate:g}", TUNING_SEED, FULL, rate, "sgd") for rate in setting.sgd_rates]
-    return jobs
-
-
-def tuning_jobs(setting: Setting, opd: str) -> list[Job]:
-    """The runs that measure how far masks move the model, and how visibly."""
-    return [
-        Job("tuning OPD mask", TUNING_SEED, MaskSpec(opd), setting.lr),
-        Job("tuning random", TUNING_SEED, MaskSpec(opd, "random-per-tensor", TUNING_SEED), setting.lr),
-    ]
-
-
-def tune(setting: Setting, opd: str, rlvr: str, records: Mapping[str, dict[str, Any]]) -> Tuning:
-    """Derive the tuning from the records of these runs, by arm."""
-    masked, random = records["tuning OPD mask"], records["tuning random"]
-    by_rate = {rate: records[name] for rate in setting.sgd_rates if (name := f"SGD {rate:g}") in records}
-    best = min(by_rate, key=lambda rate: float(by_rate[rate]["train"]["kl"])) if by_rate else 0.0
-    density = min(1.0, random["visible_density"] / max(masked["visible_density"], 1e-9)) * masked["density"]
-    return Tuning(
-        opd=opd,
-        rlvr=rlvr,
-        sgd_rate=best,
-        matched_rate=setting.lr * masked["master_norm"] / max(random["master_norm"], 1e-30),
-        thinned_density=round(density, 6),
-    )
+"""Planned before the first run: first minus second, on both primary endpoints. Those whose arms were run are tested."""
 
 
 def arms_of(setting: Setting) -> list[str]:
-    """Names of the arms to run; the RLVR mask needs its checkpoint."""
-    selected = [arm for arm in ARMS if not setting.arms or arm in setting.arms]
-    return [arm for arm in selected if arm != "RLVR mask" or setting.path("rlvr").is_dir()]
+    """Names of the arms to run: the named ones, or those of the claim whose masks there are."""
+    chosen = setting.arms or tuple(arm for arm in CLAIM if _has_mask(setting, arm))
+    return [arm for arm in ARMS if arm in chosen]
+
+
+def origins_of(setting: Setting) -> list[str]:
+    """The origins whose masks are needed."""
+    needed = {ARMS[arm].origin for arm in arms_of(setting)}
+    # The run that gives the OPD mask also shows whether weights move at all.
+    return [origin for origin in ORIGINS if origin in needed or origin == OPD]
+
+
+def needs_of(setting: Setting) -> Needs:
+    """What the arms to run need of the tuning."""
+    arms = [ARMS[name] for name in arms_of(setting)]
+    return Needs(
+        visible=tuple(dict.fromkeys(arm.origin for arm in arms if arm.visible)),
+        norm=any(arm.rate == "norm matched" or arm.kind == "subset" for arm in arms),
+        sgd=any(arm.rate == "SGD" for arm in arms),
+    )
+
+
+def missing(setting: Setting) -> str:
+    """The first checkpoint that an arm needs and that is not there; empty if there is none."""
+    checkpoints = [ORIGINS[ARMS[arm].origin].checkpoint for arm in arms_of(setting) if ARMS[arm].origin]
+    return next((name for name in checkpoints if name and not _is_there(setting, name)), "")
+
+
+def _has_mask(setting: Setting, arm: str) -> bool:
+    checkpoint = ORIGINS[ARMS[arm].origin].checkpoint if ARMS[arm].origin else ""
+    return not checkpoint or _is_there(setting, checkpoint)
+
+
+def _is_there(setting: Setting, checkpoint: str) -> bool:
+    return (setting.path(checkpoint) / "config.json").is_file()
 
 
 def jobs_of(setting: Setting, tuning: Tuning) -> list[Job]:
-    """All runs, seed by seed, so that complete seeds are available early."""
-    return [ARMS[arm](setting, tuning, seed) for seed in setting.seeds for arm in arms_of(setting)]
+    """All runs; first those of all arms with the first seeds, so that a part of them is a comparison already."""
+    jobs = [
+        _job(setting, tuning, name, mask_seed, seed)
+        for name in arms_of(setting)
+        for mask_seed, seed in setting.runs_of(masks=ARMS[name].masks)
+    ]
+    return sorted(jobs, key=lambda job: max(_rank(setting.mask_seeds, job.mask_seed), _rank(setting.seeds, job.seed)))
+
+
+def _rank(seeds: tuple[int, ...], seed: int | None) -> int:
+    return 0 if seed is None else seeds.index(seed)
+
+
+def _job(setting: Setting, tuning: Tuning, name: str, mask_seed: int | None, seed: int) -> Job:
+    arm = ARMS[name]
+    mask = arm.mask(tuning, mask_seed, seed)
+    if arm.rate == "SGD":
+        return Job(name, seed, mask, tuning.sgd_rate, "sgd", mask_seed=mask_seed)
+    lr = tuning.matched_rate if arm.rate == "norm matched" else setting.lr
+    return Job(name, seed, mask, lr, mask_seed=mask_seed)

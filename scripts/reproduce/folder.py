@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,8 +35,14 @@ class Folder:
             raise UsageError(f"{path} exists and holds no results", hint="choose another --out")
         self.path, self.registry = path, path / "registry"
         (path / "runs").mkdir(parents=True, exist_ok=True)
-        # Seeds and arms can be added later; everything else affects every run.
-        fixed = replace(setting, seeds=(), arms=()).to_json()
+        # Seeds and arms can be added later; everything else affects every run. The first mask is that of tuning runs.
+        fixed = {
+            **setting.to_json(),
+            "seeds": [],
+            "crossed": False,
+            "arms": [],
+            "mask_seeds": list(setting.mask_seeds[:1]),
+        }
         if self.once("setting", lambda: fixed) != fixed:
             raise UsageError(f"{path} holds results of another setting", hint="choose another --out")
         one_thread()
@@ -53,6 +58,7 @@ class Folder:
     def once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The content of a file, which is written first if it is missing."""
         path = self.path / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             write(path, make())
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -70,6 +76,11 @@ class Folder:
     def jobs(self, setting: Setting, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
         """The records of training runs."""
         return self.records([(job.name, train, (setting, job, self.registry)) for job in jobs])
+
+    def finished(self, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
+        """The records of those training runs that are there."""
+        there = [job.name for job in jobs if (self.path / "runs" / f"{job.name}.json").exists()]
+        return {name: self.once(f"runs/{name}", dict) for name in there}
 
     def _in_parallel(self, tasks: Sequence[Callable[[], str]]) -> Iterator[str]:
         assert self._pool is not None

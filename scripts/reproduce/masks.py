@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
@@ -13,9 +18,12 @@ from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.extract.extraction import extract
 from maskreg.mask.baseline import BaselineSpec
 from maskreg.mask.everything import Everything
-from maskreg.mask.packed import Mask
+from maskreg.mask.packed import Mask, TensorMask, pack
 from maskreg.store.file import FileStore
 from scripts.reproduce.setting import Setting
+
+Kind = Literal["", "random", "random-per-tensor", "exponent-matched", "low-magnitude", "subset", "complement"]
+"""Of a baseline of an artifact; empty for its own mask, ``random`` for a mask that derives from no artifact."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +31,14 @@ class MaskSpec:
     """Describes a mask.
 
     Attributes:
-        origin: digest of the artifact it is or derives from; empty for all coordinates.
-        kind: of a baseline of that artifact; empty for the artifact's own mask.
-        seed: of a random baseline.
-        density: of a baseline that takes one.
+        origin: digest of the artifact it is or derives from; empty for all coordinates, and for ``random``.
+        kind: see :data:`Kind`.
+        seed: of a random mask.
+        density: of a ``random`` mask; of a ``subset``, the share of the mask's coordinates that it keeps.
     """
 
     origin: str = ""
-    kind: Literal["", "random-per-tensor", "exponent-matched", "low-magnitude", "subset", "complement"] = ""
+    kind: Kind = ""
     seed: int | None = None
     density: float | None = None
 
@@ -61,13 +69,33 @@ def open_artifact(digest: str, registry: Path) -> Artifact:
 
 
 def open_mask(spec: MaskSpec, setting: Setting, registry: Path) -> tuple[Mask, str]:
-    """The mask, created if necessary, and the digest of its artifact: empty for all coordinates."""
+    """The mask, created if necessary, and the digest of its artifact: empty for a mask without one."""
     source = open_checkpoint(setting.path("source"))
     if not spec.origin:
-        return Everything({name: tensor.shape for name, tensor in source.tensors.items()}), ""
+        shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
+        if spec.kind != "random":
+            return Everything(shapes), ""
+        assert spec.seed is not None
+        assert spec.density is not None
+        return random_mask(shapes, spec.seed, spec.density), ""
     artifact = open_artifact(spec.origin, registry)
     if spec.kind:
-        baseline = BaselineSpec.of(spec.kind, seed=spec.seed, density=spec.density)
+        totals = artifact.manifest.totals
+        density = None if spec.density is None else spec.density * totals.nnz / totals.numel
+        baseline = BaselineSpec.of(spec.kind, seed=spec.seed, density=density)
         result = make_baseline(artifact, baseline, registry, source, jobs=1)
         artifact = open_artifact(str(result.digest), registry)
     return dict(artifact.mask), str(artifact.digest)
+
+
+def random_mask(shapes: Mapping[str, tuple[int, ...]], seed: int, density: float) -> Mask:
+    """Random coordinates, of one density in all tensors; those of a tensor depend on its name and the seed alone."""
+    mask = {}
+    for name, shape in shapes.items():
+        numel = math.prod(shape)
+        key = np.frombuffer(hashlib.sha256(f"{seed} {name}".encode()).digest()[:16], dtype="<u8")
+        rng = np.random.Generator(np.random.Philox(key=key.astype(np.uint64)))
+        bits = np.zeros(numel, np.bool_)
+        bits[rng.permutation(numel)[: round(density * numel)]] = True
+        mask[name] = TensorMask(name, shape, pack(bits))
+    return mask

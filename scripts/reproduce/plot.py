@@ -1,4 +1,4 @@
-"""The plot: every arm minus the full one with intervals, beside published results."""
+"""The plot: every arm minus the full one with intervals, beside how many coordinates it changes visibly."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from maskreg.reports.theme import LIGHT, style
+from scripts.reproduce.arms import ARMS
 from scripts.reproduce.statistics import Estimate, Results
-from scripts.reproduce.table import PUBLISHED
 from scripts.themes import COUNTERPARTS, with_both_themes
 
 INK, FAINT, MARK, SECOND = LIGHT.ink, LIGHT.faint, LIGHT.observed, LIGHT.null
@@ -36,13 +36,12 @@ def _figure(results: Results) -> Figure:
         (panels[1], "p", "P(right answer), held out,\narm - full (right is better)"),
     ):
         for y, arm in enumerate(arms):
-            estimate = results.difference(arm, "full", endpoint)
-            _point(panel, y, estimate, SECOND if arm.startswith("SGD") else MARK)
-        _frame(panel, label)
+            _point(panel, y, results.difference(arm, "full", endpoint), _color(arm))
+        _frame(panel, label, line=0.0)
     for y, arm in enumerate(arms):
-        if arm in PUBLISHED:
-            _point(panels[2], y, Estimate(PUBLISHED[arm] - PUBLISHED["full"], None), INK)
-    _frame(panels[2], "published: AIME24/25 in points,\narm - full (one run each)")
+        _point(panels[2], y, Estimate(100 * results.average(arm, "visible_density")), _color(arm))
+    full = 100 * results.average("full", "visible_density")
+    _frame(panels[2], "changed visibly, % of\ncoordinates (line: full)", line=full)
     panels[0].set_yticks(range(len(arms)), arms)
     panels[0].set_ylim(len(arms) - 0.5, -0.5)
     return figure
@@ -55,8 +54,13 @@ def _point(panel: Any, y: int, estimate: Estimate, color: str) -> None:
     panel.plot([estimate.mean], [y], "o", color=color, markersize=5)
 
 
-def _frame(panel: Any, label: str) -> None:
-    panel.axvline(0, color=INK, linewidth=0.9)
+def _color(arm: str) -> str:
+    """Masks that a run gave, and controls."""
+    return SECOND if ARMS[arm].kind or ARMS[arm].visible else MARK
+
+
+def _frame(panel: Any, label: str, *, line: float) -> None:
+    panel.axvline(line, color=INK, linewidth=0.9)
     panel.grid(axis="x", color=FAINT, linewidth=0.7)
     panel.set_axisbelow(True)
     panel.tick_params(axis="y", length=0)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,14 @@ LIMIT = 20
 TRAINED_SHARE = 0.6
 """Share of problems to train on; the others are held out."""
 
-MASK_SEED = 100
-"""Seed of the full run that gives the OPD mask; no arm has it."""
-
 TUNING_SEED = 101
 """Seed of the tuning runs; no arm has it."""
 
 SAMPLES_SEED = 102
 """Seed of the completions on which ``kl_samples`` is measured; the same for all arms."""
 
-RESERVED_SEEDS = {
-    MASK_SEED: "the run that gives the OPD mask",
-    TUNING_SEED: "the tuning runs",
-    SAMPLES_SEED: "the samples that are measured",
-}
-"""What has a seed that no arm may have."""
+RESERVED_SEEDS = {TUNING_SEED: "the tuning runs", SAMPLES_SEED: "the samples that are measured"}
+"""What has a seed that neither an arm nor a mask may have."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +35,11 @@ class Setting:
     """Everything that determines the results; stored beside them.
 
     Attributes:
-        checkpoints: folder with ``source``, ``teacher`` and, optionally, ``rlvr``.
+        checkpoints: folder with ``source``, ``teacher`` and, for the arms that need them, ``opd`` and ``rlvr``.
         seeds: training seeds; every arm is trained with each.
-        arms: names of arms; empty for all.
+        mask_seeds: of the runs that give masks; an arm is trained on the mask of each.
+        crossed: every mask is trained on with every training seed, not the first with the first, and so on.
+        arms: names of arms; empty for those that belong to the claim.
         steps: of each run.
         batch: prompts in a step.
         tokens: of a completion, at most.
@@ -53,9 +49,11 @@ class Setting:
     """
 
     checkpoints: str
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    mask_seeds: tuple[int, ...] = (100, 103, 104)
+    crossed: bool = False
     arms: tuple[str, ...] = ()
-    steps: int = 100
+    steps: int = 60
     batch: int = 96
     tokens: int = 4
     lr: float = 1e-6
@@ -73,17 +71,39 @@ class Setting:
                 raise UsageError(f"{name} cannot be {getattr(self, name)}", hint=f"--{name} of at least {least}")
         if not (math.isfinite(self.lr) and self.lr >= 0):
             raise UsageError(f"lr cannot be {self.lr}", hint="--lr of at least 0")
-        for seed in self.seeds:
-            if not 0 <= seed < 1 << 63:
-                raise UsageError(f"seed {seed} is not in 0..2^63-1", hint="--seeds 0 1 2 3 4")
-            if seed in RESERVED_SEEDS:
-                raise UsageError(f"seed {seed} is that of {RESERVED_SEEDS[seed]}", hint="--seeds 0 1 2 3 4")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise UsageError("a seed is given twice, which would count one run as two", hint="give each seed once")
+        for name, hint in (("seeds", "--seeds 0 1 2"), ("mask_seeds", "--mask-seeds 100 103 104")):
+            seeds = getattr(self, name)
+            if not seeds:
+                raise UsageError(f"there are no {name.replace('_', ' ')}", hint=hint)
+            for seed in seeds:
+                if not 0 <= seed < 1 << 63:
+                    raise UsageError(f"seed {seed} is not in 0..2^63-1", hint=hint)
+                if seed in RESERVED_SEEDS:
+                    raise UsageError(f"seed {seed} is that of {RESERVED_SEEDS[seed]}", hint=hint)
+            if len(set(seeds)) < len(seeds):
+                raise UsageError("a seed is given twice, which would count one run as two", hint="give each seed once")
+        if not self.crossed and len(self.seeds) != len(self.mask_seeds):
+            raise UsageError(
+                f"{len(self.seeds)} training seeds and {len(self.mask_seeds)} mask seeds make no pairs",
+                hint="give as many --seeds as --mask-seeds, or add --crossed",
+            )
+        if shared := sorted(set(self.seeds) & set(self.mask_seeds)):
+            raise UsageError(
+                f"seed {shared[0]} would train on the mask of its own run",
+                hint="give --seeds and --mask-seeds that have no seed in common",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, with the identity of the problems, which are a part of the setting too."""
         return {**json.loads(json.dumps(asdict(self))), "problems": problems_digest()}
+
+    def runs_of(self, *, masks: bool) -> list[tuple[int | None, int]]:
+        """The mask seed, None for arms whose masks have none, and training seed of each run of an arm."""
+        if not masks:
+            return [(None, seed) for seed in self.seeds]
+        if not self.crossed:
+            return list(zip(self.mask_seeds, self.seeds, strict=True))
+        return list(product(self.mask_seeds, self.seeds))
 
     def path(self, name: str) -> Path:
         """One of the checkpoints."""

@@ -3,50 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from scripts.reproduce.arms import Tuning
+from scripts.reproduce.arms import ARMS
+from scripts.reproduce.origins import ORIGINS
 from scripts.reproduce.setting import Setting
-from scripts.reproduce.statistics import ENDPOINTS, Estimate, Results
-
-PUBLISHED = {"full": 35.52, "OPD mask": 35.10, "RLVR mask": 34.69, "random": 32.92}
-"""Peak mean@16 of AIME24/25 in percent: DeepSeek-R1-Distill-Qwen-1.5B, one run each (DSSU)."""
+from scripts.reproduce.statistics import ENDPOINTS, Comparison, Estimate, Results, spread_of
+from scripts.reproduce.tuning import Tuning
 
 READING = """\
 How to read it. A full run, too, leaves the coordinates outside the OPD mask without a visible change when its \
 forward pass reads bf16 weights. That training on the mask comes close to full training is therefore expected, and \
-says little. Two comparisons are informative: `OPD mask` with `exponent-matched`, whose coordinates change visibly \
-as easily, and `OPD mask, thinned` with `random`, which end with as many visibly changed coordinates. All arms of a \
-seed use the same prompts and random numbers. Random masks are drawn anew for each seed; there is only one OPD mask. \
-Intervals are for the mean over seeds (paired t), without correction for multiple comparisons."""
+says little. Two controls are informative: `exponent-matched`, whose coordinates change visibly as easily, and \
+`random, as visible`, which ends with as many visibly changed coordinates. All arms of a training seed use the same \
+prompts and random numbers, and controls are drawn anew for each. Intervals are 95 %, each by itself; where there are \
+several masks, they include the variance of the mask, and where there is one, they hold for that mask only. All hold \
+for these held-out problems. `sd` is that of masks, of training seeds and of the rest, in percentage points of share; \
+where these cannot be told apart, all is in the last. p is corrected for the comparisons of the table on \
+both endpoints together (Holm)."""
 
 
 def markdown(results: Results, tuning: Tuning, setting: Setting) -> str:
     """Two tables, and how to read them."""
     fall, spread = results.gain()
     source, teacher = results.source["held_out"], results.teacher["held_out"]
-    text = [
-        f"{len(results.runs['full'])} seeds, {setting.steps} steps of {setting.batch} prompts, AdamW at "
-        f"{setting.lr:g}, random with matched norm at {tuning.matched_rate:.3g}, SGD at {tuning.sgd_rate:g}.",
+    conditions = [
+        *_conditions(results, tuning, setting),
         "Held out: the source has KL "
         f"{source['kl']:.4f} and P(answer) {source['p']:.4f} and answers {source['accuracy']:.1%} of problems; the "
         f"teacher has P {teacher['p']:.4f} and answers {teacher['accuracy']:.1%}.",
         f"Full against source: KL falls by {fall:.4f}, with a standard deviation over seeds of {spread:.4f}.",
         "After five steps the full arm's weights are, bit for bit, those of torch.optim.AdamW on fp32 copies.",
+    ]
+    text = [
+        *(f"- {line}" for line in conditions),
         "",
         _rows(
-            "arm | density | visible | norm / full | visible norm / full | KL | P(answer) | KL - full | P - full | "
-            "share of full's KL gain | KL on own samples | greedy | optimizer | its step",
+            "arm | masks, seeds | density | visible | norm / full | visible norm / full | KL | P(answer) | "
+            "KL - full | P - full | share of full's KL gain | sd: mask, seed, rest | KL on own samples | greedy | "
+            "optimizer",
             [_arm(results, arm) for arm in results.runs],
         ),
         "",
         _rows(
-            "comparison | KL | P(answer)",
-            [
-                f"{first} - {second} | {signed(results.difference(first, second, 'kl'))} | "
-                f"{signed(results.difference(first, second, 'p'))}"
-                for first, second in results.comparisons()
-            ],
+            "comparison | masks, seeds | visible | KL | p | P(answer) | p | share of full's KL gain",
+            [_comparison(comparison) for comparison in results.comparisons()],
         ),
         "",
         READING,
@@ -54,11 +56,33 @@ def markdown(results: Results, tuning: Tuning, setting: Setting) -> str:
     return "\n".join(text) + "\n"
 
 
+def _conditions(results: Results, tuning: Tuning, setting: Setting) -> list[str]:
+    """What was run, one sentence a line."""
+    lines = [
+        f"{setting.steps} steps of {setting.batch} prompts, AdamW at {setting.lr:g}; training seeds "
+        f"{', '.join(map(str, setting.seeds))}; mask seeds {', '.join(map(str, setting.mask_seeds))}, "
+        f"{'crossed with them' if setting.crossed else 'one for each of them'}."
+    ]
+    finished = sum(map(len, results.runs.values()))
+    if finished < results.planned:
+        lines.append(f"{finished} of {results.planned} runs are finished; rows say how many masks and seeds they have.")
+    used = [origin for origin in ORIGINS if any(ARMS[arm].origin == origin for arm in results.runs)]
+    lines += [f"{origin}: {ORIGINS[origin].description}." for origin in used]
+    if tuning.visible:
+        matched = ", ".join(f"{density:.3f} for the {origin}" for origin, density in tuning.visible.items())
+        lines.append(f"Density of random masks that are to be as visible: {matched}.")
+    if tuning.matched_rate:
+        lines.append(f"Random masks with matched norm are trained at {tuning.matched_rate:.3g}.")
+    if tuning.sgd_rate:
+        lines.append(f"SGD is run at {tuning.sgd_rate:g}.")
+    return lines
+
+
 def data(results: Results, tuning: Tuning, setting: Setting) -> dict[str, Any]:
     """Everything in the tables, and every run."""
     return {
         "setting": setting.to_json(),
-        "tuning": vars(tuning),
+        "tuning": asdict(tuning),
         "learned": results.learned(),
         "source": results.source,
         "teacher": results.teacher,
@@ -66,47 +90,77 @@ def data(results: Results, tuning: Tuning, setting: Setting) -> dict[str, Any]:
             arm: {endpoint: results.difference(arm, "full", endpoint).to_json() for endpoint in ENDPOINTS}
             for arm in results.runs
         },
-        "share_of_gain": {arm: results.share(arm).to_json() for arm in results.runs},
+        "share_of_gain": {
+            arm: {**results.share(arm).to_json(), "sd": spread_of(results.cells(arm, "share"))._asdict()}
+            for arm in results.runs
+        },
         "comparisons": [
             {
-                "first": first,
-                "second": second,
-                **{endpoint: results.difference(first, second, endpoint).to_json() for endpoint in ENDPOINTS},
+                "first": comparison.first,
+                "second": comparison.second,
+                "visible": comparison.visible,
+                **{
+                    endpoint: {**estimate.to_json(), "p_corrected": comparison.corrected.get(endpoint)}
+                    for endpoint, estimate in comparison.differences.items()
+                },
+                "share_of_gain": comparison.share.to_json(),
             }
-            for first, second in results.comparisons()
+            for comparison in results.comparisons()
         ],
         "runs": results.runs,
     }
 
 
-def signed(estimate: Estimate, digits: int = 4) -> str:
+def signed(estimate: Estimate, digits: int = 4, scale: float = 1.0) -> str:
     """Mean and interval with signs."""
+    center = scale * estimate.mean
     if estimate.half is None:
-        return f"{estimate.mean:+.{digits}f}"
-    low, high = estimate.mean - estimate.half, estimate.mean + estimate.half
-    return f"{estimate.mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+        return f"{center:+.{digits}f}"
+    low, high = center - scale * estimate.half, center + scale * estimate.half
+    return f"{center:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
 def _arm(results: Results, arm: str) -> str:
     norms = [results.average(arm, field) / max(results.average("full", field), 1e-30) for field in NORMS]
     share = results.share(arm)
     full = arm == "full"
+    spread = [f"{100 * sd:.2f}" if sd is not None else "-" for sd in spread_of(results.cells(arm, "share"))]
     cells = [
         arm,
+        _counts(share),
         f"{results.average(arm, 'density'):.3f}",
         f"{results.average(arm, 'visible_density'):.3f}",
         *(f"{norm:.2f}" for norm in norms),
-        f"{Estimate.of(results.values(arm, 'kl')).mean:.4f}",
-        f"{Estimate.of(results.values(arm, 'p')).mean:.4f}",
+        f"{_mean(results, arm, 'kl'):.4f}",
+        f"{_mean(results, arm, 'p'):.4f}",
         "" if full else signed(results.difference(arm, "full", "kl")),
         "" if full else signed(results.difference(arm, "full", "p")),
         f"{share.mean:.1%}" + (f" ± {100 * share.half:.1f}" if share.half is not None and not full else ""),
-        f"{Estimate.of(results.values(arm, 'kl_samples')).mean:.4f}",
-        f"{Estimate.of(results.values(arm, 'accuracy')).mean:.1%}",
+        "" if full else ", ".join(spread),
+        f"{_mean(results, arm, 'kl_samples'):.4f}",
+        f"{_mean(results, arm, 'accuracy'):.1%}",
         f"{results.average(arm, 'optimizer_bytes') / 1e6:.1f} MB",
-        f"{1e3 * results.average(arm, 'step_seconds'):.0f} ms",
     ]
     return " | ".join(cells)
+
+
+def _comparison(comparison: Comparison) -> str:
+    cells = [f"{comparison.first} - {comparison.second}", _counts(comparison.differences["kl"])]
+    cells.append(" - ".join(f"{visible:.3f}" for visible in comparison.visible))
+    for endpoint in ENDPOINTS:
+        p = comparison.corrected.get(endpoint)
+        cells += [signed(comparison.differences[endpoint]), "" if p is None else f"{p:.2g}"]
+    cells.append(f"{signed(comparison.share, 1, 100)} pp")
+    return " | ".join(cells)
+
+
+def _counts(estimate: Estimate) -> str:
+    return f"{estimate.masks}, {estimate.seeds}"
+
+
+def _mean(results: Results, arm: str, endpoint: str) -> float:
+    values = results.values(arm, endpoint)
+    return sum(values) / len(values)
 
 
 NORMS = ("master_norm", "visible_norm")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,8 @@ import torch
 from maskreg.mask.packed import Mask
 from maskreg.train import MaskedAdamW, MaskedSGD
 from maskreg.train.optim.plain import Plain
-from maskreg.train.recipes.rollout import Randomness, Sampling, sample
+from maskreg.train.recipes.losses import cross_entropy
+from maskreg.train.recipes.rollout import Randomness, Sampling, given, logits_of, sample
 from scripts.reproduce.masks import MaskSpec, open_mask
 from scripts.reproduce.setting import SAMPLES_SEED, Setting, batches
 from scripts.reproduce.student import PAD, Student, lessons, load, measure, reverse_kl_of
@@ -23,8 +24,8 @@ from scripts.reproduce.student import PAD, Student, lessons, load, measure, reve
 MASK_BYTES = 3 / 16
 """Bytes for each coordinate: its bit, and its share of the rank index."""
 
-
-TIMED_STEPS = 15
+Objective = Literal["reverse KL", "cross entropy"]
+"""Reverse KL to the teacher on the student's own samples, or the negative log-likelihood of right answers."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Job:
         mask: to train on.
         lr: learning rate.
         optimizer: AdamW or SGD.
+        objective: what it minimizes.
+        mask_seed: of the run that gave the mask; None for a mask that no run of this setting gave.
         checkpoint: folder for the trained checkpoint; empty for none.
         checked_steps: the run ends after so many steps, each compared with torch.optim.AdamW on fp32 copies, bit for
             bit; 0 for a whole run without that.
@@ -47,13 +50,21 @@ class Job:
     mask: MaskSpec
     lr: float
     optimizer: Literal["adamw", "sgd"] = "adamw"
+    objective: Objective = "reverse KL"
+    mask_seed: int | None = None
     checkpoint: str = ""
     checked_steps: int = 0
 
     @property
     def name(self) -> str:
-        """Name of its record."""
-        return f"{self.arm.replace(' ', '-')}-{self.seed}"
+        """Name of its record: the arm, the seed of its mask where it has one, and its own."""
+        mask = "" if self.mask_seed is None else f"-m{self.mask_seed}"
+        return f"{slug(self.arm)}{mask}-{self.seed}"
+
+
+def slug(name: str) -> str:
+    """A name as a part of a file's name."""
+    return re.sub("[^A-Za-z0-9.]+", "-", name)
 
 
 def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
@@ -76,21 +87,22 @@ def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
     optimizer = optimizer_of(student, mask, job, setting)
     reference = Reference(student, job, setting) if job.checked_steps else None
     training, held_out = lessons(setting.path("source"))
-    start, losses, step_seconds = time.monotonic(), [], []
+    start, losses = time.process_time(), []
     steps = job.checked_steps or setting.steps
     for step, chosen in enumerate(batches(len(training.prompts), setting.batch, steps, job.seed)):
-        prompts = [training.prompts[number] for number in chosen]
-        rollout = sample(
-            student.compute, prompts, Sampling(setting.tokens, [training.end], PAD), Randomness(job.seed, step)
-        )
-        loss = reverse_kl_of(student.compute, teacher, rollout)
+        prompts, answers = ([lists[number] for number in chosen] for lists in (training.prompts, training.answers))
+        if job.objective == "cross entropy":
+            rollout = given(prompts, answers, pad=PAD)
+            loss = cross_entropy(logits_of(student.compute, rollout), rollout.completions, rollout.counted)
+        else:
+            sampling = Sampling(setting.tokens, [training.end], PAD)
+            rollout = sample(student.compute, prompts, sampling, Randomness(job.seed, step))
+            loss = reverse_kl_of(student.compute, teacher, rollout)
         loss.backward()  # type: ignore[no-untyped-call]
         student.hand_back()
         if reference:
             reference.step(student)
-        step_start = time.perf_counter()
         optimizer.step()
-        step_seconds.append(time.perf_counter() - step_start)
         student.refresh()
         losses.append(loss.item())
         if reference:
@@ -100,14 +112,15 @@ def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
     return {
         "arm": job.arm,
         "seed": job.seed,
+        "mask_seed": job.mask_seed,
         "lr": job.lr,
         "optimizer": job.optimizer,
+        "objective": job.objective,
         "mask": digest,
         "held_out": measure(student.compute, teacher, held_out, tokens=setting.tokens, seed=SAMPLES_SEED),
         "train": measure(student.compute, teacher, training, tokens=setting.tokens, seed=None),
         "losses": losses,
-        "seconds": time.monotonic() - start,
-        "step_seconds": median(step_seconds),
+        "cpu_seconds": time.process_time() - start,
         "optimizer_bytes": optimizer_bytes(optimizer),
         **changes(student, optimizer, mask),
     }
@@ -123,21 +136,6 @@ def evaluate(setting: Setting, name: str) -> dict[str, Any]:
         "held_out": measure(model, teacher, held_out, tokens=setting.tokens, seed=SAMPLES_SEED),
         "train": measure(model, teacher, training, tokens=setting.tokens, seed=None),
     }
-
-
-def time_steps(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
-    """Median time of the optimizer's step alone, on random gradients, while no other run shares the machine."""
-    mask, _ = open_mask(job.mask, setting, registry)
-    student = Student(setting.path("source"))
-    optimizer = optimizer_of(student, mask, job, setting)
-    rng, seconds = torch.Generator().manual_seed(0), []
-    for _ in range(TIMED_STEPS):
-        for parameter in student.weights.parameters():
-            parameter.grad = torch.randn(parameter.shape, generator=rng).to(parameter.dtype)
-        start = time.perf_counter()
-        optimizer.step()
-        seconds.append(time.perf_counter() - start)
-    return {"arm": job.arm, "step_seconds": median(seconds)}
 
 
 def optimizer_of(student: Student, mask: Mask, job: Job, setting: Setting) -> Any:

@@ -18,6 +18,7 @@ def row(name: str, role: str, numel: int, moved: int, *values: float | None, **c
     given: dict[str, Any] = {
         "null_moved": {"exact": moved // 2},
         "energies": (4.0 * numel, 1.0 * moved, 2.0 * moved),
+        "top_energies": ({"concentration_1pct": 0.5 * moved}, {"concentration_1pct": 0.4 * moved}),
         "scale": 3,
         "matrices": matrices,
     }
@@ -46,6 +47,24 @@ def test_a_matrix_without_the_figure_counts_on_neither_side() -> None:
 def test_where_there_is_no_null_the_pooled_null_is_the_update() -> None:
     still = row("n", "norm", 100, 0, null_moved=None, energies=(400.0, 0.0, None), scale=None)
     assert summarized([still])["sparsity"]["exact"] == {"value": 1.0, "null": 1.0}
+
+
+def test_energy_of_a_group_beside_its_share_of_the_parameters() -> None:
+    groups = grouped([row("a", "ffn", 100, 10), row("b", "ffn", 100, 20), row("c", "attention", 600, 30)], "role")
+    assert groups["ffn"]["energy"] == {"value": 30.0, "null": 60.0}
+    assert groups["ffn"]["param_share"] == 0.25
+    assert groups["ffn"]["energy_share"] == {"value": 0.5, "null": 0.5}
+    assert groups["ffn"]["energy_lift"] == {"value": 2.0, "null": 2.0}
+    assert sum(group["energy_share"]["value"] for group in groups.values()) == 1
+    still = grouped([row("a", "ffn", 100, 0, null_moved=None, energies=(4.0, 0.0, None), scale=None)], "role")["ffn"]
+    assert still["energy_share"] == still["energy_lift"] == {"value": None, "null": None}
+
+
+def test_concentration_is_pooled_by_energy() -> None:
+    still = row("n", "norm", 100, 8, null_moved=None, energies=(400.0, 8.0, None), scale=None)
+    found = summarized([row("a", "ffn", 100, 10), still])["concentration"]["concentration_1pct"]
+    # Without a null the update itself stands in for it.
+    assert found == {"value": (5 + 4) / 18, "null": (4 + 4) / (20 + 8)}
 
 
 def test_groups_hold_their_own() -> None:

@@ -18,7 +18,7 @@ from maskreg.analysis.angles import (
     spectral_shift,
     subspace_similarity,
 )
-from maskreg.analysis.factors import Method, decompose, singular_values
+from maskreg.analysis.factors import TOLERANCE, Method, decompose, singular_values
 
 
 def orthonormal(rows: int, columns: int, seed: int) -> torch.Tensor:
@@ -129,3 +129,16 @@ def test_random_range_finding_is_the_same_every_time() -> None:
     dense = orthonormal(100, 80, 2)
     method = Method(exact_up_to=10, q=8, seed=3)
     assert torch.equal(decompose(dense, method).u, decompose(dense, method).u)
+
+
+@pytest.mark.parametrize("gap", [1.0, 1.001, 1.5])
+def test_the_spectral_norm_of_a_large_matrix_is_within_its_tolerance(gap: float) -> None:
+    # A flat spectrum: random range finding alone is some percent too low.
+    values = np.full(200, 1.0)
+    values[0] = gap
+    dense = orthonormal(300, 200, 3) * torch.from_numpy(values) @ orthonormal(200, 200, 4).mT
+    dense += 0.3 * torch.from_numpy(np.random.default_rng(0).normal(size=(300, 200))) / 10
+    method = Method(exact_up_to=64, q=8, niter=0)
+    truth = np.linalg.norm(dense.numpy(), 2)
+    assert decompose(dense, method).values[0] < truth * 0.99
+    assert singular_values(dense, method)[0] == pytest.approx(truth, rel=TOLERANCE)

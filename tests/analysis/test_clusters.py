@@ -18,6 +18,7 @@ from maskreg.analysis.evidence import (
 from maskreg.analysis.excess import Z95
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.analysis.margins import margins_of
+from maskreg.checkpoint.residual import Channels
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 from scripts.calibration.draws import Pair, striped
@@ -37,11 +38,9 @@ def grid_of(masks: Pair) -> Grid:
     return grid
 
 
-def sums_of(masks: Pair) -> OverlapSums:
+def sums_of(masks: Pair, channels: Channels | None = None) -> OverlapSums:
     grid = grid_of(masks)
-    cells = np.zeros((512, 4), np.int64)
-    cells[grid.classes] = grid.rows.sum(0)
-    return sums_from_classes(cells, "x", "x", grid, has_lines=True)
+    return sums_from_classes(grid.cells, "x", "x", grid, has_lines=True, channels=channels)
 
 
 def rates(masks: Pair) -> tuple[np.ndarray, np.ndarray]:
@@ -79,6 +78,74 @@ def test_standard_errors_are_those_of_influences_coordinate_by_coordinate() -> N
     headroom = (observed - expected) / room
     error = two_way((a * b - expects - headroom * (size[1] - expects)) / room)
     assert over.headroom_interval == pytest.approx((headroom - Z95 * error, headroom + Z95 * error))
+
+
+def part(masks: Pair, rows: slice, columns: slice) -> Pair:
+    codes, a, b = masks
+    return Pair(codes[rows, columns].copy(), a[rows, columns].copy(), b[rows, columns].copy())
+
+
+def excess_of_each(masks: Pair) -> np.ndarray:
+    p, q = rates(masks)
+    return np.asarray((masks.a - p) * (masks.b - q))
+
+
+def test_a_channel_of_the_residual_stream_is_one_cluster_in_all_tensors() -> None:
+    """One tensor has 60 channels in its columns, another in its rows, a third in the rows of two matrices."""
+    masks = pair()
+    reads = part(masks, slice(0, 30), slice(0, 60))
+    writes = part(masks, slice(30, 90), slice(60, 90))
+    codes, a, b = part(masks, slice(30, 90), slice(90, 140))
+    stacked = Pair(np.concatenate([codes, codes[::-1]]), np.concatenate([a, a[::-1]]), np.concatenate([b, b[::-1]]))
+    alone = part(masks, slice(0, 20), slice(60, 140))
+    sums = sums_of(reads, Channels("columns", 60)) + sums_of(alone) + sums_of(writes, Channels("rows", 60))
+    sums += sums_of(stacked, Channels("rows", 60))
+    by_tensor = [excess_of_each(tensor) for tensor in (reads, writes, stacked, alone)]
+    first, second, third, fourth = by_tensor
+    channels = first.sum(0) + second.sum(1) + third.sum(1).reshape(2, 60).sum(0)
+
+    def products(clusters: np.ndarray) -> float:
+        return float((clusters**2).sum() * clusters.size / (clusters.size - 1))
+
+    lines = (first.sum(1), second.sum(0), third.sum(0), fourth.sum(0), fourth.sum(1))
+    variance = sum(map(products, lines)) + products(channels - channels.mean())
+    variance -= sum(float((excess**2).sum()) for excess in by_tensor)
+    assert figures_of(sums).nulls[MATCHED].standard_error == pytest.approx(np.sqrt(variance))
+
+
+def test_streams_wider_than_the_limit_have_neighbors_in_one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    masks, channels = pair(), Channels("columns", 140)
+    single = sums_of(masks, channels).spread.channels
+    assert single.shape[0] == 140
+    monkeypatch.setattr("maskreg.analysis.clusters.MAX_CHANNELS", 50)
+    wide = sums_of(masks, channels).spread.channels
+    assert wide == pytest.approx(np.stack([single[start : start + 3].sum(0) for start in range(0, 140, 3)]))
+    # Where lines were counted together, they are no channels.
+    assert sums_of(masks, Channels("columns", 141)).spread.channels.size == 0
+    monkeypatch.setattr("maskreg.analysis.lines.MAX_COUNTS", 4 * 70 * grid_of(masks).classes.size)
+    assert sums_of(masks, Channels("columns", 70)).spread.channels.size == 0
+
+
+def test_intervals_are_right_where_channels_have_rates_of_their_own_in_all_tensors() -> None:
+    """Of 60 draws of six tensors, the spread of the ratio against the mean standard error; clusters of one tensor
+    alone have two thirds of it."""
+    rng = np.random.default_rng(6)
+    codes = np.full((24, 64), 0x3C01, np.uint16)
+    ratios: list[float] = []
+    errors = []
+    for _ in range(60):
+        chances = [np.clip(0.3 * np.exp(rng.normal(0, 0.5, 64)), 0, 0.95) for _ in range(2)]
+        tensors = [Pair(codes, *(rng.random(codes.shape) < chance for chance in chances)) for _ in range(6)]
+        found = []
+        for channels in (Channels("columns", 64), None):
+            over = figures_of(sum((sums_of(tensor, channels) for tensor in tensors), OverlapSums())).nulls[MATCHED]
+            assert over.ratio is not None and over.ratio_interval is not None
+            found.append((over.ratio_interval[1] - over.ratio) / Z95)
+        ratios.append(over.ratio or 0.0)
+        errors.append(found)
+    with_channels, without = np.mean(errors, axis=0) / np.std(ratios)
+    assert 0.75 < with_channels < 1.25
+    assert without < 0.75
 
 
 def test_the_interval_of_an_odds_ratio_is_by_its_influence() -> None:

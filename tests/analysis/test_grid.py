@@ -2,47 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.analysis.grid import MAX_LINES, Grid, Shape, count_grid, shape_of
+from maskreg.analysis.grid import MAX_LINES, Grid, Shape, count_grid, count_unclassed, shape_of
+from maskreg.analysis.lines import Lines
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 
-SHAPES = [Shape(7, 9), Shape(1, 300), Shape(300, 1), Shape(40, 130), Shape(41, 130, 3, 4), Shape(2, 9000)]
+# Narrow ones lie side by side in a tile of 1,024 columns. Eight of its rows are counted together, and 248 before
+# counters are full.
+SHAPES = [
+    *(
+        Shape(7, 9),
+        Shape(1, 300),
+        Shape(300, 1),
+        Shape(40, 130),
+        Shape(41, 130, 3, 4),
+        Shape(2, 4500),
+        Shape(4500, 2, 7),
+    ),
+    *(Shape(9, 1024), Shape(5, 1025), Shape(3, 2048, 2, 3), Shape(70, 64), Shape(600, 20), Shape(37, 511)),
+]
+KINDS = ["normal", "zeros", "all", "whole"]
 
 
 def drawn(rng: np.random.Generator, n: int, kind: str) -> np.ndarray:
     codes = rng.normal(0, 0.02, n).astype(np.float32).view(np.uint32) >> 16
     if kind == "zeros":
         codes[rng.random(n) < 0.5] = 0
+    if kind == "whole":
+        codes &= 0xFF80
     if kind == "all":
         codes = rng.integers(0, 1 << 16, n, np.uint32)
     return codes.astype(np.uint16)
 
 
-@given(st.sampled_from(SHAPES), st.sampled_from(["normal", "zeros", "all"]), st.integers(0, 99), st.integers(1, 5))
+def tables(lines: Lines) -> np.ndarray:
+    """2x2 tables of every line, ``[lines, k, 4]``: every count is a sum of its own."""
+    size = 4 * lines.classes.size
+    return lines.sums(np.eye(size).reshape(-1, 4, size)).reshape(len(lines), -1, 4)
+
+
+def dense(line: np.ndarray, count: int, keys: np.ndarray, kinds: int) -> np.ndarray:
+    """The same, from every coordinate's line, and its class and cell."""
+    return np.bincount(line * 4 * kinds + keys, minlength=count * 4 * kinds).reshape(count, kinds, 4)
+
+
+def cut(n: int, pieces: int, rng: np.random.Generator) -> Iterator[tuple[int, int]]:
+    return pairwise(sorted({0, n, *rng.integers(0, n + 1, pieces - 1).tolist()}))
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(SHAPES), st.sampled_from(KINDS), st.integers(0, 99), st.integers(1, 5))
 def test_counts_are_those_of_every_coordinate(kernels: str, shape: Shape, kind: str, seed: int, pieces: int) -> None:
     rng = np.random.default_rng(seed)
     n = shape.height * shape.width
     codes, a, b = drawn(rng, n, kind), rng.random(n) < 0.4, rng.random(n) < 0.3
-    grid = Grid(shape)
-    cuts = sorted({0, n, *rng.integers(0, n + 1, pieces - 1).tolist()})
-    for start, stop in pairwise(cuts):
-        grid.add(count_grid(pack(a[start:stop]), pack(b[start:stop]), codes[start:stop], start, shape))
+    grid, unclassed = Grid(shape), Grid(shape)
+    for start, stop in cut(n, pieces, rng):
+        bits = pack(a[start:stop]), pack(b[start:stop])
+        grid.add(count_grid(*bits, codes[start:stop], start, shape))
+        unclassed.add(count_unclassed(*bits, stop - start, start, shape))
     row, column = np.divmod(np.arange(n), shape.width)
-    rows = np.zeros((shape.rows, 512, 4), np.int64)
-    columns = np.zeros((512, 4, shape.columns), np.int64)
-    classes = classes_of(codes)
-    np.add.at(rows, (row // shape.height_run, classes, a + 2 * b), 1)
-    np.add.at(columns, (classes, a + 2 * b, column // shape.width_run), 1)
-    assert np.array_equal(grid.rows, rows[:, grid.classes])
-    assert np.array_equal(grid.columns, columns[grid.classes])
-    assert rows.sum() == grid.rows.sum()
+    row, column = row // shape.height_run, column // shape.width_run
+    classes, slots = np.unique(classes_of(codes), return_inverse=True)
+    assert np.array_equal(grid.classes, classes)
+    keys = 4 * slots + a + 2 * b
+    assert np.array_equal(grid.cells[classes], np.bincount(keys, minlength=4 * classes.size).reshape(-1, 4))
+    assert grid.cells.sum() == n
+    assert np.array_equal(tables(grid.rows), dense(row, shape.rows, keys, classes.size))
+    assert np.array_equal(tables(grid.columns), dense(column, shape.columns, keys, classes.size))
+    assert np.array_equal(tables(unclassed.rows), dense(row, shape.rows, a + 2 * b, 1))
+    assert np.array_equal(tables(unclassed.columns), dense(column, shape.columns, a + 2 * b, 1))
 
 
 def test_a_matrix_is_the_last_dimension_by_all_others() -> None:
@@ -57,9 +94,45 @@ def test_many_lines_are_counted_in_runs() -> None:
     assert (shape.rows, shape.columns) == (MAX_LINES, MAX_LINES // 2 + 1)
 
 
-@pytest.mark.parametrize("rows", [254, 255, 256, 600])
-def test_columns_of_many_rows_are_counted(rows: int) -> None:
-    shape = Shape(rows, 3)
-    everything = pack(np.ones(rows * 3, bool))
-    span = count_grid(everything, everything, np.full(rows * 3, 0x3F80, np.uint16), 0, shape)
-    assert span.columns[:, 3].max(0).tolist() == [rows] * 3
+@pytest.mark.parametrize("rows", [247, 248, 249, 600])
+def test_columns_of_many_rows_are_counted(kernels: str, rows: int) -> None:
+    shape = Shape(rows, 2000)
+    everything = pack(np.ones(rows * 2000, bool))
+    span = count_grid(everything, everything, np.full(rows * 2000, 0x3F80, np.uint16), 0, shape)
+    assert (span.columns == np.array([0, 0, 0, rows])[:, None]).all()
+    assert (span.rows == np.array([0, 0, 0, 2000])).all()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_lines_of_many_classes_are_counted_in_pairs(
+    kernels: str, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    monkeypatch.setattr("maskreg.analysis.lines.MAX_COUNTS", 4 * 11 * 3)
+    rng = np.random.default_rng(5)
+    line, number, cell = rng.integers(0, 11, 4000), rng.integers(0, 7, 4000), rng.integers(0, 4, 4000)
+    lines = Lines(11, 4000)
+    for first in range(0, 4000, 500):
+        part = slice(first, first + 500)
+        # One class more each time: 11 lines of 3 classes fit, then 6 of 5, then 3.
+        present = np.unique(number[part] % (1 + first // 500))
+        lines.make_room(present)
+        keys = 4 * (number[part] % (1 + first // 500)) + cell[part]
+        if listed:
+            lines.add_listed(line[part].astype(np.uint32), keys.astype(np.uint16))
+            continue
+        for own in present.tolist():
+            chosen = keys // 4 == own
+            table = np.zeros((4, 11), np.uint32)
+            np.add.at(table, (keys[chosen] % 4, line[part][chosen]), 1)
+            lines.add(own, 0, table)
+    keys = 4 * (number % (1 + np.arange(4000) // 500)) + cell
+    assert len(lines) == 3
+    assert np.array_equal(tables(lines), dense(line // 4, 3, keys, 7))
+
+
+def test_counts_of_long_lines_have_room() -> None:
+    lines = Lines(4, 1 << 17)
+    lines.make_room(np.array([0]))
+    for _ in range(2):
+        lines.add(0, 1, np.full((4, 2), 40_000, np.uint32))
+    assert tables(lines)[:, 0, 0].tolist() == [0, 80_000, 80_000, 0]

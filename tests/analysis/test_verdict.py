@@ -154,10 +154,8 @@ def test_counts_by_row_and_column_of_a_dense_pair() -> None:
     assert shape is not None
     grid = Grid(shape)
     grid.add(count_grid(a, b, codes, 0, shape))
-    cells = np.zeros((512, 4), np.int64)
-    cells[grid.classes] = grid.rows.sum(0)
-    with_lines = figures_of(sums_from_classes(cells, "x", "x", grid, has_lines=True))
-    without = figures_of(sums_from_classes(cells, "x", "x"))
+    with_lines = figures_of(sums_from_classes(grid.cells, "x", "x", grid, has_lines=True))
+    without = figures_of(sums_from_classes(grid.cells, "x", "x"))
     assert dataclasses.replace(with_lines.nulls[MATCHED]).expected == without.nulls[MATCHED].expected
     assert without.nulls[MATCHED].headroom_interval is None
     assert with_lines.nulls[MATCHED].headroom_interval is not None

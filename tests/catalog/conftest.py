@@ -20,7 +20,9 @@ from maskreg.settings.credentials import VARIABLE
 from maskreg.store.reflog import RefEntry
 from maskreg.store.s3 import S3Store
 from tests.servers import Postgres, S3Server
-from tests.service.serving import ADMIN, Switched, listening, service_in, service_on
+from tests.service.serving import ADMIN, Switched, server, service_in, service_on
+
+__all__ = ["server"]
 
 START = datetime(2025, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 NewUrl = Callable[[], str]
@@ -50,15 +52,6 @@ def shared_url(postgres: Postgres) -> str:
     url = postgres.new_database()
     upgrade(url)
     return url
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Switched]:
-    """One server for all tests of a module; each gives it a registry of its own."""
-    switched = Switched()
-    with listening(switched.app) as url:
-        switched.url = url
-        yield switched
 
 
 @pytest.fixture

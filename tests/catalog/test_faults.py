@@ -324,7 +324,7 @@ def test_a_server_that_comes_back_is_used_again(database: str) -> None:
     with open_catalog(database) as catalog:
         with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as admin:
             admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         assert catalog.search() == []

@@ -113,7 +113,7 @@ def test_order(full: Catalog, sort: str, descending: bool, expected: list[str]) 
 
 def test_texts_sort_byte_by_byte(catalog: Catalog) -> None:
     catalog.put_artifact(digest(1), manifest())
-    for tag in ("a-b", "a.b", "B", "_", "a", "aé"):
+    for tag in ("a-b", "a.b", "B", "_", "a", "a0"):
         catalog.put_ref(entry("x", digest(1), tag=tag))
     tags = [f.tag for f in catalog.search(Query(sort="name"))]
     assert tags == sorted(tags, key=str.encode)

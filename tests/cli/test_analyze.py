@@ -120,6 +120,18 @@ def test_a_trajectory(run: Run, tmp_path: Path, pair: tuple[Path, Path]) -> None
     run("analyze", "--trajectory", *pair, status=2)
 
 
+def test_a_trajectory_by_group(run: Run, tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    end = make_checkpoint(tmp_path / "end", {name: moved(tensor, 0.6, 9) for name, tensor in tensors().items()})
+    document = run("analyze", "--trajectory", *pair, end, "--by", "tensor", "--json").json
+    assert document["by"] == "tensor"
+    assert set(document["groups"]) == set(tensors())
+    told = run("analyze", "--trajectory", *pair, end, "--by", "tensor").out
+    for name, group in document["groups"].items():
+        assert told.count(name) == 2
+        assert len(group["checkpoints"]) == 2
+    assert run("analyze", "--trajectory", *pair, end).out in told
+
+
 def test_every_figure_can_be_explained(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
     document = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--json").json["analysis"]
     for figure in [*document["total"]["figures"], "sparsity", "null", "chance", "weighted", "similarity_to_final"]:
@@ -147,3 +159,70 @@ def test_masters_are_measured_every_time(run: Run, artifact: str, pair: tuple[Pa
         done = run("analyze", "wide", "--source", pair[0], "--target", masters, *QUICK)
         assert "masters" in done.out
         assert "analyzed before" not in done.err
+
+
+def test_roles_and_layers_select_what_is_measured(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
+    chosen = ("--role", "q_proj,ffn", "--layers", "1")
+    done = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, *chosen, "--by", "tensor")
+    assert "note: measured is what --role q_proj,ffn --layers 1 selects: 1,280 coordinates of 4,160" in done.out
+    assert "model.layers.1.mlp.up_proj.weight" in done.out
+    assert "model.layers.0" not in done.out
+    document = run("analyze", "--trajectory", *pair, pair[1], *chosen, "--json").json
+    assert document["selection"] == {"roles": ["q_proj", "ffn"], "layers": "1"}
+    assert document["checkpoints"][0]["matrices"] == 2
+    asked = ("--metrics", "angles", "--metrics", "concentration", "--rank", "4", "--by", "role")
+    shown = run("analyze", "--trajectory", *pair, pair[1], *chosen, *asked).out
+    for words in ("spectral norm", "concentration_0.1pct", "angle", "more figures: --json", "\nffn "):
+        assert words in shown
+    failed = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--role", "q_porj", status=2)
+    assert "no tensor has the role or name 'q_porj'" in failed.err
+    assert "--role q_proj" in failed.err
+
+
+def test_the_tables_of_a_paper_stand_beside(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    run("analyze", "toy-opd:v1", "--source", pair[0], "--metrics", "sparsity", "--metrics", "norm")
+    done = run("analyze", "toy-opd-analysis:v1", "--paper", "dssu", "--paper", "sub")
+    for words in ("2606.13657, main table", "rule: abs:1e-05", "this update  ", "2505.11711, table 6", "95.98 %"):
+        assert words in done.out
+    assert "no stable rank: stable_rank was not measured: analyze with --metrics rank" in done.out
+    document = run("analyze", "toy-opd-analysis:v1", "--paper", "dssu", "--json").json
+    main = document["papers"]["dssu"][0]
+    assert main["ours"]["sparsity"]["value"] == 100 * document["analysis"]["total"]["sparsity"]["abs:1e-05"]["value"]
+    assert "papers" not in run("analyze", "toy-opd-analysis:v1", "--json").json
+    run("analyze", "toy-opd-analysis:v1", "--paper", "dsu", status=2)
+    page = tmp_path / "page.html"
+    told = run("report", "toy-opd:v1", "--paper", "geo", "-o", page, "--json").json
+    assert [table["cite"].rpartition(", ")[2] for table in told["papers"]][:2] == ["table 1", "figure 3"]
+    assert "Beside published tables" in page.read_text()
+
+
+def test_a_report_without_an_analysis_has_nothing_to_stand_beside(run: Run, artifact: str, tmp_path: Path) -> None:
+    told = run("report", "toy-opd:v1", "--paper", "geo", "-o", tmp_path / "page.html", status=2).err
+    assert "was not analyzed" in told
+    assert "maskreg analyze toy-opd:v1" in told
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_state_of_an_optimizer_is_shown_beside_an_update(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    state = {
+        name: {kind: torch.rand(bits.shape, generator=generator) for kind in ("exp_avg", "exp_avg_sq")}
+        for name, (_, bits) in tensors().items()
+    }
+    torch.save({"state": state}, tmp_path / "optimizer.pt")
+    shown = run("analyze", artifact, "--optimizer", tmp_path, "--source", pair[0], "--by", "role").out
+    for words in ("6 weights, ", "v_spread", "step_update", "by role", "attention", "no gradient was saved"):
+        assert words in shown
+    document = run("analyze", "--optimizer", tmp_path, "--role", "ffn", "--json").json
+    assert set(document["roles"]) == {"ffn"}
+    assert document["total"]["figures"]["m_update"]["mean"] is None
+    for figure in document["total"]["figures"]:
+        assert run("analyze", "--explain", figure).out
+    run("analyze", "--optimizer", tmp_path, "--by", "module", status=2)
+    refused = run("analyze", "--optimizer", pair[0], status=65)
+    assert "no state of Adam" in refused.err
+    assert "next:" in refused.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.cli.conftest import Run
 
 NAMED = {
     *("roles", "layers", "modules", "tensors", "dtypes", "parts", "nulls", "stripes"),
-    *("mantel_haenszel", "mantel_haenszel_intervals"),
+    *("mantel_haenszel", "mantel_haenszel_intervals", "by_mlp"),
 }
 """Keys whose own keys are names of groups, tensors, dtypes, parts and nulls."""
 
@@ -37,9 +38,11 @@ def keys_of(value: Any, parent: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.fixture
-def documents(run: Run, masks: tuple[str, str, str]) -> dict[str, Any]:
+def documents(run: Run, masks: tuple[str, str, str], artifact: str, tmp_path: Path) -> dict[str, Any]:
     run("tag", "two", "two:rlvr-reference")
-    comparison = run("compare", *masks, "--stripes", "--record", "--json").json
+    comparison = run("compare", *masks, "--stripes", "--record", "--consensus-map", tmp_path / "map.npz", "--json").json
+    # Masks have no directions: an update beside itself has.
+    comparison["updates"] = run("compare", artifact, artifact, "--updates", "--json").json["updates"]
     return {"compare": comparison, "show": run("show", "one", "--json").json, "log": run("log", "one", "--json").json}
 
 

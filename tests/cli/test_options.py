@@ -23,7 +23,7 @@ OWN = {
     "combine": {"refs"},
     "merge": {"refs", *ON_A_SERVER},
     "compare": {"refs", "by", "verbose", "exit_code", "explain"},
-    "analyze": {"operands", "by", "verbose", "explain", "trajectory"},
+    "analyze": {"operands", "by", "verbose", "explain", "trajectory", "papers", "optimizer"},
     "report": {"ref"},
 }
 """Parameters that a command uses itself, by command."""

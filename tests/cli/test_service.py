@@ -87,6 +87,19 @@ def test_a_reader_may_not_push_and_a_stranger_sees_nothing(people: dict[str, Per
     assert eve("list", "--remote", "lab", "--json").json["names"] == []
 
 
+def test_an_admin_renames_on_a_service_and_a_writer_is_told_that_both_names_are_there(
+    people: dict[str, Person], pushed: str
+) -> None:
+    ada, root = people["ada"], people["root"]
+    refused = ada("mv", "team/toy:v1", "team/fresh", "--remote", "lab", status=77).err
+    assert "the rename of team/toy:v1 to team/fresh:v1 was interrupted: both name" in refused
+    assert "admin" in refused
+    root("mv", "team/toy:v1", "team/fresh:v1", "--remote", "lab")
+    names = [name["ref"] for name in ada("list", "--remote", "lab", "--json").json["names"]]
+    assert names == ["team/fresh:v1"]
+    assert digest_of(ada("pull", "team/fresh:v1", "--json")) == pushed
+
+
 def test_a_writer_cannot_remove_and_an_admin_can(people: dict[str, Person], pushed: str) -> None:
     ada, root = people["ada"], people["root"]
     assert "admin" in ada("rm", "team/toy:v1", "--remote", "lab", "-y", status=77).err
@@ -105,8 +118,11 @@ def test_an_admin_of_the_server_collects_garbage(people: dict[str, Person], push
     assert "admin" in ada("gc", "--remote", "lab", "--grace", "0s", status=77).err
     collected = root("gc", "--remote", "lab", "--grace", "0s", "--trust-listing", "--json").json
     assert [row["digest"] for row in collected["collected"]] == [pushed]
-    ada("push", "team/toy:v1", "--tag", "v9")
-    assert digest_of(people["bob"]("pull", "team/toy:v9", "--json")) == pushed
+    refused = ada("push", "team/toy:v1", "--tag", "v9", status=77).err
+    assert "or ask an admin of team: maskreg restore team/toy:v1 --remote NAME" in refused
+    ada("mv", "team/toy:v1", "team/again:v9")
+    ada("push", "team/again:v9")
+    assert digest_of(people["bob"]("pull", "team/again:v9", "--json")) == pushed
 
 
 def test_an_artifact_of_another_project_is_named_by_who_has_it_only(

@@ -17,6 +17,7 @@ from maskreg.service.context import Service
 from maskreg.store import FileStore
 from maskreg.store.reflog import RefLog
 from tests.cli.test_service import Person, digest_of, people, pushed
+from tests.e2e.running import Person as Somebody
 from tests.service.serving import listening, service_in
 
 __all__ = ["people", "pushed"]
@@ -64,6 +65,29 @@ def test_a_service_signs_what_people_without_a_key_push(
     log.append(ref, after=log.head(ref), digest=Digest(pushed), card=Card(family="evil"), by="ada")
     assert f"is not signed, and {key} signs team" in bob("pull", "team/toy:v2", status=65).err
     assert digest_of(bob("pull", "team/toy:v1", "--json")) == pushed
+
+
+def test_who_cannot_check_signatures_is_told_before_anything_travels(
+    key: str, service: Service, url: str, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    hidden = tmp_path / "hidden" / "cryptography"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ModuleNotFoundError('not here', name='cryptography')")
+    settings = {"PYTHONPATH": str(hidden.parent), "MASKREG_TOKEN": "writer-token"}
+    ada = Somebody(tmp_path / "ada", settings)
+    ada.run("extract", *pair, "--name", "team/toy:v1")
+    ada.run("remote", "add", "lab", url)
+    said = "error: checking a signature needs the package cryptography, which is not installed"
+    for _ in range(2):
+        refused = ada.run("push", "team/toy:v1", exit=78)
+        assert refused.splitlines() == [said, "  next: pip install 'maskreg[sign]'"]
+    assert not [key for prefix in ("artifacts/", "announced/", "refs/") for key in service.registry.store.list(prefix)]
+    able = Somebody(tmp_path / "ada", {"MASKREG_TOKEN": "writer-token"})
+    able.run("push", "team/toy:v1")
+    reader = Somebody(tmp_path / "bob", {**settings, "MASKREG_TOKEN": "reader-token"})
+    reader.run("remote", "add", "lab", url)
+    assert said in reader.run("pull", "team/toy:v1", exit=78)
+    assert not list(reader.registry.rglob("manifest.json"))
 
 
 def test_a_service_dates_what_it_signs(

@@ -7,17 +7,23 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from maskreg.bucket import Location
 from maskreg.checkpoint import FORMATS, Checkpoint, OutputPlan, open_checkpoint, plan_like, write_checkpoint
 from maskreg.checkpoint.safetensors import plan as safetensors_plan
 from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError, WrongCheckpointError
 from maskreg.tensors.info import TensorInfo
+from tests.buckets import bucket, upload
 from tests.checkpoint.saving import save_dcp, save_torch
 from tests.checkpoints import SMALL_FILES, Tensor, bf16, f16, f32, make_checkpoint
+from tests.servers import S3Server
+
+__all__ = ["bucket"]
 
 TENSORS: Mapping[str, Tensor] = {
     "wide": f32((5, 7), 1),
@@ -54,11 +60,26 @@ BY_TORCH = {"torch", "dcp", "fsdp"}
 WRITABLE = sorted(name for name, known in FORMATS.items() if known.plan is not None)
 
 
+BUCKET = "in a bucket"
+
+
 @pytest.fixture(
     params=[pytest.param(name, marks=[pytest.mark.torch] if name in BY_TORCH else []) for name in sorted(FORMATS)]
 )
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A checkpoint of every format."""
     return SOURCES[request.param](tmp_path / "source")
+
+
+@pytest.fixture(params=["on a disk", BUCKET])
+def source(on_disk: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """A checkpoint of every format, on a disk and in a bucket."""
+    if request.param != BUCKET:
+        return on_disk
+    server: S3Server = request.getfixturevalue("s3_server")
+    for name, value in server.env().items():
+        monkeypatch.setenv(name, value)
+    return upload(server, on_disk, request.getfixturevalue("bucket"), f"run/{uuid4().hex}")
 
 
 @pytest.fixture(params=WRITABLE)
@@ -84,7 +105,7 @@ def copy(source: Checkpoint, plan: OutputPlan, out: Path, *, force: bool = False
         for info in plan.tensors:
             for start, stop in spans(info, 1000):
                 writer.write(source.read(info.name, start, stop))
-    return writer.out
+    return out
 
 
 EXPECTED = {name: (dtype, bits.shape, bits.tobytes()) for name, (dtype, bits) in TENSORS.items()}
@@ -98,7 +119,7 @@ def test_every_format_is_tested() -> None:
     assert all(name == known.name for name, known in FORMATS.items())
 
 
-def test_one_format_recognizes_a_checkpoint(source: Path) -> None:
+def test_one_format_recognizes_a_checkpoint(source: Location) -> None:
     with open_checkpoint(source) as checkpoint:
         assert [name for name, known in FORMATS.items() if known.recognize(source)] == [checkpoint.format]
 
@@ -114,7 +135,7 @@ def test_no_format_recognizes_something_else(tmp_path: Path) -> None:
 # -- reading
 
 
-def test_a_checkpoint_says_what_it_is(source: Path) -> None:
+def test_a_checkpoint_says_what_it_is(source: Location) -> None:
     with open_checkpoint(source) as checkpoint:
         assert checkpoint.path == source
         assert checkpoint.hub == ""
@@ -126,7 +147,7 @@ def test_a_checkpoint_says_what_it_is(source: Path) -> None:
         assert checkpoint.other_weights() == ()
 
 
-def test_any_span_equals_that_part_of_the_whole(source: Path) -> None:
+def test_any_span_equals_that_part_of_the_whole(source: Location) -> None:
     rng = np.random.default_rng(0)
     with open_checkpoint(source) as checkpoint:
         for name, (_, bits) in TENSORS.items():
@@ -140,13 +161,13 @@ def test_any_span_equals_that_part_of_the_whole(source: Path) -> None:
                 assert np.array_equal(values, flat[start:stop])
 
 
-def test_a_span_is_the_readers_own(source: Path) -> None:
+def test_a_span_is_the_readers_own(source: Location) -> None:
     with open_checkpoint(source) as checkpoint:
         checkpoint.read("last", 0, 36)[:] = 0
         assert np.array_equal(checkpoint.read("last", 0, 36), TENSORS["last"][1].reshape(-1))
 
 
-def test_spans_that_are_none(source: Path) -> None:
+def test_spans_that_are_none(source: Location) -> None:
     with open_checkpoint(source) as checkpoint:
         for start, stop in [(-1, 1), (2, 1), (0, 37), (37, 37)]:
             with pytest.raises(ValueError, match="36 elements"):
@@ -155,7 +176,7 @@ def test_spans_that_are_none(source: Path) -> None:
             checkpoint.read("missing", 0, 0)
 
 
-def test_threads_share_a_checkpoint(source: Path) -> None:
+def test_threads_share_a_checkpoint(source: Location) -> None:
     name = "model.layers.0.mlp.up_proj.weight"
     flat = TENSORS[name][1].reshape(-1)
     with open_checkpoint(source) as checkpoint, ThreadPoolExecutor(8) as pool:
@@ -163,7 +184,7 @@ def test_threads_share_a_checkpoint(source: Path) -> None:
     assert np.array_equal(np.concatenate(parts), flat)
 
 
-def test_a_closed_checkpoint_reads_nothing(source: Path) -> None:
+def test_a_closed_checkpoint_reads_nothing(source: Location) -> None:
     checkpoint = open_checkpoint(source)
     checkpoint.close()
     checkpoint.close()
@@ -292,7 +313,7 @@ class ReadOnly:
     hub = ""
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
-        self.path = path
+        self.path: Location = path
         self.tensors: Mapping[str, TensorInfo] = {
             name: TensorInfo(name, dtype, bits.shape) for name, (dtype, bits) in tensors.items()
         }
@@ -301,7 +322,7 @@ class ReadOnly:
     def read(self, name: str, start: int, stop: int, into: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[Any]:
         return self._bits[name][start:stop]
 
-    def small_files(self) -> Mapping[str, Path]:
+    def small_files(self) -> Mapping[str, Location]:
         return {}
 
     def other_weights(self) -> tuple[str, ...]:

@@ -19,7 +19,20 @@ from tests.checkpoints import make_pair
 ROOT = Path(__file__).parents[2]
 MAX_PEAK_RSS = 1_200_000_000
 PLANES = "XOR planes zstd-1"
-VIEWS = ("codec", "commands", "compare", "baselines", "start", "retrain", "links", "bars", "page", "merge", "served")
+VIEWS = (
+    "codec",
+    "commands",
+    "compare",
+    "baselines",
+    "start",
+    "retrain",
+    "links",
+    "bars",
+    "page",
+    "merge",
+    "served",
+    "bucket",
+)
 
 
 def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:
@@ -235,6 +248,10 @@ def test_comparing_small_masks(tmp_path: Path) -> None:
     assert found["of_memcpy"] == pytest.approx(found["count_gb_per_s"] / found["memcpy_gb_per_s"])
     assert found["compare_seconds"] > 0
     assert 0 < found["peak_rss"] < 500_000_000
+    (run,) = found["with_source"]
+    assert run["cpu_seconds"] > 0
+    assert 0 < run["peak_rss"] < 500_000_000
+    assert set(found["parts"]) == {"masks", "source", "count", "add", "statistics"}
     assert list((tmp_path / "work").iterdir()) == []
 
 

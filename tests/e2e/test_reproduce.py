@@ -12,7 +12,10 @@ pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
 CHARACTERS = ["<pad>", "<eos>", " ", "#", "+", "-", "=", *"0123456789"]
-ARMS = ("full", "OPD mask", "random", "OPD mask, thinned", "SGD, full")
+VISIBLE, MATCHED, THINNED = "OPD mask: random, as visible", "OPD mask: exponent-matched", "OPD mask: thinned"
+ARMS = ("full", "OPD mask", MATCHED, VISIBLE, "OPD mask: random", "SFT mask", THINNED, "SGD, full")
+MASKED = ("OPD mask", MATCHED, "OPD mask: random", "SFT mask", THINNED)
+GRID = ("--seeds", "0", "1", "--mask-seeds", "100", "103", "--arms", *ARMS)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +50,9 @@ def reproduce(checkpoints: Path, out: Path, *args: str) -> subprocess.CompletedP
 
 @pytest.fixture(scope="module")
 def done(checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Two seeds of some arms: their folder, and what was printed."""
+    """Two seeds and two masks of some arms: their folder, and what was printed."""
     out = tmp_path_factory.mktemp("reproduce") / "out"
-    ran = reproduce(checkpoints, out, "--seeds", "0", "1", "--arms", *ARMS)
+    ran = reproduce(checkpoints, out, *GRID)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return out, ran.stdout
 
@@ -62,21 +65,35 @@ def runs(out: Path) -> dict[str, list[dict[str, Any]]]:
 def test_arms_share_seeds_and_keep_to_their_masks(done: tuple[Path, str]) -> None:
     records_by_arm = runs(done[0])
     assert list(records_by_arm) == list(ARMS)
+    first_losses = {record["seed"]: record["losses"][0] for record in records_by_arm["full"]}
     for arm, records in records_by_arm.items():
-        assert [record["seed"] for record in records] == [0, 1]
+        cells = [(record["mask_seed"], record["seed"]) for record in records]
+        assert cells == ([(100, 0), (103, 1)] if arm in MASKED else [(None, 0), (None, 1)])
         for record in records:
             assert record["visible_density"] <= record["density"]
-            assert record["losses"][0] == pytest.approx(records_by_arm["full"][record["seed"]]["losses"][0]), arm
-    full, masked, random, thinned = (
-        records_by_arm[arm][0] for arm in ("full", "OPD mask", "random", "OPD mask, thinned")
+            assert record["losses"][0] == pytest.approx(first_losses[record["seed"]]), arm
+    full, masked, random, thinned, visible, matched = (
+        records_by_arm[arm] for arm in ("full", "OPD mask", "OPD mask: random", THINNED, VISIBLE, MATCHED)
     )
-    assert full["density"] == 1.0
-    assert masked["density"] == pytest.approx(random["density"], rel=1e-6)
-    assert thinned["density"] < masked["density"] < 1
-    assert records_by_arm["random"][0]["mask"] != records_by_arm["random"][1]["mask"], "random masks are drawn anew"
-    assert records_by_arm["OPD mask"][0]["mask"] == records_by_arm["OPD mask"][1]["mask"]
-    assert masked["optimizer_bytes"] < full["optimizer_bytes"]
-    assert records_by_arm["SGD, full"][0]["optimizer_bytes"] < full["optimizer_bytes"]
+    assert full[0]["density"] == 1.0
+    for inside, drawn, control in zip(masked, random, matched, strict=True):
+        assert inside["density"] == pytest.approx(drawn["density"], rel=1e-6)
+        assert inside["density"] == pytest.approx(control["density"], rel=1e-6)
+    assert thinned[0]["density"] < masked[0]["density"] < visible[0]["density"] <= 1
+    for drawn_anew in (random, matched):
+        assert len({record["mask"] for record in (*drawn_anew, *masked)}) == 4, "controls are drawn anew"
+    assert len({record["mask"] for record in (*masked, *records_by_arm["SFT mask"])}) == 4
+    assert masked[0]["optimizer_bytes"] < full[0]["optimizer_bytes"]
+    assert records_by_arm["SGD, full"][0]["optimizer_bytes"] < full[0]["optimizer_bytes"]
+
+
+def test_masks_are_what_full_runs_with_their_seeds_changed(done: tuple[Path, str]) -> None:
+    for origin, objective in (("OPD mask", "reverse KL"), ("SFT mask", "cross entropy")):
+        for run in runs(done[0])[origin]:
+            name = f"{origin.replace(' ', '-')}-run-{run['mask_seed']}.json"
+            record = json.loads((done[0] / "runs" / name).read_text())
+            assert (record["objective"], record["seed"], record["density"]) == (objective, run["mask_seed"], 1.0)
+            assert run["density"] == record["visible_density"]
 
 
 def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
@@ -84,35 +101,39 @@ def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
     results = json.loads((out / "results.json").read_text())
     assert printed.strip() == (out / "retrain.md").read_text().strip()
     rows = {line.split("|")[1].strip(): line for line in printed.splitlines() if line.startswith("| ")}
-    records_by_arm = runs(out)
+    kl = {arm: {(r["mask_seed"], r["seed"]): r["held_out"]["kl"] for r in rs} for arm, rs in runs(out).items()}
     start = results["source"]["held_out"]["kl"]
     for arm in ARMS:
-        kl = [record["held_out"]["kl"] for record in records_by_arm[arm]]
-        full = [record["held_out"]["kl"] for record in records_by_arm["full"]]
-        assert f" {sum(kl) / 2:.4f} |" in rows[arm]
-        differences = [a - b for a, b in zip(kl, full, strict=True)]
-        mean = sum(differences) / 2
-        half = 12.7062047 * abs(differences[0] - differences[1]) / 2
+        assert f" {sum(kl[arm].values()) / len(kl[arm]):.4f} |" in rows[arm]
+        differences = [value - kl["full"][None, seed] for (_, seed), value in kl[arm].items()]
+        mean = sum(differences) / len(differences)
         entry = results["differences_to_full"][arm]["kl"]
         assert entry["mean"] == pytest.approx(mean)
+        assert (entry["masks"], entry["seeds"]) == (2 if arm in MASKED else 1, 2)
+        half = 12.7062047 * abs(differences[0] - differences[1]) / 2
         assert entry["interval"] == pytest.approx([mean - half, mean + half])
         if arm != "full":
             assert f"{mean:+.4f} [{mean - half:+.4f}, {mean + half:+.4f}]" in rows[arm]
-        share = [(start - a) / (start - b) for a, b in zip(kl, full, strict=True)]
-        assert results["share_of_gain"][arm]["mean"] == pytest.approx(sum(share) / 2)
-    assert "OPD mask, thinned - random" in rows
+        share = [(start - value) / (start - kl["full"][None, seed]) for (_, seed), value in kl[arm].items()]
+        assert results["share_of_gain"][arm]["mean"] == pytest.approx(sum(share) / len(share))
+    compared = {(entry["first"], entry["second"]): entry for entry in results["comparisons"]}
+    assert {("OPD mask", MATCHED), ("OPD mask", VISIBLE), (THINNED, "OPD mask: random")} <= compared.keys()
+    p_values = [entry[endpoint]["p"] for entry in compared.values() for endpoint in ("kl", "p")]
+    corrected = [entry[endpoint]["p_corrected"] for entry in compared.values() for endpoint in ("kl", "p")]
+    assert min(corrected) == pytest.approx(min(1.0, len(p_values) * min(p_values)))
+    assert all(f"{first} - {second}" in rows for first, second in compared)
     assert (out / "retrain.svg").read_text().count("prefers-color-scheme") == 1
 
 
 def test_finished_runs_are_not_run_again(checkpoints: Path, done: tuple[Path, str]) -> None:
     out, printed = done
     kept = {path: path.read_bytes() for path in (out / "runs").iterdir()}
-    removed = out / "runs" / "random-1.json"
+    removed = out / "runs" / "OPD-mask-random-m103-1.json"
     removed.unlink()
-    ran = reproduce(checkpoints, out, "--workers", "1", "--seeds", "0", "1", "--arms", *ARMS)
+    ran = reproduce(checkpoints, out, "--workers", "1", *GRID)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == printed
-    assert "1 of 1: random-1" in ran.stderr
+    assert "1 of 1: OPD-mask-random-m103-1" in ran.stderr
     before, after = json.loads(kept[removed]), json.loads(removed.read_text())
     assert before["held_out"] == after["held_out"]
     assert before["losses"] == after["losses"]

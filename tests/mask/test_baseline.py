@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from maskreg.errors import UsageError
 from maskreg.mask import flip, pack, pack_spans, unpack
-from maskreg.mask.baseline import KINDS, BaselineSpec, quota_of_model, quota_of_tensor
+from maskreg.mask.baseline import KINDS, STARTS, BaselineSpec, quota_of_model, quota_of_tensor
 from maskreg.mask.draw import Quota
 from maskreg.mask.rounding import CLASSES
 
@@ -73,8 +73,9 @@ def test_the_density_that_a_hint_names_can_be_had(numel: int, data: st.DataObjec
     assert 0.9999 * nnz <= size <= nnz
 
 
-def test_rounding_explains_no_more_than_what_is_finite() -> None:
-    spec = BaselineSpec.of("rounding-null")
+@pytest.mark.parametrize("kind", STARTS)
+def test_rounding_explains_no_more_than_what_is_finite(kind: str) -> None:
+    spec = BaselineSpec.of(kind)
     members, moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
     members[200], members[CLASSES - 1] = 10, 10
     for nnz, defined in ((0, False), (10, True), (11, False), (20, False)):

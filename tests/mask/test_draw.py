@@ -288,4 +288,4 @@ def test_draws_are_the_same_forever(kernels: str) -> None:
     by_class, _ = draw(Quota.by_class(members, members // 3), [(77, classes)], 12_345)
     of_all, _ = draw(Quota.of_all(members, np.linspace(0, 1, CLASSES), 9000), [(1 << 63, classes)], (1 << 64) - 1)
     digests = [hashlib.sha256(pack(bits).tobytes()).hexdigest()[:16] for bits in (by_class[77], of_all[1 << 63])]
-    assert digests == ["1e4b1f72927e3c17", "2cca9c3149cb76a2"]
+    assert digests == ["1e4b1f72927e3c17", "0fdc978fc442de09"]

@@ -21,13 +21,13 @@ from maskreg.registry import moving
 setattr({module}, "{step}", lambda *args, **options: os._exit(9))
 from maskreg_cli.main import main
 
-main(["mv", "toy-opd:v1", "team/toy"])
+main(["mv", "toy-opd:v1", "team/toy", *sys.argv[1:]])
 """
 
 
-def killed(module: str, step: str) -> None:
+def killed(module: str, step: str, *args: str) -> None:
     """Rename the artifact in a process that dies instead of doing this."""
-    process = subprocess.run([sys.executable, "-c", KILLED.format(module=module, step=step)], check=False)
+    process = subprocess.run([sys.executable, "-c", KILLED.format(module=module, step=step), *args], check=False)
     assert process.returncode == 9
 
 
@@ -50,6 +50,30 @@ def test_what_was_killed_between_the_steps_is_said_and_finished(run: Run, artifa
     assert names(run) == ["team/toy:v1"]
     assert "interrupted" not in run("list").err
     run("mv", "toy-opd:v1", "team/toy:v1", status=66)
+
+
+def test_a_rename_on_a_remote_that_was_killed_is_finished_by_the_next_there(
+    run: Run, artifact: str, tmp_path: Path
+) -> None:
+    def names_of(remote: str) -> list[str]:
+        return sorted(name["ref"] for name in run("list", "--remote", remote, "--json").json["names"])
+
+    for remote in ("nas", "other"):
+        run("remote", "add", remote, tmp_path / remote)
+        run("push", "toy-opd:v1", "--remote", remote)
+    killed(*BETWEEN, "--remote", "nas")
+    assert names_of("nas") == ["team/toy:v1", "toy-opd:v1"]
+    # Renames elsewhere are none of its business.
+    run("mv", "toy-opd:v1", "elsewhere:v1", "--remote", "other")
+    run("mv", "toy-opd:v1", "local:v1")
+    assert names_of("nas") == ["team/toy:v1", "toy-opd:v1"]
+    told = run("mv", "toy-opd:v1", "team/toy:v1", "--remote", "nas")
+    assert told.out == f"team/toy:v1@{artifact}\n"
+    assert "was interrupted: both name" in told.err
+    assert (names_of("nas"), names_of("other"), names(run)) == (["team/toy:v1"], ["elsewhere:v1"], ["local:v1"])
+    back = run("mv", "team/toy:v1", "toy-opd:v1", "--remote", "nas")
+    assert "back with: maskreg mv toy-opd:v1 team/toy:v1 --remote nas" in back.err
+    assert names_of("nas") == ["toy-opd:v1"]
 
 
 def test_any_later_rename_finishes_it(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:

@@ -52,7 +52,15 @@ def masks(home: Path) -> tuple[NamedMask, NamedMask]:
 
 def figure(median: float | None, null: float | None = None, chance: float | None = None) -> dict[str, Any]:
     """A figure as a stored analysis has it."""
-    return {"median": median, "null_median": null, "chance": chance, "mean": median, "matrices": 3}
+    mean, null_mean = (None if value is None else 1.5 * value for value in (median, null))
+    return {
+        "mean": mean,
+        "null_mean": null_mean,
+        "median": median,
+        "null_median": null,
+        "chance": chance,
+        "matrices": 3,
+    }
 
 
 def analysis() -> dict[str, Any]:
@@ -60,8 +68,15 @@ def analysis() -> dict[str, Any]:
     total = {f"energy_top_{k}": figure(k / 70, k / 700) for k in (16, 1, 2, 4, 64)}
     total |= {"energy_top_512": figure(None), "energy_top_10pct": figure(0.6, 0.2), "stable_rank": figure(5.3, 65.3)}
     total |= {"projection_lift_0.10": figure(13.1, 1.0, 1.0), "low_dssu_0.10@exact": figure(0.2, 0.19, 0.1)}
+    total["low_geo_0.30@rel:0.001"] = {**figure(0.5, 0.4, 0.3), "weighted": 0.61, "null_weighted": 0.41}
     layers = {layer: {"figures": {"stable_rank": figure(3.0, 60.0)}} for layer in ("10", "2", "")}
-    return {"total": {"figures": total}, "layers": layers, "notes": [f"said by {EVIL}"]}
+    share, lift = {"value": 0.75, "null": 0.5}, {"value": 1.25, "null": None}
+    return {
+        "total": {"figures": total, "concentration": {"concentration_1pct": {"value": 0.144, "null": 0.158}}},
+        "roles": {"ffn": {"param_share": 0.6, "energy_share": share, "energy_lift": lift}},
+        "layers": layers,
+        "notes": [f"said by {EVIL}"],
+    }
 
 
 def run_of(*names: str) -> dict[str, Any]:
@@ -77,7 +92,8 @@ def run_of(*names: str) -> dict[str, Any]:
         }
         for n, name in enumerate(names)
     ]
-    return {"k": 16, "similarity_by_chance": 0.05, "checkpoints": rows}
+    whole = {"similarity_by_chance": 0.05, "checkpoints": rows}
+    return {**whole, "k": 16, "by": "tensor", "groups": {f"model.layers.{layer}.{EVIL}": whole for layer in (10, 2)}}
 
 
 @pytest.fixture(scope="session")

@@ -5,22 +5,24 @@ from typing import Any
 import pytest
 
 from maskreg.errors import FormatError
-from maskreg.reports.geometry import FigureMedian, geometry_of, trajectory_of
+from maskreg.reports.geometry import Beside, Energy, Summary, geometry_of, trajectory_of
 from tests.reports.conftest import analysis, figure, run_of
 
 
 def test_figures_of_an_analysis() -> None:
     found = geometry_of("a", analysis())
-    assert found.figures["stable_rank"] == FigureMedian(5.3, 65.3, None)
+    assert found.figures["stable_rank"] == Summary(1.5 * 5.3, 1.5 * 65.3, 5.3, 65.3)
     assert found.figures["low_dssu_0.10@exact"].chance == 0.1
     # By number of directions, whatever their order in the document; shares of ranks are another matter.
     assert list(found.energies) == [1, 2, 4, 16, 64]
     assert list(found.layers) == ["2", "10"]
+    assert found.energy == {"ffn": Energy(0.6, Beside(0.75, 0.5), Beside(1.25, None))}
+    assert found.concentration == {"concentration_1pct": Beside(0.144, 0.158)}
 
 
 def test_figures_that_were_not_asked_for_are_not_there() -> None:
     document = analysis()
-    document["total"]["figures"] = {"nss": figure(None)}
+    document["total"] = {"figures": {"nss": figure(None)}, "concentration": {}}
     document["layers"] = {"1": {"figures": {}}, "2": {"figures": {"stable_rank": figure(None)}}}
     found = geometry_of("a", document)
     assert (found.energies, found.layers) == ({}, {})
@@ -30,7 +32,8 @@ def test_points_of_a_trajectory() -> None:
     found = trajectory_of(run_of("a", "b"))
     assert [point.name for point in found.points] == ["a", "b"]
     assert found.points[0].stable_rank is None
-    assert (found.k, found.similarity_by_chance) == (16, 0.05)
+    assert (found.k, found.similarity_by_chance, found.by, len(found.groups)) == (16, 0.05, "tensor", 2)
+    assert all(group.points == found.points for group in found.groups.values())
 
 
 @pytest.mark.parametrize(
@@ -40,6 +43,7 @@ def test_points_of_a_trajectory() -> None:
         {"total": []},
         {"layers": None},
         {"notes": 3},
+        {"roles": {"ffn": {"param_share": 0.5}}},
         {"total": {"figures": {"nss": {"median": "1", "null_median": None, "chance": None}}}},
         {"total": {"figures": {"nss": {"median": float("nan"), "null_median": None, "chance": None}}}},
         {"total": {"figures": {"nss": 3}}},

@@ -9,16 +9,20 @@ from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from maskreg.errors import ConfigError
 from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.reports.geometry import Growth
+from maskreg.reports.numbers import MOST_GROUPS, group_numbers
 from maskreg.reports.page import page, plots_of, slug
 from maskreg.reports.pictures import Plot, export, png, svg
 from maskreg.reports.theme import DARK, LIGHT, THEMES, require_libraries
-from maskreg.words import times
+from maskreg.words import percent, points, times
 from tests.reports.conftest import EVIL
 
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 VOID = {"meta", "link", "br", "wbr", "input", "img"}
 
 
@@ -97,7 +101,8 @@ def test_every_figure_has_a_definition(found: Findings, html: str) -> None:
         "#density-by-exponent",
     }
     geometry = {"#stable_rank", "#energy_top", "#projection_lift", "#low", "#null", "#chance", "#density-by-exponent"}
-    assert nulls | figures | more | geometry <= links
+    energy = {"#energy-share", "#energy-lift", "#param-share", "#concentration"}
+    assert nulls | figures | more | geometry | energy <= links
 
 
 def test_what_comes_from_artifacts_is_text(html: str) -> None:
@@ -117,6 +122,42 @@ def test_the_figures_of_the_artifact_are_on_it(found: Findings, html: str) -> No
     assert times(overlap.lift) in texts
     assert found.others[0].verdict.sentence in texts
     assert "stable rank of 5.30, where rounding alone gives 65.3." in texts
+
+
+def test_every_plot_has_its_numbers_as_a_table(found: Findings, html: str) -> None:
+    tables = re.findall(r'<details class="numbers">\n<summary>(.*?)</summary>.*?</details>', html, re.DOTALL)
+    assert tables == ["Table of this plot"] * len(plots_of(found)) + ["By tensor"]
+    for plot in plots_of(found).values():
+        assert len(plot.numbers.rows) > 1
+        assert {len(row) for row in plot.numbers.rows} == {len(plot.numbers.columns)}
+    exponents = found.exponents
+    assert exponents is not None and exponents.expected is not None
+    field = int(np.argmax(exponents.members))
+    density, null = (counts[field] / exponents.members[field] for counts in (exponents.moved, exponents.expected))
+    name = f"2{str(field - 127).translate(RAISED)} to 2{str(field - 126).translate(RAISED)}"
+    row = next(row for row in plots_of(found)["exponents"].numbers.rows if row[0] == name)
+    assert row[1] == f"{exponents.members[field]:,}"
+    assert row[3:] == (percent(density), percent(null), points(density - null))
+    # A difference of shares is in points; percent would read as a ratio.
+    assert row[-1].endswith(" points")
+
+
+def test_groups_of_a_trajectory_that_moved_least_are_left_out(found: Findings) -> None:
+    run = found.trajectory
+    assert run is not None
+    assert group_numbers(dataclasses.replace(run, groups={})) is None
+    still = dataclasses.replace(run.points[0], relative_norm=0.0)
+    groups = {str(n): Growth((dataclasses.replace(still, relative_norm=n),), None) for n in range(MOST_GROUPS + 3)}
+    numbers = group_numbers(dataclasses.replace(run, groups=groups))
+    assert numbers is not None
+    assert (len(numbers.rows), numbers.left_out, numbers.rows[0][0]) == (MOST_GROUPS, 3, "3")
+
+
+def test_figures_stand_as_mean_median_and_weighted_mean(html: str) -> None:
+    """A preset prints the one that its paper prints."""
+    texts = " ".join(" ".join(Parsed(html).texts).split())
+    assert re.search(r"low geo 0.30@rel:0.001 .* 0.750 \(0.600\) 0.500 \(0.400\) 0.610 \(0.410\) 0.300", texts)
+    assert "geo: unweighted mean over matrices" in texts
 
 
 def test_the_same_findings_give_the_same_bytes(found: Findings, html: str) -> None:

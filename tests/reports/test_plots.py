@@ -84,6 +84,11 @@ def test_the_map_without_a_library_is_that_of_matplotlib() -> None:
         assert channels(shade(at / 255)) == pytest.approx((red, green, blue), abs=6 / 255)
 
 
+def test_groups_that_change_nothing_are_left_out() -> None:
+    drawn = '<svg><g id="a"><g><path/><g clip-path="url(#b)"><g/><text>a &lt;g> b</text></g></g></g><g id="b"/></svg>'
+    assert compact(drawn) == '<svg><path/><g clip-path="url(#b)"><text>a &lt;g> b</text></g><g id="b"/></svg>'
+
+
 def test_ink_has_the_contrast_that_text_needs() -> None:
     assert ink_on((0.0, 0.13, 0.3, 1)) == "#fffffe"
     assert ink_on((1.0, 0.92, 0.2, 1)) == "#000000"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import uvicorn
 from fastapi import FastAPI
 from starlette.routing import Mount
@@ -116,3 +117,12 @@ def listening(app: FastAPI) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         server.should_exit = True
         thread.join()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Switched]:
+    """One server for all tests of a module; each gives it a registry of its own."""
+    switched = Switched()
+    with listening(switched.app) as url:
+        switched.url = url
+        yield switched

@@ -72,8 +72,27 @@ def test_a_refusal_is_a_problem_with_a_code(app: FastAPI) -> None:
         "title": "bob is reader in project team; this needs the role writer",
         "status": 403,
         "code": "DENIED",
+        "hint": "maskreg whoami lists your roles; an admin gives others",
     }
     assert TestClient(app).get("/read/team").headers["www-authenticate"] == "Bearer"
+
+
+def test_a_refusal_says_where_which_role_is_missing(app: FastAPI) -> None:
+    app.get("/some", dependencies=[Depends(Needs(Role.WRITER, Where.ANY))])(lambda: "")
+    client = TestClient(app, headers=headers("reader-token"))
+    assert client.get("/server").json()["title"] == "bob has no role on this server; this needs the role admin"
+    assert client.get("/some").json()["title"] == "bob is reader at most; this needs the role writer in some project"
+
+
+def test_a_route_that_takes_a_key_twice_is_refused() -> None:
+    app = FastAPI()
+
+    def write(row: dict[str, str]) -> None:
+        """Read a document."""
+
+    app.post("/{project}", dependencies=[Depends(Needs(Role.WRITER))])(write)
+    with pytest.raises(AssertionError, match="takes a key twice"):
+        access.record(app)
 
 
 def test_a_route_without_a_demand_is_refused() -> None:

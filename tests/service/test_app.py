@@ -19,7 +19,7 @@ def test_a_server_says_that_it_runs_and_that_it_can_serve(tmp_path: Path) -> Non
     with listening(create_app(service_in(tmp_path))) as url:
         for path in ("/livez", "/readyz"):
             assert httpx2.get(f"{url}{path}").json() == {"status": "ok"}
-        assert httpx2.get(f"{url}/nothing").json()["code"] == "HTTP_404"
+        assert httpx2.get(f"{url}/nothing").json()["code"] == "NOT_FOUND"
 
 
 def test_a_server_that_cannot_serve_is_alive_and_not_ready(tmp_path: Path) -> None:
@@ -29,6 +29,22 @@ def test_a_server_that_cannot_serve_is_alive_and_not_ready(tmp_path: Path) -> No
     answer = client.get("/readyz")
     assert answer.status_code >= 400
     assert "identity" in answer.json()["title"]
+
+
+def test_a_server_whose_registry_has_gone_is_not_ready(tmp_path: Path) -> None:
+    """As below a disk that is not mounted any more: what it would write there is nobody's."""
+    home = tmp_path / "home"
+    service = service_in(home)
+    uuid = service.registry.ensure_uuid()
+    client = TestClient(create_app(service))
+    assert client.get("/readyz").json() == {"status": "ok"}
+    identity = (home / "maskreg.json").read_bytes()
+    (home / "maskreg.json").unlink()
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
+    assert f"held the registry {uuid} and holds none now" in answer.json()["title"]
+    (home / "maskreg.json").write_bytes(identity)
+    assert client.get("/readyz").json() == {"status": "ok"}
 
 
 def test_every_route_of_the_application_says_whom_it_lets_in(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.ref import Ref
-from maskreg.registry import Registry
+from maskreg.registry import Registry, tags
 from maskreg.service.app import create_app
 from maskreg.store import MemoryStore
 from maskreg.store.backrefs import put_back_reference
@@ -169,6 +169,21 @@ def test_an_entry_follows_the_rules_of_the_log_or_is_not_written(served: Served)
     assert (first.status_code, second.status_code) == (201, 412)
     assert served.registry.live(MINE).card.family == "other"
     assert [event.action for event in served.registry.index.must_open().events(by="ada")] == ["annotate"]
+
+
+def test_a_removed_name_is_a_tombstone_as_a_whole(served: Served) -> None:
+    head = served.next_entry(MINE)
+    first = replace(head, tag="second", n=1, previous=None)
+    tags.remove(served.registry, MINE)
+    refused = served.send("PUT", first.key, "writer-token", first.to_bytes(), {"If-None-Match": "*"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "DENIED")
+    assert refused.json()["title"].startswith("every tag of team/toy was removed")
+    other = replace(first, name="fresh")
+    assert served.send("PUT", other.key, "writer-token", other.to_bytes(), {"If-None-Match": "*"}).status_code == 201
+    by_admin = replace(first, by="root")
+    assert served.send("PUT", first.key, ADMIN, by_admin.to_bytes(), {"If-None-Match": "*"}).status_code == 201
+    second = replace(first, tag="third")
+    assert served.send("PUT", second.key, "writer-token", second.to_bytes(), {"If-None-Match": "*"}).status_code == 201
 
 
 def test_an_entry_is_never_replaced_or_deleted(served: Served) -> None:

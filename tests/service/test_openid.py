@@ -13,13 +13,14 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from maskreg.errors import ConfigError, MaskregError, NotAllowedError
+from maskreg.errors import ConfigError, MaskregError, NotAllowedError, UnauthenticatedError
 from maskreg.service.accounts.people import Person
 from maskreg.service.accounts.roles import Role
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
 from maskreg.service.openid import Attempt, OpenId, OpenIdOptions, client_secret, mapping
 from maskreg.service.sessions import COOKIE
+from tests.repository import ROOT as REPOSITORY
 from tests.servers import free_ports, wait_until
 from tests.service.serving import ROOT, service_in
 
@@ -35,8 +36,8 @@ def issuer() -> Iterator[str]:
     """The URL of a running provider."""
     (port,) = free_ports(1)
     claims = [part for sub, more in USERS.items() for part in ("--user-claims", f'{{"sub": "{sub}", {more[1:]}')]
-    command = [sys.executable, "-W", "ignore", "-m", "oidc_provider_mock", "--port", str(port), *claims]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-W", "ignore", "-m", "tests.service.provider", "--port", str(port), *claims]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
 
     def ready() -> bool:
@@ -107,6 +108,21 @@ def test_the_provider_sees_no_secret_and_gets_a_challenge(browser: TestClient) -
     assert cookie not in repr(attempt)
 
 
+def test_the_provider_holds_us_to_the_verifier_of_the_challenge(issuer: str) -> None:
+    openid = OpenId(OpenIdOptions(issuer, "maskreg"), {"MASKREG_OIDC_SECRET": "word"})
+    callback = "http://localhost/sign-in/oidc/callback"
+    attempt, thief = Attempt(), Attempt()
+    address = openid.begin(attempt, callback)
+    assert httpx2.post(address.replace("S256", "plain"), data={"sub": "ada-1"}).status_code == 400
+    assert httpx2.post(address.replace(attempt.challenge, ""), data={"sub": "ada-1"}).status_code == 400
+    code = parse_qs(urlsplit(at_provider(address, "ada-1")).query)["code"][0]
+    with pytest.raises(UnauthenticatedError, match="refused the sign-in"):
+        openid.finish(thief, callback, code, thief.value("state"))
+    with pytest.raises(UnauthenticatedError, match="belongs to another sign-in"):
+        openid.finish(attempt, callback, code, thief.value("state"))
+    assert openid.finish(attempt, callback, code, attempt.value("state"))[0].name == "ada@lab.example"
+
+
 def test_an_answer_for_another_browser_is_refused(browser: TestClient, service: Service) -> None:
     back = at_provider(to_provider(browser), "ada-1")
     other = TestClient(create_app(service), "http://localhost", follow_redirects=False)
@@ -126,7 +142,7 @@ def test_an_answer_is_good_once(browser: TestClient) -> None:
     assert browser.get(back).status_code == 401
 
 
-@pytest.mark.parametrize("change", ["nonce", "audience", "refusal", "no code"])
+@pytest.mark.parametrize("change", ["nonce", "audience", "refusal", "no code", "verifier", "state"])
 def test_what_the_provider_did_not_say_to_us_is_refused(
     change: str, browser: TestClient, service: Service, issuer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,9 +151,9 @@ def test_what_the_provider_did_not_say_to_us_is_refused(
         back = back.partition("?")[0] + "?error=access_denied"
     elif change == "no code":
         back = back.replace("code=", "other=")
-    elif change == "nonce":
+    elif change in ("nonce", "verifier", "state"):
         value = Attempt.value
-        monkeypatch.setattr(Attempt, "value", lambda self, kind: "x" * 64 if kind == "nonce" else value(self, kind))
+        monkeypatch.setattr(Attempt, "value", lambda self, kind: "x" * 64 if kind == change else value(self, kind))
     else:
         assert service.openid is not None
         monkeypatch.setattr(service.openid, "_options", OpenIdOptions(issuer, "somebody else"))

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
+import maskreg
 from maskreg.service.app import create_app
 from maskreg.service.jobs import events as streaming
 from maskreg.service.jobs import submitting
@@ -75,6 +76,21 @@ def test_merges_and_extractions_are_taken(site: Site, client: TestClient) -> Non
     assert job["output"] == "team/sum:latest"
     extract = {"kind": "extract", "source": "base", "target": "tuned", "name": "team/again:v2", "family": "toy"}
     assert client.post(PATCHES, json=extract).json()["output"] == "team/again:v2"
+
+
+def test_no_job_takes_a_name_that_was_removed(site: Site, client: TestClient) -> None:
+    for tag in ("v1", "v2"):
+        maskreg.tag("team/toy:v1", f"team/retired:{tag}", workspace=site.service.workspace)
+        maskreg.remove(f"team/retired:{tag}", workspace=site.service.workspace)
+    for name in ("team/retired:v1", "team/retired:v3"):
+        for body in (
+            {"kind": "extract", "source": "base", "target": "tuned"},
+            {"kind": "merge", "artifacts": ["team/toy:v1", "team/toy:second"], "method": "linear"},
+        ):
+            refused = client.post(PATCHES, json={**body, "name": name})
+            assert (refused.status_code, "removed" in refused.json()["title"]) == (403, True), refused.text
+    accepted = client.post(PATCHES, json={**body, "name": "team/retired:v3"}, headers=headers(ADMIN))
+    assert accepted.status_code == 202
 
 
 def test_checkpoints_are_offered_by_name(client: TestClient) -> None:

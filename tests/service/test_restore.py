@@ -17,7 +17,8 @@ from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.roles import Role
 from maskreg.service.accounts.tokens import Scope
 from maskreg.service.context import Service
-from maskreg.service.starting import Options, open_service
+from maskreg.service.options import Options
+from maskreg.service.starting import open_service
 from maskreg.service.upgrading import upgrade_server
 from maskreg.workspace import db
 from maskreg.workspace.annotate import annotate

@@ -18,7 +18,8 @@ from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
 from maskreg.errors import CannotCreateError, ConfigError, FormatError, UsageError
 from maskreg.registry.trust.privatekeys import PrivateKeys, write_private_key
-from maskreg.service.starting import Options, open_service, serve
+from maskreg.service.options import Options
+from maskreg.service.starting import open_service, serve
 from maskreg.signature import PrivateKey
 from tests.e2e.running import Person
 from tests.repository import ROOT
@@ -140,7 +141,9 @@ def test_accounts_of_another_version_are_refused(tmp_path: Path) -> None:
         (Options(store="s3://bucket"), "--store and --catalog belong together"),
         (Options(catalog="postgresql://db/a"), "--store and --catalog belong together"),
         (Options(oidc_issuer="https://idp.example"), "--oidc-issuer and --oidc-client-id belong together"),
-        (Options(store="s3://b", catalog="postgresql://db/a", remote="lab"), "a remote names its store"),
+        (Options(oidc_grants=("science=lab:writer",)), "--oidc-grant means groups of a provider, and none is named"),
+        (Options(hosts=("https://masks.example",)), "--allow-host 'https://masks.example' is not the name of a host"),
+        (Options(store="s3://b", catalog="postgresql://db/a", remote="lab"), "--remote names a store"),
         (Options(store="s3://b", catalog="postgresql://db/a", home="/srv"), "two registries"),
     ],
 )

@@ -17,7 +17,8 @@ import pytest
 from maskreg.errors import ConfigError, UsageError
 from maskreg.service.jobs.base import JobLimits, JobState, NewJob
 from maskreg.service.jobs.sql import SqlJobQueue
-from maskreg.service.starting import Options, open_service
+from maskreg.service.options import Options
+from maskreg.service.starting import open_service
 from tests.e2e.running import Person, big_pair, same_files
 from tests.servers import Postgres, S3Server
 from tests.service.test_serve import Running, serving
@@ -122,6 +123,22 @@ def test_a_server_that_is_killed_goes_on_with_its_jobs(lab: Lab) -> None:
     assert list((lab.outputs / ".attempts").iterdir()) == []
 
 
+@pytest.mark.parametrize("lab", [FILES], indirect=True)
+def test_a_worker_apart_from_the_server_does_its_jobs(lab: Lab) -> None:
+    folders = lab.options[2:]
+    with serving(lab.server, "--no-worker", *folders, "--job-limit", "running=1") as running:
+        lab.knows(running)
+        id = lab.client.run("apply", "team/opd", "--on", "lab", "-o", "patched", "--no-wait").strip()
+        worker = lab.server.start("worker", *folders, "--json")
+        assert worker.stdout is not None
+        assert json.loads(worker.stdout.readline()) == {"registry": f"file://{lab.server.registry}", "jobs": 1}
+        assert lab.client.run("jobs", "show", id, "--wait", "--on", "lab") == "team/patched\n"
+        worker.send_signal(signal.SIGTERM)
+        assert worker.communicate()[0] == b""
+        assert worker.returncode == 0
+    assert same_files(lab.outputs / "team" / "patched", lab.target)
+
+
 def test_a_server_that_stops_ends_the_streams_of_jobs(tmp_path: Path) -> None:
     person = Person(tmp_path / "server")
     person.registry.mkdir()
@@ -147,6 +164,8 @@ def test_a_server_that_stops_ends_the_streams_of_jobs(tmp_path: Path) -> None:
     [
         (Options(sources=("a=b",)), "are for jobs"),
         (Options(jobs=1), "jobs need checkpoints to read"),
+        (Options(worker=False), "jobs need checkpoints to read"),
+        (Options(jobs=1, sources=("base=.",), outputs="out", job_limits=("fast=1",)), "is no limit of jobs"),
         (Options(jobs=1, sources=("base=.",)), "a folder to write to"),
         (Options(jobs=1, sources=("base=./nothing",), outputs="out"), "there is no such checkpoint"),
         (Options(jobs=1, sources=("../x=.",), outputs="out"), "is not the name of a checkpoint"),

@@ -14,7 +14,9 @@ from maskreg.store import FileStore, MemoryStore, Store
 from maskreg.store.http import HttpStore
 from maskreg.store.s3 import S3Store
 from tests.servers import S3Server
-from tests.service.serving import ADMIN, Switched, listening, service_in, service_on
+from tests.service.serving import ADMIN, Switched, server, service_in, service_on
+
+__all__ = ["server"]
 
 
 @pytest.fixture(scope="session")
@@ -43,15 +45,6 @@ def other_s3_store(other_s3_server: S3Server, other_bucket: str, monkeypatch: py
     store = S3Store(other_bucket, f"team/{uuid4().hex}", StoreOptions(endpoint=other_s3_server.endpoint))
     yield store
     store.close()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Switched]:
-    """One server for all tests of a module; each gives it a registry of its own."""
-    switched = Switched()
-    with listening(switched.app) as url:
-        switched.url = url
-        yield switched
 
 
 @pytest.fixture

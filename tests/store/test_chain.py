@@ -13,6 +13,7 @@ from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 from maskreg.seal import sealed
 from maskreg.store import ObjectInfo, Store
+from maskreg.store.chain import removal
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.reflog import RefLog
 from tests.store.wrapped import Wrapped
@@ -267,3 +268,9 @@ def test_both_writers_must_want_the_mark(store: Store) -> None:
     log.append(REF, after=None, digest=A, card=Card(), by="ada")
     with pytest.raises(ConflictError):
         log.append(REF, after=None, digest=A, card=Card(), by="bob", immutable=True)
+
+
+@pytest.mark.parametrize("url", ["https://lab.example", "http://127.0.0.1:8470"])
+def test_who_reads_through_a_service_is_told_who_can_remove_an_object(url: str) -> None:
+    assert removal(url, "refs/a", "refs/b") == f"ask who runs {url} to remove refs/a and refs/b"
+    assert removal("s3://lab/team", "refs/a") == "aws s3 rm s3://lab/team/refs/a"

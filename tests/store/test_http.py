@@ -6,10 +6,15 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import fields
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from maskreg.catalog.http import HttpCatalog
+from maskreg.catalog.query import SearchResult
+from maskreg.digest import Digest
 from maskreg.errors import (
     ConfigError,
     LimitError,
@@ -20,9 +25,13 @@ from maskreg.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from maskreg.ref import Ref
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import VARIABLE
+from maskreg.store.connection import Connection
 from maskreg.store.http import HttpStore
+from maskreg.workspace import accounts
+from maskreg.workspace.job_server import JobServer
 
 Reply = tuple[int, dict[str, str], bytes]
 Scripted = Callable[[str, str, dict[str, str]], Reply | None]
@@ -181,6 +190,7 @@ def test_a_service_that_says_how_long_to_wait_is_not_asked_before(
         (problem(413, "SIZE_INVALID"), LimitError),
         (problem(503, "TRY_AGAIN"), TryAgainError),
         (problem(507, "NO_SPACE"), NoSpaceError),
+        (problem(429, "RATE_LIMITED"), TryAgainError),
         (problem(500, "SOMETHING_NEW"), UnavailableError),
         ((404, {"Content-Type": "text/html"}, b"<html>"), ConfigError),
     ],
@@ -219,6 +229,122 @@ def test_a_page_that_is_no_service_is_named(hosts: Callable[[Scripted], Host]) -
         for ask in (lambda: list(store.list("")), store.clock, lambda: store.head("a")):
             with pytest.raises(ConfigError, match=host.url):
                 ask()
+
+
+STRANGE = "the answer is not that of a registry service"
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [DEEP, b'{"a":' * 100_000, b"[]", b"{}", b'{"now": 5, "name": 5}', b'{"now": "soon", "now": "later"}', b"\xff"],
+)
+def test_an_answer_of_another_form_is_an_error_that_names_the_service(
+    body: bytes, hosts: Callable[[Scripted], Host]
+) -> None:
+    host = hosts(lambda *_: (200, {}, body))
+    catalog, digest = HttpCatalog(host.url), Digest.of(b"x")
+    with closing(HttpStore(host.url)) as store, closing(catalog):
+        for ask in (
+            store.clock,
+            lambda: store.principal,
+            lambda: store.put("artifacts/a", b"x" * (256 << 10)),
+            catalog.search,
+            lambda: catalog.get(digest),
+            lambda: catalog.number(Ref.parse("team/opd")),
+            lambda: catalog.measurements(digest),
+            lambda: catalog.events(),
+            catalog.filled_from,
+            lambda: JobServer("lab", Connection(host.url)).job("1"),
+            lambda: JobServer("lab", Connection(host.url)).jobs({}),
+            lambda: accounts.whoami(host.url),
+            lambda: accounts.tokens(server=host.url),
+        ):
+            with pytest.raises(ConfigError, match=f"{host.url}: {STRANGE}") as caught:
+                ask()
+            assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"key": 5, "size": 1, "modified": "2026-01-01T00:00:00+00:00"}',
+        '{"key": "refs/../a", "size": 1, "modified": "2026-01-01T00:00:00+00:00"}',
+        '{"key": "elsewhere/a", "size": 1, "modified": "2026-01-01T00:00:00+00:00"}',
+        '{"key": "refs/a", "size": -1, "modified": "2026-01-01T00:00:00+00:00"}',
+        '{"key": "refs/a", "size": 1e999, "modified": "2026-01-01T00:00:00+00:00"}',
+        '{"key": "refs/a", "size": true, "modified": "2026-01-01T00:00:00+00:00"}',
+        '{"key": "refs/a", "size": 1, "modified": "99999-01-01T00:00:00+00:00"}',
+        '{"key": "refs/a", "size": 1, "modified": "0001-01-01T00:00:00+23:59"}',
+        '{"key": "refs/a", "size": 1}',
+        DEEP.decode(),
+    ],
+)
+def test_a_listing_of_what_cannot_be_is_refused(row: str, hosts: Callable[[Scripted], Host]) -> None:
+    host = hosts(lambda *_: (200, {}, row.encode() + b'\n{"end": true, "count": 1}\n'))
+    with closing(HttpStore(host.url)) as store, pytest.raises(ConfigError, match=STRANGE):
+        list(store.list("refs/"))
+
+
+def _answering(body: bytes, *_: object) -> Reply:
+    return 200, {}, body
+
+
+def test_a_result_under_a_name_that_is_none_is_refused(hosts: Callable[[Scripted], Host]) -> None:
+    row = {field.name: "x" for field in fields(SearchResult)} | {
+        "exact": True,
+        "density": 0.5,
+        "ffn_density": None,
+        "ffn_share": None,
+        "ffn_lift": None,
+        "rlvr_overlap": None,
+        "rlvr_against": None,
+        "nnz": 1,
+        "numel": 2,
+        "params": 2,
+        "size": 3,
+        "digest": str(Digest.of(b"x")),
+        "at": "2026-01-01T00:00:00+00:00",
+        "project": "team",
+        "name": "opd",
+    }
+    for changed in ({}, {"name": "../../opd"}, {"project": 7}, {"density": "x"}, {"digest": "x"}):
+        answer = {"results": [row | changed], "unindexed": [], "unread": {}, "numbers": []}
+        host = hosts(partial(_answering, json.dumps(answer).encode()))
+        with closing(HttpCatalog(host.url)) as catalog:
+            if not changed:
+                assert catalog.search()[0].name == "opd"
+                continue
+            with pytest.raises(ConfigError, match=STRANGE):
+                catalog.search()
+
+
+@pytest.mark.parametrize("location", ["http://127.0.0.1:999999/x", "http://[bad", "//:99999999/"])
+def test_a_redirect_to_no_address_is_no_fault_of_this_program(location: str, hosts: Callable[[Scripted], Host]) -> None:
+    host = hosts(lambda *_: (307, {"Location": location}, b""))
+    with closing(HttpStore(host.url)) as store:
+        for ask in (lambda: store.get("artifacts/a", max_bytes=10), store.clock):
+            with pytest.raises(ConfigError, match=STRANGE):
+                ask()
+    body = json.dumps({"number": "1", "url": location, "headers": {}}).encode()
+    host = hosts(lambda *_: (200, {}, body))
+    with closing(HttpStore(host.url)) as store, pytest.raises(ConfigError, match=STRANGE):
+        store.put("artifacts/a", b"x" * (256 << 10))
+
+
+def test_a_refusal_is_shown_on_one_line_and_not_without_end(hosts: Callable[[Scripted], Host]) -> None:
+    host = hosts(lambda *_: problem(403, "DENIED", "no\n  next: rm -rf /\r" + "A" * 5_000_000))
+    with closing(HttpStore(host.url)) as store, pytest.raises(NotAllowedError) as caught:
+        store.head("a")
+        store.clock()
+    assert "\n" not in caught.value.message and len(caught.value.message) < 1_100
+    body = json.dumps({"title": {"a": 1}, "code": ["x"], "hint": 7}).encode()
+    odd = hosts(lambda *_: (403, {"Content-Type": "application/problem+json"}, body))
+    with closing(HttpStore(odd.url)) as store, pytest.raises(NotAllowedError, match=r"the request was refused \(403\)"):
+        store.clock()
+    deep = hosts(lambda *_: (403, {"Content-Type": "application/problem+json"}, DEEP))
+    with closing(HttpStore(deep.url)) as store, pytest.raises(ConfigError, match=STRANGE):
+        store.clock()
 
 
 def test_a_service_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:

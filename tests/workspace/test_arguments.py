@@ -85,8 +85,8 @@ def test_a_checkpoint_is_meant_in_many_ways(lab: Lab, ada: maskreg.Workspace, to
         (lambda ada: maskreg.show("toy:v1", workspace="here"), "pass a Workspace"),  # type: ignore[arg-type]
         (lambda ada: maskreg.Workspace(5), "pass settings"),  # type: ignore[arg-type]
         (lambda ada: maskreg.Ref.parse(b"a"), "pass text such as"),  # type: ignore[arg-type]
-        (lambda ada: maskreg.open_checkpoint(5), "pass a path or a hub id"),  # type: ignore[arg-type]
-        (lambda ada: maskreg.open_checkpoint(b"toy"), "pass a path or a hub id"),  # type: ignore[arg-type]
+        (lambda ada: maskreg.open_checkpoint(5), "pass a path, a URL or a hub id"),  # type: ignore[arg-type]
+        (lambda ada: maskreg.open_checkpoint(b"toy"), "pass a path, a URL or a hub id"),  # type: ignore[arg-type]
     ],
 )
 def test_anything_else_is_refused_with_what_is_accepted(

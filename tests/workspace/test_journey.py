@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import maskreg
+from maskreg.bucket import on_disk
 from tests.workspace.conftest import Lab, contents
 
 
@@ -22,7 +23,7 @@ def test_from_extraction_to_a_bit_exact_copy_elsewhere(lab: Lab, ada: maskreg.Wo
         artifact = maskreg.pull(entry.ref, workspace=ben)
         assert artifact.digest == stored.digest
         applied = maskreg.apply(artifact, lab.source, lab.folder / "copy", workspace=ben)
-        assert contents(applied.out) == contents(lab.target)
+        assert contents(on_disk(applied.out, "a test")) == contents(lab.target)
         assert maskreg.verify(artifact, workspace=ben).ok
         assert maskreg.show("team/toy:v1", workspace=ben).card == maskreg.Card(family="toy", meta={"seed": "7"})
 
@@ -36,7 +37,7 @@ def test_through_a_file(lab: Lab, ada: maskreg.Workspace) -> None:
         imported = maskreg.import_(exported.path, "mine:v2", workspace=ben)
         assert (imported.digest, str(imported.ref)) == (stored.digest, "mine:v2")
         back = maskreg.apply("mine:v2", lab.target, lab.folder / "back", revert=True, workspace=ben)
-        assert contents(back.out) == contents(lab.source)
+        assert contents(on_disk(back.out, "a test")) == contents(lab.source)
 
 
 @pytest.mark.torch

@@ -8,17 +8,22 @@ from collections.abc import Iterable, Mapping
 
 from maskreg.analysis.glossary.geometry import GEOMETRY, RATIOS, SHARES
 from maskreg.analysis.glossary.masks import ARTIFACTS, MASKS
+from maskreg.analysis.glossary.moments import MOMENTS
 from maskreg.analysis.glossary.overlap import COLUMNS, OVERLAP
+from maskreg.analysis.glossary.updates import UPDATES
 from maskreg.errors import UsageError
 from maskreg.glossary import GENERAL, Entry, by_name
 from maskreg.words import percent, three_digits, times
 
-FIGURES = by_name((*MASKS, *ARTIFACTS, *OVERLAP, *GEOMETRY))
+FIGURES = by_name((*MASKS, *ARTIFACTS, *OVERLAP, *UPDATES, *MOMENTS, *GEOMETRY))
 """Every figure by name, in the order of tables."""
 
 _SHARES = SHARES | {
     "density",
     "param-share",
+    "energy-share",
+    "orthogonal",
+    "v_zero",
     "ffn-energy",
     "ffn-density",
     "ffn-share",
@@ -28,6 +33,7 @@ _SHARES = SHARES | {
 }
 _RATIOS = RATIOS | {
     "ffn-lift",
+    "energy-lift",
     "ffn-energy-lift",
     "lift",
     "lift_max",

@@ -16,10 +16,22 @@ NORMS = (
     ),
     Entry("update_norm", "||dW||_F over all tensors, of a checkpoint of a run against the source."),
     Entry("step_norm", "||dW||_F over all tensors, of a checkpoint of a run against the checkpoint before."),
+    Entry(
+        "concentration",
+        "Share of ||dW||_F^2 in the given percent of a tensor's coordinates that moved farthest: ceil(share * numel) "
+        "of every tensor, pooled by energy. Of coordinates that moved equally far, as many count as fit.",
+        DSSU,
+        family=True,
+    ),
     Entry("step_density", "Share of coordinates that moved since the checkpoint before, under the rule exact."),
 )
 
 SPECTRUM = (
+    Entry(
+        "spectral_norm",
+        "sigma_1 of dW: the farthest that the update moves a vector of length 1. In units of the weights. Of "
+        "matrices too large for an exact SVD by the Lanczos method, to a relative residual of 1e-4.",
+    ),
     Entry("stable_rank", "||dW||_F^2 / sigma_1^2.", DSSU),
     Entry(
         "energy_top",
@@ -79,7 +91,7 @@ DIRECTIONS = (
     Entry(
         "similarity_to_final",
         "||V_K^T V'_K||_F^2 / K of the leading K = 16 right directions of two updates. By chance K / n.",
-        DSSU,
+        "On the Geometry of On-Policy Distillation",
         ("similarity", "similarity_by_chance"),
     ),
 )
@@ -121,7 +133,16 @@ GEOMETRY = (*NORMS, *SPECTRUM, *DIRECTIONS, *COVERAGE, *COLUMNS)
 
 SHARES = frozenset(
     {
-        *("density", "step_density", "sparsity", "energy_top", "numerical_rank", "projection", "similarity_to_final"),
+        *(
+            "density",
+            "step_density",
+            "concentration",
+            "sparsity",
+            "energy_top",
+            "numerical_rank",
+            "projection",
+            "similarity_to_final",
+        ),
         *("low", "principal", "principal_not_low"),
     }
 )

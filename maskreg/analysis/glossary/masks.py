@@ -26,7 +26,7 @@ MASKS = (
         "numel. In an overlap, p = |A| / N and q = |B| / N over the N coordinates that both masks cover. In an "
         "analysis or a trajectory, under the rule exact.",
         DSSU,
-        ("p", "q", "a", "b", "density-a", "density-b"),
+        ("q", "a", "b", "density-a", "density-b"),
     ),
     Entry(
         "sparsity",
@@ -53,15 +53,16 @@ MASKS = (
     Entry("inf", "Compared coordinates of the target that are infinite in bf16."),
     Entry(
         "param-share",
-        "The FFN's share of the compared coordinates. If the FFN moved like the rest, ffn-energy and ffn-share would "
-        "equal it.",
+        "A group's share of the compared coordinates; of the FFN, if none is named. If the group moved like the rest, "
+        "its shares of the energy and of the mask would equal it.",
     ),
     Entry(
-        "ffn-energy",
-        "Share of the energy that lies in the FFN: FFN energy / energy.",
+        "energy-share",
+        "Share of the energy that lies in a group of tensors: the group's energy / energy.",
         f"{DSSU}, table 3",
-        ("energy-share", "ffn"),
     ),
+    Entry("energy-lift", "energy-share over param-share; 1 is no preference."),
+    Entry("ffn-energy", "The energy-share of the FFN.", f"{DSSU}, table 3", ("ffn",)),
     Entry("ffn-density", "Share of the FFN's coordinates that moved: FFN nnz / FFN numel.", DSSU),
     Entry("ffn-share", "Share of the moved coordinates that lies in the FFN: FFN nnz / nnz.", DSSU, ("mask-share",)),
     Entry(
@@ -70,7 +71,7 @@ MASKS = (
         "(ffn-density over density) are this same number.",
         aliases=("mask-lift", "density-lift"),
     ),
-    Entry("ffn-energy-lift", "ffn-energy over param-share; 1 is no preference.", aliases=("energy-lift",)),
+    Entry("ffn-energy-lift", "ffn-energy over param-share; 1 is no preference."),
     Entry(
         "density-by-exponent",
         "Density of the weights whose magnitude in the source lies between 2^e and 2^(e+1). bf16 keeps 8 significant "
@@ -83,6 +84,14 @@ MASKS = (
         "tensors and classes, of |mask's count - rounding null's count|, over nnz. elsewhere_by_chance is the same for "
         "a mask that rounding did make. It tells where the mask lies by magnitude, not which of the weights of one "
         "magnitude it takes; only a second mask shows whether that choice is more than noise.",
+    ),
+    Entry(
+        "consensus map",
+        "C_ij = (1/R) sum_r M_ij of R masks: the share of masks that hold a coordinate. row_dispersion is the "
+        "variance of the means of its rows over that of independent coordinates with the masks' densities, "
+        "sum_r p_r (1 - p_r) / (R^2 n); column_dispersion likewise. Far above 1: masks agree by rows or columns.",
+        PATH,
+        ("C", "row_dispersion", "column_dispersion", "rows var/indep", "columns var/indep", "in none", "in all"),
     ),
     Entry(
         "stripes",

@@ -162,8 +162,8 @@ NULLS = (
     Entry(
         "interval",
         "95 % interval of a headroom, a ratio or an odds ratio, if coordinates of one row or of one column may depend "
-        "on each other in any way: 1.96 two-way clustered standard errors on each side, of the logarithm for odds "
-        "ratios. Given for two or three masks.",
+        "on each other in any way, and those of one channel of the residual stream in all tensors: 1.96 two-way "
+        "clustered standard errors on each side, of the logarithm for odds ratios. Given for two or three masks.",
         "Cameron, Gelbach and Miller, J. Bus. Econ. Stat. 29 (2011)",
         ("95-%-interval", "ratio_interval", "headroom_interval", "mantel_haenszel_intervals"),
     ),
@@ -194,11 +194,38 @@ NULLS = (
         "than 10 shared coordinates. The nulls that decide are exponent-matched, row-column-matched and, unless "
         "training is known to have started at the source, off-grid-matched; without the source random-per-tensor and "
         "row-column-matched, and the verdict is about chance. A mask beside itself, its parent or its child has none.",
-        aliases=("pair", "outcome", "sentence", "asked", "relation"),
+        aliases=("pair", "outcome", "sentence", "asked"),
+    ),
+    Entry(
+        "p",
+        "How often an answer of this strength is given where it does not hold: the p value of the border that the 95 % "
+        "interval of the headroom must not cross, from both sides; the largest of the nulls that decide. At most .05 "
+        "where there is an answer.",
     ),
 )
 
 SEVERAL = (
+    Entry(
+        "matrix",
+        "Headrooms of every pair of several masks, all over the strictest null that decides about each of them. An "
+        "answer has to hold under each null of its pair. Masks are ordered by average linkage, so "
+        "that similar ones are neighbors.",
+        aliases=("headrooms", "order", "nearest", "nearest_headroom"),
+    ),
+    Entry(
+        "p_corrected",
+        "p for all pairs together: the chance that any answer of that strength or a greater one is wrong is at most "
+        "this. The k-th smallest of n values of p is multiplied by n - k + 1. Answers above .05 become: cannot tell. "
+        "Pairs that follow from each other or from their sizes are not counted.",
+        "Holm, Scand. J. Stat. 6 (1979), 65-70",
+        aliases=("holm", "answer", "answers", "alone", "correction", "level", "tested"),
+    ),
+    Entry(
+        "relation",
+        "How one of two masks follows from the other, whatever was trained: the same artifact or coordinates, made "
+        "from it, all of it inside; or how both follow from a third.",
+        aliases=("related",),
+    ),
     Entry(
         "consensus",
         "How many coordinates are in exactly k of the masks, against independent masks of these densities. Their "

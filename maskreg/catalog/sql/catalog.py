@@ -20,14 +20,14 @@ from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import RLVR_OVERLAP, Event, Indexed, Measurement
 from maskreg.catalog.sql.address import Address, parse_address
 from maskreg.catalog.sql.comparing import differing
-from maskreg.catalog.sql.engine import WRITE, make_engine
+from maskreg.catalog.sql.engine import WRITE, make_engine, reading
 from maskreg.catalog.sql.faults import readable_rows, translated
 from maskreg.catalog.sql.models import ArtifactRow, EventRow, FilledRow, MeasurementRow, RefRow, SeenSourceRow
 from maskreg.catalog.sql.recorded import recorded_overlap, recorded_overlaps
 from maskreg.catalog.sql.salvage import drop_damaged
 from maskreg.catalog.sql.schema import bring_up, installed, refuse_behind, refuse_newer
 from maskreg.catalog.sql.seals import checked_rows, dicts, sum_anew, summing
-from maskreg.catalog.sql.statement import events, parts_of, results, statement, unindexed
+from maskreg.catalog.sql.statement import events, matches, results, statement, unindexed
 from maskreg.catalog.tables.columns import HEAD, Row
 from maskreg.catalog.tables.filesystem import writable
 from maskreg.catalog.tables.matching import answer_from, measured
@@ -72,11 +72,12 @@ class SqlCatalog(Closing):
     def __init__(self, address: Address, engine: Engine) -> None:
         self._address = address
         self._engine = engine
+        self._read_engine = reading(engine)
         self._write_engine = engine.execution_options(**{WRITE: True})
         self._insert = sqlite.insert if address.sqlite else postgresql.insert
         self._held = threading.local()
         self.safe_refs = not address.sqlite
-        # Disposes even when close is never called, and before the interpreter shuts down.
+        # Even when close is never called, and before the interpreter shuts down.
         self._close = weakref.finalize(self, engine.dispose)
 
     @classmethod
@@ -169,11 +170,7 @@ class SqlCatalog(Closing):
         if not self._unchecked:
             return self.answer(query).results
         with self._read() as connection:
-            rows: list[SearchResult] = []
-            for part in parts_of(query):
-                if query.limit is None or len(rows) < query.limit:
-                    rows += results(connection.execute(part))
-            return rows[: query.limit]
+            return matches(connection, query)
 
     def answer(self, query: Query) -> Answer:
         """The matches, and what the index knows it lacks.
@@ -185,9 +182,9 @@ class SqlCatalog(Closing):
         with self._read() as connection:
             unread = self._unread(connection)
             if self._unchecked:
-                matches = results(connection.execute(statement(query)))
+                live = results(connection.execute(*statement(query)))
                 lacking = [pair_of(row) for row in dicts(connection.execute(unindexed()))]
-                return Answer(matches, lacking, unread, numbers_of(dicts(connection.execute(_NUMBERED))))
+                return Answer(live, lacking, unread, numbers_of(dicts(connection.execute(_NUMBERED))))
             refs, artifacts = (checked_rows(connection, name) for name in ("refs", "artifacts"))
             return answer_from(refs, artifacts, query, unread)
 
@@ -372,7 +369,7 @@ class SqlCatalog(Closing):
             if held is not None:
                 yield held
                 return
-            with self._engine.connect() as connection:
+            with self._read_engine.connect() as connection:
                 yield connection
 
     def _put_artifacts(self, connection: Connection, rows: list[Row]) -> None:

@@ -137,6 +137,25 @@ def refuse_behind(address: Address, revision: str | None, schema: Schema = CATAL
         raise ConfigError(f"{address} {has}; this version needs {schema.head}", hint=_UPGRADE)
 
 
+def bring_up_own(address: Address, engine: Engine, revision: str | None, schema: Schema) -> None:
+    """Upgrade a SQLite file, which is its server's own; a database that servers share is upgraded by who runs them.
+
+    Args:
+        address: of the database.
+        engine: of it.
+        revision: what it has.
+        schema: what it shall have.
+
+    Raises:
+        ConfigError: the schema is newer than this version, or PostgreSQL's is older or missing; or the tables belong
+            to another application.
+    """
+    if address.sqlite and revision != schema.head:
+        bring_up(address, engine, schema)
+    else:
+        refuse_behind(address, revision, schema)
+
+
 def bring_up(address: Address, engine: Engine, schema: Schema = CATALOG) -> None:
     """Upgrade to this version's revision in one transaction; who waited for another's upgrade finds nothing to do.
 

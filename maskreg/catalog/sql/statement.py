@@ -1,14 +1,23 @@
-"""The one SELECT that answers a search."""
+"""The SELECTs that answer a search.
+
+To build a statement costs more than to run it, so those of searches are built once for each *shape*: which fields are
+set, how many words, which order. The values come in as parameters::
+
+    Query(family="qwen3-8b", text="math code")     shape: family, two words; newest first
+    Query(family="llama3-8b", text="long chat")    the same shape, so the same statement
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sqlalchemy import ColumnElement, Result, Select, and_, literal, or_, select, tuple_
+from sqlalchemy import BindParameter, ColumnElement, Connection, Result, Select, and_, bindparam, or_, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
-from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Position, Query, Range, SearchResult
+from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Query, SearchResult
 from maskreg.catalog.sql.models import ArtifactRow, EventRow, RefRow
 from maskreg.catalog.tables.matching import digest_prefix, words_of
 from maskreg.digest import Digest
@@ -27,33 +36,40 @@ _FIELDS = tuple(map(_column, SearchResult.__dataclass_fields__))
 _EQUAL = {key: _column(key) for key in (*EQUAL_KEYS, *PIN_KEYS)}
 _RANGES = {key: _column(key) for key in RANGE_KEYS}
 _SORTS = {key: RefRow.at if key == "created" else _column(key) for key in SORT_KEYS}
+_DIGEST = list(SearchResult.__dataclass_fields__).index("digest")
+
+Values: TypeAlias = "dict[str, Any]"
+"""What a statement's parameters are in one search."""
+
+_SHAPES = 256
+_ESCAPED = str.maketrans({"/": "//", "%": "/%", "_": "/_"})
 
 
-def statement(query: Query) -> Select[Any]:
-    """The SELECT whose rows are the fields of ``SearchResult``.
+class _Shape(NamedTuple):
+    # What of a query decides about its statements.
+    words: tuple[bool, ...]  # for each word, whether it may begin a digest
+    equal: tuple[str, ...]
+    ranges: tuple[str, ...]
+    of_projects: bool
+    hides: bool
+    sort: str
+    descending: bool
+    is_limited: bool
+    after: Literal["", "null", "value"]
+
+
+def statement(query: Query) -> tuple[Select[Any], Values]:
+    """The SELECT whose rows are the fields of ``SearchResult``, and the values of its parameters.
 
     Raises:
         UsageError: the query is malformed.
     """
     query.check()
-    column = _SORTS[query.sort]
-    order = column.desc() if query.descending else column.asc()
-    rows = (
-        select(*_FIELDS)
-        .join(ArtifactRow, ArtifactRow.digest == RefRow.digest)
-        .where(RefRow.deleted.is_(False), *_conditions(query))
-        # PostgreSQL uses an index for the order only where that says the same of NULL.
-        .order_by(order.nulls_last() if column.nullable else order)
-        # Databases return ties in any order, which may differ from call to call.
-        .order_by(*_KEY)
-    )
-    if query.after is not None:
-        rows = rows.where(_behind(column, query.after, descending=query.descending))
-    return rows if query.limit is None else rows.limit(query.limit)
+    return _whole(_shape(query)), _values(query)
 
 
-def parts_of(query: Query) -> list[Select[Any]]:
-    """SELECTs whose rows, one after another, are those of :func:`statement`; an index gives each of them in order.
+def matches(connection: Connection, query: Query) -> list[SearchResult]:
+    """The results of :func:`statement`, by several SELECTs where an index then gives each of them in order.
 
     Descending order with NULL last is that of no index, so that a database sorts everything to find the first rows.
     Apart from each other, rows with a value and those without are in an index.
@@ -62,24 +78,87 @@ def parts_of(query: Query) -> list[Select[Any]]:
         UsageError: the query is malformed.
     """
     query.check()
-    column = _SORTS[query.sort]
-    if not column.nullable or not query.descending or query.limit is None:
-        return [statement(query)]
-    rows = select(*_FIELDS).join(ArtifactRow, ArtifactRow.digest == RefRow.digest)
-    rows = rows.where(RefRow.deleted.is_(False), *_conditions(query)).limit(query.limit)
-    without = rows.where(column.is_(None)).order_by(*_KEY)
-    after = query.after
-    if after is not None and after.value is None:
-        return [without.where(_behind(column, after, descending=True))]
-    valued = rows.where(column.is_not(None)).order_by(column.desc(), *_KEY)
-    if after is not None:
-        valued = valued.where(_behind(column, after, descending=True, nulls=False))
-    return [valued, without]
+    rows: list[SearchResult] = []
+    values = _values(query)
+    for part in _parts(_shape(query)):
+        if query.limit is None or len(rows) < query.limit:
+            rows += results(connection.execute(part, values))
+    return rows[: query.limit]
 
 
 def results(rows: Result[Any]) -> list[SearchResult]:
-    """The rows of :func:`statement` as results."""
-    return [SearchResult(**{**row, "digest": Digest(row["digest"])}) for row in rows.mappings()]
+    """The rows of such a statement as results."""
+    return [_result(row) for row in rows.all()]
+
+
+def _result(row: Iterable[Any]) -> SearchResult:
+    # By position: the columns are in the order of the fields.
+    values = list(row)
+    values[_DIGEST] = Digest(values[_DIGEST])
+    return SearchResult(*values)
+
+
+@lru_cache(_SHAPES)
+def _whole(shape: _Shape) -> Select[Any]:
+    column = _SORTS[shape.sort]
+    order = column.desc() if shape.descending else column.asc()
+    # PostgreSQL uses an index for the order only where that says the same of NULL.
+    rows = _live(shape).order_by(order.nulls_last() if column.nullable else order)
+    # Databases return ties in any order, which may differ from call to call.
+    rows = rows.order_by(*_KEY)
+    return rows.where(_behind(column, shape)) if shape.after else rows
+
+
+@lru_cache(_SHAPES)
+def _parts(shape: _Shape) -> tuple[Select[Any], ...]:
+    column = _SORTS[shape.sort]
+    if not column.nullable or not shape.descending or not shape.is_limited:
+        return (_whole(shape),)
+    without = _live(shape).where(column.is_(None)).order_by(*_KEY)
+    if shape.after == "null":
+        return (without.where(_behind(column, shape)),)
+    valued = _live(shape).where(column.is_not(None)).order_by(column.desc(), *_KEY)
+    return (valued.where(_behind(column, shape, nulls=False)) if shape.after else valued, without)
+
+
+def _live(shape: _Shape) -> Select[Any]:
+    rows = select(*_FIELDS).join(ArtifactRow, ArtifactRow.digest == RefRow.digest)
+    rows = rows.where(RefRow.deleted.is_(False), *_conditions(shape))
+    return rows.limit(bindparam("limit", type_=RefRow.n.type)) if shape.is_limited else rows
+
+
+def _shape(query: Query) -> _Shape:
+    after = query.after
+    return _Shape(
+        words=tuple(bool(digest_prefix(word)) for word in words_of(query.text)),
+        equal=tuple(key for key in _EQUAL if getattr(query, key)),
+        ranges=tuple(key for key in _RANGES if getattr(query, key) is not None),
+        of_projects=query.projects is not None,
+        hides=bool(query.hidden),
+        sort=query.sort,
+        descending=query.descending,
+        is_limited=query.limit is not None,
+        after="" if after is None else "null" if after.value is None else "value",
+    )
+
+
+def _values(query: Query) -> Values:
+    values: Values = {key: getattr(query, key) for key in _EQUAL}
+    for number, word in enumerate(words_of(query.text)):
+        values[f"word_{number}"] = f"%{word.translate(_ESCAPED)}%"
+        values[f"prefix_{number}"] = f"{digest_prefix(word)}%"
+    for key in _RANGES:
+        if (bounds := getattr(query, key)) is not None:
+            values[f"{key}_low"], values[f"{key}_high"] = bounds
+    values |= {"projects": sorted(query.projects or ()), "hidden": sorted(query.hidden), "limit": query.limit}
+    if (after := query.after) is not None:
+        values["after"] = after.value
+        values |= {f"after_{part.key}": getattr(after.ref, part.key) for part in _KEY}
+    return values
+
+
+def _value(name: str, column: InstrumentedAttribute[Any], *, expanding: bool = False) -> BindParameter[Any]:
+    return bindparam(name, type_=column.type, expanding=expanding)
 
 
 def unindexed() -> Select[Any]:
@@ -114,35 +193,34 @@ def _in_project(project: str) -> ColumnElement[bool]:
     return and_(EventRow.subject >= f"{project}/", EventRow.subject < f"{project}0")
 
 
-def _behind(
-    column: InstrumentedAttribute[Any], after: Position, *, descending: bool, nulls: bool = True
-) -> ColumnElement[bool]:
+def _behind(column: InstrumentedAttribute[Any], shape: _Shape, *, nulls: bool = True) -> ColumnElement[bool]:
     # Of names in ascending order, after (b, ref 2): name >= b AND (name > b OR ref > 2), or NULL, which comes last.
-    named = tuple_(*_KEY) > tuple_(*map(literal, (after.ref.project, after.ref.name, after.ref.tag)))
-    if after.value is None:
+    named = tuple_(*_KEY) > tuple_(*(_value(f"after_{part.key}", part) for part in _KEY))
+    if shape.after == "null":
         return and_(column.is_(None), named)
+    after = _value("after", column)
     # The first condition says nothing that the second does not, but an index can begin there.
-    first = column <= after.value if descending else column >= after.value
-    behind = and_(first, or_(column < after.value if descending else column > after.value, named))
+    first = column <= after if shape.descending else column >= after
+    behind = and_(first, or_(column < after if shape.descending else column > after, named))
     return or_(behind, column.is_(None)) if column.nullable and nulls else behind
 
 
-def _conditions(query: Query) -> list[ColumnElement[bool]]:
-    conditions = [_word(word) for word in words_of(query.text)]
-    conditions += [column == value for key, column in _EQUAL.items() if (value := getattr(query, key))]
-    if query.projects is not None:
-        conditions.append(RefRow.project.in_(sorted(query.projects)))
-    if query.hidden:
-        conditions.append(RefRow.project.not_in(sorted(query.hidden)))
-    for key, column in _RANGES.items():
-        bounds: Range | None = getattr(query, key)
-        if bounds is not None:
-            # NULL is in no range, not even in one that is open at both ends.
-            conditions.append(and_(column.is_not(None), column.between(*bounds)))
+def _conditions(shape: _Shape) -> list[ColumnElement[bool]]:
+    conditions = [_word(number, is_prefix) for number, is_prefix in enumerate(shape.words)]
+    conditions += [_EQUAL[key] == _value(key, _EQUAL[key]) for key in shape.equal]
+    if shape.of_projects:
+        conditions.append(RefRow.project.in_(_value("projects", RefRow.project, expanding=True)))
+    if shape.hides:
+        conditions.append(RefRow.project.not_in(_value("hidden", RefRow.project, expanding=True)))
+    for key in shape.ranges:
+        column = _RANGES[key]
+        # NULL is in no range, not even in one that is open at both ends.
+        within = column.between(_value(f"{key}_low", column), _value(f"{key}_high", column))
+        conditions.append(and_(column.is_not(None), within))
     return conditions
 
 
-def _word(word: str) -> ColumnElement[bool]:
-    matches = RefRow.folded.contains(word, autoescape=True)
-    prefix = digest_prefix(word)
-    return or_(matches, RefRow.digest.startswith(prefix)) if prefix else matches
+def _word(number: int, is_prefix: bool) -> ColumnElement[bool]:
+    matches = RefRow.folded.like(_value(f"word_{number}", RefRow.folded), escape="/")
+    begins = RefRow.digest.like(_value(f"prefix_{number}", RefRow.digest))
+    return or_(matches, begins) if is_prefix else matches

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from maskreg.bucket import Location
 from maskreg.checkpoint.adapter.opening import open_path
 from maskreg.checkpoint.base import Format
 from maskreg.checkpoint.layouts import ADAPTER_CONFIG, is_adapter
 
 
-def recognize(path: Path) -> bool:
+def recognize(path: Location) -> bool:
     """Whether a directory holds an adapter and its configuration, and no whole model."""
     return path.is_dir() and is_adapter(path)
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from maskreg.bucket import Location
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.layouts import ADAPTER_CONFIG
@@ -86,7 +86,7 @@ class MergedAdapter(Closing):
 
     def __init__(
         self,
-        path: Path,
+        path: Location,
         base: Checkpoint,
         adapter: AdapterWeights,
         remark: str,
@@ -130,7 +130,7 @@ class MergedAdapter(Closing):
                 moved = fp32_of(stored_bits(moved, info.dtype), info.dtype)
             return stored_bits(fp32_of(values, info.dtype) + moved, info.dtype)
 
-    def small_files(self) -> Mapping[str, Path]:
+    def small_files(self) -> Mapping[str, Location]:
         """The base's, and the adapter's in their place; not the adapter's configuration."""
         own = companions.small_files(self.path, self._limits)
         return {**self._base.small_files(), **{name: path for name, path in own.items() if name != ADAPTER_CONFIG}}

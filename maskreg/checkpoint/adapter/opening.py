@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple
 
+from maskreg.bucket import Location
 from maskreg.checkpoint import torch_files
 from maskreg.checkpoint.adapter.config import MERGE, AdapterConfig, parse_config
 from maskreg.checkpoint.adapter.merged import AdapterWeights, LowRank, MergedAdapter
@@ -33,7 +33,7 @@ class _Factors(NamedTuple):
     names: dict[str, str]
 
 
-def open_path(path: Path, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen) -> MergedAdapter:
+def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen) -> MergedAdapter:
     """Open an adapter and its base model.
 
     Raises:
@@ -58,13 +58,13 @@ def open_path(path: Path, *, hub: str = "", limits: Limits = LIMITS, reopen: Reo
     return MergedAdapter(path, base, AdapterWeights(weights, low_rank, whole), remark, limits)
 
 
-def _open_weights(file: Path, limits: Limits) -> Checkpoint:
+def _open_weights(file: Location, limits: Limits) -> Checkpoint:
     if file.suffix == ".safetensors":
         return safetensors.open_path(file, limits=limits)
     return torch_files.open_path(file, limits=limits)
 
 
-def _open_base(path: Path, config: AdapterConfig, reopen: Reopen) -> Checkpoint:
+def _open_base(path: Location, config: AdapterConfig, reopen: Reopen) -> Checkpoint:
     try:
         return reopen(config.base)
     except NotFoundError as error:

@@ -18,8 +18,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from maskreg.checkpoint.files import AGAIN, fill
-from maskreg.checkpoint.pieces import OpenFile
+from maskreg.checkpoint.files import AGAIN, OpenFile
 from maskreg.errors import CorruptError, FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.names import shown
@@ -171,7 +170,7 @@ class Archive:
 
     def _bytes(self, offset: int, size: int) -> bytes:
         data = bytearray(size)
-        if not fill(self.file.handle, memoryview(data), self._start + offset, self.file.path):
+        if not self.file.fill(memoryview(data), self._start + offset):
             raise CorruptError(self.file.path.name, "cut short while it was read")
         return bytes(data)
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from maskreg.checkpoint.files import OpenFile
 from maskreg.checkpoint.pickled.archive import Archive
 from maskreg.checkpoint.pickled.tensors import ShardedTensor, StoredTensor, load_archive
-from maskreg.checkpoint.pieces import OpenFile
-from maskreg.checkpoint.statedict import Choice, Path, weights_among
+from maskreg.checkpoint.statedict import Choice, Chooser, Path, weights_among
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.names import check_name, shown
@@ -35,8 +35,8 @@ class StateDict:
     notes: tuple[str, ...]
 
 
-def read_state_dict(file: OpenFile, limits: Limits = LIMITS) -> StateDict:
-    """The weights that a file of ``torch.save`` holds.
+def read_state_dict(file: OpenFile, limits: Limits = LIMITS, choose: Chooser = weights_among) -> StateDict:
+    """The weights that a file of ``torch.save`` holds, or what else is chosen.
 
     Raises:
         FormatError: no such file, or no weights in it.
@@ -51,7 +51,7 @@ def read_state_dict(file: OpenFile, limits: Limits = LIMITS) -> StateDict:
         raise FormatError(f"{file.path.name}: a tensor without a name, not a state dict", hint=_SAVE)
     if len(tensors) > limits.tensors:
         raise LimitError(f"{file.path.name}: {len(tensors)} tensors; the limit is {limits.tensors}")
-    choice = weights_among({path: math.prod(tensor.shape) for path, tensor in tensors.items()}, file.path.name)
+    choice = choose({path: math.prod(tensor.shape) for path, tensor in tensors.items()}, file.path.name)
     named = {name: tensors[path] for path, name in choice.names.items()}
     for name in named:
         check_name(name, file.path.name, limits)

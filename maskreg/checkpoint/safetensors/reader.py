@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
+from maskreg.bucket import Location
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.causes import HEAD_BYTES, explained, why_no_weights
-from maskreg.checkpoint.files import close_all, fill, in_folder, open_regular, read_whole
+from maskreg.checkpoint.files import OpenFile, close_all, in_folder, names_in, open_regular, read_whole
 from maskreg.checkpoint.index import check_index, parse_index
 from maskreg.checkpoint.layouts import is_safetensors
 from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, Shard, header_length, parse_header
@@ -52,8 +52,8 @@ class SafetensorsCheckpoint(Closing):
 
     def __init__(
         self,
-        path: Path,
-        files: Sequence[Path],
+        path: Location,
+        files: Sequence[Location],
         *,
         index: bytes = b"",
         weight_map: Mapping[str, str] | None = None,
@@ -76,11 +76,11 @@ class SafetensorsCheckpoint(Closing):
         """
         self.path, self.index, self.hub = path, index, hub
         self._limits = limits
-        handles: list[int] = []
+        opened: list[OpenFile] = []
         # The header is read through the handle that later reads the data, so that both are of one file.
-        self._release = weakref.finalize(self, close_all, handles)
+        self._release = weakref.finalize(self, close_all, opened)
         try:
-            self.shards = tuple(_open_shard(file, handles, limits) for file in files)
+            self.shards = tuple(_open_shard(file, opened, limits) for file in files)
             if weight_map is not None:
                 with in_folder(path):
                     contents = [(shard.file_name, [info.name for info in shard.tensors]) for shard in self.shards]
@@ -92,12 +92,12 @@ class SafetensorsCheckpoint(Closing):
         if len(self.tensors) > limits.tensors:
             self.close()
             raise LimitError(f"{path}: {len(self.tensors)} tensors; the limit is {limits.tensors}")
-        # File handle, and offset of the tensor's first byte in the file.
-        self._locations: dict[str, tuple[int, int]] = {}
-        for handle, shard in zip(handles, self.shards, strict=True):
+        # File, and offset of the tensor's first byte in it.
+        self._locations: dict[str, tuple[OpenFile, int]] = {}
+        for file, shard in zip(opened, self.shards, strict=True):
             offset = len(shard.header)
             for info in shard.tensors:
-                self._locations[info.name] = (handle, offset)
+                self._locations[info.name] = (file, offset)
                 offset += info.nbytes
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
@@ -111,12 +111,18 @@ class SafetensorsCheckpoint(Closing):
             raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
         width = ITEM_BYTES[info.dtype]
         memory = np.empty((stop - start) * width, np.uint8) if into is None else into
-        handle, offset = self._locations[name]
-        if memory.size and not fill(handle, memory.data, offset + start * width, self.path):
+        file, offset = self._locations[name]
+        if memory.size and not file.fill(memory.data, offset + start * width):
             raise CorruptError(name, f"{self.path} was cut short while it was read")
         return memory.view(np.dtype(f"<u{width}"))
 
-    def small_files(self) -> Mapping[str, Path]:
+    def expect(self, name: str, start: int, stop: int) -> None:
+        """Fetch elements that are read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        file, offset = self._locations[name]
+        width = self.tensors[name].item_bytes
+        file.expect(offset + start * width, (stop - start) * width)
+
+    def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights; none beside a single file."""
         return companions.small_files(self.path, self._limits) if self.path.is_dir() else {}
 
@@ -132,13 +138,13 @@ class SafetensorsCheckpoint(Closing):
         self._release()
 
 
-def recognize(path: Path) -> bool:
+def recognize(path: Location) -> bool:
     """Whether a file is called ``*.safetensors``, or a directory holds such a file or an index of some."""
     return is_safetensors(path) if path.is_dir() else path.suffix == ".safetensors"
 
 
 def open_path(
-    path: Path, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
+    path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
 ) -> SafetensorsCheckpoint:
     """Open one file, or a directory with ``model.safetensors``, an index and shards, or one safetensors file.
 
@@ -148,10 +154,11 @@ def open_path(
     """
     if not path.is_dir():
         return SafetensorsCheckpoint(path, [path], hub=hub, limits=limits)
-    # lexists: a dangling link is a damaged download, not a checkpoint of another layout.
-    if os.path.lexists(path / SINGLE_NAME):
+    names = names_in(path)
+    # By name: a dangling link is a damaged download, not a checkpoint of another layout.
+    if SINGLE_NAME in names:
         return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub, limits=limits)
-    if os.path.lexists(path / INDEX_NAME):
+    if INDEX_NAME in names:
         index = read_whole(path / INDEX_NAME, limits.index_json_bytes)
         with in_folder(path):
             weight_map = parse_index(index, INDEX_NAME, (".safetensors",), limits)
@@ -160,8 +167,8 @@ def open_path(
     return SafetensorsCheckpoint(path, [_only_weights(path)], hub=hub, limits=limits)
 
 
-def _only_weights(directory: Path) -> Path:
-    files = sorted(directory.glob("*.safetensors"))
+def _only_weights(directory: Location) -> Location:
+    files = [directory / name for name in sorted(names_in(directory)) if fnmatch(name, "*.safetensors")]
     files = [file for file in files if not file.name.startswith("consolidated")] or files
     if len(files) == 1 and not _is_one_of_many(files[0].name):
         return files[0]
@@ -189,22 +196,23 @@ def _is_one_of_many(name: str) -> bool:
     return bool(match and int(match[1]) > 1)
 
 
-def _open_shard(path: Path, handles: list[int], limits: Limits) -> Shard:
-    handle, size = open_regular(path)
-    handles.append(handle)
+def _open_shard(path: Location, opened: list[OpenFile], limits: Limits) -> Shard:
+    file = open_regular(path)
+    opened.append(file)
     with in_folder(path.parent):
         try:
-            return _read_header(handle, size, path, limits)
+            return _read_header(file, limits)
         except FormatError as error:
-            head = bytearray(min(HEAD_BYTES, size))
-            fill(handle, memoryview(head), 0, path)
-            raise explained(error, path, bytes(head), size) from error
+            head = bytearray(min(HEAD_BYTES, file.size))
+            file.fill(memoryview(head), 0)
+            raise explained(error, path, bytes(head), file.size) from error
 
 
-def _read_header(handle: int, size: int, path: Path, limits: Limits) -> Shard:
+def _read_header(file: OpenFile, limits: Limits) -> Shard:
+    size, name = file.size, file.path.name
     first = bytearray(min(LENGTH_BYTES, size))
-    fill(handle, memoryview(first), 0, path)
-    header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, path.name, limits))
-    if not fill(handle, memoryview(header), 0, path):
-        raise CorruptError(path.name, "cut short while it was read")
-    return parse_header(bytes(header), size - len(header), path.name, limits)
+    file.fill(memoryview(first), 0)
+    header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, name, limits))
+    if not file.fill(memoryview(header), 0):
+        raise CorruptError(name, "cut short while it was read")
+    return parse_header(bytes(header), size - len(header), name, limits)

@@ -15,17 +15,18 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from maskreg.checkpoint.output import PendingOutput
+from maskreg.bucket import Location
+from maskreg.checkpoint.pending import OutputFile, pending_output
 from maskreg.checkpoint.safetensors.header import Shard
 from maskreg.checkpoint.safetensors.index import INDEX_NAME
-from maskreg.direct import DirectFile, phase
-from maskreg.disk import creating, sync_folder
+from maskreg.direct import phase
+from maskreg.disk import creating
 from maskreg.errors import CannotCreateError
 from maskreg.tensors.info import TensorInfo
 
@@ -50,9 +51,9 @@ class SafetensorsPlan:
 
     shards: tuple[Shard, ...]
     index: bytes = b""
-    files: Mapping[str, bytes | Path] = field(default_factory=dict)
+    files: Mapping[str, bytes | Location] = field(default_factory=dict)
     single_file: bool = False
-    sources: tuple[Path, ...] = ()
+    sources: tuple[Location, ...] = ()
 
     @property
     def tensors(self) -> Iterator[TensorInfo]:
@@ -76,7 +77,12 @@ class SafetensorsPlan:
         index = {INDEX_NAME} if self.index else set()
         return frozenset({shard.file_name for shard in self.shards} | index | self.files.keys())
 
-    def writer(self, out: Path, *, force: bool) -> SafetensorsWriter:
+    @property
+    def entry(self) -> str:
+        """Name of the file without which readers find no checkpoint: the index, or the only weight file."""
+        return INDEX_NAME if self.index or not self.shards else self.shards[0].file_name
+
+    def writer(self, out: Location, *, force: bool) -> SafetensorsWriter:
         """A writer of this plan."""
         return SafetensorsWriter(out, self, force=force)
 
@@ -94,13 +100,14 @@ class SafetensorsWriter:
         skipped_files: small files of the plan that a single file has no room for.
     """
 
-    def __init__(self, out: Path, plan: SafetensorsPlan, *, force: bool) -> None:
+    def __init__(self, out: Location, plan: SafetensorsPlan, *, force: bool) -> None:
         self.is_file = plan.single_file and out.suffix == ".safetensors" and len(plan.shards) == 1
         self.skipped_files = tuple(plan.files) if self.is_file else ()
-        self._output = PendingOutput(
+        self._output = pending_output(
             out,
             is_file=self.is_file,
             weights="*.safetensors",
+            index=plan.entry,
             names=frozenset() if self.is_file else plan.names,
             sources=plan.sources,
             force=force,
@@ -121,7 +128,7 @@ class SafetensorsWriter:
         return self._output.kept
 
     def __enter__(self) -> Self:
-        with creating(self.out):
+        with self._errors():
             try:
                 self._output.begin(self._plan.total_bytes)
                 self._write_small_files()
@@ -137,7 +144,7 @@ class SafetensorsWriter:
         if not view.nbytes:
             return
         view = view.cast("B")
-        with creating(self.out):
+        with self._errors():
             if view.nbytes < _SMALL_BYTES:
                 self._small += view
                 if len(self._small) >= _SMALL_BYTES:
@@ -152,7 +159,7 @@ class SafetensorsWriter:
         if not view.nbytes:
             return
         view = view.cast("B")
-        with creating(self.out):
+        with self._errors():
             while view:
                 number = bisect_right(self._stops, offset)
                 if number == len(self._stops):
@@ -170,6 +177,9 @@ class SafetensorsWriter:
         file = self._files[number]
         return phase(file.header_bytes + offset - (self._stops[number] - file.data_bytes))
 
+    def _errors(self) -> AbstractContextManager[None]:
+        return creating(self.out) if isinstance(self.out, Path) else nullcontext()
+
     def _write_piece(self, file: _File, offset: int, piece: memoryview) -> None:
         with self._lock:
             if file.handle is None:
@@ -184,8 +194,7 @@ class SafetensorsWriter:
                 self._syncing.append(self._syncer.submit(file.close))
 
     def _open(self, file: _File) -> None:
-        work = self._output.work
-        file.handle = DirectFile(work if self.is_file else work / file.shard.file_name)
+        file.handle = self._output.create(file.shard.file_name, file.header_bytes + file.data_bytes)
         file.handle.write_at(0, memoryview(file.shard.header))
 
     def _surplus(self) -> CannotCreateError:
@@ -202,7 +211,7 @@ class SafetensorsWriter:
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         try:
             if kind is None:
-                with creating(self.out):
+                with self._errors():
                     self._finish()
         finally:
             self._discard()
@@ -214,8 +223,9 @@ class SafetensorsWriter:
         if self._plan.index:
             files[INDEX_NAME] = self._plan.index
         for name, content in files.items():
-            with closing(DirectFile(self._output.work / name)) as file:
-                file.write_at(0, memoryview(content if isinstance(content, bytes) else content.read_bytes()))
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            with closing(self._output.create(name, len(data))) as file:
+                file.write_at(0, memoryview(data))
                 file.sync()
 
     def _finish(self) -> None:
@@ -229,8 +239,6 @@ class SafetensorsWriter:
                 file.close()
         for synced in self._syncing:
             synced.result()
-        if not self.is_file:
-            sync_folder(self._output.work)
         self._output.commit()
 
     def _discard(self) -> None:
@@ -255,7 +263,7 @@ class _File:
         self.shard = shard
         self.header_bytes = len(shard.header)
         self.data_bytes = self.missing = shard.data_bytes
-        self.handle: DirectFile | None = None
+        self.handle: OutputFile | None = None
 
     def close(self) -> None:
         """Sync and close it."""
@@ -272,5 +280,5 @@ class _File:
             self.handle = None
 
 
-def _size(content: bytes | Path) -> int:
+def _size(content: bytes | Location) -> int:
     return len(content) if isinstance(content, bytes) else content.stat().st_size

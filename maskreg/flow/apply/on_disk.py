@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from maskreg.artifact.reader import Artifact
+from maskreg.bucket import Location, located
 from maskreg.checkpoint import Checkpoint, OutputPlan, named_like, plan_like, write_checkpoint
 from maskreg.checkpoint.base import CheckpointWriter, remarks_on
 from maskreg.codec import Codec
@@ -23,7 +23,6 @@ from maskreg.flow.apply.files import SmallFiles, small_files_of
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
-from maskreg.space import filling
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta
@@ -45,7 +44,7 @@ class ApplyResult(Result):
         notes: warnings and remarks, one sentence each.
     """
 
-    out: Path
+    out: Location
     tensors: int
     bytes: int
     skipped_files: tuple[str, ...]
@@ -58,7 +57,7 @@ class ApplyResult(Result):
 def apply(
     artifact: Artifact,
     source: Checkpoint,
-    out: str | Path,
+    out: str | Location,
     *,
     revert: bool = False,
     device: str | Device = "cpu",
@@ -109,12 +108,10 @@ def apply(
         files = small_files_of(delta, source, with_code=with_code)
         plan = _plan(delta, source, files)
         progress.start("apply", plan.total_bytes)
-        with (
-            filling(Path(out), plan.total_bytes, what="the checkpoint"),
-            write_checkpoint(Path(out), plan, force=force) as writer,
-        ):
+        with write_checkpoint(located(out), plan, force=force) as writer:
             patcher = _SpanPatcher(verified, decoder, delta.codec, writer)
-            with closing(ordered(patcher, _tasks(delta, plan), jobs=threads, size=numel_of)) as results:
+            tasks = verified.ahead(_tasks(delta, plan), patcher.reads)
+            with closing(ordered(patcher, tasks, jobs=threads, size=numel_of)) as results:
                 for written in results:
                     progress.advance(written)
             artifact.verify_rest(jobs=threads)
@@ -178,7 +175,7 @@ class _SpanPatcher:
         span, at_hand = task.span, None
         # Memory that is written begins where the disk can fetch it from.
         phase = self._writer.phase(task.offset)
-        if span is None or span.stored is None:
+        if self.reads(task) is not None:
             size = numel_of(task) * self._source.recorded.tensors[task.name].item_bytes
             is_result = span is not None and span.coded is None
             into = self._buffers.bytes("source", size, phase if is_result else 0)
@@ -188,6 +185,10 @@ class _SpanPatcher:
         values = span.result(at_hand, partial(self._decode, phase=phase), self._buffers)
         self._writer.write_at(task.offset, values)
         return values.nbytes
+
+    def reads(self, task: _Task) -> tuple[str, int, int] | None:
+        """What is read of the source for a task."""
+        return (task.name, task.start, task.stop) if task.span is None or task.span.stored is None else None
 
     def _decode(self, context: Codes, block: memoryview, phase: int) -> Codes:
         into = self._buffers.array("values", context.size, np.uint16, phase)
@@ -206,7 +207,7 @@ def _plan(delta: Delta, checkpoint: Checkpoint, files: SmallFiles) -> OutputPlan
     )
 
 
-def _already_done(delta: Delta, tensor: str, path: Path) -> AlreadyAppliedError:
+def _already_done(delta: Delta, tensor: str, path: Location) -> AlreadyAppliedError:
     end = "source" if delta.revert else "target"
     hint = "use this checkpoint as it is"
     if not delta.revert and "reverse" in delta.artifact.manifest.parts:

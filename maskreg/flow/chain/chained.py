@@ -21,6 +21,7 @@ import numpy as np
 from maskreg.artifact.layout import FILES, REVERSE_FILES, artifact_prefix
 from maskreg.artifact.links import Link
 from maskreg.artifact.reader import Artifact
+from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.code import can_run_code
 from maskreg.closing import Closing
@@ -99,12 +100,12 @@ class Chained(Closing):
             result[low - start : high - start] = values[low - first : high - first]
         return result
 
-    def small_files(self) -> Mapping[str, Path]:
+    def small_files(self) -> Mapping[str, Location]:
         """The source's small files, and over them those of the links, as they lie in the registry."""
         return {name: path for name, path in self._files.items() if path != _REMOVED}
 
     @cached_property
-    def _files(self) -> Mapping[str, Path]:
+    def _files(self) -> Mapping[str, Location]:
         files = dict(self._source.checkpoint.small_files())
         for delta in self._deltas:
             brought = delta.artifact.files(delta.part)

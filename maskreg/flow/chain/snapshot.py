@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,9 @@ from weakref import finalize
 
 import numpy as np
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.files import same_content
 from maskreg.closing import Closing
 from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.parallel import ordered, worker_count
@@ -71,9 +72,9 @@ class Snapshot(Closing):
             raise ValueError(f"{name}: elements {start} to {stop} of {self.tensors[name].numel}")
         return self._values[name][start:stop]
 
-    def small_files(self) -> Mapping[str, Path]:
+    def small_files(self) -> Mapping[str, Location]:
         """Those of the checkpoint that was taken last, as they were."""
-        return {path.name: path for path in self._folder.iterdir()}
+        return dict(self._held())
 
     def other_weights(self) -> tuple[str, ...]:
         """Those of the checkpoint that was read."""
@@ -83,14 +84,17 @@ class Snapshot(Closing):
         """Remove the small files; memory is freed with the object."""
         self._remove_files()
 
-    def _take_files(self, files: Mapping[str, Path]) -> None:
+    def _held(self) -> dict[str, Path]:
+        return {path.name: path for path in self._folder.iterdir()}
+
+    def _take_files(self, files: Mapping[str, Location]) -> None:
         # Copies, since a run may delete its checkpoints.
-        held = self.small_files()
+        held = self._held()
         for name in held.keys() - files.keys():
             held[name].unlink()
         for name, path in files.items():
-            if name not in held or (path != held[name] and not filecmp.cmp(path, held[name], shallow=False)):
-                shutil.copyfile(path, self._folder / name)
+            if name not in held or (path != held[name] and not same_content(path, held[name])):
+                (self._folder / name).write_bytes(path.read_bytes())
 
 
 def root_of(checkpoint: Checkpoint, *, jobs: int | None = None) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from maskreg.checkpoint import Checkpoint, copy_tensors, plan_like, write_checkpoint
 from maskreg.progress import SILENT, Progress
-from maskreg.space import filling
 
 
 def write_weights(
@@ -41,6 +40,6 @@ def write_weights(
     plan = plan_like(layout, files=added, remove_files=own.keys() - files.keys())
     progress.start("follow", plan.total_bytes)
 
-    with filling(out, plan.total_bytes, what="the checkpoint"), write_checkpoint(out, plan, force=force) as writer:
+    with write_checkpoint(out, plan, force=force) as writer:
         copy_tensors(weights, plan, writer, progress=progress, jobs=jobs)
     return plan.total_bytes

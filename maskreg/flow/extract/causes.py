@@ -6,9 +6,9 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.adapter.config import MERGE
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.layouts import is_adapter
@@ -135,7 +135,7 @@ def _merge(checkpoint: Checkpoint) -> str:
     return _MERGE.format(shlex.quote(str(folder)), shlex.quote(f"{folder.absolute()}-merged"))
 
 
-def _folder(checkpoint: Checkpoint) -> Path:
+def _folder(checkpoint: Checkpoint) -> Location:
     return checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
 
 

@@ -12,6 +12,7 @@ from maskreg.artifact.manifest import PartName, Side
 from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
+from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint, remarks_on
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
@@ -112,6 +113,7 @@ def extract(
     needed = estimated_bytes(pairs, mask_only=mask_only, reversible=reversible)
     codec = None if mask_only else get_codec(DEFAULT_CODEC)
     differ = Differ(source, target, parsed, codec, reversible, compare_on)
+    spans = ahead(spans_of(pairs), differ.needs, (source, target))
     parts: list[PartName] = ["mask"]
     parts += ["delta"] if codec else []
     parts += ["reverse"] if reversible else []
@@ -119,7 +121,7 @@ def extract(
     with (
         artifact_space(root, needed),
         ArtifactWriter(root, parts) as writer,
-        closing(ordered(differ, spans_of(pairs), jobs=threads, size=numel_of)) as diffs,
+        closing(ordered(differ, spans, jobs=threads, size=numel_of)) as diffs,
     ):
         tensors = _TensorWriter(writer, differ)
         for diff in diffs:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import filecmp
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.code import can_run_code
+from maskreg.checkpoint.files import same_content
 
 
 @dataclass(frozen=True)
@@ -60,5 +60,5 @@ def _differing_files(checkpoint: Checkpoint, reference: Checkpoint) -> Iterator[
     for name, path in sorted(checkpoint.small_files().items()):
         if name not in known:
             yield name, path.read_bytes(), None
-        elif not filecmp.cmp(path, known[name], shallow=False):
+        elif not same_content(path, known[name]):
             yield name, path.read_bytes(), known[name].read_bytes()

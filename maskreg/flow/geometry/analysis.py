@@ -19,7 +19,9 @@ from maskreg.analysis.presets import PRESETS, get_preset
 from maskreg.analysis.spectrum import HILL_K
 from maskreg.artifact.analysis import write_analysis
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.device import open_device
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, replacing
@@ -30,7 +32,7 @@ from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.limits import LIMITS
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
-from maskreg.tensors.dtypes import WIDE
+from maskreg.tensors.dtypes import ITEM_BYTES, WIDE
 from maskreg.words import counted
 
 WORK = "analysis"
@@ -72,6 +74,7 @@ def analysis_spec(
     exact_up_to: int = 4096,
     q: int = 64,
     niter: int = 2,
+    selection: Selection = ALL,
 ) -> AnalysisSpec:
     """A specification of what to measure, checked.
 
@@ -83,6 +86,7 @@ def analysis_spec(
         exact_up_to: largest smaller side that is decomposed exactly.
         q: directions kept above it.
         niter: power iterations above it.
+        selection: the tensors to measure.
 
     Raises:
         UsageError: an unknown group or preset, or a number out of range.
@@ -94,7 +98,7 @@ def analysis_spec(
         raise UsageError("ranks and sizes must be positive, and seeds from 0 to 2^63 - 1")
     method = Method(exact_up_to, q, niter, seed)
     chosen = tuple(get_preset(name) for name in dict.fromkeys(presets))
-    return AnalysisSpec(frozenset(metrics), tuple(sorted(set(ranks))), chosen, method, seed)
+    return AnalysisSpec(frozenset(metrics), tuple(sorted(set(ranks))), chosen, method, seed, selection)
 
 
 def lineage_recipe(artifact: Artifact, target: Checkpoint | None, spec: AnalysisSpec, device: str) -> dict[str, Any]:
@@ -156,11 +160,11 @@ def analyze(
     """
     root, spec = Settings.load().home if root is None else Path(root), spec or analysis_spec()
     recipe = lineage_recipe(artifact, target, spec, device)
-    reader = UpdateReader(artifact, source, target, open_device(device))
+    reader = UpdateReader(artifact, source, target, open_device(device), spec.selection)
     finished = _FinishedTensors(
         root, artifact.digest, recipe, str(target.path.absolute()) if target is not None else ""
     )
-    progress.start("analyze", sum(source.tensors[row.name].nbytes for row in reader.rows))
+    progress.start("analyze", sum(map(_nbytes, reader.rows)))
     rows, resumed = list[TensorRow](), 0
     for number, tensor in enumerate(reader.rows):
         row = finished.load(number, tensor.name)
@@ -170,11 +174,15 @@ def analyze(
         else:
             resumed += 1
         rows.append(row)
-        progress.advance(source.tensors[tensor.name].nbytes)
+        progress.advance(_nbytes(tensor))
     document = _document(artifact, rows, reader.left_out, recipe)
     digest = write_analysis(root, artifact, document, recipe)
     finished.remove()
     return AnalysisResult(digest, document, resumed)
+
+
+def _nbytes(row: Tensor) -> int:
+    return row.numel * ITEM_BYTES[row.source_dtype]
 
 
 class _FinishedTensors:
@@ -224,8 +232,18 @@ def _document(
         "layers": grouped(rows, "layer"),
         "tensors": [row.to_json() for row in rows],
         "left_out": list(left_out),
-        "notes": list(_notes(rows, left_out, recipe)),
+        "notes": [*_selected(artifact, rows, recipe), *_notes(rows, left_out, recipe)],
     }
+
+
+def _selected(artifact: Artifact, rows: Sequence[TensorRow], recipe: Mapping[str, Any]) -> Iterable[str]:
+    selection = Selection.parse(recipe["selection"]["roles"], recipe["selection"]["layers"])
+    if selection:
+        numel = sum(row.numel for row in rows)
+        yield (
+            f"measured is what {selection} selects: {counted(numel, 'coordinate')} of "
+            f"{artifact.manifest.totals.numel:,}"
+        )
 
 
 def _notes(rows: Sequence[TensorRow], left_out: Sequence[str], recipe: Mapping[str, Any]) -> Iterable[str]:

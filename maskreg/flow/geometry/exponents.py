@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.chance import fit_flips
 from maskreg.analysis.contingency import count_classes
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.mask.flips import fit_flips
 from maskreg.mask.rounding import CLASSES, hidden_flips
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from maskreg.analysis.aggregate import MatrixRow, TensorRow
+from maskreg.analysis.concentration import top_energies
 from maskreg.analysis.coverage import Bools
 from maskreg.analysis.matrix import AnalysisSpec, Figures, Matrix
 from maskreg.analysis.merged_adapter import is_merged
@@ -54,7 +55,7 @@ class _Update:
 
     def __init__(self, before: _Side, after: _Side, rules: Iterable[str]) -> None:
         self.side = after
-        self.moved = {rule: _moved(rule, before.codes, after.codes) for rule in rules}
+        self.moved = {rule: moved_by(rule, before.codes, after.codes) for rule in rules}
         self.energies = _energies(before, after)
 
     def counts(self, index: tuple[int, ...] = ()) -> dict[str, int]:
@@ -97,6 +98,7 @@ def measure(tensor: TensorUpdate, spec: AnalysisSpec, device: torch.device) -> T
         moved=update.counts(),
         null_moved=None if null is None else null.counts(),
         energies=(_short(source_energy), _short(energy), _short(null.energies[1]) if null and finite else None),
+        top_energies=(_tops(before, update, spec), {} if null is None else _tops(before, null, spec)),
         scale=scale,
         merged=sum(is_merged(m.figures, m.null) for m in matrices),
         matrices=matrices,
@@ -152,18 +154,35 @@ def few_threads(size: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _moved(rule: str, before: npt.NDArray[np.uint16], after: npt.NDArray[np.uint16]) -> Bools:
+def moved_by(rule: str, before: npt.NDArray[np.uint16], after: npt.NDArray[np.uint16]) -> Bools:
+    """Which coordinates moved under a rule, bool in the shape of both bf16 codes."""
     moved: Bools = HostDevice().moved(parse_rule(rule), before.reshape(-1), after.reshape(-1))
     return moved.reshape(before.shape)
 
 
-def _energies(before: _Side, after: _Side) -> tuple[float, float]:
+def _tops(before: _Side, update: _Update, spec: AnalysisSpec) -> dict[str, float]:
+    if "concentration" not in spec.metrics or not all(map(math.isfinite, update.energies)):
+        return {}
+
+    def blocks() -> Iterator[npt.NDArray[np.float64]]:
+        return (difference for _, difference in _differences(before, update.side))
+
+    return {name: _short(energy) for name, energy in top_energies(blocks, before.codes.size).items()}
+
+
+def _differences(before: _Side, after: _Side) -> Iterator[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
+    """The numbers of a tensor before an update, and the update, block by block."""
     bits, changed = before.bits.reshape(-1), after.bits.reshape(-1)
-    sums = [0.0, 0.0]
     for start, stop in blocks_of(bits.size):
         weights = to_float(bits[start:stop], before.dtype)
+        with np.errstate(invalid="ignore"):
+            yield weights, to_float(changed[start:stop], after.dtype) - weights
+
+
+def _energies(before: _Side, after: _Side) -> tuple[float, float]:
+    sums = [0.0, 0.0]
+    for weights, update in _differences(before, after):
         with np.errstate(invalid="ignore", over="ignore"):  # the caller reports what is not finite
-            update = to_float(changed[start:stop], after.dtype) - weights
             sums[0] += float(np.square(weights, out=weights).sum())
             sums[1] += float(np.square(update, out=update).sum())
     return sums[0], sums[1]

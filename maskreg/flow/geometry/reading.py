@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.artifact.parts import parts_of, row_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.selection import ALL, Part, Selection
 from maskreg.device import Device
 from maskreg.errors import PartAbsentError, WrongCheckpointError
 from maskreg.parallel import Buffers, worker_count
@@ -52,11 +54,19 @@ class UpdateReader:
     """Reads the compared tensors of an artifact from its source, and from its target or the delta.
 
     Attributes:
-        rows: the tensors with coordinates to compare, in the order of the tensor table.
-        left_out: names of the others.
+        rows: the selected tensors with coordinates to compare, in the order of the tensor table. Of a part of a fused
+            tensor, the name, shape and size that it has where it is stored alone.
+        left_out: names of the tensors without coordinates to compare.
     """
 
-    def __init__(self, artifact: Artifact, source: Checkpoint, target: Checkpoint | None, device: Device) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        source: Checkpoint,
+        target: Checkpoint | None,
+        device: Device,
+        selection: Selection = ALL,
+    ) -> None:
         """Verify the source, and the form of the target.
 
         Args:
@@ -65,8 +75,10 @@ class UpdateReader:
             target: the other side, in which fp32 or fp64 masters may stand for bf16; None to make it from source and
                 delta, as ``apply`` does.
             device: where blocks are decoded.
+            selection: the tensors to read.
 
         Raises:
+            UsageError: no tensor is what the selection names.
             WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
             PartAbsentError: there is no target, and no delta to make it from.
         """
@@ -74,7 +86,10 @@ class UpdateReader:
         self._target = target
         self._rule = parse_rule(artifact.manifest.rule)
         self._recorded = RecordedSide(artifact, "target")
-        self.rows = tuple(row for row in artifact.tensors if row.numel)
+        compared = {row.name: row for row in artifact.tensors if row.numel}
+        self._parts = {part.name: part for part in parts_of(compared.values(), selection)}
+        self._wholes = {part.tensor: compared[part.tensor] for part in self._parts.values()}
+        self.rows = tuple(row_of(part, self._wholes[part.tensor]) for part in self._parts.values())
         self._buffers = Buffers()
         self.left_out = tuple(row.name for row in artifact.tensors if not row.numel)
         if target is None:
@@ -87,10 +102,15 @@ class UpdateReader:
     def read(self, row: Tensor) -> TensorUpdate:
         """Both sides of a tensor, all of it in memory.
 
+        Args:
+            row: one of :attr:`rows`.
+
         Raises:
             WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
             CorruptError: applying the delta does not give the recorded target.
         """
+        part = self._parts[row.name]
+        own, row = row, self._wholes[part.tensor]
         before = np.concatenate([self._source.read(row.name, *span) for span in blocks_of(row.numel)])
         dtype = row.target_dtype
         if self._target is not None:
@@ -99,10 +119,11 @@ class UpdateReader:
         else:
             after = np.empty(row.numel, f"<u{ITEM_BYTES[dtype]}")
             for span in self._delta[row.name].spans():
-                own = slice(span.start, span.stop)
-                after[own] = span.result(before[own], self._decode, self._buffers)
+                run = slice(span.start, span.stop)
+                after[run] = span.result(before[run], self._decode, self._buffers)
         shape = row.source_shape or ()
-        return TensorUpdate(row, before.reshape(shape), row.source_dtype, after.reshape(shape), dtype)
+        before, after = (_rows(side.reshape(shape), part) for side in (before, after))
+        return TensorUpdate(own, before, row.source_dtype, after, dtype)
 
     def _from_target(self, target: Checkpoint, row: Tensor, before: Bits) -> Iterator[Bits]:
         dtype = target.tensors[row.name].dtype
@@ -122,6 +143,11 @@ class UpdateReader:
                 error.hint = self._recorded.hint
                 raise
             yield values
+
+
+def _rows(values: Bits, part: Part) -> Bits:
+    # A copy, so that a part does not keep the whole tensor in memory.
+    return values if part.name == part.tensor else values[part.start : part.stop].copy()
 
 
 def _delta(artifact: Artifact) -> Delta:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -12,15 +12,21 @@ import numpy as np
 import torch
 
 from maskreg.analysis.angles import SIMILARITY_K, subspace_similarity
-from maskreg.analysis.factors import Factors, Method, decompose
-from maskreg.analysis.spectrum import stable_rank
+from maskreg.analysis.concentration import top_energies
+from maskreg.analysis.factors import Factors, decompose, spectral_norm
+from maskreg.analysis.matrix import AnalysisSpec, Matrix
+from maskreg.analysis.spectrum import hill, stable_rank
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.roles import GROUPS
+from maskreg.checkpoint.selection import Part
 from maskreg.device import open_device
 from maskreg.errors import UsageError
-from maskreg.flow.geometry.measuring import few_threads, has_matrices, slices_of
+from maskreg.flow.geometry.analysis import analysis_spec
+from maskreg.flow.geometry.measuring import few_threads, has_matrices, moved_by, slices_of
 from maskreg.progress import SILENT, Progress
 from maskreg.rules import parse_rule
+from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.cast import to_bf16, to_float
 from maskreg.tensors.dtypes import FLOAT
 from maskreg.tensors.info import TensorInfo
@@ -28,52 +34,68 @@ from maskreg.update.recorded import require_tensors
 
 _EXACT = parse_rule("exact")
 
+ON_REQUEST = frozenset({"concentration", "angles", "shift", "projection", "coverage"})
+"""Groups of figures that take a decomposition, or two passes, of their own."""
+
+_OF_MATRICES = ON_REQUEST - {"concentration"}
+
 
 def trajectory(
     source: Checkpoint,
     checkpoints: Sequence[Checkpoint],
+    spec: AnalysisSpec | None = None,
     *,
-    method: Method | None = None,
+    by: str | None = None,
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Measure how an update grew over the checkpoints of one run, the last of which is its end.
 
     For each checkpoint: density (exact rule, on bf16 casts), norm of the update over that of the source, mean stable
-    rank of its matrices, mean subspace similarity of their top 16 right directions to the final update's (after
-    "Dense Supervision, Sparse Updates") beside K/n, and what changed since the checkpoint before. One tensor is in
-    memory at a time, of the source and of three checkpoints.
+    rank, spectral norm and Hill exponent of its matrices, mean subspace similarity of their top 16 right directions to
+    the final update's (after "On the Geometry of On-Policy Distillation") beside K/n, and what changed since the
+    checkpoint before. On request what an analysis of one update has: principal angles, the shift of the spectrum,
+    projections and coverage, without their rounding nulls; and the concentration of energy. One tensor is in memory at
+    a time, of the source and of three checkpoints; for what is on request also the factors of the source's matrices.
 
     Args:
         source: where the run began.
         checkpoints: in the order of the run, two or more.
-        method: how matrices are decomposed.
+        spec: the tensors to follow, how their matrices are decomposed, and what is measured on request, of
+            :data:`ON_REQUEST`; all tensors and nothing on request when left out.
+        by: one of :data:`~maskreg.checkpoint.roles.GROUPS` to follow every group of tensors too; None for all
+            tensors together.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where they are decomposed.
         progress: progress callback, in bytes of all checkpoints.
 
     Raises:
-        UsageError: fewer than two checkpoints.
+        UsageError: fewer than two checkpoints, no tensor is what the selection names, or there is no such grouping.
         WrongCheckpointError: a checkpoint lacks a tensor of the source, or has it in another shape.
         ConfigError: there is no such device.
     """
     if len(checkpoints) < 2:
         raise UsageError("a trajectory needs two or more checkpoints", hint="give the source, then every checkpoint")
+    if by is not None and by not in GROUPS:
+        raise UsageError(f"cannot group tensors by {by!r}", hint=f"by: one of {', '.join(GROUPS)}")
     open_device(device)
-    infos = {info.name: info for info in source.tensors.values() if info.dtype in FLOAT and info.numel}
+    spec = spec or analysis_spec(metrics=())
+    shapes = {info.name: info.shape for info in source.tensors.values() if info.dtype in FLOAT and info.numel}
+    parts = spec.selection.parts(shapes)
+    infos = {part.tensor: source.tensors[part.tensor] for part in parts}
     for checkpoint in checkpoints:
         hint = f"give checkpoints of one run: {checkpoint.path} does not follow {source.path}"
         require_tensors(checkpoint, infos, hint=hint, fits=_same_shape, allow_surplus=True)
-    progress.start("analyze", sum(c.tensors[name].nbytes for name in infos for c in checkpoints))
-    chosen = method or Method()
-    follower = _Follower(checkpoints, chosen, torch.device(device), progress)
-    for info in infos.values():
-        follower.follow(_Values.read(source, info))
+    progress.start("analyze", sum(_nbytes(part, c) for part in parts for c in checkpoints))
+    follower = _Follower(checkpoints, spec, None if by is None else GROUPS[by], torch.device(device), progress)
+    for part in parts:
+        follower.follow(_Values.read(source, part))
     return {
         "source": str(source.path),
+        **spec.to_json(),
         "k": SIMILARITY_K,
-        "similarity_by_chance": fmean(follower.chance) if follower.chance else None,
-        "decomposition": {"exact_up_to": chosen.exact_up_to, "q": chosen.q, "niter": chosen.niter, "dtype": "float64"},
-        "checkpoints": follower.rows(),
+        **follower.whole.to_json(checkpoints),
+        "by": by,
+        "groups": {label: group.to_json(checkpoints) for label, group in follower.groups.items()},
     }
 
 
@@ -88,21 +110,70 @@ class _Sums:
     step_energy: float = 0.0
     ranks: list[float] = field(default_factory=list)
     similarities: list[float] = field(default_factory=list)
+    tops: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, list[float]] = field(default_factory=dict)
+
+    def __iadd__(self, other: _Sums) -> _Sums:
+        self.numel += other.numel
+        self.moved += other.moved
+        self.step_moved += other.step_moved
+        self.energy += other.energy
+        self.step_energy += other.step_energy
+        self.ranks += other.ranks
+        self.similarities += other.similarities
+        self.add_tops(other.tops)
+        self.add_figures(other.figures)
+        return self
+
+    def add_tops(self, energies: Mapping[str, float]) -> None:
+        for name, energy in energies.items():
+            self.tops[name] = self.tops.get(name, 0.0) + energy
+
+    def add_figures(self, figures: Mapping[str, Sequence[float]]) -> None:
+        for name, values in figures.items():
+            self.figures.setdefault(name, []).extend(values)
+
+
+class _Group:
+    """Sums over a group of tensors.
+
+    Attributes:
+        points: of every checkpoint.
+        source_energy: sum of squares of the source's weights.
+        chance: by matrix, the similarity of a random subspace.
+    """
+
+    def __init__(self, checkpoints: int) -> None:
+        self.points = [_Sums() for _ in range(checkpoints)]
+        self.source_energy = 0.0
+        self.chance: list[float] = []
+
+    def to_json(self, checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
+        """Figures of every checkpoint, and what similarity is by chance."""
+        return {
+            "similarity_by_chance": fmean(self.chance) if self.chance else None,
+            "checkpoints": [
+                _row(str(checkpoint.path), sums, self.source_energy)
+                for checkpoint, sums in zip(checkpoints, self.points, strict=True)
+            ],
+        }
 
 
 @dataclass(frozen=True)
 class _Values:
-    """One tensor of one checkpoint, as bf16 codes and as float64 numbers."""
+    """One tensor of one checkpoint, or a part of one, as bf16 codes and as float64 numbers."""
 
-    info: TensorInfo
+    part: Part
     codes: Any
     numbers: Any
 
     @classmethod
-    def read(cls, checkpoint: Checkpoint, info: TensorInfo) -> _Values:
-        dtype = checkpoint.tensors[info.name].dtype
-        bits = checkpoint.read(info.name, 0, info.numel).reshape(info.shape)
-        return cls(info, to_bf16(bits, dtype), to_float(bits, dtype))
+    def read(cls, checkpoint: Checkpoint, part: Part) -> _Values:
+        info = checkpoint.tensors[part.tensor]
+        shape = (part.stop - part.start, *info.shape[1:]) if info.shape else ()
+        width = math.prod(shape[1:])
+        bits = checkpoint.read(part.tensor, part.start * width, part.stop * width).reshape(shape)
+        return cls(part, to_bf16(bits, info.dtype), to_float(bits, info.dtype))
 
     @property
     def energy(self) -> float:
@@ -113,49 +184,62 @@ class _Follower:
     """Follows tensors through the checkpoints of a run, and adds up.
 
     Attributes:
-        chance: by matrix, the similarity of a random subspace.
+        whole: all tensors.
+        groups: groups of them by label, in the order of the source.
     """
 
     def __init__(
-        self, checkpoints: Sequence[Checkpoint], method: Method, device: torch.device, progress: Progress
+        self,
+        checkpoints: Sequence[Checkpoint],
+        spec: AnalysisSpec,
+        label_of: Callable[[str], str] | None,
+        device: torch.device,
+        progress: Progress,
     ) -> None:
-        self.chance: list[float] = []
+        self.whole = _Group(len(checkpoints))
+        self.groups: dict[str, _Group] = {}
         self._checkpoints = checkpoints
-        self._method = method
+        self._spec = spec
+        self._asked = replace(spec, metrics=spec.metrics & _OF_MATRICES)
+        self._label_of = label_of
         self._device = device
         self._progress = progress
-        self._sums = [_Sums() for _ in checkpoints]
-        self._source_energy = 0.0
 
     def follow(self, source: _Values) -> None:
         """Add a tensor."""
-        info = source.info
-        self._source_energy += source.energy
-        matrices = slices_of(info.shape) if has_matrices(role_of(info.name), info.shape) else []
-        with few_threads(min(info.shape[-2:], default=1)):
-            final = _Values.read(self._checkpoints[-1], info)
+        part, shape = source.part, source.codes.shape
+        groups = [self.whole]
+        if self._label_of is not None:
+            groups.append(self.groups.setdefault(self._label_of(part.name), _Group(len(self._checkpoints))))
+        matrices = slices_of(shape) if has_matrices(role_of(part.name), shape) else []
+        with few_threads(min(shape[-2:], default=1)):
+            final = _Values.read(self._checkpoints[-1], part)
             ends = [self._leading(final.numbers[index] - source.numbers[index]) for index in matrices]
-            self.chance += [end.v.shape[1] / end.v.shape[0] for end in ends if end is not None]
+            for group in groups:
+                group.source_energy += source.energy
+                group.chance += [end.v.shape[1] / end.v.shape[0] for end in ends if end is not None]
+            sources = [self._matrix(source, index) for index in matrices] if self._asked.metrics else []
             last = source
-            for checkpoint, sums in zip(self._checkpoints, self._sums, strict=True):
-                current = _Values.read(checkpoint, info)
+            for number, checkpoint in enumerate(self._checkpoints):
+                current = _Values.read(checkpoint, part)
                 update = current.numbers - source.numbers
-                sums.numel += info.numel
-                sums.moved += int(np.count_nonzero(_EXACT.moved(source.codes, current.codes)))
-                sums.step_moved += int(np.count_nonzero(_EXACT.moved(last.codes, current.codes)))
-                sums.energy += float(np.square(update).sum())
-                sums.step_energy += float(np.square(current.numbers - last.numbers).sum())
+                moved = _Sums(
+                    source.codes.size,
+                    int(np.count_nonzero(_EXACT.moved(source.codes, current.codes))),
+                    int(np.count_nonzero(_EXACT.moved(last.codes, current.codes))),
+                    float(np.square(update).sum()),
+                    float(np.square(current.numbers - last.numbers).sum()),
+                )
                 for index, end in zip(matrices, ends, strict=True):
-                    self._add_matrix(sums, update[index], end)
+                    self._add_matrix(moved, update[index], end)
+                if sources:
+                    self._add_figures(moved, sources, source, current)
+                if "concentration" in self._spec.metrics and math.isfinite(moved.energy):
+                    moved.add_tops(_top_energies(update))
+                for group in groups:
+                    group.points[number] += moved
                 last = current
-                self._progress.advance(checkpoint.tensors[info.name].nbytes)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Figures of every checkpoint."""
-        return [
-            _row(str(checkpoint.path), sums, self._source_energy)
-            for checkpoint, sums in zip(self._checkpoints, self._sums, strict=True)
-        ]
+                self._progress.advance(_nbytes(part, checkpoint))
 
     def _add_matrix(self, sums: _Sums, update: Any, end: Factors | None) -> None:
         factors = self._leading(update)
@@ -163,14 +247,35 @@ class _Follower:
             return
         rank = stable_rank(factors.values, float(np.square(update).sum()))
         sums.ranks += [] if rank is None else [rank]
+        exponent = hill(factors.values)
+        norm = spectral_norm(torch.from_numpy(update).to(self._device), factors, self._spec.method)
+        sums.add_figures({"spectral_norm": [norm], "hill": [] if exponent is None else [exponent]})
         if end is not None:
             sums.similarities.append(subspace_similarity(factors.v, end.v))
+
+    def _matrix(self, source: _Values, index: tuple[int, ...]) -> Matrix | None:
+        """What all updates of a matrix share; None where the source is not finite."""
+        numbers = source.numbers[index]
+        if not np.isfinite(numbers).all():
+            return None
+        values = torch.from_numpy(numbers).to(self._device)
+        return Matrix(role_of(source.part.name), source.codes[index], values, self._asked)
+
+    def _add_figures(self, sums: _Sums, matrices: Sequence[Matrix | None], source: _Values, current: _Values) -> None:
+        moved = {rule: moved_by(rule, source.codes, current.codes) for rule in self._asked.thresholds}
+        for index, matrix in zip(slices_of(source.codes.shape), matrices, strict=True):
+            numbers = current.numbers[index]
+            if matrix is None or not np.isfinite(numbers).all():
+                continue
+            after = torch.from_numpy(numbers).to(self._device)
+            figures = matrix.figures(after, {rule: chosen[index] for rule, chosen in moved.items()})
+            sums.add_figures({name: [value] for name, value in figures.items() if value is not None})
 
     def _leading(self, update: Any) -> Factors | None:
         """The update's leading directions; None for an update that is zero or not finite."""
         if not update.any() or not np.isfinite(update).all():
             return None
-        factors = decompose(torch.from_numpy(update).to(self._device), self._method)
+        factors = decompose(torch.from_numpy(update).to(self._device), self._spec.method)
         k = min(SIMILARITY_K, factors.s.numel())
         return Factors(factors.u[:, :k], factors.s[:k], factors.v[:, :k])
 
@@ -186,7 +291,25 @@ def _row(name: str, sums: _Sums, source_energy: float) -> dict[str, Any]:
         "stable_rank": _short(fmean(sums.ranks)) if sums.ranks else None,
         "similarity_to_final": _short(fmean(sums.similarities)) if sums.similarities else None,
         "matrices": len(sums.ranks),
+        "concentration": {
+            name: _short(top / sums.energy) if sums.energy > 0 else None for name, top in sums.tops.items()
+        },
+        "figures": {
+            name: {"mean": _short(fmean(values)), "max": _short(max(values)), "matrices": len(values)}
+            for name, values in sums.figures.items()
+            if values
+        },
     }
+
+
+def _top_energies(update: Any) -> dict[str, float]:
+    flat = update.reshape(-1)
+    return top_energies(lambda: (flat[start:stop] for start, stop in blocks_of(flat.size)), flat.size)
+
+
+def _nbytes(part: Part, checkpoint: Checkpoint) -> int:
+    info = checkpoint.tensors[part.tensor]
+    return info.nbytes * (part.stop - part.start) // (info.shape[0] if info.shape else 1)
 
 
 def _short(value: float) -> float | None:

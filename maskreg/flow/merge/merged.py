@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import require_one_source
+from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.code import can_run_code
 from maskreg.checkpoint.roles import role_of
@@ -165,7 +166,7 @@ class MergedCheckpoint(Closing):
             figures[role] = figures.get(role, empty).plus(self._figures(fate))
         return Report(figures)
 
-    def small_files(self) -> Mapping[str, Path]:
+    def small_files(self) -> Mapping[str, Location]:
         """The source's small files, and those that all artifacts bring alike."""
         if self._files.taken and self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="maskreg-merge-")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from maskreg.bucket import Location, located
 from maskreg.checkpoint import OutputPlan, copy_tensors, plan_like, write_checkpoint
 from maskreg.digest import Digest
 from maskreg.flow.extract.extraction import ExtractResult, extract
@@ -14,7 +15,6 @@ from maskreg.flow.merge.merged import MergedCheckpoint
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
-from maskreg.space import filling
 from maskreg.tensors.blocks import blocks_of, numel_of
 
 
@@ -30,7 +30,7 @@ class Written(Result):
         kept_files: files that were in the output's folder, and that ``force`` left there.
     """
 
-    out: Path
+    out: Location
     tensors: int
     bytes: int
     skipped_files: tuple[str, ...]
@@ -84,7 +84,7 @@ def store(
 
 def write(
     merged: MergedCheckpoint,
-    out: str | Path,
+    out: str | Location,
     *,
     force: bool = False,
     progress: Progress = SILENT,
@@ -106,10 +106,7 @@ def write(
     """
     plan = _plan(merged)
     progress.start("merge", plan.total_bytes)
-    with (
-        filling(Path(out), plan.total_bytes, what="the checkpoint"),
-        write_checkpoint(Path(out), plan, force=force) as writer,
-    ):
+    with write_checkpoint(located(out), plan, force=force) as writer:
         copy_tensors(merged, plan, writer, progress=progress, jobs=jobs)
     return Written(
         out=writer.out,

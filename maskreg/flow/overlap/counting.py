@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
 from maskreg.analysis.contingency import Cells, Packed, count_agreeing, count_both, count_classes, count_stripes
-from maskreg.analysis.grid import CELLS, SpanGrid, count_grid, shape_of
+from maskreg.analysis.grid import SpanGrid, count_grid, count_unclassed, shape_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope
 from maskreg.artifact.tensors import Tensor
-from maskreg.mask.rounding import CLASSES
-from maskreg.tensors.blocks import blocks_of
+from maskreg.flow.overlap.reading import SharedSpan, SpanReader
+from maskreg.flow.overlap.tiles import pairs_at_once, tiles_of
+from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.dtypes import ITEM_BYTES
 from maskreg.update.verified import VerifiedSource
 
 BITS_NUMEL = 1 << 25
 """Coordinates at a time when only bits are read: 4 MiB of each mask."""
-
-
-class SharedSpan(NamedTuple):
-    """Coordinates ``[start, stop)`` of a tensor that several masks cover, by its row in each artifact."""
-
-    rows: tuple[Tensor, ...]
-    start: int
-    stop: int
-
-    @property
-    def is_last(self) -> bool:
-        """Whether it is the last span of its tensor."""
-        return self.stop == self.rows[0].numel
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +28,12 @@ class SpanCounts:
 
     Attributes:
         span: which one; of a sum, the last.
-        pairs: int64 for every pair of masks: ``[512, 4]``, 2x2 tables by class of the source's codes; without the
+        pairs: int64 for every pair of its tile: ``[512, 4]``, 2x2 tables by class of the source's codes; without the
             source ``[1, 4]``.
-        agreeing: int64 ``[masks + 1]``, coordinates by how many masks hold them; empty for two masks.
-        stripes: for every mask its coordinates by row and by column; empty where there are no stripes.
+        agreeing: int64 ``[masks + 1]``, coordinates by how many masks hold them; empty for two masks, and for all
+            tiles but the first.
+        stripes: for every mask its coordinates by row and by column; empty where there are no stripes, and for all
+            tiles but the first.
         grids: of the span alone, for every pair its tables by row and by column; empty where they are not counted.
     """
 
@@ -83,13 +72,13 @@ class SpanCounter:
         artifacts: the masks.
         source: the checkpoint that they were made from; None counts without classes.
         stripes: count rows and columns of every mask too.
-        lines: count every pair by row and by column.
+        reader: of both.
     """
 
     artifacts: Sequence[Artifact]
     source: VerifiedSource | None
     stripes: bool
-    lines: bool
+    reader: SpanReader
 
     def __call__(self, span: SharedSpan) -> SpanCounts:
         """Count one span.
@@ -98,58 +87,59 @@ class SpanCounter:
             WrongCheckpointError: the source's elements are not those that the masks were made from.
             DataError: an artifact is damaged.
         """
-        rows, start, stop = span
-        masks = [artifact.mask_bits(row, start, stop) for artifact, row in zip(self.artifacts, rows, strict=True)]
-        codes = None if self.source is None else self.source.codes(rows[0].name, start, stop)
+        rows, start, stop, tile = span
+        masks, codes = self.reader.bits(span), self.reader.codes(span)
+        operands = [(masks[a], masks[b]) for a, b in tile.pairs]
         grids: tuple[SpanGrid, ...] = ()
-        if self.lines and (shape := shape_of(rows[0].source_shape or ())) is not None:
-            # Without the source, all codes are of one class.
-            known = np.zeros(stop - start, np.uint16) if codes is None else codes
-            grids = tuple(count_grid(left, right, known, start, shape) for left, right in combinations(masks, 2))
-        if grids:
-            pairs = tuple(_by_class(grid, codes is None) for grid in grids)
+        if (shape := shape_of(rows[0].source_shape or ())) is not None:
+            grids = tuple(
+                count_unclassed(left, right, stop - start, start, shape)
+                if codes is None
+                else count_grid(left, right, codes, start, shape)
+                for left, right in operands
+            )
+            pairs = tuple(grid.cells[:1] if codes is None else grid.cells for grid in grids)
         else:
             pairs = tuple(
                 _unclassed(left, right, stop - start) if codes is None else count_classes(left, right, codes)
-                for left, right in combinations(masks, 2)
+                for left, right in operands
             )
+        first = not tile.number
         return SpanCounts(
             span,
             pairs,
-            count_agreeing(masks, stop - start) if len(masks) > 2 else np.zeros(0, np.int64),
-            tuple(_stripes(mask, span) for mask in masks) if self.stripes and _is_matrix(rows[0]) else (),
+            count_agreeing(list(masks.values()), stop - start) if first and len(masks) > 2 else np.zeros(0, np.int64),
+            tuple(_stripes(mask, span) for mask in masks.values())
+            if first and self.stripes and _is_matrix(rows[0])
+            else (),
             grids,
         )
 
     def nbytes(self, span: SharedSpan) -> int:
-        """Bytes that are read for a span."""
+        """Bytes that a span's tile works through."""
         numel = span.stop - span.start
-        item_bytes = self.source.checkpoint.tensors[span.rows[0].name].item_bytes if self.source else 0
-        return numel * len(self.artifacts) // 8 + numel * item_bytes
+        item_bytes = ITEM_BYTES[span.rows[0].source_dtype] if self.source else 0
+        return numel * len(span.masks) // 8 + numel * item_bytes
 
 
-def spans_of(scope: Scope, with_source: bool) -> Iterator[SharedSpan]:
-    """Spans of all tensors, in order: blocks, or longer ones when only bits are read."""
+def spans_of(scope: Scope, with_source: bool, in_flight: int) -> Iterator[SharedSpan]:
+    """Spans of all tensors, in order, for each tile of pairs: blocks, or longer ones when only bits are read.
+
+    Args:
+        scope: the tensors.
+        with_source: the source's codes are read too.
+        in_flight: spans that are counted, or wait to be added up, at the same time.
+    """
     for rows in scope.rows:
         numel = rows[0].numel
-        if with_source:
-            yield from (SharedSpan(rows, start, stop) for start, stop in blocks_of(numel))
-        else:
-            for start in range(0, numel, BITS_NUMEL):
-                yield SharedSpan(rows, start, min(start + BITS_NUMEL, numel))
+        length = BLOCK_NUMEL if with_source else BITS_NUMEL
+        for tile in tiles_of(len(rows), pairs_at_once(rows[0], length, in_flight)):
+            for start in range(0, numel, length):
+                yield SharedSpan(rows, start, min(start + length, numel), tile)
 
 
 def _is_matrix(row: Tensor) -> bool:
     return row.source_shape is not None and len(row.source_shape) == 2
-
-
-def _by_class(grid: SpanGrid, as_one: bool) -> Cells:
-    if as_one:
-        whole: Cells = grid.rows.sum((0, 1)).reshape(1, CELLS)
-        return whole
-    cells = np.zeros((CLASSES, CELLS), np.int64)
-    cells[grid.classes] = grid.rows.sum(0)
-    return cells
 
 
 def _unclassed(left: Packed, right: Packed, numel: int) -> Cells:

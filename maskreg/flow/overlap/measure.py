@@ -13,17 +13,22 @@ from maskreg.analysis.verdict import SMALLEST, Start
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope, scope_of
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.roles import GROUPS
+from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.flow.overlap.counting import SpanCounter, SpanCounts, spans_of
+from maskreg.flow.overlap.reading import SharedSpan, SpanReader
 from maskreg.flow.overlap.totals import OverlapTotals
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import numel_of
 from maskreg.update.verified import VerifiedSource
 
-MOST_WITH_LINES = 3
-"""Masks of which every pair is counted by row and column too: each pair needs as much memory as the largest matrix has
-rows and columns."""
+MOST_WITH_GROUPS = 8
+"""Masks whose pairs all have figures of every role, layer, module and tensor: 28 pairs."""
+
+_WAITING = 2
+"""Spans that wait besides those that are counted."""
 
 
 def measure_overlap(
@@ -35,11 +40,15 @@ def measure_overlap(
     require_source: bool = False,
     stripes: bool = False,
     smallest: float = SMALLEST,
-    start: Start = "unknown",
+    start: Start | Sequence[Start] = "unknown",
+    by: Sequence[str] = (),
+    selection: Selection = ALL,
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Comparison:
-    """Measure what masks share, streaming: memory grows neither with the model nor with a tensor.
+    """Measure what masks share, streaming: memory grows neither with the model nor with the number of masks.
+
+    Every mask is read once for a tensor whose bits fit into memory, and the pairs are counted from them tile by tile.
 
     The source must be the checkpoint that the masks were made from. Masks of different checkpoints can share some
     tensors, bit for bit (a vision tower, say). The figures then cover the shared tensors, and any checkpoint that has
@@ -53,12 +62,15 @@ def measure_overlap(
         require_source: raise where figures would be left out for lack of a common source.
         stripes: count rows and columns of every mask too.
         smallest: the smallest headroom that matters to a verdict.
-        start: whether the source is what training started from, bit for bit.
+        start: whether the source is what training started from, bit for bit; of all masks, or of each.
+        by: of more masks than ``MOST_WITH_GROUPS``, the groups whose figures are kept: some of
+            :data:`~maskreg.checkpoint.roles.GROUPS`. Of fewer masks, those of all groups are.
+        selection: the tensors to compare.
         progress: progress callback, in bytes of masks and source.
         jobs: threads; by default one per CPU, at most 16.
 
     Raises:
-        UsageError: fewer than two masks, or more than 255.
+        UsageError: fewer than two masks, or more than 255; or no tensor is what the selection names.
         PairMismatchError: their rules, tensors or sources differ.
         PartAbsentError: the mask part of one is absent.
         NotFoundError: the source is required and was not given.
@@ -68,41 +80,48 @@ def measure_overlap(
     if not 2 <= len(artifacts) <= MAX_MASKS:
         raise UsageError(f"2 to {MAX_MASKS} masks can be compared, not {len(artifacts)}")
     threads = worker_count(jobs)
-    scope = scope_of(artifacts, allow_different=allow_different)
+    scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
     verified, missing = _verified(artifacts, scope, source, threads)
     if missing and require_source:
         raise NotFoundError(missing)
     for artifact, row in zip(artifacts, scope.rows[0], strict=True):
         artifact.require("mask")
         artifact.mask_bits(row, 0, 0)  # opens the array once, before threads need it
-    lines = len(artifacts) <= MOST_WITH_LINES
-    counter = SpanCounter(artifacts, verified, stripes, lines)
-    progress.start("compare", sum(counter.nbytes(span) for span in spans_of(scope, verified is not None)))
+    counter = SpanCounter(artifacts, verified, stripes, SpanReader(artifacts, verified, scope))
+
+    def spans() -> Iterator[SharedSpan]:
+        return spans_of(scope, verified is not None, threads + _WAITING)
+
+    progress.start("compare", sum(counter.nbytes(span) for span in spans()))
     labels = names or [artifact.digest.short for artifact in artifacts]
-    totals = OverlapTotals(artifacts, labels, by_class=verified is not None, stripes=stripes, lines=lines)
-    for counts, grids in _tensor_counts(counter, scope, progress, threads):
+    kept = tuple(GROUPS) if len(artifacts) <= MOST_WITH_GROUPS else by
+    totals = OverlapTotals(artifacts, labels, by_class=verified is not None, stripes=stripes, by=kept)
+    for counts, grids in _tile_counts(counter, spans(), progress, threads):
         totals.add(counts, grids)
-    return totals.comparison([*scope.notes, *([missing] if missing else [])], smallest, start)
+    starts = [start] * len(artifacts) if isinstance(start, str) else start
+    return totals.comparison([*scope.notes, *([missing] if missing else [])], smallest, starts)
 
 
-def _tensor_counts(
-    counter: SpanCounter, scope: Scope, progress: Progress, jobs: int
+def _tile_counts(
+    counter: SpanCounter, spans: Iterator[SharedSpan], progress: Progress, jobs: int
 ) -> Iterator[tuple[SpanCounts, tuple[Grid, ...]]]:
-    """The counts of every tensor: those of its spans, added up."""
-    tensor: SpanCounts | None = None
+    """The counts of every tensor by tile: those of its spans, added up."""
+    tile: SpanCounts | None = None
     grids: tuple[Grid, ...] = ()
-    spans = spans_of(scope, counter.source is not None)
-    with closing(ordered(counter, spans, jobs=jobs, size=numel_of)) as results:
+    with closing(ordered(counter, spans, jobs=jobs, in_flight=jobs + _WAITING, size=numel_of)) as results:
         for counts in results:
-            progress.advance(counter.nbytes(counts.span))
-            if tensor is None and (shape := shape_of(counts.span.rows[0].source_shape or ())) is not None:
+            span = counts.span
+            progress.advance(counter.nbytes(span))
+            if tile is None and (shape := shape_of(span.rows[0].source_shape or ())) is not None:
                 grids = tuple(Grid(shape) for _ in counts.grids)
             for grid, part in zip(grids, counts.grids, strict=True):
                 grid.add(part)
-            tensor = counts if tensor is None else tensor + counts
-            if counts.span.is_last:
-                yield tensor, grids
-                tensor, grids = None, ()
+            tile = counts if tile is None else tile + counts
+            if span.ends_tile:
+                yield tile, grids
+                tile, grids = None, ()
+            if span.ends_tensor:
+                counter.reader.forget(span.rows[0].name)
 
 
 def _verified(
@@ -111,7 +130,7 @@ def _verified(
     """The source, when it is that of all masks; else why the figures that need it are left out."""
     if source is not None and scope.one_source:
         one_checkpoint = len({artifact.manifest.source.root for artifact in artifacts}) == 1
-        only = None if one_checkpoint else [rows[0].name for rows in scope.rows]
+        only = None if one_checkpoint else scope.tensors
         return VerifiedSource(artifacts[0], source, only=only, jobs=jobs), ""
     why = f"{NO_SOURCE}: name it with --source" if scope.one_source else "the masks have no common source"
     return None, f"figures by exponent and the rounding null are left out: {why}"

@@ -8,8 +8,8 @@ from itertools import combinations
 
 import numpy as np
 
-from maskreg.analysis.chance import Floats, fit_flips
-from maskreg.analysis.comparison import Comparison, PairOverlap
+from maskreg.analysis.chance import Floats
+from maskreg.analysis.comparison import Comparison, PairOverlap, matrix_of
 from maskreg.analysis.consensus import Consensus, independent
 from maskreg.analysis.contingency import Cells
 from maskreg.analysis.evidence import (
@@ -26,12 +26,15 @@ from maskreg.analysis.evidence import (
 from maskreg.analysis.grid import Grid
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.stripes import Stripes, stripes_of
-from maskreg.analysis.verdict import Asked, Start
+from maskreg.analysis.verdict import Asked, Start, start_of_all
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.checkpoint.roles import module_of
+from maskreg.checkpoint.residual import channels_of, residual_width
+from maskreg.checkpoint.roles import GROUPS, module_of
+from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.flow.overlap.counting import SpanCounts
+from maskreg.mask.flips import fit_flips
 from maskreg.mask.rounding import hidden_flips, off_grid
 
 
@@ -45,7 +48,7 @@ class OverlapTotals:
         *,
         by_class: bool,
         stripes: bool = False,
-        lines: bool = False,
+        by: Sequence[str] = (),
     ) -> None:
         """Begin with nothing.
 
@@ -54,43 +57,47 @@ class OverlapTotals:
             names: of the masks.
             by_class: counts are by class of the source's codes.
             stripes: counts have rows and columns of every mask.
-            lines: every pair is counted by row and by column.
+            by: :data:`~maskreg.checkpoint.roles.GROUPS` whose figures are kept.
         """
         self._artifacts = artifacts
         self._names = names
         self._by_class = by_class
-        self._lines = lines
-        self._pairs = [_Sums() for _ in combinations(artifacts, 2)]
+        self._by = tuple(by)
+        embeddings = (row for row in artifacts[0].tensors if row.role == "embedding" and not row.layer)
+        self._width = residual_width(row.source_shape or () for row in embeddings)
+        self._pairs = {pair: _Sums(by) for pair in combinations(range(len(artifacts)), 2)}
+        self._known: tuple[str, dict[int, Floats | str]] = "", {}
         self._no_flips = [hidden_flips(artifact.manifest.rule) for artifact in artifacts]
         self._observed = np.zeros(len(artifacts) + 1, np.int64)
         self._independent = np.zeros(len(artifacts) + 1)
         self._stripes: list[dict[str, Stripes]] = [{} for _ in artifacts] if stripes else []
 
     def add(self, counts: SpanCounts, grids: Sequence[Grid] = ()) -> None:
-        """Add a tensor.
+        """Add a tensor, or a tile of its pairs.
 
         Args:
-            counts: of all its spans together.
+            counts: of all its spans together, for one tile of pairs.
             grids: for every pair the counts by row and column; none where the tensor has not several of both.
 
         Raises:
             CorruptError: a mask does not hold as many coordinates as its artifact says.
         """
-        rows = counts.span.rows
+        rows, pairs = counts.span.rows, counts.span.tile.pairs
         # Classes are the source's, whatever the masks: any pair tells how many coordinates each class has.
-        flips_of = [self._flips(number, row, counts.pairs[0]) for number, row in enumerate(rows)]
-        pairs = combinations(range(len(rows)), 2)
-        by_line: Sequence[Grid | None] = grids or [None] * len(self._pairs)
-        for (a, b), cells, grid, sums in zip(pairs, counts.pairs, by_line, self._pairs, strict=True):
+        flips_of = {number: self._flips(number, rows, counts.pairs[0]) for number in counts.span.tile.masks}
+        channels = channels_of(rows[0].name, rows[0].layer, rows[0].source_shape or (), self._width)
+        by_line: Sequence[Grid | None] = grids or [None] * len(pairs)
+        for (a, b), cells, grid in zip(pairs, counts.pairs, by_line, strict=True):
             _, only_a, only_b, both = (int(count) for count in cells.sum(0))
             _check(rows[a], only_a + both)
             _check(rows[b], only_b + both)
             if self._by_class:
-                tensor = sums_from_classes(cells, flips_of[a], flips_of[b], grid, has_lines=self._lines)
+                flips = flips_of[a], flips_of[b]
+                tensor = sums_from_classes(cells, *flips, grid, has_lines=True, channels=channels)
             else:
                 table = OverlapCounts(rows[0].numel, only_a + both, only_b + both, both)
-                tensor = sums_from_counts(table, grid, has_lines=self._lines)
-            sums.add(rows[0], tensor)
+                tensor = sums_from_counts(table, grid, has_lines=True, channels=channels)
+            self._pairs[a, b].add(rows[0], tensor)
         if counts.agreeing.size:
             self._observed += counts.agreeing
             self._independent += independent(rows[0].numel, [row.nnz for row in rows])
@@ -98,42 +105,66 @@ class OverlapTotals:
             for stripes, (by_row, by_column) in zip(self._stripes, counts.stripes, strict=True):
                 stripes[rows[0].name] = stripes_of(by_row, by_column)
 
-    def comparison(self, notes: Sequence[str], smallest: float, start: Start) -> Comparison:
+    def comparison(self, notes: Sequence[str], smallest: float, starts: Sequence[Start]) -> Comparison:
         """The figures of every pair, and of all masks together.
 
         Args:
             notes: what holds for every pair, one sentence each.
             smallest: the smallest headroom that matters to a verdict.
-            start: whether the source is what training started from.
+            starts: of each mask, whether the source is what training started from.
         """
-        pairs = zip(combinations(self._artifacts, 2), combinations(self._names, 2), self._pairs, strict=True)
-        consensus = Consensus(tuple(self._observed.tolist()), tuple(self._independent.tolist()))
-        return Comparison(
-            tuple(self._overlap(masks, names, sums, notes, Asked(smallest, start)) for masks, names, sums in pairs),
-            consensus if len(self._artifacts) > 2 else None,
-            tuple(self._stripes),
+        pairs = tuple(
+            self._overlap(pair, sums, notes, Asked(smallest, start_of_all(starts[mask] for mask in pair)))
+            for pair, sums in self._pairs.items()
         )
+        if len(self._artifacts) == 2:
+            return Comparison(pairs, None, tuple(self._stripes))
+        consensus = Consensus(tuple(self._observed.tolist()), tuple(self._independent.tolist()))
+        return Comparison(pairs, consensus, tuple(self._stripes), matrix_of(pairs, self._names))
 
-    def _overlap(
-        self, masks: tuple[Artifact, Artifact], names: tuple[str, str], sums: _Sums, notes: Sequence[str], asked: Asked
-    ) -> PairOverlap:
-        left, right = masks
+    def _overlap(self, pair: tuple[int, int], sums: _Sums, notes: Sequence[str], asked: Asked) -> PairOverlap:
+        left, right = (self._artifacts[mask] for mask in pair)
+        names = self._names[pair[0]], self._names[pair[1]]
         whole = figures_of(sums.whole)
-        relations = tuple(_relation(masks, names, whole.counts))
+        same = tuple(_relation((left, right), names, whole.counts))
+        relations = same or tuple(self._likeness(pair, whole.counts))
         return PairOverlap(
             names,
             (left.digest, right.digest),
             (left.manifest.rule, right.manifest.rule),
             whole,
-            {role: figures_of(total) for role, total in sums.roles.items()},
-            {layer: figures_of(total) for layer, total in sums.layers.items()},
-            {module: figures_of(total) for module, total in sums.modules.items()},
+            {role: figures_of(total) for role, total in sums.groups["role"].items()},
+            {layer: figures_of(total) for layer, total in sums.groups["layer"].items()},
+            {module: figures_of(total) for module, total in sums.groups["module"].items()},
             sums.tensors,
             (*notes, *relations, *(_missing(whole) if self._by_class else ())),
-            replace(asked, relation=relations[0] if relations else ""),
+            replace(asked, relation=same[0] if same else ""),
+            relations,
+            self._by,
         )
 
-    def _flips(self, number: int, row: Tensor, cells: Cells) -> Floats | str:
+    def _likeness(self, pair: tuple[int, int], table: OverlapCounts) -> Iterator[str]:
+        """What else two masks have in common; their overlap can still be more or less than that gives."""
+        names = [self._names[mask] for mask in pair]
+        manifests = [self._artifacts[mask].manifest for mask in pair]
+        if table.a != table.b and table.most and table.both == table.most:
+            small, large = names if table.a < table.b else names[::-1]
+            yield f"{small} lies in {large}"
+        known = {str(artifact.digest): name for artifact, name in zip(self._artifacts, self._names, strict=True)}
+        for parent in manifests[0].parents:
+            if parent in manifests[1].parents:
+                yield f"{names[0]} and {names[1]} were both made from {known.get(parent, Digest(parent).short)}"
+
+    def _flips(self, number: int, rows: Sequence[Tensor], cells: Cells) -> Floats | str:
+        """Chances of a mask to be flipped, which all tiles of a tensor share."""
+        if self._known[0] != rows[0].name:
+            self._known = rows[0].name, {}
+        known = self._known[1]
+        if number not in known:
+            known[number] = self._fitted(number, rows[number], cells)
+        return known[number]
+
+    def _fitted(self, number: int, row: Tensor, cells: Cells) -> Floats | str:
         if not self._by_class:
             return NO_SOURCE
         if self._no_flips[number]:
@@ -147,21 +178,22 @@ class OverlapTotals:
 
 
 class _Sums:
-    def __init__(self) -> None:
+    def __init__(self, by: Sequence[str]) -> None:
         self.whole = OverlapSums()
-        self.roles: dict[str, OverlapSums] = {}
-        self.layers: dict[str, OverlapSums] = {}
-        self.modules: dict[str, OverlapSums] = {}
+        self.groups: dict[str, dict[str, OverlapSums]] = {kind: {} for kind in GROUPS}
         self.tensors: dict[str, OverlapFigures] = {}
+        self._by = by
 
     def add(self, row: Tensor, tensor: OverlapSums) -> None:
         self.whole += tensor
-        self.roles[row.role] = self.roles.get(row.role, OverlapSums()) + tensor
-        if row.layer:
-            self.layers[row.layer] = self.layers.get(row.layer, OverlapSums()) + tensor
-        module = module_of(row.name, row.layer)
-        self.modules[module] = self.modules.get(module, OverlapSums()) + tensor
-        self.tensors[row.name] = figures_of(tensor)
+        labels = {"role": row.role, "layer": row.layer, "module": module_of(row.name, row.layer)}
+        for kind, label in labels.items():
+            # A tensor outside every layer is in no group of them.
+            if kind in self._by and label:
+                groups = self.groups[kind]
+                groups[label] = groups.get(label, OverlapSums()) + tensor
+        if "tensor" in self._by:
+            self.tensors[row.name] = figures_of(tensor)
 
 
 def _relation(masks: tuple[Artifact, Artifact], names: tuple[str, str], table: OverlapCounts) -> Iterator[str]:

@@ -4,7 +4,7 @@
 
 #include "loops.h"
 
-#if defined(__AVX2__)
+#if defined(__AVX2__) || defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -96,6 +96,57 @@ static inline void pack_marks(uint8_t *restrict marks, int64_t n, uint8_t *restr
         }
 #endif
     }
+}
+
+// Add a value to those of 64 bytes whose bits are set.
+static inline void add_where(uint64_t bits, uint8_t value, uint8_t *restrict bytes) {
+#if defined(__AVX512BW__)
+    const __m512i old = _mm512_loadu_si512(bytes);
+    _mm512_storeu_si512(bytes, _mm512_mask_add_epi8(old, bits, old, _mm512_set1_epi8((char)value)));
+#elif defined(__AVX2__)
+    // Byte k of a vector looks at bit k % 8 of byte k / 8 of its half of the bits.
+    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201ULL), added = _mm256_set1_epi8((char)value);
+    FOR_EACH(half, 2) {
+        const __m256i all = _mm256_shuffle_epi8(_mm256_set1_epi32((int32_t)(bits >> 32 * half)), byte);
+        const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(all, bit), bit);
+        __m256i *own = (__m256i *)(bytes + 32 * half);
+        _mm256_storeu_si256(own, _mm256_add_epi8(_mm256_loadu_si256(own), _mm256_and_si256(set, added)));
+    }
+#else
+    FOR_EACH(k, 8) {
+        const uint64_t eight = spread((uint8_t)(bits >> 8 * k));
+        FOR_EACH(i, 8) bytes[8 * k + i] = (uint8_t)(bytes[8 * k + i] + (uint8_t)(eight >> 8 * i) * value);
+    }
+#endif
+}
+
+// A bit for each of 64 bytes that has this value.
+static inline uint64_t bytes_equal(const uint8_t *bytes, uint8_t value) {
+#if defined(__AVX512BW__)
+    return _mm512_cmpeq_epi8_mask(_mm512_loadu_si512(bytes), _mm512_set1_epi8((char)value));
+#elif defined(__AVX2__)
+    const __m256i all = _mm256_set1_epi8((char)value);
+    const __m256i low = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)bytes), all);
+    const __m256i high = _mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(bytes + 32)), all);
+    return (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32 | (uint32_t)_mm256_movemask_epi8(low);
+#elif defined(__SSE2__)
+    uint64_t bits = 0;
+    FOR_EACH(k, 4) {
+        const __m128i own = _mm_loadu_si128((const __m128i *)(bytes + 16 * k));
+        bits |= (uint64_t)(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(own, _mm_set1_epi8((char)value))) << (16 * k);
+    }
+    return bits;
+#else
+    uint8_t marks[WORD], packed[WORD / 8];
+    FOR_EACH(i, WORD) marks[i] = bytes[i] == value;
+    FOR_EACH(k, WORD / 8) {
+        uint64_t eight;
+        memcpy(&eight, marks + 8 * k, sizeof eight);
+        packed[k] = (uint8_t)(eight * 0x0102040810204080ULL >> 56);
+    }
+    return load_word(packed, 0);
+#endif
 }
 
 #endif

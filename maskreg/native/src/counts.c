@@ -71,69 +71,6 @@ void maskreg_count_cells(const uint16_t *codes, int64_t n, const uint8_t *a, con
     FOR_EACH(cell, CELLS * MAX_CLASSES) counts[cell] += sum_of(counters[cell]);
 }
 
-void maskreg_find_exponents(const uint16_t *codes, int64_t n, int64_t *range) {
-    uint16_t low = 0xFFFF, high = 0;
-    FOR_EACH(i, n) {
-        const uint16_t exponent = codes[i] >> 7 & 0xFF;
-        const uint16_t above = exponent ? exponent : 0xFFFF;
-        low = above < low ? above : low;
-        high = exponent > high ? exponent : high;
-    }
-    range[0] = low, range[1] = high;
-}
-
-// Columns of up to 255 rows are counted in bytes, which are added up before they are full.
-static void flush_columns(uint8_t *restrict few, int64_t n, uint32_t *restrict columns) {
-    FOR_EACH(i, n) {
-        columns[i] += few[i];
-        few[i] = 0;
-    }
-}
-
-void maskreg_count_grid(const uint16_t *codes, int64_t n, const uint8_t *a, const uint8_t *b, int64_t low, int64_t kinds,
-                        int64_t start, int64_t width, int64_t height_run, int64_t width_run, int64_t all_columns,
-                        int64_t *rows, uint32_t *columns, uint8_t *few) {
-    uint32_t counters[CELLS * MAX_CLASSES][COUNTERS];
-    uint16_t keys[TILE];
-    uint8_t in_a[TILE], in_b[TILE];
-    const int64_t first_row = start / width / height_run, cells = CELLS * kinds;
-    const uint16_t below = (uint16_t)(low - 1);
-    int64_t counted = 0;
-    memset(counters, 0, (size_t)cells * sizeof *counters);
-    for (int64_t at = 0; at < n; at += TILE) {
-        const int64_t length = least(TILE, n - at);
-        const uint16_t *own = codes + at;
-        unpack_bits(a + at / 8, length, in_a);
-        unpack_bits(b + at / 8, length, in_b);
-        FOR_EACH(i, length) {
-            const uint16_t exponent = own[i] >> 7 & 0xFF;
-            const uint16_t slot = (uint16_t)((exponent > below ? exponent : below) - below);
-            keys[i] = (uint16_t)(slot << 3 | !(own[i] & 0x7F) << 2 | in_b[i] << 1 | in_a[i]);
-        }
-        for (int64_t i = 0; i < length;) {
-            const int64_t coordinate = start + at + i, row = coordinate / width, column = coordinate % width;
-            const int64_t rest = least(length - i, width - column);
-            count_keys(keys + i, rest, counters);
-            if (width_run == 1) FOR_EACH(k, rest) few[keys[i + k] * all_columns + column + k]++;
-            else FOR_EACH(k, rest) columns[keys[i + k] * all_columns + (column + k) / width_run]++;
-            i += rest;
-            const int is_last = at + i == n;
-            if (is_last || column + rest == width) {
-                // At most two pieces of a row come between two of these: a tile may end within it.
-                if (width_run == 1 && (++counted == UINT8_MAX - 1 || is_last)) {
-                    flush_columns(few, cells * all_columns, columns);
-                    counted = 0;
-                }
-                if (is_last || (row + 1) % height_run == 0) {
-                    int64_t *line = rows + (row / height_run - first_row) * cells;
-                    FOR_EACH(key, cells) line[key] += sum_of(counters[key]);
-                    memset(counters, 0, (size_t)cells * sizeof *counters);
-                }
-            }
-        }
-    }
-}
-
 void maskreg_count_magnitudes(const uint16_t *codes, int64_t n, int64_t *counts) {
     int64_t i = 0;
     for (; i + 4 <= n; i += 4) {

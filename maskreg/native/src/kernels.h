@@ -321,16 +321,48 @@ void maskreg_count_classes(const uint16_t *classes, int64_t n, const uint8_t *pa
 // Count the 2x2 tables of two masks by class of the codes. `counts` is [512, 4], added to; `n` is less than 2^32.
 void maskreg_count_cells(const uint16_t *codes, int64_t n, const uint8_t *a, const uint8_t *b, int64_t *counts);
 
-// The smallest and the largest exponent field of the codes; the smallest without 0, and 65535 where there is none.
-void maskreg_find_exponents(const uint16_t *codes, int64_t n, int64_t *range);
+// A span of a matrix, of which two masks are counted by row and column; maskreg/analysis/grid.py.
+typedef struct {
+    const uint16_t *codes;    // [n]; or NULL, where all coordinates are of one class
+    const uint8_t *a;         // packed bits
+    const uint8_t *b;
+    int64_t n;                // coordinates
+    int64_t start;            // the first, within the matrix
+    int64_t width;            // of the matrix
+    int64_t height_run;       // neighboring rows that are counted as one
+    int64_t width_run;        // and columns
+    const uint16_t *classes;  // [kinds], those that are counted, each once
+    int64_t kinds;            // at most 16; 1 without codes
+} maskreg_grid;
 
-// Count the 2x2 tables of two masks by class in every row and column of a matrix of this width. The span begins at
-// coordinate `start`; `height_run` neighboring rows and `width_run` columns count as one. Classes are numbered from those
-// of exponent field `low` - 1, which stands for 0 too: `kinds` in all. `rows` is [rows of the span, kinds, 4] and
-// `columns` [kinds, 4, all columns], both added to; `few` has the size of `columns` and is all 0 before and afterwards.
-void maskreg_count_grid(const uint16_t *codes, int64_t n, const uint8_t *a, const uint8_t *b, int64_t low, int64_t kinds,
-                        int64_t start, int64_t width, int64_t height_run, int64_t width_run, int64_t all_columns,
-                        int64_t *rows, uint32_t *columns, uint8_t *few);
+// Coordinates of other classes, in any order: there is room for n of them, and 64 more in `columns`.
+typedef struct {
+    uint32_t *rows;     // as counted; the first is that of the span
+    uint32_t *columns;  // of the matrix
+    uint16_t *keys;     // 4 times the class, and the cell: neither, A only, B only, both
+    int64_t count;      // filled
+} maskreg_listed;
+
+// Count 2x2 tables by class: `rows` is [rows of the span, kinds, 4] and `columns` [kinds, 4, columns], both added to.
+void maskreg_count_grid(const maskreg_grid *grid, uint32_t *rows, uint32_t *columns, maskreg_listed *listed);
+
+// Counts of some lines by class and cell; maskreg/analysis/lines.py.
+typedef struct {
+    void *const *counts;  // [kinds], of each class [4, length]
+    int64_t kinds;
+    int64_t length;       // lines
+    int64_t bytes;        // of a count: 2, 4 or 8
+} maskreg_lines;
+
+// Add listed coordinates to the counts of their lines, of which those of 2^shift are one. Counts are by class number:
+// `kinds` is 512, and classes that are not listed may be NULL.
+void maskreg_add_listed(const maskreg_lines *lines, const uint32_t *numbers, const uint16_t *keys, int64_t n,
+                        int64_t shift);
+
+// Weighted sums of every line: `weights` is [kinds, 4, m]; `sums` is [m, length], filled. m is a multiple of
+// MASKREG_SUMS, up to MASKREG_MOST_SUMS.
+enum { MASKREG_SUMS = 8, MASKREG_MOST_SUMS = 32 };
+void maskreg_sum_lines(const maskreg_lines *lines, const double *weights, int64_t m, double *sums);
 
 // Count codes by magnitude. `counts` is [32768], added to.
 void maskreg_count_magnitudes(const uint16_t *codes, int64_t n, int64_t *counts);

@@ -22,6 +22,7 @@ from maskreg.registry.transfer.followed import check_follows, follow
 from maskreg.registry.transfer.landing import check_space, landing_space
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
+from maskreg.signature import require_checking
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
 from maskreg.store.entry import RefEntry
@@ -99,13 +100,17 @@ def push(
         TryAgainError: a garbage collection of the remote interferes.
         UnavailableError, NotAllowedError: the remote does not answer, or refuses; or its project is signed, and this
             machine cannot sign.
+        ConfigError: the remote is a service that signs, and this machine cannot check signatures; nothing was sent.
     """
     resolved = local.resolve(ref)
     remote_ref = ref.with_tag(ref.tag if tag is None else tag)
     after = remote.head(remote_ref)
     digest = resolved.digest
-    if not remote.served:
+    if not isinstance(remote.store, HttpStore):
         remote.trust.check_signs(ref.project)
+    elif remote.store.signs:
+        # The project may have no key yet; what it gets with this push could not be read back.
+        require_checking()
     check_movable(after, digest, hint=f"maskreg push {ref} --tag OTHER-TAG")
     if not force:
         option = "" if remote_ref.tag == ref.tag else f" --tag {remote_ref.tag}"

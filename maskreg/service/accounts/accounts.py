@@ -7,6 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from maskreg.errors import TryAgainError, UnauthenticatedError
 from maskreg.service.accounts import audit, identity
+from maskreg.service.accounts.buckets import Buckets
+from maskreg.service.accounts.checks import Checks
+from maskreg.service.accounts.chores import Chores
 from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.members import Members
 from maskreg.service.accounts.people import People
@@ -29,6 +32,9 @@ class Accounts:
         tokens: how programs prove who they are.
         sessions: how browsers do.
         people: those who sign in with an OpenID provider.
+        chores: what one process of all servers does now and then.
+        checks: artifacts that are to be verified.
+        buckets: what all processes have let through.
     """
 
     def __init__(self, database: Database) -> None:
@@ -39,6 +45,9 @@ class Accounts:
         self.tokens = Tokens(database)
         self.sessions = Sessions(database)
         self.people = People(database)
+        self.chores = Chores(database)
+        self.checks = Checks(database)
+        self.buckets = Buckets(database)
         self._seen = _Seen()
 
     @classmethod

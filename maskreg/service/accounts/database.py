@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, Engine, text
 
 from maskreg.catalog.sql.address import Address, parse_address
-from maskreg.catalog.sql.engine import WRITE, make_engine
+from maskreg.catalog.sql.engine import WRITE, make_engine, reading
 from maskreg.catalog.sql.faults import readable_rows, translated
-from maskreg.catalog.sql.schema import bring_up, installed, refuse_behind
+from maskreg.catalog.sql.schema import bring_up_own, installed, refuse_behind
 from maskreg.service.accounts.schema import ACCOUNTS
 
 _LOCK_KEY = 0x6D61736B72656702
@@ -24,18 +24,19 @@ class Database:
         """Use :meth:`open`."""
         self._address = address
         self._engine = engine
+        self._read_engine = reading(engine)
         self._write_engine = engine.execution_options(**{WRITE: True})
         self.close = weakref.finalize(self, engine.dispose)
 
     @classmethod
     def open(cls, url: str) -> Database:
-        """Open the database; a SQLite file that does not exist yet gets its tables.
+        """Open the database; a SQLite file gets its tables, and those of this version.
 
         Args:
             url: ``sqlite:///PATH``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/DATABASE``.
 
         Raises:
-            ConfigError: its schema is of another version, or PostgreSQL has none yet.
+            ConfigError: its schema is newer, or PostgreSQL's is older or missing.
             CorruptError: the SQLite file is damaged.
             CannotCreateError: the SQLite file cannot be created.
             NotAllowedError: the server refused the credentials.
@@ -46,10 +47,7 @@ class Database:
         try:
             with database.read() as connection:
                 revision = installed(connection, ACCOUNTS)
-            if revision is None and address.sqlite:
-                bring_up(address, database._engine, ACCOUNTS)
-            else:
-                refuse_behind(address, revision, ACCOUNTS)
+            bring_up_own(address, database._engine, revision, ACCOUNTS)
         except BaseException:
             database.close()
             raise
@@ -67,8 +65,8 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads, one state of everything."""
-        with translated(self._address), readable_rows(self._address), self._engine.connect() as connection:
+        """A connection that only reads; see :func:`maskreg.catalog.sql.engine.reading`."""
+        with translated(self._address), readable_rows(self._address), self._read_engine.connect() as connection:
             yield connection
 
     @contextmanager

@@ -6,98 +6,153 @@ A token or session never may more than its principal::
     token for team as writer    -> {team: writer}
     token for * as reader       -> {team: reader, paper: reader}
     ada loses team              -> the first token may nothing
+
+All of it is read by one statement, whose rows are of several kinds. Every request waits for it; and one statement sees
+one state, where several could see a token from before a change and roles from after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, or_, select
+from sqlalchemy import (
+    CompoundSelect,
+    Connection,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    case,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+)
 
 from maskreg.service.accounts.models import GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
 from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.accounts.secrets import Secret, hashed
 
-_LIVE_TOKENS = (
-    select(
-        TokenRow.id.label("token"),
-        TokenRow.secret,
-        TokenRow.project,
-        TokenRow.role,
-        TokenRow.used_at,
-        PrincipalRow.id,
-        PrincipalRow.name,
+_HOLDER, _GRANT, _PUBLIC, _DELETED = range(4)
+_COLUMNS = ("kind", "project", "role", "at", "id", "name", "token", "secret")
+
+_SHOWN = bindparam("shown", type_=TokenRow.id.type)
+_NOW = bindparam("now", type_=TokenRow.expires_at.type)
+_LIVE_TOKEN = and_(TokenRow.revoked_at.is_(None), or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > _NOW))
+
+
+def _rows(kind: Any, **values: Any) -> Select[Any]:
+    # Every kind has the same columns, which one statement needs; those that it does not fill are empty.
+    empty = {"role": literal_column("0"), "at": null()}
+    columns = {"kind": kind, **{name: values.get(name, empty.get(name, literal_column("''"))) for name in _COLUMNS[1:]}}
+    return select(*(column.label(name) for name, column in columns.items()))
+
+
+def _number(kind: int) -> Any:
+    return literal_column(str(kind))
+
+
+_SPECIAL = _rows(
+    case((ProjectRow.deleted_at.is_(None), _number(_PUBLIC)), else_=_number(_DELETED)), project=ProjectRow.name
+).where(or_(ProjectRow.public.is_(True), ProjectRow.deleted_at.is_not(None)))
+
+
+_BY_TOKEN = union_all(
+    _rows(
+        _number(_HOLDER),
+        project=TokenRow.project,
+        role=TokenRow.role,
+        at=TokenRow.used_at,
+        id=PrincipalRow.id,
+        name=PrincipalRow.name,
+        token=TokenRow.id,
+        secret=TokenRow.secret,
     )
     .join(PrincipalRow, PrincipalRow.id == TokenRow.principal)
-    .where(PrincipalRow.removed_at.is_(None), TokenRow.revoked_at.is_(None))
+    .where(TokenRow.id == _SHOWN, PrincipalRow.removed_at.is_(None), _LIVE_TOKEN),
+    _rows(_number(_GRANT), project=GrantRow.project, role=GrantRow.role)
+    .join(TokenRow, TokenRow.principal == GrantRow.principal)
+    .where(TokenRow.id == _SHOWN),
+    _SPECIAL,
 )
 
-
-def _not_expired(now: datetime) -> Any:
-    return or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > now)
+_BY_SESSION = union_all(
+    _rows(
+        _number(_HOLDER),
+        project=TokenRow.project,
+        role=TokenRow.role,
+        id=PrincipalRow.id,
+        name=PrincipalRow.name,
+        token=SessionRow.token,
+    )
+    .select_from(SessionRow)
+    .join(PrincipalRow, PrincipalRow.id == SessionRow.principal)
+    .outerjoin(TokenRow, TokenRow.id == SessionRow.token)
+    .where(
+        SessionRow.id == _SHOWN,
+        SessionRow.expires_at > _NOW,
+        PrincipalRow.removed_at.is_(None),
+        or_(SessionRow.token.is_(None), _LIVE_TOKEN),
+    ),
+    _rows(_number(_GRANT), project=GrantRow.project, role=GrantRow.role)
+    .join(SessionRow, SessionRow.principal == GrantRow.principal)
+    .where(SessionRow.id == _SHOWN),
+    _SPECIAL,
+)
 
 
 def visitor(connection: Connection) -> Principal:
     """Somebody who shows nothing."""
-    public, deleted = _special_projects(connection)
-    return Principal(public=public, deleted=deleted)
+    rows = connection.execute(_SPECIAL).all()
+    return Principal(public=_projects(rows, _PUBLIC), deleted=_projects(rows, _DELETED))
 
 
 def by_token(connection: Connection, secret: Secret) -> tuple[Principal, datetime | None] | None:
     """The principal of a token, and when it was last used; None when it is not valid."""
-    live = _LIVE_TOKENS.where(TokenRow.id == secret.id, _not_expired(datetime.now(UTC)))
-    row = connection.execute(live).mappings().first()
+    rows = _shown(connection, _BY_TOKEN, secret.id)
+    holder = _holder(rows)
     # Compared for an unknown token too, so that the answer takes as long.
-    if not secret.fits(row["secret"] if row else "") or row is None:
+    if not secret.fits(holder.secret if holder else "") or holder is None:
         return None
-    return _limited(connection, row, row["project"], row["role"]), row["used_at"]
+    return _limited(rows, holder, holder.project, holder.role), holder.at
 
 
 def by_session(connection: Connection, cookie: str) -> Principal | None:
     """The principal of a browser's session; None when it, or the token that it was signed in with, is not valid."""
-    now = datetime.now(UTC)
-    live = (
-        select(
-            PrincipalRow.id, PrincipalRow.name, SessionRow.token, TokenRow.project, TokenRow.role, TokenRow.revoked_at
-        )
-        .join(PrincipalRow, PrincipalRow.id == SessionRow.principal)
-        .outerjoin(TokenRow, TokenRow.id == SessionRow.token)
-        .where(
-            SessionRow.id == hashed(cookie),
-            SessionRow.expires_at > now,
-            PrincipalRow.removed_at.is_(None),
-            or_(SessionRow.token.is_(None), and_(TokenRow.revoked_at.is_(None), _not_expired(now))),
-        )
-    )
-    row = connection.execute(live).mappings().first()
-    if row is None:
+    rows = _shown(connection, _BY_SESSION, hashed(cookie))
+    holder = _holder(rows)
+    if holder is None:
         return None
-    if row["token"] is None:
-        return _limited(connection, {**row, "token": ""}, EVERY_PROJECT, Role.ADMIN)
-    return _limited(connection, row, row["project"], row["role"])
+    if holder.token is None:
+        return _limited(rows, holder, EVERY_PROJECT, Role.ADMIN)
+    return _limited(rows, holder, holder.project, holder.role)
 
 
-def _limited(connection: Connection, row: Mapping[Any, Any], project: str, most: int) -> Principal:
-    held = grants_of(connection, row["id"])
+def _shown(connection: Connection, statement: CompoundSelect[Any], shown: str) -> Sequence[Row[Any]]:
+    return connection.execute(statement, {"shown": shown, "now": datetime.now(UTC)}).all()
+
+
+def _holder(rows: Iterable[Row[Any]]) -> Row[Any] | None:
+    return next((row for row in rows if row.kind == _HOLDER), None)
+
+
+def _limited(rows: Sequence[Row[Any]], holder: Row[Any], project: str, most: int) -> Principal:
+    held = {row.project: Role(row.role) for row in rows if row.kind == _GRANT}
     if project != EVERY_PROJECT:
         held = {project: max(held.get(project, Role.NOBODY), held.get(EVERY_PROJECT, Role.NOBODY))}
     grants = {name: min(role, Role(most)) for name, role in held.items() if role > Role.NOBODY}
-    public, deleted = _special_projects(connection)
-    return Principal(row["name"], grants, public, row["token"], id=row["id"], deleted=deleted)
+    public, deleted = _projects(rows, _PUBLIC), _projects(rows, _DELETED)
+    return Principal(holder.name, grants, public, holder.token or "", id=holder.id, deleted=deleted)
+
+
+def _projects(rows: Iterable[Row[Any]], kind: int) -> frozenset[str]:
+    return frozenset(row.project for row in rows if row.kind == kind)
 
 
 def grants_of(connection: Connection, principal: str) -> dict[str, Role]:
     """The roles of a principal by project."""
     rows = connection.execute(select(GrantRow.project, GrantRow.role).where(GrantRow.principal == principal))
     return {project: Role(role) for project, role in rows}
-
-
-def _special_projects(connection: Connection) -> tuple[frozenset[str], frozenset[str]]:
-    special = select(ProjectRow.name, ProjectRow.deleted_at).where(
-        or_(ProjectRow.public.is_(True), ProjectRow.deleted_at.is_not(None))
-    )
-    rows = list(connection.execute(special))
-    deleted = frozenset(name for name, at in rows if at is not None)
-    return frozenset(name for name, at in rows if at is None), deleted

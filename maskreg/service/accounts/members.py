@@ -7,6 +7,7 @@ from sqlalchemy import select
 from maskreg.errors import NotFoundError
 from maskreg.service.accounts import audit
 from maskreg.service.accounts.database import Database
+from maskreg.service.accounts.lockout import keeping_admins
 from maskreg.service.accounts.models import GrantRow, PrincipalRow
 from maskreg.service.accounts.records import Member, name_of
 from maskreg.service.accounts.roles import Principal, Role
@@ -36,12 +37,14 @@ class Members:
         Raises:
             UsageError: not a name.
             NotFoundError: there is no such project.
+            NotAllowedError: the role is lower, and nobody could manage the project, or the server, any more.
         """
+        shown = name_of(role)
         with self._database.write() as connection:
             ensure_project(connection, project, by)
             principal = account(connection, name) or new_account(connection, name)
-            put_grant(connection, principal, project, role, by)
-            shown = name_of(role)
+            with keeping_admins(connection, project, f"making {name} {shown}"):
+                put_grant(connection, principal, project, role, by)
             audit.log(connection, by, "grant", project=project, subject=name, detail={"role": shown})
         return next(member for member in self.of(project) if member.name == name)
 
@@ -50,11 +53,13 @@ class Members:
 
         Raises:
             NotFoundError: they have none.
+            NotAllowedError: nobody could manage the project, or the server, any more.
         """
         with self._database.write() as connection:
             principal = account(connection, name)
             held = select(GrantRow.role).where(GrantRow.principal == principal, GrantRow.project == project)
             if principal is None or connection.execute(held).first() is None:
                 raise NotFoundError(f"{name} is no member of project {project}")
-            drop_grant(connection, principal, project)
+            with keeping_admins(connection, project, f"taking the role of {name}"):
+                drop_grant(connection, principal, project)
             audit.log(connection, by, "revoke", project=project, subject=name)

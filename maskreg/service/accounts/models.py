@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Dialect, ForeignKey, Index, text
+from sqlalchemy import JSON, BigInteger, Boolean, Dialect, Double, ForeignKey, Index, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from maskreg.catalog.sql.columns import SERIAL, Moment, Words
@@ -28,6 +28,7 @@ class Base(DeclarativeBase):
         str: Words(),
         int: BigInteger(),
         bool: Boolean(),
+        float: Double(),
         datetime: Moment(),
         dict[str, Any]: JSON(),
     }
@@ -160,3 +161,48 @@ class AuditRow(Base):
     project: Mapped[str] = mapped_column(index=True)
     subject: Mapped[str]
     detail: Mapped[dict[str, Any]]
+
+
+class ChoreRow(Base):
+    """Work that one process of all servers does now and then.
+
+    Attributes:
+        due: when it may be claimed next, in seconds since 1970 by the database's clock.
+        holder: who does it now; empty while nobody does.
+    """
+
+    __tablename__ = "service_chores"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    due: Mapped[float]
+    holder: Mapped[str]
+
+
+class CheckRow(Base):
+    """An artifact that waits to be verified; the row goes when that was done.
+
+    Attributes:
+        at: when that was requested, in seconds since 1970 by the database's clock.
+        by: who requested it.
+    """
+
+    __tablename__ = "service_checks"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    at: Mapped[float] = mapped_column(index=True)
+    by: Mapped[str]
+
+
+class BucketRow(Base):
+    """The bucket of an account or an address, as all processes have emptied it together.
+
+    Attributes:
+        held: requests that were left in it.
+        at: when, in seconds since 1970 by the database's clock.
+    """
+
+    __tablename__ = "service_buckets"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    held: Mapped[float]
+    at: Mapped[float] = mapped_column(index=True)

@@ -9,6 +9,9 @@ from enum import IntEnum
 EVERY_PROJECT = "*"
 """The grant that holds in all projects, those that do not exist yet included; an admin of it runs the server."""
 
+ROLE_HINT = "maskreg whoami lists your roles; an admin gives others"
+"""The next step of whoever lacks a role."""
+
 
 class Role(IntEnum):
     """What somebody may do in a project; each role may do what the ones before it may."""

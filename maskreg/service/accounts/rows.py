@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from maskreg.errors import BadRefError, NotFoundError, UsageError
+from maskreg.errors import BadRefError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Ref, printable
 from maskreg.service.accounts import audit
 from maskreg.service.accounts.identity import grants_of
+from maskreg.service.accounts.lookalikes import look
 from maskreg.service.accounts.models import GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
 from maskreg.service.accounts.records import Project
 from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
@@ -32,8 +33,13 @@ def check_project_name(name: str) -> None:
     Raises:
         BadRefError: it is none.
     """
-    if "/" in name or Ref.parse(f"{name}/a").project != name:
-        raise BadRefError(f"{name!r} is not a project", hint="write lower-case letters and digits, as in team-a")
+    fault = BadRefError(f"{name!r} is not a project", hint="write lower-case letters and digits, as in team-a")
+    try:
+        is_project = "/" not in name and Ref.parse(f"{name}/a").project == name
+    except BadRefError:
+        raise fault from None
+    if not is_project:
+        raise fault
 
 
 def check_name(name: str) -> None:
@@ -43,7 +49,10 @@ def check_name(name: str) -> None:
         UsageError: it is empty, long, or has a slash or what a terminal obeys or does not show.
     """
     if not name.strip() or name != name.strip() or len(name) > _MAX_NAME or "/" in name or printable(name) != name:
-        raise UsageError(f"a name has 1 to {_MAX_NAME} characters that one can see, and no slash")
+        raise UsageError(
+            f"{printable(name)!r} is not a name of somebody",
+            hint=f"write 1 to {_MAX_NAME} characters that one can see, without a slash or a blank at either end",
+        )
 
 
 def existing_project(connection: Connection, name: str) -> Project:
@@ -94,8 +103,12 @@ def new_account(connection: Connection, name: str, identity: str | None = None) 
 
     Raises:
         UsageError: not a name.
+        NotAllowedError: it looks like that of another account.
     """
     check_name(name)
+    held = connection.execute(select(PrincipalRow.name).where(PrincipalRow.removed_at.is_(None))).scalars()
+    if look(name) in map(look, held):
+        raise NotAllowedError(f"the name {name} looks like that of another account", hint="choose another name")
     row = {"id": random_id(), "name": name, "identity": identity, "created_at": datetime.now(UTC)}
     connection.execute(insert(PrincipalRow).values(**row))
     return str(row["id"])

@@ -13,6 +13,7 @@ from maskreg.errors import NotAllowedError, NotFoundError
 from maskreg.service.accounts import audit
 from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.identity import grants_of
+from maskreg.service.accounts.lockout import keeping_admins
 from maskreg.service.accounts.models import GrantRow, PrincipalRow, TokenRow
 from maskreg.service.accounts.records import NewToken, Token, name_of
 from maskreg.service.accounts.roles import EVERY_PROJECT, SYSTEM, Principal, Role
@@ -93,6 +94,7 @@ class Tokens:
 
         Raises:
             NotFoundError: there is no such token, or it is somebody else's.
+            NotAllowedError: nobody could manage the project, or the server, any more.
         """
         with self._database.write() as connection:
             live = _shown().add_columns(TokenRow.principal).where(TokenRow.id == token, TokenRow.revoked_at.is_(None))
@@ -100,7 +102,8 @@ class Tokens:
             if row is None or (row["principal"] != by.id and by.role(row["project"]) < Role.ADMIN):
                 raise NotFoundError(f"there is no token {token}")
             now = datetime.now(UTC)
-            connection.execute(update(TokenRow).where(TokenRow.id == token).values(revoked_at=now))
+            with keeping_admins(connection, row["project"], f"revoking token {token}"):
+                connection.execute(update(TokenRow).where(TokenRow.id == token).values(revoked_at=now))
             audit.log(connection, by, "revoke token", project=row["project"], subject=token)
             return _token({**row, "revoked_at": now})
 

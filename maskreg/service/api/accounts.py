@@ -14,8 +14,9 @@ from maskreg.service.accounts.records import Audited, Member, NewToken, Project,
 from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.accounts.tokens import Scope
 from maskreg.service.context import Served
+from maskreg.service.documents import DocumentRoute
 
-router = APIRouter(tags=["accounts"])
+router = APIRouter(tags=["accounts"], route_class=DocumentRoute)
 
 Anybody = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]
 SignedIn = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.SELF))]
@@ -35,7 +36,7 @@ class Items(BaseModel, Generic[T]):
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class WhoAmI(BaseModel):
@@ -45,6 +46,9 @@ class WhoAmI(BaseModel):
     token: str
     projects: dict[str, RoleName]
     """The role by project; ``*`` is all projects."""
+
+    signs: bool
+    """Whether the server signs what is pushed."""
 
 
 class NewProject(_Body):
@@ -102,10 +106,11 @@ def _not_kept(response: Response) -> None:
 
 
 @router.get("/whoami")
-def whoami(principal: SignedIn) -> WhoAmI:
+def whoami(service: Served, principal: SignedIn) -> WhoAmI:
     """Who sends the request, and what they may do."""
     projects = {project: name_of(role) for project, role in sorted(principal.grants.items())}
-    return WhoAmI(name=principal.name, token=principal.token, projects=projects)
+    signs = service.registry.trust.signer is not None
+    return WhoAmI(name=principal.name, token=principal.token, projects=projects, signs=signs)
 
 
 @router.get("/projects")

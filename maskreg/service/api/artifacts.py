@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from maskreg.catalog import query as catalog
 from maskreg.digest import Digest
@@ -18,19 +19,26 @@ from maskreg.service.api import models
 from maskreg.service.conditions import reply
 from maskreg.service.context import Served, Service
 from maskreg.service.cursors import cursor_of, number_cursor, number_of, position_of
-from maskreg.service.visibility import check_may_read, may_read, visible
+from maskreg.service.figures import Figures
+from maskreg.service.verification import latest_check
+from maskreg.service.visibility import check_may_check, check_may_read, may_read, visible
 from maskreg.workspace.browse import browse
-from maskreg.workspace.show import Description, show
+from maskreg.workspace.show import Summary, summarize
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Group
 
 router = APIRouter(tags=["artifacts"])
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
+Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
 DigestPath = Annotated[str, Path(pattern="^sha256:[0-9a-f]{64}$", examples=[models.DIGEST])]
 Limit = Annotated[int, Field(ge=1, le=200, description="Most items on a page.")]
 Cursor = Annotated[str, Field(max_length=2048, description="`next` of the page before.")]
 
 _RANGE = Field("", max_length=100, description="`0.4..0.6`, `0.4..`, `..0.6` or one number; ends included.")
 _REFS = 100
+_NAMES = TypeAdapter(list[models.Name])
 
 
 class Filters(BaseModel):
@@ -99,7 +107,7 @@ def search(filters: Annotated[Filters, Query()], request: Request, service: Serv
         workspace=service.workspace,
     )
     names = models.Names(
-        items=[models.Name.model_validate({**vars(row), "ref": str(row.ref)}) for row in page.names],
+        items=_NAMES.validate_python(page.names),
         next=None if page.after is None else cursor_of(query, page.after),
         left_out=[] if after else _left_out(request, principal),
     )
@@ -115,25 +123,48 @@ def _left_out(request: Request, principal: Principal) -> list[models.LeftOut]:
     ]
 
 
+async def _figures_of(request: Request, service: Served) -> Figures:
+    state = request.app.state
+    if not hasattr(state, "figures"):
+        state.figures = Figures(service.registry)
+    figures: Figures = state.figures
+    return figures
+
+
 @router.get("/artifacts/{digest}", response_model=models.Artifact)
-def artifact(digest: DigestPath, request: Request, service: Served, principal: Reader) -> Response:
+def artifact(
+    digest: DigestPath,
+    request: Request,
+    service: Served,
+    figures: Annotated[Figures, Depends(_figures_of)],
+    principal: Reader,
+) -> Response:
     """One artifact: figures by role and layer, lineage, parts, size, tags that point to it, verification."""
     known = Digest(digest)
-    check_may_read(service, principal, known)
-    described = show(known, remote=service.remote, workspace=service.workspace)
     query = visible(catalog.Query(digest=known, limit=_REFS), principal)
     page = browse(query, remote=service.remote, workspace=service.workspace)
+    if not page.names:
+        # Those that may be read point to it no more, or somebody runs the server.
+        check_may_read(service, principal, known)
+    figures.check(known)
+    summary = summarize(known, remote=service.remote, workspace=service.workspace)
     pointers = [models.Pointer(ref=str(row.ref), by=row.by, at=row.at) for row in page.names]
-    return reply(request, _artifact(service, principal, described, pointers, more=page.after is not None))
+    return reply(request, _artifact(service, principal, known, summary, pointers, more=page.after is not None))
 
 
 def _artifact(
-    service: Service, principal: Principal, described: Description, refs: list[models.Pointer], *, more: bool
+    service: Service,
+    principal: Principal,
+    digest: Digest,
+    summary: Summary,
+    refs: list[models.Pointer],
+    *,
+    more: bool,
 ) -> models.Artifact:
-    manifest, totals = described.manifest, described.manifest.totals
+    manifest, totals = summary.manifest, summary.manifest.totals
 
-    def groups(by: str) -> dict[str, models.Group]:
-        return {label: models.Group.model_validate(group) for label, group in described.groups(by).items()}
+    def groups(rows: Mapping[str, Group]) -> dict[str, models.Group]:
+        return {label: models.Group.model_validate(group) for label, group in rows.items()}
 
     def overlap(recorded: object) -> models.Overlap | None:
         if recorded is None:
@@ -142,31 +173,36 @@ def _artifact(
         return shown if _may_know(service, principal, shown.against) else None
 
     parts: dict[str, models.Part] = {
-        name: models.Part(codec=part.codec, objects=part.objects, size=part.size, present=name in described.present)
+        name: models.Part(codec=part.codec, objects=part.objects, size=part.size, present=name in summary.present)
         for name, part in manifest.parts.items()
     }
+    check = latest_check(service.registry, digest)
     return models.Artifact(
-        digest=described.digest,
+        digest=digest,
         kind=manifest.kind,
         size=manifest.size,
         density=totals.density,
         parts=parts,
-        roles=groups("role"),
-        layers=groups("layer"),
+        roles=groups(totals.roles),
+        layers=groups(totals.layers),
         refs=refs,
         more_refs=more,
-        rlvr_overlap=overlap(described.rlvr_overlap),
-        seed_overlap=overlap(described.seed_overlap),
-        verified=_verified(service, described.digest),
+        rlvr_overlap=overlap(summary.rlvr_overlap),
+        seed_overlap=overlap(summary.seed_overlap),
+        verified=None if check is None else models.Check.model_validate(check),
+        waits_for_verification=service.accounts.checks.is_pending(digest),
         manifest=manifest.to_json(),
     )
 
 
-def _verified(service: Service, digest: Digest) -> models.Check | None:
-    events = service.registry.index.must_open().events(subject=digest, action="verify", limit=1)
-    if not events:
-        return None
-    return models.Check(ok=bool(events[0].detail.get("ok", False)), by=events[0].by, at=events[0].at)
+@router.post("/artifacts/{digest}/verify", status_code=202, response_model=models.Verification)
+def verify(digest: DigestPath, service: Served, principal: Writer) -> models.Verification:
+    """Let the server hash and open an artifact again, soon; by who may write to a project that names it."""
+    known = Digest(digest)
+    check_may_read(service, principal, known)
+    check_may_check(service, principal, known)
+    service.accounts.checks.request(known, principal.name)
+    return models.Verification(digest=digest, waits=True)
 
 
 class MeasurementFilters(BaseModel):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -26,15 +26,17 @@ from maskreg.catalog.wire import (
 )
 from maskreg.digest import Digest
 from maskreg.document import checked, parse_object
-from maskreg.errors import FormatError, MaskregError, UsageError
+from maskreg.errors import FormatError, MaskregError, NotAllowedError, UsageError
 from maskreg.ref import Ref
+from maskreg.registry.pointers import ever_named
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
 from maskreg.service.context import Served, Service
+from maskreg.service.documents import DocumentRoute
 from maskreg.service.visibility import check_may_read, may_read, visible
 from maskreg.store.entry import ref_of
 
-router = APIRouter(tags=["catalog"])
+router = APIRouter(tags=["catalog"], route_class=DocumentRoute)
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
 Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
@@ -81,7 +83,7 @@ def ask(question: Question, arguments: Arguments, service: Served, principal: Re
 
 @router.post("/catalog/measurements")
 def record(row: Sent, service: Served, principal: Writer) -> Row:
-    """Keep a measurement of an artifact that the sender may read."""
+    """Keep a measurement of an artifact, for writers of a project that has a tag to it."""
     return _read(lambda: _record(service, principal, row))
 
 
@@ -97,7 +99,8 @@ def _read(work: Callable[[], Row]) -> Row:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, MaskregError):
             raise
-        raise FormatError(f"malformed arguments: {type(error).__name__} {error}") from error
+        fault = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise FormatError(f"malformed arguments: {fault}") from error
 
 
 def _catalog(service: Service) -> Catalog:
@@ -163,7 +166,15 @@ def _record(service: Service, principal: Principal, row: Row) -> Row:
     measurement = measurement_of({**row, "id": 0})
     if principal.server_role < Role.ADMIN:
         check_may_read(service, principal, measurement.digest)
-        measurement = replace(measurement, by=principal.name)
+        refs = ever_named(service.registry, measurement.digest)
+        if not any(principal.role(ref.project) >= Role.WRITER for ref in refs):
+            raise NotAllowedError(
+                f"{principal.name} may read {measurement.digest.short} and not judge it: that needs the role writer in "
+                "a project that has it",
+                hint=ROLE_HINT,
+            )
+        # The latest one is what a search shows, so its sender does not choose when it was.
+        measurement = replace(measurement, by=principal.name, at=datetime.now(UTC))
     _catalog(service).record(measurement)
     return {}
 

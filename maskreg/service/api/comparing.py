@@ -44,7 +44,12 @@ def compare(a: Side, b: Side, request: Request, service: Served, principal: Read
         raise TryAgainError("too many comparisons are under way", hint="send the same request again")
     try:
         pair = compare_pair(
-            first, second, remote=service.remote, by=principal.name or "visitor", workspace=service.workspace
+            first,
+            second,
+            most_coordinates=service.most_compared,
+            remote=service.remote,
+            by=principal.name or "visitor",
+            workspace=service.workspace,
         )
     finally:
         _slots.release()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.roles import Principal, Role
@@ -22,6 +22,17 @@ Reader = Annotated[Principal, Depends(Needs(Role.READER))]
 Keeper = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER))]
 
 
+def _in_utc(at: datetime) -> datetime:
+    # What the catalog compares: near the first and the last day of all, another zone's hours lead out of them.
+    try:
+        return at.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("the years 1 to 9999 can be asked for") from error
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+
+
 class EventFilters(BaseModel):
     """Which events; all that is given has to match."""
 
@@ -30,7 +41,7 @@ class EventFilters(BaseModel):
     subject: str = Field("", max_length=512, description="The reference, digest or key that it happened to.")
     action: str = Field("", max_length=100)
     by: str = Field("", max_length=1024)
-    since: AwareDatetime | None = Field(None, description="Not before; with a time zone.")
+    since: Instant | None = Field(None, description="Not before; with a time zone.")
     limit: Limit = 50
     cursor: Cursor = ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from maskreg.registry.identity import check_same
 from maskreg.service.access import PUBLIC
 from maskreg.service.context import Served
 
@@ -19,7 +20,7 @@ def live() -> dict[str, str]:
 @router.get("/readyz")
 def ready(service: Served) -> dict[str, str]:
     """The store, the catalog and the accounts answer, and have this version's schema."""
-    service.registry.check_format()
+    check_same(service.registry.store, service.registry.uuid)
     service.registry.index.must_open()
     service.accounts.ready()
     return {"status": "ok"}

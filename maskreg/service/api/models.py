@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 DIGEST = "sha256:4be0a1c75d2f1b0d9a8c7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a2b1c0d9e8f7a6b"
 """A digest for examples."""
 
 DigestText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", examples=[DIGEST])]
 """The digest of an artifact, or the id of an entry."""
+
+RefText = Annotated[str, BeforeValidator(str)]
+"""A reference, as people write it."""
 
 Next = Annotated[
     str | None,
@@ -28,7 +31,7 @@ class Model(BaseModel):
 class Name(Model):
     """A tag that points to an artifact, with its card and the artifact's figures."""
 
-    ref: str = Field(description="The reference: `[project/]name[:tag]`.", examples=["team/qwen3-8b-opd:v3"])
+    ref: RefText = Field(description="The reference: `[project/]name[:tag]`.", examples=["team/qwen3-8b-opd:v3"])
     project: str
     name: str
     tag: str
@@ -116,12 +119,29 @@ class Pointer(Model):
     at: datetime
 
 
+class Damaged(Model):
+    """One object of an artifact that is damaged."""
+
+    key: str
+    fault: str
+
+
 class Check(Model):
-    """The latest verification of an artifact's bytes."""
+    """The latest verification of an artifact: all objects hashed, and opened as readers open them."""
 
     ok: bool
     by: str
     at: datetime
+    objects: int = Field(description="Objects that were hashed.")
+    bytes: int = Field(description="Their size.")
+    damaged: list[Damaged] = Field(description="What is damaged; the first ones of many.")
+
+
+class Verification(Model):
+    """An artifact that the server is going to verify; `GET` the artifact to see what came of it."""
+
+    digest: DigestText
+    waits: bool
 
 
 class Artifact(Model):
@@ -139,6 +159,7 @@ class Artifact(Model):
     rlvr_overlap: Overlap | None
     seed_overlap: Overlap | None = Field(description="Overlap of two seeds of one recipe: the ceiling of others.")
     verified: Check | None = Field(description="Null when no verification is on record.")
+    waits_for_verification: bool = Field(description="Whether the server is going to verify it.")
     manifest: dict[str, Any] = Field(
         description="What was computed, and from what: rule, source, target, parents, recipe, totals. The table of "
         "objects is left out."
@@ -256,7 +277,7 @@ class Events(Model):
 class SetTag(BaseModel):
     """What a tag shall point to."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     artifact: str = Field(
         max_length=512,
@@ -270,7 +291,7 @@ class SetTag(BaseModel):
 class EditCard(BaseModel):
     """Changes to a card; what is null stays as it is."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     family: str | None = Field(None, examples=["qwen3-8b"])
     method: str | None = Field(None, examples=["opd"])

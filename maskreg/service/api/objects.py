@@ -20,13 +20,18 @@ from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.api import models
 from maskreg.service.bodies import Stated, chosen, pieces, received
 from maskreg.service.context import Served
+from maskreg.service.documents import DocumentRoute
 from maskreg.service.objects import Objects
 from maskreg.service.policy import Action, Key, Kind
+from maskreg.service.problems import problem
 from maskreg.service.quotas import admit_entry
+from maskreg.service.staging import release, stage
+from maskreg.service.verification import note_entry
 from maskreg.store.base import ObjectInfo
+from maskreg.store.entry import RefEntry
 from maskreg.store.http import DIRECT
 
-router = APIRouter(tags=["objects"])
+router = APIRouter(tags=["objects"], route_class=DocumentRoute)
 
 READER = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
 WRITER = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
@@ -35,12 +40,18 @@ _LINES = 256
 _FOREVER = "private, max-age=31536000, immutable"
 
 
-def objects_of(request: Request, service: Served) -> Objects:
+async def objects_of(request: Request, service: Served) -> Objects:
     """The objects of the server, with what is remembered of them; for a route."""
     state = request.app.state
     if not hasattr(state, "objects"):
-        # Two threads may both make one; what they remember can be read again.
-        state.objects = Objects(service.registry, partial(admit_entry, service))
+        accounts, registry = service.accounts, service.registry
+
+        def accepted(entry: RefEntry) -> None:
+            note_entry(accounts, registry, entry)
+            if entry.digest is not None:
+                release(registry, entry.digest)
+
+        state.objects = Objects(registry, partial(admit_entry, service), partial(stage, accounts, registry), accepted)
     objects: Objects = state.objects
     return objects
 
@@ -113,7 +124,7 @@ def delete(key: str, objects: Held, principal: WRITER) -> Response:
     return Response(status_code=204)
 
 
-class Wanted(BaseModel):
+class UploadRequest(BaseModel):
     """An object of an artifact that somebody wants to upload."""
 
     key: str = Field(max_length=1024)
@@ -137,16 +148,16 @@ class Uploaded(BaseModel):
 
 
 @router.post("/uploads")
-def upload(wanted: Wanted, objects: Held, principal: WRITER) -> Upload:
+def upload(body: UploadRequest, objects: Held, principal: WRITER) -> Upload:
     """Where to upload an object, so that its bytes need not pass through this server; a link is good for minutes.
 
     The object appears when ``/uploads/finished`` was asked and the bytes were checked.
     """
-    key = objects.permit(wanted.key, Action.SEND, principal)
-    found = objects.upload_link(key, (wanted.size, Digest(wanted.sha256)), principal)
-    if found is None:
+    key = objects.permit(body.key, Action.SEND, principal)
+    upload_link = objects.upload_link(key, (body.size, Digest(body.sha256)), principal)
+    if upload_link is None:
         return Upload(number="", url="", headers={})
-    number, link = found
+    number, link = upload_link
     return Upload(number=number, url=link.url, headers=link.headers)
 
 
@@ -230,8 +241,8 @@ def _ranged(request: Request, key: Key, digest: Digest, size: int) -> Response |
         return Response(status_code=304, headers=_facts(key, digest))
     try:
         _span(request, digest, size)
-    except LimitError:
-        return Response(status_code=416, headers={"Content-Range": f"bytes */{size}"})
+    except LimitError as error:
+        return problem(416, error.message, code=error.code, headers={"Content-Range": f"bytes */{size}"})
     return None
 
 

@@ -13,13 +13,15 @@ from maskreg.errors import NotFoundError
 from maskreg.service.access import Needs, Where, check_role
 from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.context import Served, Service
+from maskreg.service.documents import DocumentRoute
 from maskreg.service.jobs.base import Job, JobFilter, JobState
 from maskreg.service.jobs.events import EVENT_STREAM, check_streams, events
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.requests import PatchRequest
 from maskreg.service.jobs.submitting import Submitter, new_job
+from maskreg.service.tombstones import check_tombstone
 
-router = APIRouter(tags=["patches"])
+router = APIRouter(tags=["patches"], route_class=DocumentRoute)
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
 Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
@@ -96,6 +98,7 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> dict[str, 
         principal.name,
         lambda project: check_role(principal, project, Role.READER),
         lambda project: check_role(principal, project, Role.WRITER),
+        lambda ref: check_tombstone(service.registry, ref, service.registry.head(ref), principal),
     )
     patching = patching_of(service)
     new = new_job(service.registry, patching, body, submitter)

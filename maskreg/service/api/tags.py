@@ -12,7 +12,7 @@ from maskreg import ref as refs
 from maskreg.catalog.query import Position
 from maskreg.catalog.query import Query as Search
 from maskreg.digest import Digest
-from maskreg.errors import NotAllowedError, NotFoundError, UsageError
+from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.registry.tags import Expected
 from maskreg.service.access import Needs, check_role
@@ -22,16 +22,19 @@ from maskreg.service.api.artifacts import Cursor, Limit
 from maskreg.service.conditions import etag_of, expected_of, expected_or_new, reply
 from maskreg.service.context import Served, Service
 from maskreg.service.cursors import name_cursor, name_of, number_cursor, number_of
+from maskreg.service.documents import DocumentRoute
 from maskreg.service.quotas import check_quota
+from maskreg.service.tombstones import check_tombstone
+from maskreg.service.verification import request_first_check
 from maskreg.service.visibility import check_may_read
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.annotate import annotate
-from maskreg.workspace.log import log
+from maskreg.workspace.log import changes
 from maskreg.workspace.remove import remove
 from maskreg.workspace.restore import restore
 from maskreg.workspace.tag import tag as set_tag
 
-router = APIRouter(tags=["names"])
+router = APIRouter(tags=["names"], route_class=DocumentRoute)
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER))]
 Writer = Annotated[Principal, Depends(Needs(Role.WRITER))]
@@ -39,7 +42,7 @@ Admin = Annotated[Principal, Depends(Needs(Role.ADMIN))]
 Part = Annotated[str, Path(max_length=255)]
 
 
-def ref_of_path(project: Part, name: Part, tag: Part) -> Ref:
+async def ref_of_path(project: Part, name: Part, tag: Part) -> Ref:
     """The tag that a path names.
 
     Raises:
@@ -119,9 +122,10 @@ def history(
     """What a tag pointed to over time, the newest first; of a removed tag as well."""
     scope = f"history {ref.path}"
     before = number_of(scope, paging.cursor) if paging.cursor else None
-    if service.registry.head(ref) is None:
+    head = service.registry.head(ref)
+    if head is None:
         raise NotFoundError(f"there is no {ref}")
-    entries = log(ref, remote=service.remote, workspace=service.workspace)
+    entries = changes(service.registry.refs.until(head))
     older = [entry for entry in reversed(entries) if before is None or entry.n < before]
     items = [models.Entry.model_validate(entry) for entry in older[: paging.limit]]
     cursor = number_cursor(scope, items[-1].n) if len(older) > paging.limit else None
@@ -144,8 +148,7 @@ def put(
     """Point a tag at an artifact that you may read; a tag that exists moves."""
     artifact = _readable(service, principal, body.artifact)
     before = service.registry.head(ref)
-    if before is not None and before.deleted and principal.role(ref.project) < Role.ADMIN:
-        raise NotAllowedError(f"{ref} was removed; to use its name again needs the role admin")
+    check_tombstone(service.registry, ref, before, principal)
     service.accounts.projects.ensure(ref.project, principal)
     digest = artifact if isinstance(artifact, Digest) else artifact.digest
     assert digest is not None  # what may be read is pinned
@@ -161,6 +164,7 @@ def put(
         remote=service.remote,
         workspace=service.workspace,
     )
+    request_first_check(service.accounts, service.registry, digest, principal.name)
     return _changed(request, service, ref, status=200 if before is not None and not before.deleted else 201)
 
 

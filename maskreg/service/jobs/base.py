@@ -13,7 +13,7 @@ has lost is refused: two workers never both end a job.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -21,6 +21,9 @@ from typing import Any, Protocol
 
 from maskreg.errors import TryAgainError
 from maskreg.result import plain
+
+REMOVED = "removed"
+"""The key of a result that says since when what the job wrote is not there any more."""
 
 LEASE_S = 15.0
 """How long a worker may be silent before its job is given to another, in seconds."""
@@ -39,6 +42,10 @@ class JobState(StrEnum):
     def is_final(self) -> bool:
         """Whether nothing happens to the job any more."""
         return self not in (JobState.QUEUED, JobState.RUNNING)
+
+
+OUTPUT_STATES = (JobState.QUEUED, JobState.RUNNING, JobState.DONE)
+"""States of jobs that have an output, or may still write it."""
 
 
 class LeaseLostError(TryAgainError):
@@ -63,6 +70,10 @@ class JobLimits:
         queued_per_project: jobs of one project that wait.
         seconds: how long an attempt may take.
         attempts: how often a job is begun whose worker was killed, or crashed.
+        max_bytes: the most that a checkpoint may have which a job writes; 0 for any size.
+        max_bytes_per_project: the most that the checkpoints of a project may have together; 0 for any size.
+        keep_outputs_s: how long a checkpoint is kept after its job is done, in seconds; 0 for ever.
+        keep_jobs_s: how long a job is kept after it has ended, in seconds; 0 for ever.
     """
 
     running: int = 4
@@ -70,6 +81,10 @@ class JobLimits:
     queued_per_project: int = 20
     seconds: float = 6 * 3600.0
     attempts: int = 3
+    max_bytes: int = 0
+    max_bytes_per_project: int = 0
+    keep_outputs_s: float = 30 * 86_400.0
+    keep_jobs_s: float = 90 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -261,6 +276,23 @@ class JobQueue(Protocol):
 
     def abandon(self, worker: str) -> None:
         """Give back what a worker held that is known to be dead."""
+
+    # For retention
+
+    def ended(self, before_s: float, *, after: int = 0, limit: int = 500) -> Sequence[Job]:
+        """Jobs that have ended some time ago, in the order of submission.
+
+        Args:
+            before_s: how long ago at least, in seconds.
+            after: submitted after the job with this number.
+            limit: at most this many.
+        """
+
+    def note_removed(self, id: str) -> None:
+        """Say in the result of a job that is done that what it wrote is removed."""
+
+    def forget(self, id: str) -> None:
+        """Delete a job that has ended; do nothing when it has not, or is not there."""
 
     def close(self) -> None:
         """Close every connection."""

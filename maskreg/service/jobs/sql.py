@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import secrets
-import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, RowMapping, Select, and_, func, insert, or_, select, text, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    RowMapping,
+    Select,
+    and_,
+    delete,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.sql.elements import ColumnElement
 
 from maskreg.catalog.sql.address import Address, parse_address
+from maskreg.catalog.sql.clock import now
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import translated
-from maskreg.catalog.sql.schema import bring_up, installed, refuse_behind
+from maskreg.catalog.sql.schema import bring_up_own, installed
 from maskreg.errors import ConflictError, NotFoundError, WorkerError
 from maskreg.service.jobs.base import (
     LEASE_S,
+    REMOVED,
     Job,
     JobFilter,
     JobLimits,
@@ -81,10 +96,7 @@ class SqlJobQueue:
         try:
             with queue._transaction(queue._engine) as connection:
                 revision = installed(connection, JOBS)
-            if revision is None and address.sqlite:
-                bring_up(address, queue._engine, JOBS)
-            else:
-                refuse_behind(address, revision, JOBS)
+            bring_up_own(address, queue._engine, revision, JOBS)
         except BaseException:
             queue.close()
             raise
@@ -125,7 +137,7 @@ class SqlJobQueue:
                 "attempt": 0,
                 "canceled_by": "",
                 "worker": "",
-                "created": _now(connection),
+                "created": now(connection),
                 "lease_until": 0.0,
                 "revision": 1,
             }
@@ -154,8 +166,8 @@ class SqlJobQueue:
     def cancel(self, id: str, by: str) -> Job:
         """As the contract says."""
         with self._transaction(self._writing) as connection:
-            now = _now(connection)
-            ended = {"state": JobState.CANCELED, "canceled_by": by, "finished": now, **_bump()}
+            at = now(connection)
+            ended = {"state": JobState.CANCELED, "canceled_by": by, "finished": at, **_bump()}
             queued = and_(JobRow.id == id, JobRow.state == JobState.QUEUED)
             if not connection.execute(update(JobRow).where(queued).values(ended)).rowcount:
                 running = and_(JobRow.id == id, JobRow.state == JobState.RUNNING, JobRow.canceled_by == "")
@@ -171,25 +183,25 @@ class SqlJobQueue:
         """As the contract says."""
         with self._transaction(self._engine) as connection:
             # Most of the time there is nothing to do, and nobody has to wait for that to be found out.
-            if connection.execute(select(JobRow.id).where(_claimable(_now(connection))).limit(1)).scalar() is None:
+            if connection.execute(select(JobRow.id).where(_claimable(now(connection))).limit(1)).scalar() is None:
                 return None
         with self._alone() as connection:
-            now = _now(connection)
-            self._end_hopeless(connection, now, limits)
-            held = and_(JobRow.state == JobState.RUNNING, JobRow.lease_until >= now)
+            at = now(connection)
+            self._end_hopeless(connection, at, limits)
+            held = and_(JobRow.state == JobState.RUNNING, JobRow.lease_until >= at)
             if connection.execute(select(func.count()).where(held)).scalar_one() >= limits.running:
                 return None
             full = select(JobRow.project).where(held).group_by(JobRow.project)
             full = full.having(func.count() >= limits.running_per_project)
-            ready = select(JobRow.number).where(_claimable(now), JobRow.project.not_in(full))
+            ready = select(JobRow.number).where(_claimable(at), JobRow.project.not_in(full))
             number = connection.execute(ready.order_by(JobRow.number).limit(1)).scalar()
             if number is None:
                 return None
             values = {
                 "state": JobState.RUNNING,
                 "worker": worker,
-                "lease_until": now + self._lease_s,
-                "started": now,
+                "lease_until": at + self._lease_s,
+                "started": at,
                 "attempt": JobRow.attempt + 1,
                 "phase": "",
                 "done": 0,
@@ -197,15 +209,15 @@ class SqlJobQueue:
                 **_bump(),
             }
             # A renewal takes no lock that claims take, so the condition is checked once more.
-            mine = and_(JobRow.number == number, _claimable(now))
+            mine = and_(JobRow.number == number, _claimable(at))
             if not connection.execute(update(JobRow).where(mine).values(values)).rowcount:
                 return None
             return Lease(_required(connection, JobRow.number == number), worker)
 
-    def _end_hopeless(self, connection: Connection, now: float, limits: JobLimits) -> None:
-        lost = and_(JobRow.state == JobState.RUNNING, JobRow.lease_until < now)
-        ended = {"finished": now, "worker": "", "lease_until": 0.0, **_bump()}
-        canceled = and_(_claimable(now), JobRow.canceled_by != "")
+    def _end_hopeless(self, connection: Connection, at: float, limits: JobLimits) -> None:
+        lost = and_(JobRow.state == JobState.RUNNING, JobRow.lease_until < at)
+        ended = {"finished": at, "worker": "", "lease_until": 0.0, **_bump()}
+        canceled = and_(_claimable(at), JobRow.canceled_by != "")
         connection.execute(update(JobRow).where(canceled).values(state=JobState.CANCELED, **ended))
         worn = and_(or_(lost, JobRow.state == JobState.QUEUED), JobRow.attempt >= limits.attempts)
         error = {
@@ -218,7 +230,7 @@ class SqlJobQueue:
     def renew(self, lease: Lease, meter: Meter | None = None) -> Job:
         """As the contract says."""
         with self._transaction(self._writing) as connection:
-            values: dict[str, Any] = {"lease_until": _now(connection) + self._lease_s}
+            values: dict[str, Any] = {"lease_until": now(connection) + self._lease_s}
             if meter is not None and meter != lease.job.meter:
                 values |= {"phase": meter.phase, "done": meter.done, "total": meter.total, **_bump()}
             self._change(connection, lease, values)
@@ -241,7 +253,7 @@ class SqlJobQueue:
         with self._transaction(self._writing) as connection:
             values = {
                 "state": state,
-                "finished": _now(connection),
+                "finished": now(connection),
                 "worker": "",
                 "lease_until": 0.0,
                 "result": None if result is None else dict(result),
@@ -255,6 +267,28 @@ class SqlJobQueue:
         held = and_(JobRow.worker == worker, JobRow.state == JobState.RUNNING)
         with self._transaction(self._writing) as connection:
             connection.execute(update(JobRow).where(held).values(_waiting(counted=True)))
+
+    # For retention
+
+    def ended(self, before_s: float, *, after: int = 0, limit: int = 500) -> Sequence[Job]:
+        """As the contract says."""
+        with self._transaction(self._engine) as connection:
+            old = and_(JobRow.finished <= now(connection) - before_s, not_(_LIVE), JobRow.number > after)
+            rows = select(_COLUMNS).where(old).order_by(JobRow.number).limit(limit)
+            return [_job_of(row) for row in connection.execute(rows).mappings()]
+
+    def note_removed(self, id: str) -> None:
+        """As the contract says."""
+        with self._transaction(self._writing) as connection:
+            job = _found(connection, id)
+            if job.state is JobState.DONE:
+                removed = {**(job.result or {}), REMOVED: _moment(now(connection)).isoformat()}
+                connection.execute(update(JobRow).where(JobRow.id == id).values(result=removed, **_bump()))
+
+    def forget(self, id: str) -> None:
+        """As the contract says."""
+        with self._transaction(self._writing) as connection:
+            connection.execute(delete(JobRow).where(JobRow.id == id, not_(_LIVE)))
 
     def _change(self, connection: Connection, lease: Lease, values: Mapping[str, Any]) -> None:
         if not connection.execute(update(JobRow).where(_held(lease)).values(**values)).rowcount:
@@ -275,15 +309,8 @@ class SqlJobQueue:
             yield connection
 
 
-def _now(connection: Connection) -> float:
-    # Workers on several machines share a PostgreSQL, and with it its clock; a SQLite file is on one machine.
-    if connection.dialect.name == "postgresql":
-        return float(connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
-    return time.time()
-
-
-def _claimable(now: float) -> ColumnElement[bool]:
-    return or_(JobRow.state == JobState.QUEUED, and_(JobRow.state == JobState.RUNNING, JobRow.lease_until < now))
+def _claimable(at: float) -> ColumnElement[bool]:
+    return or_(JobRow.state == JobState.QUEUED, and_(JobRow.state == JobState.RUNNING, JobRow.lease_until < at))
 
 
 def _held(lease: Lease) -> ColumnElement[bool]:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.disk import occupied
-from maskreg.errors import NoSpaceError, NotFoundError, OutputExistsError, PartAbsentError, UsageError
+from maskreg.errors import NoSpaceError, NotFoundError, OutputExistsError, PartAbsentError, QuotaError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.service.jobs.base import JobFilter, JobState, NewJob
+from maskreg.service.jobs.base import OUTPUT_STATES, Job, JobFilter, JobState, NewJob
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.requests import ApplyRequest, ExtractRequest, MergeRequest
+from maskreg.service.jobs.retention import has_output
 from maskreg.service.jobs.sources import clean_name
 from maskreg.space import free_bytes
 from maskreg.tensors.dtypes import ITEM_BYTES
+from maskreg.words import human_bytes
 from maskreg.workspace.workspace import as_name
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 Permit = Callable[[str], None]
 """Refuses a project in which whoever sends the request may not do what it says."""
+
+PermitName = Callable[[Ref], None]
+"""Refuses a tag that whoever sends the request may not set."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +39,13 @@ class Submitter:
         name: of the principal.
         may_read: refuses projects whose artifacts they may not read.
         may_write: refuses projects that they may not write to.
+        may_set: refuses tags that they may not set, in projects that they may write to.
     """
 
     name: str
     may_read: Permit
     may_write: Permit
+    may_set: PermitName
 
 
 def new_job(
@@ -51,6 +58,7 @@ def new_job(
         NotAllowedError: they may not write to the project.
         UsageError: a name that is no name, or settings that make no sense.
         OutputExistsError: the output exists.
+        QuotaError: it is larger than jobs may write.
         NoSpaceError: the disk would fill up.
     """
     match request:
@@ -77,6 +85,7 @@ def _apply(registry: Registry, patching: Patching, request: ApplyRequest, by: Su
     if occupied(patching.output(project, output)):
         raise OutputExistsError(f"{project}/{output}", reason="on the server", hint="choose another output")
     size = _bytes_of(manifest.source if request.revert else manifest.target)
+    _require_room(patching, project, size)
     _require_space(patching, size)
     values = {
         "artifact": str(pinned),
@@ -91,6 +100,7 @@ def _apply(registry: Registry, patching: Patching, request: ApplyRequest, by: Su
 def _merge(registry: Registry, patching: Patching, request: MergeRequest, by: Submitter) -> NewJob:
     name = as_name(request.name)
     by.may_write(name.project)
+    by.may_set(name)
     if "mask" in request.settings:
         raise UsageError("the mask is no setting here", hint="give it as 'mask', beside 'settings'")
     references = [Ref.parse(text) for text in [*request.artifacts, *([request.mask] if request.mask else [])]]
@@ -114,6 +124,7 @@ def _extract(patching: Patching, request: ExtractRequest, by: Submitter) -> NewJ
 
     name = as_name(request.name)
     by.may_write(name.project)
+    by.may_set(name)
     for checkpoint in (request.source, request.target):
         patching.sources.path(checkpoint)
     parse_rule(request.rule)
@@ -139,6 +150,35 @@ def _bytes_of(side: Side) -> int:
     if side.cast:
         return side.params * ITEM_BYTES[side.cast]
     return sum(ITEM_BYTES[dtype] * count for dtype, count in side.dtypes.items())
+
+
+def _require_room(patching: Patching, project: str, size: int) -> None:
+    """Refuse a checkpoint that is larger than jobs may write, alone or with the others of its project.
+
+    Raises:
+        QuotaError: it is.
+    """
+    limits = patching.limits
+    if limits.max_bytes and size > limits.max_bytes:
+        raise QuotaError(
+            f"the output needs {human_bytes(size)}, and a job may write {human_bytes(limits.max_bytes)} here",
+            hint="whoever runs the server: maskreg serve --job-limit bytes=SIZE",
+        )
+    if not limits.max_bytes_per_project:
+        return
+    jobs = patching.queue.list(JobFilter(projects=(project,), states=OUTPUT_STATES, limit=10_000))
+    kept = [job for job in jobs if not job.state.is_final or _has_output(patching, job)]
+    used = sum(int(job.request.get("bytes", 0)) for job in kept)
+    if used + size > limits.max_bytes_per_project:
+        raise QuotaError(
+            f"the outputs of project {project} may have {human_bytes(limits.max_bytes_per_project)}, have "
+            f"{human_bytes(used)}, and this one needs {human_bytes(size)}",
+            hint="whoever runs the server: maskreg serve --job-limit bytes-per-project=SIZE, or keep-outputs=7d",
+        )
+
+
+def _has_output(patching: Patching, job: Job) -> bool:
+    return has_output(job) and occupied(patching.outputs / job.output)
 
 
 def _require_space(patching: Patching, needed: int) -> None:

@@ -25,11 +25,13 @@ from maskreg.service.jobs.bench import Bench
 from maskreg.service.jobs.kinds import KINDS, Work
 from maskreg.service.jobs.outputs import Attempt, sweep
 from maskreg.service.jobs.patching import Patching
+from maskreg.service.jobs.retention import retire
 from maskreg.service.jobs.watch import BEAT_S, Interrupted, Reason, Watch, leave_at_once
 from maskreg.service.observing.logs import configure
 from maskreg.service.paths import without_paths
 from maskreg.service.room import check_room
 from maskreg.service.signing import signer_of
+from maskreg.service.verification import request_first_check
 from maskreg.workspace.workspace import Workspace
 
 POLL_S = 0.5
@@ -37,6 +39,11 @@ POLL_S = 0.5
 
 SWEEP_S = 60.0
 """How often an idle worker looks for what killed attempts have left, in seconds."""
+
+RETIRE_S = 600.0
+"""How often what is older than jobs are kept is deleted, in seconds."""
+
+_RETIRE = "retire"
 
 _log = logging.getLogger("maskreg.jobs")
 
@@ -88,10 +95,18 @@ class Worker:
                     continue
                 if time.monotonic() - swept > SWEEP_S:
                     sweep(self._patching, self._patching.queue)
+                    self._retire()
                     swept = time.monotonic()
             except (TryAgainError, UnavailableError) as error:
                 _log.warning("%s", error)
             self._leaving.wait(POLL_S)
+
+    def _retire(self) -> None:
+        # One worker of all does this; so do not all look at all jobs.
+        chores = self._accounts.chores
+        if chores.claim(_RETIRE, SWEEP_S):
+            retire(self._patching)
+            chores.done(_RETIRE, RETIRE_S)
 
     def work(self, lease: Lease) -> None:
         """Begin the job of a lease, and end it, or give it back."""
@@ -132,7 +147,10 @@ class Worker:
                 check_room(self._accounts, registry, job.project, digest, size)
 
             work = Work(job, self._patching, space, self._bench.remote, progress, watch.commit, admit)
-            return dict(KINDS[job.kind](work))
+            result = dict(KINDS[job.kind](work))
+            if "ref" in result:
+                request_first_check(self._accounts, registry, Digest(str(result["digest"])), job.by)
+            return result
 
     def _ended(self, job: Job) -> None:
         _log.info("job %s: %s", job.id, job.state)

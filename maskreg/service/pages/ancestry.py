@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from maskreg.artifact.manifest import Manifest, Side
+from maskreg.catalog.query import SearchResult
 from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.words import counted, percent
 from maskreg.workspace.lineage import Ancestor, Lineage
-from maskreg.workspace.search import Listed
 
 _WIDTH, _HEIGHT = 232, 52
 """Of a box, in units of the drawing, which are CSS pixels where there is room."""
@@ -41,7 +41,9 @@ class Box:
     is_self: bool = False
 
 
-def picture(lineage: Lineage, names: Mapping[Digest, Sequence[Listed]], ref: Ref, link: Callable[[Ref], str]) -> Markup:
+def picture(
+    lineage: Lineage, names: Mapping[Digest, Sequence[SearchResult]], ref: Ref, link: Callable[[Ref], str]
+) -> Markup:
     """The lineage of an artifact.
 
     Args:
@@ -77,7 +79,7 @@ def picture(lineage: Lineage, names: Mapping[Digest, Sequence[Listed]], ref: Ref
     return drawn([list(sources), *ordered] if sources else ordered, boxes, links)
 
 
-def _box(ancestor: Ancestor, names: Sequence[Listed], link: Callable[[Ref], str]) -> Box:
+def _box(ancestor: Ancestor, names: Sequence[SearchResult], link: Callable[[Ref], str]) -> Box:
     manifest = ancestor.manifest
     if names:
         return Box(str(names[0].ref), _kind(manifest), link(names[0].ref))

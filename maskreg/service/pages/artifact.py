@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from maskreg.artifact.manifest import Manifest
 from maskreg.catalog.query import Query
@@ -19,9 +19,10 @@ from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.context import Served
 from maskreg.service.pages import ancestry
 from maskreg.service.pages.heat import heat_map
-from maskreg.service.pages.reading import ancestors, described, history, names, names_of, signature
+from maskreg.service.pages.reading import ancestors, described, history, names, names_of, resolved, signature
 from maskreg.service.pages.rendering import link, page, remote_name
 from maskreg.service.pages.retrained import runs_of
+from maskreg.service.verification import latest_check
 from maskreg.words import counted, percent, times
 from maskreg.workspace.log import LogEntry
 
@@ -79,7 +80,25 @@ def artifact(
         head=entries[-1],
         runs=runs_of(service, principal, shown),
         signature=signature(service, ref),
+        check=latest_check(service.registry, shown.digest),
+        waits=service.accounts.checks.is_pending(shown.digest),
+        may_check=principal.role(project) >= Role.WRITER,
     )
+
+
+@router.post("/p/{project}/{reference}/verify", response_class=RedirectResponse, status_code=303)
+def verify(
+    service: Served,
+    project: str,
+    reference: str,
+    principal: Annotated[Principal, Depends(Needs(Role.WRITER))],
+) -> RedirectResponse:
+    """Let the server verify what a name points to."""
+    ref = Ref.parse(f"{project}/{reference}")
+    digest = resolved(service, ref).digest
+    assert digest is not None  # it is pinned
+    service.accounts.checks.request(digest, principal.name)
+    return RedirectResponse(f"{link(ref)}#verification", 303)
 
 
 def sentence(manifest: Manifest) -> str:

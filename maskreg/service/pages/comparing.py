@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from maskreg.digest import Digest
-from maskreg.errors import LimitError, TryAgainError
+from maskreg.errors import TryAgainError
 from maskreg.ref import Ref
 from maskreg.service.context import Service
-from maskreg.words import counted
 from maskreg.workspace.compare import MaskComparison, compare
+from maskreg.workspace.pairs import check_size
 
 MOST_MASKS = 8
-
-MOST_COORDINATES = 2_000_000_000
-"""Coordinates of all masks together that a page compares; for more there is the command line."""
 
 _AT_ONCE = 2
 _KEPT = 32
@@ -69,10 +66,5 @@ class Comparisons:
         return result
 
     def _check_size(self, service: Service, refs: Sequence[Ref]) -> None:
-        total = sum(service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
-        if total > MOST_COORDINATES:
-            names = " ".join(str(Ref(ref.project, ref.name, ref.tag)) for ref in refs)
-            raise LimitError(
-                f"the masks have {counted(total, 'coordinate')}; a page compares at most {MOST_COORDINATES:,}",
-                hint=f"maskreg compare {names}",
-            )
+        sizes = (service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
+        check_size(sizes, service.most_compared, (Ref(ref.project, ref.name, ref.tag) for ref in refs))

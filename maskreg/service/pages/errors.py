@@ -30,7 +30,8 @@ def page(request: Request, status: int, title: str, code: str, hint: str) -> Res
         return None
     if code == UnauthenticatedError.code and request.method == "GET":
         return RedirectResponse(f"/sign-in?next={quote(address_of(request), safe='')}", 303)
-    heading = _HEADINGS.get(status, "That did not work")
+    # What was sent was not to be shown.
+    heading = _HEADINGS.get(status if status != 422 or request.method == "GET" else 0, "That did not work")
     sentence = f"{title[:1].upper()}{title[1:]}".rstrip(".") + "."
     try:
         principal = principal_of(request)

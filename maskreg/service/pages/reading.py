@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from maskreg.catalog.query import Query
+from maskreg.catalog.query import Query, SearchResult
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
@@ -17,7 +17,6 @@ from maskreg.workspace import keys, lineage
 from maskreg.workspace.browse import Page, browse
 from maskreg.workspace.lineage import Lineage
 from maskreg.workspace.log import LogEntry, log
-from maskreg.workspace.search import Listed
 from maskreg.workspace.show import Description, show
 
 _NAMES = 5
@@ -28,7 +27,9 @@ def names(service: Service, principal: Principal, query: Query) -> Page:
     return browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
 
 
-def names_of(service: Service, principal: Principal, digests: Iterable[Digest]) -> Mapping[Digest, tuple[Listed, ...]]:
+def names_of(
+    service: Service, principal: Principal, digests: Iterable[Digest]
+) -> Mapping[Digest, tuple[SearchResult, ...]]:
     """The names of artifacts that somebody may read, a few of each."""
     return {
         digest: names(service, principal, Query(digest=digest, limit=_NAMES)).names for digest in dict.fromkeys(digests)
@@ -92,7 +93,7 @@ def ancestors(service: Service, ref: Ref) -> Lineage:
     return lineage.lineage(ref, remote=service.remote, workspace=service.workspace)
 
 
-def densities(service: Service, entries: Iterable[Listed]) -> Mapping[Digest, tuple[float, ...]]:
+def densities(service: Service, entries: Iterable[SearchResult]) -> Mapping[Digest, tuple[float, ...]]:
     """Density by layer of the artifacts of names."""
     digests = (entry.digest for entry in entries)
     return lineage.layer_densities(digests, remote=service.remote, workspace=service.workspace)

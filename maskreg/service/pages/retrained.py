@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from maskreg.catalog.query import Query
+from maskreg.catalog.query import Query, SearchResult
 from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.digest import Digest
 from maskreg.service.accounts.roles import Principal
@@ -14,7 +14,6 @@ from maskreg.service.context import Service
 from maskreg.service.pages.reading import names
 from maskreg.workspace.lineage import recipes
 from maskreg.workspace.pairs import COMPARISON
-from maskreg.workspace.search import Listed
 from maskreg.workspace.show import Description
 
 _CANDIDATES = 200
@@ -38,7 +37,7 @@ class Run:
         measured: the latest figure of each metric.
     """
 
-    name: Listed
+    name: SearchResult
     trained: str
     is_control: bool
     setup: Mapping[str, Any]
@@ -82,7 +81,7 @@ def runs_of(service: Service, principal: Principal, shown: Description) -> Runs:
     return Runs(tuple(runs), tuple(metrics))
 
 
-def _run(service: Service, name: Listed, recipe: Mapping[str, Any]) -> Run:
+def _run(service: Service, name: SearchResult, recipe: Mapping[str, Any]) -> Run:
     control = recipe.get("control") or {}
     kind = str(control.get("kind", "")) if isinstance(control, dict) else ""
     trained = "the mask" if not kind else "all coordinates" if kind == _ALL else kind

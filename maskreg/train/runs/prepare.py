@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from maskreg.artifact.reader import Artifact
+from maskreg.bucket import on_disk
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import ConfigError, UsageError
 from maskreg.flow.baseline.build import make_baseline
@@ -181,8 +182,12 @@ def _loss(recipe: Recipe, request: RunRequest) -> str:
     return request.loss or next(iter(recipe.losses), "")
 
 
+def _folder(checkpoint: Checkpoint) -> Path:
+    return on_disk(checkpoint.path, "training")
+
+
 def _max_length(request: RunRequest, source: Checkpoint) -> int:
-    limit = getattr(load_config(source.path).get_text_config(), "max_position_embeddings", None)
+    limit = getattr(load_config(_folder(source)).get_text_config(), "max_position_embeddings", None)
     if request.max_length is None:
         return min(DEFAULT_LENGTH, limit or DEFAULT_LENGTH)
     if limit and request.max_length > limit:
@@ -219,7 +224,7 @@ def _checked_data(
     request: RunRequest, setup: RunSetup, recipe: Recipe, source: Checkpoint, progress: Progress
 ) -> _Data:
     records = Records.of(request.data)
-    tokenizer = load_tokenizer(source.path)
+    tokenizer = load_tokenizer(_folder(source))
     progress.start("read data", request.data.stat().st_size)
     truncated = sum(not recipe.check(record, setup, tokenizer) for record in records)
     return _Data(records, truncated, tokenizer)
@@ -229,8 +234,8 @@ def _teacher(request: RunRequest, source: Checkpoint, tokenizer: Any, progress: 
     if not request.teacher:
         return _Teacher()
     with closing(open_checkpoint(request.teacher, download=request.download)) as teacher:
-        configs = load_config(source.path), load_config(teacher.path)
-        check_vocabularies(*configs, tokenizer, load_tokenizer(teacher.path))
+        configs = load_config(_folder(source)), load_config(_folder(teacher))
+        check_vocabularies(*configs, tokenizer, load_tokenizer(_folder(teacher)))
         return _Teacher(str(teacher.path.absolute()), root_of(teacher, progress=progress))
 
 

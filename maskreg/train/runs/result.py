@@ -16,7 +16,6 @@ from maskreg.live.memory import CODES, DTYPES
 from maskreg.live.naming import find
 from maskreg.mask.packed import Mask
 from maskreg.rules import parse_rule
-from maskreg.space import filling
 from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.dtypes import FLOAT
 from maskreg.tensors.info import TensorInfo
@@ -88,7 +87,7 @@ def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, world: W
             pass
         return
     plan = plan_like(source)
-    with filling(out, plan.total_bytes, what="the checkpoint"), write_checkpoint(out, plan) as writer:
+    with write_checkpoint(out, plan) as writer:
         for info, bits in gathered(model, source, world):
             if bits is not None:
                 writer.write(bits)

@@ -4,9 +4,11 @@
 
 Both servers run two workers and are asked in turns, so that other work on the machine disturbs both alike. The load
 average stands beside each row: with two cores, anything above 2 is time that somebody else took. The CPU time of a
-request is the server's alone, and suffers less from that. PostgreSQL is a throw-away server that does not sync.
+request is the server's alone, and suffers less from that. Last stands what a request costs in SQL statements and reads
+of the store, which nothing else changes. PostgreSQL is a throw-away server that does not sync.
 
---favor, as root, gives servers, database and clients precedence over other work of the machine, as if it were theirs.
+--favor, as root, gives servers, database and clients real-time priority: other work of the machine waits for them, as
+if it were theirs.
 
 MLflow is no dependency: install it into an environment of its own (pip install mlflow 'psycopg[binary]').
 """
@@ -29,8 +31,9 @@ from tempfile import TemporaryDirectory
 import httpx2
 
 from scripts.bench.service import peer
+from scripts.bench.service.costs import costs
 from scripts.bench.service.filling import fill
-from scripts.bench.service.load import Load, memory_mib, press
+from scripts.bench.service.load import Load, family, memory_mib, press
 from tests.servers import Postgres, find_program, free_ports
 
 ROUTES = ("list", "family", "name", "tag", "artifact", "history")
@@ -51,8 +54,10 @@ def parsed() -> argparse.Namespace:
 
 
 def favor(pid: int) -> None:
-    """Give the session of a process precedence over others, where Linux groups processes by session."""
-    Path(f"/proc/{pid}/autogroup").write_text("-15")
+    """Give a process, those below it and all that they start precedence over all others of the machine."""
+    for member in family(pid):
+        for task in Path(f"/proc/{member}/task").iterdir():
+            os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(1))
 
 
 @contextmanager
@@ -95,52 +100,68 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
     figures: dict[str, object] = {"artifacts": arguments.count, "workers": WORKERS, "cpus": os.cpu_count()}
     with ExitStack() as stack:
         stack.callback(server.close)
-        if arguments.favor:
-            favor(os.getpid())
-            favor(int((server._dir / "data" / "postmaster.pid").read_text().split()[0]))
         catalog = server.new_database()
         started = time.monotonic()
         digests = fill(folder / "store", catalog, arguments.count)
         figures["filled_s"] = round(time.monotonic() - started, 1)
         (folder / "digests").write_text("\n".join(digests))
+        subprocess.run([Path(sys.executable).parent / "maskreg", "db", "upgrade", "--catalog", catalog], check=True)
+        peer.settle(catalog.replace("+psycopg", ""))
+        if arguments.mlflow:
+            url = server.new_database().replace("+psycopg", "")
+            peer.fill(arguments.mlflow, url, arguments.count)
+        if arguments.favor:
+            favor(int((server._dir / "data" / "postmaster.pid").read_text().split()[0]))
+            favor(os.getpid())
         port, other = free_ports(2)
         ours, theirs = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{other}"
-        subprocess.run([Path(sys.executable).parent / "maskreg", "db", "upgrade", "--catalog", catalog], check=True)
         pid, token = stack.enter_context(maskreg(folder, catalog, port))
         os.environ |= {
             "BENCH_TOKEN": token,
             "BENCH_COUNT": str(arguments.count),
             "BENCH_DIGESTS": str(folder / "digests"),
+            "MASKREG_HOME": str(folder / "here"),
+            "MASKREG_CONFIG": str(folder / "config.toml"),
         }
         if arguments.mlflow:
-            url = server.new_database().replace("+psycopg", "")
-            peer.fill(arguments.mlflow, url, arguments.count)
             process = peer.start(arguments.mlflow, url, other, folder, WORKERS)
             their_pid = stack.enter_context(running(process, theirs, "/health"))
-        for process_id in (pid, their_pid) if arguments.favor and arguments.mlflow else ():
-            favor(process_id)
-        # Both have started, and have looked at their databases once.
+        # Both have started, and ours has looked through its store, as it does every five minutes.
+        while not (folder / "home" / "follow.lock.left-out.json").exists():
+            time.sleep(0.3)
         press("Reader", "search", ours, pid, users=4, pace=5, seconds=5)
+        # A process of ours holds an artifact's figures against its tensor table when it shows them first.
+        figures["first looks"] = shown("first", press("Reader", "artifact", ours, pid, users=10, pace=2, seconds=20))
         figures["search"] = shown(
             "search", press("Reader", "search", ours, pid, users=50, pace=1, seconds=arguments.seconds)
         )
-        rows = []
-        for route in ROUTES:
-            for who, user, address, process_id in [
-                ("maskreg", "Reader", ours, pid),
-                *([("mlflow", "Peer", theirs, their_pid)] if arguments.mlflow else []),
-            ]:
-                load = press(user, route, address, process_id, users=10, pace=1, seconds=15)
-                rows.append({"server": who, **shown(who, load)})
-        figures["routes"] = rows
+        peers = [("maskreg", "Reader", ours, pid)]
+        if arguments.mlflow:
+            peers.append(("mlflow", "Peer", theirs, their_pid))
+        figures["routes"] = by_route(peers)
+        figures["costs"] = [asdict(row) for row in costs(folder / "store", catalog, token, digests, arguments.count)]
         figures["memory"] = soak(ours, pid, arguments.soak)
     return figures
+
+
+def by_route(peers: list[tuple[str, str, str, int]]) -> list[dict[str, object]]:
+    """Loads of each route, of each server in turn.
+
+    Args:
+        peers: name, class of its clients, address and first process of each server.
+    """
+    rows = []
+    for route in ROUTES:
+        for name, user, address, pid in peers:
+            load = press(user, route, address, pid, users=10, pace=1, seconds=15)
+            rows.append({"server": name, **shown(name, load)})
+    return rows
 
 
 def soak(url: str, pid: int, count: int) -> dict[str, object]:
     """Memory before and after many requests."""
     before = memory_mib(pid)
-    load = press("Reader", "search", url, pid, users=20, pace=100, seconds=max(10, count / 100))
+    load = press("Reader", "search", url, pid, users=20, pace=5, seconds=max(10, count / 90))
     return {"before_mib": round(before, 1), "after_mib": round(memory_mib(pid), 1), **shown("soak", load)}
 
 

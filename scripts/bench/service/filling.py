@@ -1,34 +1,31 @@
 """A registry of many synthetic artifacts, and the same names in MLflow's tables.
 
-What is synthetic: figures are drawn at random, no artifact has payload objects, and the rows are written in bulk. What
-is real: every manifest is canonical and every digest is that of its manifest; every tag has an entry in the ref log of
-the store; the rows, their seals and their indexes are made by the catalog's own code.
+What is synthetic: figures are drawn at random, most artifacts lack their objects, and the rows are written in bulk.
+What is real: every manifest is canonical and every digest is that of its manifest; every tag has an entry in the ref
+log of the store; the rows, their seals and their indexes are made by the catalog's own code. The first artifacts are
+whole: each has the tensor table of a model of 8 billion parameters, from which its figures follow, and all objects of
+its mask, which are holes in files of the right size.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
-from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.artifact.manifest import (
-    ENCODER,
-    SCHEMA,
-    FfnRatios,
-    Group,
-    Manifest,
-    Object,
-    Part,
-    Side,
-    Totals,
-    dump_manifest,
-)
+from maskreg.artifact.layout import MANIFEST, TENSORS, artifact_prefix
+from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, Object, Part, Side, Totals, dump_manifest
+from maskreg.artifact.tensors import Tensor, dump_tensors
+from maskreg.artifact.totals import totals_of
 from maskreg.catalog import open_catalog
 from maskreg.catalog.sql import upgrade
-from maskreg.digest import Digest
+from maskreg.digest import LEAF_NUMEL, Digest
+from maskreg.mask import packed_bytes
 from maskreg.ref import Card
 from maskreg.registry import Registry
 from maskreg.store import FileStore
@@ -53,10 +50,33 @@ WORDS = (
 )
 PROJECTS = 40
 TAGS = 10
-WHOLE = 2_000
-"""Artifacts whose store has more than a manifest."""
+WHOLE = 200
+"""How many artifacts have all of their objects; the store has only the manifests of the others."""
 
-_TENSORS = b"[]"
+SHOWN = 50
+"""Of these, those that clients ask for."""
+
+_TABLES = 200
+_LAYERS = 36
+_SHARD_BYTES = 16 << 20
+_SHAPES = {
+    "self_attn.q_proj": ("attention", (4096, 4096)),
+    "self_attn.k_proj": ("attention", (1024, 4096)),
+    "self_attn.v_proj": ("attention", (1024, 4096)),
+    "self_attn.o_proj": ("attention", (4096, 4096)),
+    "self_attn.q_norm": ("norm", (128,)),
+    "self_attn.k_norm": ("norm", (128,)),
+    "mlp.gate_proj": ("ffn", (12288, 4096)),
+    "mlp.up_proj": ("ffn", (12288, 4096)),
+    "mlp.down_proj": ("ffn", (4096, 12288)),
+    "input_layernorm": ("norm", (4096,)),
+    "post_attention_layernorm": ("norm", (4096,)),
+}
+_OTHERS = {
+    "model.embed_tokens": ("embedding", (151936, 4096)),
+    "lm_head": ("lm_head", (151936, 4096)),
+    "model.norm": ("norm", (4096,)),
+}
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
@@ -77,11 +97,23 @@ class Row:
 
 def rows(count: int, seed: int = 0) -> Iterator[Row]:
     """Tags of that many artifacts, always the same ones for a seed."""
-    random.seed(seed)
-    for number in range(count):
+    for number, card in enumerate(cards(count, seed)):
         manifest = _manifest(number)
         data = dump_manifest(manifest)
-        yield Row(_entry(number, Digest.of(data)), manifest, data)
+        yield Row(_entry(number, card, Digest.of(data)), manifest, data)
+
+
+def cards(count: int, seed: int = 0) -> Iterator[Card]:
+    """The cards of these tags alone."""
+    random.seed(seed)
+    for number in range(count):
+        yield Card(
+            family=FAMILIES[number // TAGS % len(FAMILIES)],
+            method=random.choice(METHODS),
+            license=random.choice(LICENSES),
+            description=f"{' '.join(random.choices(WORDS, k=6))} for experiment {number:06d}",
+            meta={"seed": str(number % 7)},
+        )
 
 
 def project_of(number: int) -> str:
@@ -94,14 +126,7 @@ def name_of(number: int) -> str:
     return f"{FAMILIES[number // TAGS % len(FAMILIES)]}-run-{number // TAGS:05d}"
 
 
-def _entry(number: int, digest: Digest) -> RefEntry:
-    card = Card(
-        family=FAMILIES[number // TAGS % len(FAMILIES)],
-        method=random.choice(METHODS),
-        license=random.choice(LICENSES),
-        description=f"{' '.join(random.choices(WORDS, k=6))} for experiment {number:06d}",
-        meta={"seed": str(number % 7)},
-    )
+def _entry(number: int, card: Card, digest: Digest) -> RefEntry:
     return RefEntry(
         project_of(number),
         name_of(number),
@@ -112,28 +137,60 @@ def _entry(number: int, digest: Digest) -> RefEntry:
     )
 
 
+@lru_cache(_TABLES)
+def _table(number: int) -> tuple[bytes, Totals]:
+    """The tensor table of a model of 8 billion parameters, and the figures that follow from it."""
+    draw = random.Random(number)
+    density = draw.uniform(0.1, 0.6)
+    rows: list[Tensor] = []
+    layers = ((layer, name, row) for layer in range(_LAYERS) for name, row in _SHAPES.items())
+    tensors = [(f"model.layers.{layer}.{name}", str(layer), *row) for layer, name, row in layers]
+    tensors += [(name, "", *row) for name, row in _OTHERS.items()]
+    bit = leaf = 0
+    for name, layer, role, shape in tensors:
+        numel = math.prod(shape)
+        nnz = int(numel * min(1.0, density * draw.uniform(0.8, 1.2)))
+        leaves = -(-numel // LEAF_NUMEL)
+        fingerprint = f"{draw.getrandbits(128):032x}"
+        rows.append(
+            Tensor(
+                name=f"{name}.weight",
+                role=role,
+                layer=layer,
+                numel=numel,
+                nnz=nnz,
+                differing=nnz,
+                energy=float(f"{draw.uniform(0.1, 1):.5e}"),
+                bit_offset=bit,
+                first_leaf=leaf,
+                leaves=leaves,
+                source_shape=shape,
+                target_shape=shape,
+                source_dtype="BF16",
+                target_dtype="BF16",
+                source_fingerprint=fingerprint,
+                target_fingerprint=fingerprint[::-1],
+            )
+        )
+        bit += 8 * packed_bytes(numel)
+        leaf += leaves
+    return dump_tensors(rows), totals_of(rows)
+
+
 def _manifest(number: int) -> Manifest:
-    numel = 8_000_000_000
-    nnz = int(numel * random.uniform(0.1, 0.6))
-    share = random.uniform(0.6, 0.8)
-    ratios = FfnRatios(
-        param_share=0.66,
-        energy_share=0.7,
-        energy_lift=round(0.7 / 0.66, 6),
-        density=nnz * share / (numel * 0.66),
-        density_lift=share / 0.66,
-        mask_share=share,
-        mask_lift=share / 0.66,
-    )
-    group = Group(numel=numel // 36, nnz=nnz // 36)
-    side = {"params": numel, "tensors": 399, "dtypes": {"BF16": numel}}
+    data, totals = _table(number % _TABLES)
+    tensors = _LAYERS * len(_SHAPES) + len(_OTHERS)
+    side = {"params": totals.numel, "tensors": tensors, "dtypes": {"BF16": totals.numel}}
     sides = [
         Side(root=str(Digest.of(f"{name}-{key}".encode())), hub=f"org/{name}@abc", **side)  # type: ignore[arg-type]
         for name, key in ((FAMILIES[number // TAGS % len(FAMILIES)], "source"), ("target", str(number)))
     ]
-    tables = Object(key="tensors.json", size=len(_TENSORS), sha256=str(Digest.of(_TENSORS)))
-    size = nnz // 64
-    mask = Object(key="data.zarr/mask/c/0", size=size, sha256=str(Digest.of(f"mask {number}".encode())))
+    tables = Object(key=TENSORS, size=len(data), sha256=str(Digest.of(data)))
+    # Of most artifacts one object stands for all of them: nobody asks for it.
+    count = -(-totals.numel // 8 // _SHARD_BYTES) if number < WHOLE else 1
+    sha256 = str(Digest.of(f"mask {number}".encode()))
+    keys = sorted(f"data.zarr/mask/c/{shard}" for shard in range(count))
+    mask = [Object(key=key, size=_SHARD_BYTES, sha256=sha256) for key in keys]
     return Manifest(
         schema=SCHEMA,
         kind="mask",
@@ -142,17 +199,9 @@ def _manifest(number: int) -> Manifest:
         exact=False,
         source=sides[0],
         target=sides[1],
-        totals=Totals(
-            numel=numel,
-            nnz=nnz,
-            differing=nnz,
-            energy=1.5,
-            roles={"ffn": group, "attention": group},
-            layers={str(layer): group for layer in range(36)},
-            ffn=ratios,
-        ),
-        parts={"mask": Part(codec="zstd", objects=1, size=size)},
-        objects=(mask, tables),
+        totals=totals,
+        parts={"mask": Part(codec="zstd", objects=count, size=count * _SHARD_BYTES)},
+        objects=(*mask, tables),
     )
 
 
@@ -168,23 +217,32 @@ def fill(folder: Path, url: str, count: int) -> list[str]:
         Digests of the artifacts that can be described: the first ones have what belongs to every part.
     """
     upgrade(url)
-    digests = []
+    digests: list[Digest] = []
     store = FileStore(folder)
     with Registry(store, name="bench", catalog_url="") as registry:
         uuid = registry.ensure_uuid()
     for row in rows(count):
         assert row.entry.digest is not None
-        digests.append(str(row.entry.digest))
+        digests.append(row.entry.digest)
         prefix = artifact_prefix(row.entry.digest)
-        files = [(row.entry.key, row.entry.to_bytes()), (prefix + MANIFEST, row.data)]
+        # Durable writes of a hundred thousand files take an hour.
+        for key, data in ((row.entry.key, row.entry.to_bytes()), (prefix + MANIFEST, row.data)):
+            _made(folder / key).write_bytes(data)
         if len(digests) <= WHOLE:
-            files.append((f"{prefix}tensors.json", _TENSORS))
-        for key, data in files:
-            path = folder / key
-            # Durable writes of a hundred thousand files take an hour.
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            _write_objects(folder / prefix, row.manifest, _table(len(digests) - 1)[0])
     with open_catalog(url) as catalog:
-        manifests = ((row.entry.digest, row.manifest) for row in rows(count) if row.entry.digest)
-        catalog.rebuild((row.entry for row in rows(count)), manifests, registry=uuid)
-    return digests[:WHOLE]
+        entries = (_entry(number, card, digests[number]) for number, card in enumerate(cards(count)))
+        catalog.rebuild(entries, ((digests[n], _manifest(n)) for n in range(count)), registry=uuid)
+    return [str(digest) for digest in digests[:WHOLE]]
+
+
+def _write_objects(folder: Path, manifest: Manifest, table: bytes) -> None:
+    for entry in manifest.objects:
+        path = _made(folder / entry.key)
+        path.write_bytes(table if entry.key == TENSORS else b"")
+        os.truncate(path, entry.size)
+
+
+def _made(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path

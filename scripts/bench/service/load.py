@@ -50,9 +50,9 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and those below it."""
+    """CPU time of a process and those below it, with that of those below it which have ended."""
     fields = (Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split() for member in family(pid))
-    return sum(int(field) for row in fields for field in row[11:13]) / _TICKS
+    return sum(int(field) for row in fields for field in row[11:15]) / _TICKS
 
 
 def memory_mib(pid: int) -> float:

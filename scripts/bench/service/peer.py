@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 
-from scripts.bench.service.filling import TAGS, name_of, rows
+from scripts.bench.service.filling import TAGS, cards, name_of
 
 
 def fill(mlflow: Path, url: str, count: int) -> None:
@@ -27,20 +27,25 @@ def fill(mlflow: Path, url: str, count: int) -> None:
                 copy.write_row((name_of(number), number, number, ""))
         columns = "name, version, creation_time, last_updated_time, description, current_stage, source, status"
         with cursor.copy(f"COPY model_versions ({columns}) FROM STDIN".encode()) as copy:
-            for number, row in enumerate(rows(count)):
-                about = row.entry.card.description
+            for number, card in enumerate(cards(count)):
+                about = card.description
                 copy.write_row(
                     (name_of(number), number % TAGS + 1, number, number, about, "None", "s3://bucket/run", "READY")
                 )
         with cursor.copy("COPY model_version_tags (key, value, name, version) FROM STDIN") as copy:
-            for number, row in enumerate(rows(count)):
+            for number, card in enumerate(cards(count)):
                 for key in ("family", "method", "license"):
-                    copy.write_row((key, getattr(row.entry.card, key), name_of(number), number % TAGS + 1))
+                    copy.write_row((key, getattr(card, key), name_of(number), number % TAGS + 1))
         with cursor.copy("COPY registered_model_aliases (alias, version, name) FROM STDIN") as copy:
             for number in range(0, count, TAGS):
                 copy.write_row(("champion", 1, name_of(number)))
+    settle(url)
+
+
+def settle(url: str) -> None:
+    """Do at once what PostgreSQL does by itself some time after many rows were written."""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("ANALYZE")
+        connection.execute("VACUUM (ANALYZE)")
 
 
 def start(mlflow: Path, url: str, port: int, folder: Path, workers: int) -> subprocess.Popen[bytes]:

@@ -142,7 +142,7 @@ def test_small_files_and_other_weights(tmp_path: Path) -> None:
             *SMALL_FILES, "linked.txt", "chat_template.jinja", "LICENSE", "Notice.md", "modeling_x.py", "a.model",
             "b.tiktoken",
         }  # fmt: skip
-        assert checkpoint.small_files()["linked.txt"].read_text() == "x"
+        assert checkpoint.small_files()["linked.txt"].read_bytes() == b"x"
         assert checkpoint.other_weights() == tuple(sorted([*others, "original/", "big.json"]))
     with open_checkpoint(directory / "model.safetensors") as checkpoint:
         assert checkpoint.small_files() == {}

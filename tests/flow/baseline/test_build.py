@@ -19,9 +19,10 @@ from maskreg.errors import NoSpaceError, PartAbsentError, UsageError, WrongCheck
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import Baseline, make_baseline
 from maskreg.mask import unpack
-from maskreg.mask.baseline import KINDS, BaselineSpec
+from maskreg.mask.baseline import KINDS, STARTS, BaselineSpec
 from maskreg.mask.draw import Quota
-from maskreg.mask.rounding import CLASSES, classes_of, fit_scale, flip_chances
+from maskreg.mask.flips import fit_flips
+from maskreg.mask.rounding import CLASSES, classes_of
 from maskreg.store.file import FileStore
 from maskreg.tensors.cast import to_bf16
 from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, moved, widened
@@ -148,23 +149,28 @@ def test_exponents_are_matched(artifact: Artifact, pair: tuple[Checkpoint, Check
         assert np.array_equal(np.bincount(classes[old[name]]), np.bincount(classes[new[name]]))
 
 
-def test_the_rounding_null(artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path) -> None:
-    spec = BaselineSpec.of("rounding-null", seed=9)
+@pytest.mark.parametrize(("kind", "off_grid"), [("rounding-null", {"half", "wide"}), ("off-grid-null", set())])
+def test_rounding_alone(
+    kind: str, off_grid: set[str], artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path
+) -> None:
+    spec = BaselineSpec.of(kind, seed=9)
     done = make_baseline(artifact, spec, tmp_path, pair[0])
     made = Artifact.open(FileStore(tmp_path), done.digest)
     old, new = dense(artifact), dense(made)
-    as_they_are = {"half", "wide", *(n for n, bits in old.items() if bits.mean() in (0.0, 1.0))}
+    as_they_are = off_grid | {n for n, bits in old.items() if bits.mean() in (0.0, 1.0)}
     assert {"full", "unchanged"} < as_they_are
     assert all(any(name in note for note in done.notes) for name in as_they_are)
     for name, bits in old.items():
         assert np.count_nonzero(new[name]) == np.count_nonzero(bits)
         assert np.array_equal(bits, new[name]) or name not in as_they_are
+    assert np.array_equal(old["half"], new["half"]) == ("half" in as_they_are)
     # By class as many as noise of the fitted size moves, within five binomial standard deviations.
-    classes = classes_of(codes_of(artifact, pair[0], "large"))
-    members = np.bincount(classes, minlength=CLASSES)
-    chances = flip_chances(fit_scale(members, int(old["large"].sum())))
-    found = np.bincount(classes[new["large"]], minlength=CLASSES)
-    assert (np.abs(found - members * chances) <= 5 * np.sqrt(members * chances * (1 - chances)) + 1).all()
+    for name in {"large", "half"} - as_they_are:
+        classes = classes_of(codes_of(artifact, pair[0], name))
+        members = np.bincount(classes, minlength=CLASSES)
+        chances = fit_flips(members, int(old[name].sum()), STARTS[kind])
+        found = np.bincount(classes[new[name]], minlength=CLASSES)
+        assert (np.abs(found - members * chances) <= 5 * np.sqrt(members * chances * (1 - chances)) + 1).all()
 
 
 def test_low_magnitudes(artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path) -> None:
@@ -222,21 +228,10 @@ def test_the_complement(artifact: Artifact, tmp_path: Path) -> None:
     assert done.notes[0].startswith("its density is 9")
 
 
-def test_other_seeds_kinds_and_masks_give_other_draws(artifact: Artifact, tmp_path: Path) -> None:
-    found = [dense(baseline(artifact, tmp_path, None, "random-per-tensor", seed=seed))["large"] for seed in (0, 1, 0)]
-    assert np.array_equal(found[0], found[2])
-    again = baseline(baseline(artifact, tmp_path, None, "random-per-tensor"), tmp_path, None, "random-per-tensor")
-    found[2] = dense(again)["large"]
-    n, p = found[0].size, found[0].mean()
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        both = np.count_nonzero(found[one] & found[other])
-        assert abs(both - n * p * p) < 5 * math.sqrt(n) * p * (1 - p)
-
-
 def test_narrow_windows_change_nothing(
     artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kinds = ("random-global", "exponent-matched", "rounding-null")
+    kinds = ("random-global", "exponent-matched", *STARTS)
     plain = [baseline(artifact, tmp_path, pair[0], kind).digest for kind in kinds]
     widest = 0
 
@@ -294,7 +289,7 @@ def test_the_wrong_source_is_refused(artifact: Artifact, tmp_path: Path, pair: t
 @pytest.mark.parametrize(
     "kind",
     [
-        *("exponent-matched", "rounding-null", "low-magnitude"),
+        *("exponent-matched", *STARTS, "low-magnitude"),
         *(pytest.param(kind, marks=pytest.mark.torch) for kind in ("principal", "safe")),
     ],
 )
@@ -326,8 +321,8 @@ def test_masks_of_nothing_and_of_everything(full: bool, kind: str, tmp_path: Pat
     artifact = extracted(tmp_path / "registry", source, target)
     root, spec = tmp_path / "registry", BaselineSpec.of(kind, density=0.1 if kind == "subset" else None)
     if refusal := {
-        ("rounding-null", True): "everything moved",
-        ("rounding-null", False): "nothing moved",
+        **{(null, True): "everything moved" for null in STARTS},
+        **{(null, False): "nothing moved" for null in STARTS},
         ("subset", False): "the mask is empty",
     }.get((kind, full)):
         with pytest.raises(UsageError, match=refusal):
@@ -363,9 +358,11 @@ def test_there_is_no_rounding_null_off_the_grid(tmp_path: Path) -> None:
     weights = bf16((30, 4), 1)
     source, target = opened(tmp_path, {"w": widened(weights)}, {"w": widened(moved(weights))})
     artifact = extracted(tmp_path / "registry", source, target, mask_only=True)
-    with pytest.raises(UsageError, match=r"F32.*did not start on the bf16 grid"):
+    with pytest.raises(UsageError, match=r"F32.*did not start on the bf16 grid") as caught:
         make_baseline(artifact, BaselineSpec.of("rounding-null"), tmp_path / "registry", source)
-    assert baseline(artifact, tmp_path / "registry", source, "exponent-matched").manifest.totals.nnz
+    assert "off-grid-null" in caught.value.hint
+    for possible in ("exponent-matched", "off-grid-null"):
+        assert baseline(artifact, tmp_path / "registry", source, possible).manifest.totals.nnz
 
 
 def test_tensors_that_one_side_lacks(tmp_path: Path) -> None:

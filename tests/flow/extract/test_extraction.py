@@ -146,7 +146,7 @@ def test_small_files_that_differ_travel_with_it(tmp_path: Path) -> None:
     assert artifact.files("reverse") == {"config.json": SMALL_FILES["config.json"], "LICENSE": b"free"}
 
 
-def test_code_is_left_out_and_named_unless_it_is_wanted(tmp_path: Path) -> None:
+def test_code_is_left_out_and_named_unless_it_has_work(tmp_path: Path) -> None:
     source, target = make_pair(tmp_path)
     (source / "modeling_x.py").write_text("old = 1")
     (target / "modeling_x.py").write_text("new = 1")

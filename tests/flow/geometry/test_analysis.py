@@ -73,6 +73,7 @@ def test_figures_are_those_of_the_dense_definitions(tmp_path: Path) -> None:
     sigma = np.linalg.svd(after - before, compute_uv=False)
     assert found["relative_norm"] == pytest.approx(np.linalg.norm(after - before) / np.linalg.norm(before), rel=1e-5)
     assert found["stable_rank"] == pytest.approx((sigma**2).sum() / sigma[0] ** 2, rel=1e-5)
+    assert found["spectral_norm"] == pytest.approx(np.linalg.norm(after - before, 2), rel=1e-5)
     assert found["energy_top_16"] == pytest.approx((sigma[:16] ** 2).sum() / (sigma**2).sum(), rel=1e-5)
     angles = np.degrees(np.arccos(np.linalg.svd(u[:, :4].T @ u1[:, :4], compute_uv=False).clip(max=1)))
     assert found["angle_max_u_4"] == pytest.approx(angles.max(), rel=1e-4)
@@ -88,6 +89,22 @@ def test_figures_are_those_of_the_dense_definitions(tmp_path: Path) -> None:
     )
     assert row["moved"]["exact"] == changed.sum() == row["moved"]["rel:0.001"]
     assert row["moved"]["abs:1e-05"] == (np.abs(after - before) > 1e-5).sum()
+
+
+def test_shares_of_energy_are_those_of_the_dense_definitions(tmp_path: Path) -> None:
+    source, target = small_pair()
+    artifact = extracted(tmp_path, *opened(tmp_path, source, target))
+    document = analyzed(artifact, open_checkpoint(tmp_path / "source"), None, tmp_path)
+    squares = {name: np.sort(((numbers(target[name]) - numbers(source[name])) ** 2).reshape(-1)) for name in source}
+    energy = sum(values.sum() for values in squares.values())
+    ffn = sum(values.sum() for name, values in squares.items() if name != NORM)
+    share = sum(source[name][1].size for name in source if name != NORM) / document["total"]["numel"]
+    assert document["roles"]["ffn"]["energy_share"]["value"] == pytest.approx(ffn / energy, rel=1e-5)
+    assert document["roles"]["ffn"]["energy_lift"]["value"] == pytest.approx(ffn / energy / share, rel=1e-5)
+    assert document["roles"]["norm"]["energy_share"]["value"] == 0
+    for percent, figure in ((0.1, "concentration_0.1pct"), (1, "concentration_1pct"), (5, "concentration_5pct")):
+        top = sum(values[-int(np.ceil(percent * values.size / 100)) :].sum() for values in squares.values())
+        assert document["total"]["concentration"][figure]["value"] == pytest.approx(top / energy, rel=1e-5)
 
 
 def test_every_expert_is_a_matrix_and_a_vector_is_none(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.geometry.exponents import by_exponent
-from maskreg.mask.rounding import classes_of, fit_scale, flip_chances
+from maskreg.mask.rounding import classes_of
 from tests.checkpoints import Tensor, bf16, f16, moved
 from tests.flow.making import BLOCK, bits, edge_pair, extracted, opened
+from tests.mask.reference import chances_by_rounding
 
 
 def made(
@@ -61,9 +62,7 @@ def test_the_null_is_that_of_each_tensor_added_up(tmp_path: Path) -> None:
         members, inside = (np.bincount(c, minlength=512) for c in (classes, classes[mask]))
         here = inside.astype(float)
         if 0 < mask.sum() < mask.size:
-            scale = fit_scale(members, int(mask.sum()))
-            below, above = members * flip_chances(scale - 1), members * flip_chances(scale)
-            here = below + (above - below) * (mask.sum() - below.sum()) / (above.sum() - below.sum())
+            here = members * chances_by_rounding(members, int(mask.sum()))
         apart += np.abs(inside - here).sum()
         np.add.at(expected, np.arange(512) >> 1, here)
     assert found.expected is not None

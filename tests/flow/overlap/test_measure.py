@@ -30,9 +30,10 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import CorruptError, PairMismatchError, UsageError, WrongCheckpointError
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.overlap.measure import measure_overlap
-from maskreg.mask.rounding import classes_of, fit_scale, flip_chances
+from maskreg.mask.rounding import classes_of
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, llama_tensors, make_checkpoint, moved, widened
+from tests.mask.reference import chances_by_rounding
 from tests.tiny import TINY, needs_tiny
 
 Pair = tuple[str, str, float]
@@ -77,10 +78,7 @@ def chance_of_each(kinds: np.ndarray, nnz: int) -> np.ndarray:
     """Chance of every coordinate to be in a mask of that size which rounding made."""
     if nnz in (0, kinds.size):
         return np.full(kinds.size, nnz / kinds.size)
-    scale = fit_scale(np.bincount(kinds, minlength=512), nnz)
-    fewer, more = (flip_chances(one)[kinds] for one in (scale - 1, scale))
-    there = (nnz - fewer.sum()) / (more.sum() - fewer.sum())
-    chances: np.ndarray = (1 - there) * fewer + there * more
+    chances: np.ndarray = chances_by_rounding(np.bincount(kinds, minlength=512), nnz)[kinds]
     assert chances.sum() == pytest.approx(nnz)
     return chances
 

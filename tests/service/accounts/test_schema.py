@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 
@@ -69,3 +70,24 @@ def test_postgresql_waits_for_somebody_to_upgrade_it(postgres: Postgres) -> None
         Accounts.open(url)
     assert caught.value.hint == "maskreg db upgrade"
     assert current(url, ACCOUNTS) is None
+
+
+def test_a_file_of_an_older_version_is_upgraded_and_keeps_what_it_holds(tmp_path: Path) -> None:
+    """It is its server's own. A database that servers share is upgraded by who runs them."""
+    url = f"sqlite:///{tmp_path / 'service.db'}"
+    with closing(Accounts.open(url)) as accounts:
+        first = accounts.tokens.first()
+    downgrade(url, ACCOUNTS.revisions[0], ACCOUNTS)
+    assert current(url, ACCOUNTS) != ACCOUNTS.head
+    with closing(Accounts.open(url)) as accounts:
+        assert first is not None and accounts.authenticate(first.token).name == first.name
+    assert current(url, ACCOUNTS) == ACCOUNTS.head
+
+
+def test_a_shared_database_of_an_older_version_waits(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    upgrade(url, ACCOUNTS)
+    downgrade(url, ACCOUNTS.revisions[0], ACCOUNTS)
+    with pytest.raises(ConfigError, match=f"has schema {ACCOUNTS.revisions[0]}; this version needs {ACCOUNTS.head}"):
+        Accounts.open(url)
+    assert current(url, ACCOUNTS) == ACCOUNTS.revisions[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import sleep
 from typing import Any
 
 import pytest
@@ -60,6 +61,22 @@ def test_an_account_and_an_address_have_limits_of_their_own(lab: Lab) -> None:
     answer = client.get(path)
     assert (answer.json()["code"], answer.headers["retry-after"]) == ("RATE_LIMITED", "10")
     assert client.get("/livez").status_code == 200
+
+
+def test_an_application_shares_its_limits_while_it_runs(lab: Lab) -> None:
+    other, buckets = Throttle(1e-6, 4), lab.service.accounts.buckets
+    ada = lab.service.accounts.authenticate("reader-token").id
+    with limited(lab, accounts=Throttle(1e-6, 4)) as client:
+        for _ in range(4):
+            assert client.get("/api/v1/projects", headers=headers("reader-token")).status_code == 200
+        for _ in range(1000):
+            other.share("accounts", buckets)
+            try:
+                other.take(ada, 0)
+            except RateLimitedError:
+                return
+            sleep(0.02)
+    raise AssertionError("another process still lets requests through")
 
 
 def test_who_tries_tokens_has_to_wait(lab: Lab) -> None:

@@ -81,6 +81,20 @@ def test_a_tag_is_set_moved_annotated_removed_and_restored(lab: Lab) -> None:
     assert [row["n"] for row in (*older["items"], *rest["items"])] == [5, 4, 3, 2, 1]
 
 
+def test_a_name_whose_last_tag_was_removed_is_for_admins(lab: Lab) -> None:
+    maskreg.tag("team/opd:v1", "team/zzz:a", "team/zzz:b", workspace=lab.workspace)
+    other, new, body = f"{V1[:-6]}zzz/other", {"If-None-Match": "*"}, {"artifact": "team/opd:v1"}
+    maskreg.remove("team/zzz:a", workspace=lab.workspace)
+    assert change(lab, "PUT", other, json=body, headers=new).status_code == 201
+    for tag in ("b", "other"):
+        maskreg.remove(f"team/zzz:{tag}", workspace=lab.workspace)
+    for path, subject in ((f"{V1[:-6]}zzz/third", "every tag of team/zzz was removed"), (other, "team/zzz:other was")):
+        refused = change(lab, "PUT", path, json=body, headers=new)
+        assert (refused.status_code, refused.json()["title"].startswith(subject)) == (403, True), refused.text
+    assert change(lab, "PUT", f"{V1[:-6]}zzz/third", ADMIN, json=body, headers=new).status_code == 201
+    assert change(lab, "PUT", f"{V1[:-6]}zzz/fourth", json=body, headers=new).status_code == 201
+
+
 def test_a_change_to_what_somebody_else_has_changed_is_refused(lab: Lab) -> None:
     etag = lab.client().get(V1).headers["etag"]
     maskreg.annotate("team/opd:v1", license="mit", by="carl", workspace=lab.workspace)

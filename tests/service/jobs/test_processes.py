@@ -26,7 +26,7 @@ from tests.servers import Postgres
 from tests.service.jobs.conftest import with_table
 from tests.service.patching import Site, site_in
 
-ADA = Submitter("ada", lambda project: None, lambda project: None)
+ADA = Submitter("ada", lambda project: None, lambda project: None, lambda ref: None)
 ELEMENTS = 32 << 20
 
 

@@ -29,7 +29,7 @@ from tests.service.patching import Site, site_in
 from tests.service.serving import ROOT
 from tests.workspace.conftest import contents
 
-ADA = Submitter("ada", lambda project: None, lambda project: None)
+ADA = Submitter("ada", lambda project: None, lambda project: None, lambda ref: None)
 BEAT_S = 0.05
 
 Request = ApplyRequest | MergeRequest | ExtractRequest

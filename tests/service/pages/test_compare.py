@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,11 +75,17 @@ def test_a_comparison_is_made_once(client: TestClient, monkeypatch: pytest.Monke
     assert client.get(PAIR).text == first
 
 
-def test_what_is_too_large_for_a_page_names_the_command(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "MOST_COORDINATES", 100)
+def test_what_is_too_large_to_wait_for_names_the_command_on_pages_and_in_the_api(home: Path) -> None:
+    service = replace(service_in(home, frozenset({"team"})), most_compared=100)
+    client = TestClient(create_app(service), "http://localhost", headers={"Accept": "text/html"})
     answer = client.get(PAIR)
     assert answer.status_code == 413
     assert "maskreg compare team/toy-opd:v1 team/toy-rlvr:v1" in answer.text
+    names = client.get("/api/v1/artifacts", params={"text": "toy"}).json()["items"]
+    digests = {item["ref"]: item["digest"] for item in names}
+    pair = {"a": digests["team/toy-opd:v1"], "b": digests["team/toy-random"]}
+    problem = client.get("/api/v1/compare", params=pair)
+    assert (problem.status_code, "compares at most 100" in problem.json()["title"]) == (413, True)
 
 
 def test_a_server_that_compares_enough_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

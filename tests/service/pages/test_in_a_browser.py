@@ -22,7 +22,7 @@ PAGES = [
     "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1&ref=team/toy-random",
 ]
 
-WIDTHS = (360, 768, 1280)
+WIDTHS = (360, 768, 800, 1280)
 
 
 def opened(browser: Any, address: str, scheme: str = "light", width: int = 1280, **options: Any) -> Opened:
@@ -54,6 +54,15 @@ def test_no_screen_scrolls_sideways(browser: Any, served: str, path: str) -> Non
         # A refused page is an error to the browser too; nothing else may be.
         assert [line for line in view.said if "404" not in line] == []
         assert view.page.title() != "owned"
+
+
+def test_a_list_of_long_words_fits_every_screen(browser: Any, served: str) -> None:
+    words = "for (const cell of document.querySelectorAll('table.list .made')) cell.textContent = 'long'.repeat(12)"
+    with opened(browser, f"{served}/") as view:
+        view.page.evaluate(words)
+        for width in WIDTHS:
+            view.page.set_viewport_size({"width": width, "height": 800})
+            assert view.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_without_a_script_everything_is_there(browser: Any, served: str) -> None:

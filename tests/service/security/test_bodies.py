@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from fastapi import params
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.service.app import create_app
+from maskreg.service.app import ROUTERS, create_app
 from maskreg.service.sizes import MAX_BYTES
 from tests.service.security.conftest import Site, routes
 from tests.service.serving import ADMIN, headers, listening
@@ -112,7 +114,30 @@ def test_a_compressed_upload_is_not_unpacked(client: TestClient, site: Site) -> 
 def test_a_document_that_is_none_is_refused(text: str, client: TestClient) -> None:
     for path in ("/api/v1/projects", "/api/v1/tokens", "/api/v1/patches"):
         sent = {"Content-Type": "application/json"}
-        assert client.post(path, content=text.encode("latin-1"), headers=sent).status_code in (400, 422)
+        answer = client.post(path, content=text.encode("latin-1"), headers=sent)
+        expected = (413, "SIZE_INVALID") if len(text) > 1000 else (422, "FORMAT_INVALID")
+        assert (answer.status_code, answer.json()["code"]) == expected
+        assert answer.json()["title"].startswith("the body: ")
+
+
+def test_a_document_means_one_thing(client: TestClient) -> None:
+    """A key that appears twice is refused on every route that reads a document, by whoever sent it."""
+    count = 0
+    for prefix, router in ROUTERS:
+        for route in router.routes:
+            assert isinstance(route, APIRoute)
+            if route.body_field is None or isinstance(route.body_field.field_info, params.Form):
+                continue
+            answer = client.request(
+                min(route.methods or ()),
+                prefix + route.path,
+                content=b'{"name": "once", "name": "twice"}',
+                headers={"Content-Type": "application/json"},
+            )
+            assert (answer.status_code, answer.json()["code"]) == (422, "FORMAT_INVALID"), route.path
+            assert "'name' appears twice" in answer.json()["title"]
+            count += 1
+    assert count > 10
 
 
 @pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
@@ -145,6 +170,9 @@ def test_a_range_that_is_none_is_no_fault_of_the_server(span: str, client: TestC
     key = artifact_prefix(site.digests["opd"]) + MANIFEST
     answer = client.get(f"{OBJECTS}/{key}", headers={"Range": span})
     assert answer.status_code in (200, 206, 416)
+    if answer.status_code == 416:
+        assert answer.json()["code"] == "SIZE_INVALID" and "is not within" in answer.json()["title"]
+        return
     assert len(answer.content) <= len(site.service.registry.store.get(key, max_bytes=4 << 20))
 
 

@@ -78,6 +78,14 @@ def test_a_cookie_alone_changes_nothing(browser: TestClient) -> None:
     assert browser.get("/").status_code == 200
 
 
+def test_a_header_that_names_nobody_is_no_token(browser: TestClient) -> None:
+    """A request that shows an empty one comes with the cookie alone, so it has to prove that it is of a page here."""
+    for value in ("", " "):
+        answer = browser.post("/api/v1/projects", json={"name": "forged"}, headers={"Authorization": value})
+        assert answer.status_code == 403
+    assert browser.get("/api/v1/projects/forged").status_code == 404
+
+
 def test_a_session_that_was_planted_is_not_taken_over(site: Site) -> None:
     """Whoever knows the cookie from before the sign-in knows nothing."""
     planted = "A" * 43

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from maskreg.bucket import on_disk
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import DataError, PairMismatchError
 from maskreg.mask.everything import Everything
@@ -61,16 +62,16 @@ def test_an_untrained_model_is_its_source_bit_for_bit(
 ) -> None:
     source: Checkpoint = opener(make(tmp_path / "source"))
     assert stored_dtype(source) == torch.bfloat16
-    model = load_model(source.path, dtype)
+    model = load_model(on_disk(source.path, "a test"), dtype)
     assert all(bits is not None for _, bits in gathered(model, source, ALONE))
     write_result(model, source, tmp_path / "out", ALONE)
-    assert stored(tmp_path / "out") == stored(source.path)
+    assert stored(tmp_path / "out") == stored(on_disk(source.path, "a test"))
     assert moved_share(model, source, ALONE) == 0
 
 
 def test_one_coordinate_of_an_expert(tmp_path: Path, opener: Any) -> None:
     source: Checkpoint = opener(experts(tmp_path / "source"))
-    model = load_model(source.path, torch.bfloat16)
+    model = load_model(on_disk(source.path, "a test"), torch.bfloat16)
     name = "model.layers.1.mlp.experts.2.up_proj.weight"
     with torch.no_grad():
         dict(model.named_parameters())["model.layers.1.mlp.experts.gate_up_proj"][2, 8 + 3, 5] += 1
@@ -78,7 +79,8 @@ def test_one_coordinate_of_an_expert(tmp_path: Path, opener: Any) -> None:
     result: Checkpoint = opener(tmp_path / "out")
     before, after = (side.read(name, 0, 128).reshape(8, 16) for side in (source, result))
     assert np.argwhere(before != after).tolist() == [[3, 5]]
-    assert {n for n, one in stored(source.path).items() if one != stored(tmp_path / "out")[n]} == {name}
+    stored_before, stored_after = stored(on_disk(source.path, "a test")), stored(tmp_path / "out")
+    assert {tensor for tensor, bits in stored_before.items() if bits != stored_after[tensor]} == {name}
     verdict = verify(source, result, Everything({n: info.shape for n, info in source.tensors.items()}))
     assert (verdict.visible, verdict.density) == (1, 1.0)
     mask = {n: TensorMask(n, info.shape, pack(np.zeros(info.shape, np.bool_))) for n, info in source.tensors.items()}
@@ -113,9 +115,9 @@ def test_weights_are_not_trained_in_less_than_they_are_stored_in(
     everything = Everything({n: info.shape for n, info in source.tensors.items()})
     assert stored_dtype(source) == dtype
     for held in (dtype, fits):
-        check_dtypes(load_model(source.path, held), source, everything)
+        check_dtypes(load_model(on_disk(source.path, "a test"), held), source, everything)
     with pytest.raises(DataError, match=f"would be trained in {str(narrow).removeprefix('torch.')}"):
-        check_dtypes(load_model(source.path, narrow), source, everything)
+        check_dtypes(load_model(on_disk(source.path, "a test"), narrow), source, everything)
 
 
 def test_a_checkpoint_is_told_by_the_root_that_artifacts_record(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""The client of an S3 service: from settings and the AWS chain, with patience of its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from maskreg.errors import ConfigError
+from maskreg.settings import StoreOptions
+from maskreg.settings.urls import check_address
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_CONNECTIONS = 32
+
+
+def connect(
+    options: StoreOptions, *, connect_seconds: float = 5, read_seconds: float = 20, attempts: int = 3
+) -> S3Client:
+    """A client, which sends nothing yet; whoever gets it closes it.
+
+    Args:
+        options: how to talk to the service.
+        connect_seconds: how long to wait for a connection.
+        read_seconds: how long to wait for the next bytes of an answer.
+        attempts: tries of a request before the service counts as unavailable.
+
+    Raises:
+        botocore.exceptions.BotoCoreError: settings that are not usable; see :mod:`maskreg.bucket.answers`.
+    """
+    import boto3
+    from botocore.config import Config
+
+    session = boto3.Session(profile_name=options.profile or None, region_name=options.region or None)
+    return session.client(
+        "s3",
+        endpoint_url=options.endpoint or None,
+        region_name=session.region_name or "us-east-1",
+        verify=options.ca_bundle or None,
+        config=Config(
+            signature_version="s3v4",
+            s3={"addressing_style": addressing(options)},
+            request_checksum_calculation=options.checksums,
+            response_checksum_validation=options.checksums,
+            connect_timeout=connect_seconds,
+            read_timeout=read_seconds,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            max_pool_connections=_CONNECTIONS,
+        ),
+    )
+
+
+def check_options(options: StoreOptions) -> None:
+    """Check what needs no request.
+
+    Raises:
+        ConfigError: an endpoint that is none, or has a user or password in it; a missing CA bundle.
+    """
+    if options.endpoint:
+        check_address(options.endpoint, "the store's endpoint")
+        parts = urlsplit(options.endpoint)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ConfigError(f"{options.endpoint!r} is not an endpoint", hint="write https://host[:port]")
+    if options.ca_bundle and not Path(options.ca_bundle).exists():
+        raise ConfigError(f"the CA bundle {options.ca_bundle} does not exist", hint="maskreg config show --origin")
+
+
+def addressing(options: StoreOptions) -> Literal["auto", "path", "virtual"]:
+    """Whether the bucket's name goes into the path or the host name of a URL."""
+    if options.addressing != "auto":
+        return options.addressing
+    # Few services other than AWS have a host name for each bucket.
+    endpoint = options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return "path" if endpoint else "auto"

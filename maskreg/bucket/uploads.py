@@ -1,0 +1,248 @@
+"""Writing objects in parts, from several threads, which nobody sees before they are completed.
+
+::
+
+    write_at(0, 8M) write_at(8M, 8M) write_at(24M, 8M) write_at(16M, 8M)      in any order
+    part 1 [0, 16M) is full: send it         part 2 [16M, 32M) is full: send it
+    complete()                               the object is there, whole
+    abort()                                  it never was; the service drops its parts
+
+A process that is killed can do neither. Its parts cost money and are invisible, so :func:`drop_abandoned` finds them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from maskreg.bucket.answers import status_of, translated
+from maskreg.bucket.client import check_options, connect
+from maskreg.bucket.path import BucketPath
+from maskreg.errors import CannotCreateError, ConfigError, OutputExistsError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+PART_BYTES = 16 << 20
+"""Bytes of a part, but of the last; a shorter object is sent in one request."""
+
+_MOST_PARTS = 9000
+"""Services take 10,000."""
+
+_SENDERS = 4
+_WAITING = 8
+"""Full parts in memory at most: those on their way, and some that wait."""
+
+IDLE = timedelta(hours=1)
+"""Without a new part for so long, an upload counts as abandoned."""
+
+
+class Uploads:
+    """A connection to the bucket of a folder that is written. Safe to use from many threads."""
+
+    def __init__(self, folder: BucketPath) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            folder: what is written; in a bucket of S3.
+
+        Raises:
+            ConfigError: a bucket of another kind, or settings that are not usable.
+        """
+        if not folder.bucket.root.startswith("s3://"):
+            raise ConfigError(f"{folder}: checkpoints are written to S3 alone", hint="write to a folder, and copy that")
+        check_options(folder.bucket.options)
+        self.folder = folder
+        self.bucket = folder.bucket.root.removeprefix("s3://")
+        with translated(str(folder), self.bucket, "put"):
+            self.client: S3Client = connect(folder.bucket.options, read_seconds=60)
+        self.pool = ThreadPoolExecutor(_SENDERS, thread_name_prefix="maskreg-upload")
+        self.room = threading.Semaphore(_WAITING)
+
+    @contextmanager
+    def errors(self, key: str) -> Iterator[None]:
+        """Let only this package's errors leave the block."""
+        with translated(self.folder.bucket.root, self.bucket, "put", key):
+            yield
+
+    def delete(self, path: BucketPath) -> None:
+        """Delete an object, if there is one."""
+        with self.errors(path.key):
+            self.client.delete_object(Bucket=self.bucket, Key=path.key)
+
+    def close(self) -> None:
+        """End the threads and the connections."""
+        self.pool.shutdown()
+        self.client.close()
+
+
+class _Part:
+    """Bytes of a part, and how many of them are missing."""
+
+    def __init__(self, size: int) -> None:
+        self.memory, self.missing = bytearray(size), size
+
+
+class Upload:
+    """An object that is being written; an :class:`~maskreg.checkpoint.pending.OutputFile`."""
+
+    def __init__(self, uploads: Uploads, path: BucketPath, size: int) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            uploads: the connection.
+            path: of the object.
+            size: of the object in bytes.
+        """
+        self.path, self._uploads, self._size = path, uploads, size
+        self._part_bytes = max(PART_BYTES, -(-size // _MOST_PARTS))
+        self._lock = threading.Lock()
+        self._parts: dict[int, _Part] = {}
+        self._sending: list[Future[CompletedPartTypeDef]] = []
+        self._upload_id = ""
+        self._whole = b""
+
+    def write_at(self, offset: int, data: memoryview) -> None:
+        """Write bytes at their place; waits while too many full parts are on their way.
+
+        Args:
+            offset: of the first byte in the object.
+            data: bytes, each of which is written once.
+        """
+        while data:
+            number, begin = divmod(offset, self._part_bytes)
+            piece = data[: self._part_bytes - begin]
+            length = min(self._part_bytes, self._size - number * self._part_bytes)
+            with self._lock:
+                part = self._parts.setdefault(number, _Part(length))
+            part.memory[begin : begin + len(piece)] = piece
+            with self._lock:
+                # Counted when it is there: of several threads, the last finds the part full.
+                part.missing -= len(piece)
+                is_full = not part.missing
+                if is_full:
+                    del self._parts[number]
+            if part.missing < 0:
+                raise CannotCreateError(f"{self.path}: more than the {self._size:,} bytes that were planned")
+            if is_full:
+                self._send(number, part.memory)
+            data, offset = data[len(piece) :], offset + len(piece)
+
+    def sync(self) -> None:
+        """Wait until all parts that are full have arrived.
+
+        Raises:
+            UnavailableError, NotAllowedError, NoSpaceError: the service did not take them.
+        """
+        for part in self._sending:
+            part.result()
+
+    def close(self) -> None:
+        """Do nothing: an upload ends when it is completed or aborted."""
+
+    def complete(self, *, only_new: bool = False) -> None:
+        """Let the object appear.
+
+        Args:
+            only_new: not where there is one; for an object that is sent in one request.
+
+        Raises:
+            OutputExistsError: there is one.
+        """
+        uploads, key = self._uploads, self.path.key
+        with uploads.errors(key):
+            if self._upload_id:
+                parts = sorted((part.result() for part in self._sending), key=lambda part: part["PartNumber"])
+                uploads.client.complete_multipart_upload(
+                    Bucket=uploads.bucket, Key=key, UploadId=self._upload_id, MultipartUpload={"Parts": parts}
+                )
+                self._upload_id = ""
+                return
+            try:
+                put = partial(uploads.client.put_object, Bucket=uploads.bucket, Key=key, Body=self._whole)
+                _ = put(IfNoneMatch="*") if only_new else put()
+            except uploads.client.exceptions.ClientError as error:
+                if status_of(error) == 412:
+                    raise OutputExistsError(self.path) from error
+                raise
+
+    def abort(self) -> None:
+        """Drop what was sent; does nothing after :meth:`complete`."""
+        for part in self._sending:
+            part.cancel()
+        if self._upload_id:
+            with self._uploads.errors(self.path.key):
+                self._uploads.client.abort_multipart_upload(
+                    Bucket=self._uploads.bucket, Key=self.path.key, UploadId=self._upload_id
+                )
+            self._upload_id = ""
+
+    def _send(self, number: int, memory: bytearray) -> None:
+        if self._size <= PART_BYTES:
+            self._whole = bytes(memory)
+            return
+        with self._lock:
+            if not self._upload_id:
+                self._upload_id = self._begin()
+        self._uploads.room.acquire()
+        self._sending.append(self._uploads.pool.submit(self._send_part, number + 1, memory))
+
+    def _begin(self) -> str:
+        with self._uploads.errors(self.path.key):
+            answer = self._uploads.client.create_multipart_upload(Bucket=self._uploads.bucket, Key=self.path.key)
+        return answer["UploadId"]
+
+    def _send_part(self, number: int, memory: bytearray) -> CompletedPartTypeDef:
+        uploads = self._uploads
+        try:
+            with uploads.errors(self.path.key):
+                answer = uploads.client.upload_part(
+                    Bucket=uploads.bucket,
+                    Key=self.path.key,
+                    PartNumber=number,
+                    UploadId=self._upload_id,
+                    Body=bytes(memory),
+                )
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+        finally:
+            uploads.room.release()
+
+
+def drop_abandoned(folder: BucketPath, *, idle: timedelta = IDLE) -> tuple[BucketPath, ...]:
+    """Drop the parts of uploads that nobody goes on with.
+
+    Args:
+        folder: those of objects below it.
+        idle: how long no part has come.
+
+    Returns:
+        The objects that were to be written.
+
+    Raises:
+        UnavailableError, NotAllowedError: the service does not answer, or refuses.
+    """
+    uploads = Uploads(folder)
+    try:
+        return tuple(_drop(uploads, idle))
+    finally:
+        uploads.close()
+
+
+def _drop(uploads: Uploads, idle: timedelta) -> Iterator[BucketPath]:
+    prefix = f"{uploads.folder.key}/" if uploads.folder.key else ""
+    client, bucket, now = uploads.client, uploads.bucket, datetime.now(UTC)
+    with uploads.errors(uploads.folder.key):
+        for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix):
+            for row in page.get("Uploads", ()):
+                key, upload_id = row["Key"], row["UploadId"]
+                parts = client.list_parts(Bucket=bucket, Key=key, UploadId=upload_id).get("Parts", [])
+                latest = max([row["Initiated"], *(part["LastModified"] for part in parts)])
+                if now - latest >= idle:
+                    client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
+                    yield BucketPath(uploads.folder.bucket, key)

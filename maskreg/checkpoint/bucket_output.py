@@ -1,0 +1,137 @@
+"""Outputs in a bucket: every part is sent before anything is visible, and the index comes last.
+
+A bucket has no rename. But an upload in parts is invisible until it is completed, and without its index, or its only
+weight file, a checkpoint is none::
+
+    begin     nothing may have the prefix, unless it is replaced
+    write     parts of all shards are sent; small files wait in memory
+    commit    replaced: delete its index             readers find no checkpoint
+              complete the shards, put small files   still none
+              put the index                          the checkpoint, whole
+
+    killed before commit     nothing, and parts that maskreg doctor finds
+    killed within commit     files without an index: no checkpoint; writing again with --force replaces them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+
+from maskreg.bucket import BucketPath, Location
+from maskreg.bucket.uploads import Upload, Uploads
+from maskreg.checkpoint.aside import is_of_a_model
+from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError
+
+
+@dataclass
+class BucketOutput:
+    """An output that is being written to a bucket; see :class:`maskreg.checkpoint.pending.Pending`.
+
+    Attributes:
+        path: where the output appears.
+        is_file: the output is one object.
+        weights: pattern of the weight files; only a prefix with such a file may be replaced.
+        index: the file without which readers find no checkpoint.
+        names: files that it will have.
+        sources: what it must not replace.
+        force: replace an earlier output.
+        kept: after a commit, files that were there before and that it does not write.
+    """
+
+    path: BucketPath
+    is_file: bool
+    weights: str
+    index: str
+    names: frozenset[str]
+    sources: tuple[Location, ...]
+    force: bool
+    kept: tuple[str, ...] = field(default=(), init=False)
+    _uploads: Uploads | None = field(default=None, init=False)
+    _files: dict[str, Upload] = field(default_factory=dict, init=False)
+
+    def begin(self, needed_bytes: int) -> None:
+        """Check that the output may appear; a bucket is never full."""
+        if not self.path.key:
+            raise CannotCreateError(
+                f"{self.path}: a checkpoint needs a prefix of its own", hint=f"write to {self.path}/NAME"
+            )
+        self._check()
+        self._uploads = Uploads(self.path.parent if self.is_file else self.path)
+
+    def create(self, name: str, size: int) -> Upload:
+        """A new object of the output."""
+        assert self._uploads is not None
+        path = self.path if self.is_file else self.path / name
+        self._files[name] = upload = Upload(self._uploads, path, size)
+        return upload
+
+    def commit(self) -> None:
+        """Make all objects visible, the index last."""
+        assert self._uploads is not None
+        replaced = self._check()
+        self.kept = () if self.is_file else tuple(sorted(replaced - self.names))
+        last = self.path.name if self.is_file else self.index
+        switch = [name for name in self._files if self.is_file or name == last]
+        for name in sorted(replaced & {*switch, *self._indexes(replaced)}):
+            if not self.is_file:
+                self._uploads.delete(self.path / name)
+        for name, upload in self._files.items():
+            if name not in switch:
+                upload.complete()
+        for name in switch:
+            self._files[name].complete(only_new=not replaced)
+        self._files.clear()
+
+    def discard(self) -> None:
+        """Drop what was sent; does nothing after a commit."""
+        if self._uploads is None:
+            return
+        for upload in self._files.values():
+            # Must not hide the original error; maskreg doctor finds what stays.
+            with suppress(MaskregError):
+                upload.abort()
+        self._files.clear()
+        self._uploads.close()
+        self._uploads = None
+
+    def _check(self) -> frozenset[str]:
+        """Names of what is there already and may be replaced."""
+        now = BucketPath.of(str(self.path), self.path.bucket.options)
+        if not now.exists():
+            return frozenset()
+        if not self.force:
+            raise OutputExistsError(self.path)
+        for source in self.sources:
+            inside = str(self.path), f"{self.path}/"
+            if str(source) == inside[0] or str(source).startswith(inside[1]):
+                raise CannotCreateError(
+                    f"{self.path}: replacing it would destroy the source {source}", hint="choose another -o"
+                )
+        names = frozenset(entry.name for entry in now.iterdir())
+        if reason := self._foreign(now, names):
+            raise CannotCreateError(
+                f"{self.path}: {reason}, so --force will not replace it", hint="delete it, or choose another -o"
+            )
+        return frozenset({self.path.name}) if self.is_file else names
+
+    def _foreign(self, now: BucketPath, names: frozenset[str]) -> str:
+        """Why what is there cannot be an earlier output; empty when it can."""
+        if self.is_file:
+            return "" if now.is_file() else "not an object"
+        if now.is_file():
+            return "not a prefix"
+        if folders := sorted(name for name in names if (now / name).is_dir()):
+            return f"a prefix with others inside ({', '.join(folders[:3])})"
+        # A commit that was killed leaves files of this output alone, perhaps none of them weights.
+        if not names <= self.names and not any(fnmatch(name, self.weights) for name in names):
+            return f"a prefix of files without {self.weights}"
+        if strays := sorted(name for name in names - self.names if is_of_a_model(name)):
+            return f"files of another checkpoint would stay beside the new one ({', '.join(strays[:3])})"
+        return ""
+
+    def _indexes(self, names: frozenset[str]) -> Iterator[str]:
+        """Files of an earlier output without which readers find no checkpoint."""
+        return (name for name in names if fnmatch(name, "*.index.json") or fnmatch(name, self.weights))

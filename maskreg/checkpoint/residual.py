@@ -1,0 +1,54 @@
+"""The residual stream of a language model: which axis of a matrix has its channels, which all layers share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+# Matrices that write into the stream; all others read from it.
+_WRITER = re.compile(r"o_proj|out_proj|down_proj|wo|w2|c_proj|fc_?2|fc_out|ff_out|attn_out|dense|dense_4h_to_h")
+
+
+class Channels(NamedTuple):
+    """Where a matrix has the channels of the residual stream.
+
+    Attributes:
+        axis: of the tensor as a matrix of its last axis.
+        width: of the stream; in a stack of matrices, rows repeat its channels.
+    """
+
+    axis: Literal["rows", "columns"]
+    width: int
+
+
+def residual_width(tables: Iterable[Sequence[int]]) -> int:
+    """Channels of the residual stream; 0 where that is not known.
+
+    Args:
+        tables: shapes of the embeddings; the largest is that of the tokens.
+    """
+    matrices = [shape for shape in tables if len(shape) == 2]
+    return max(matrices, key=lambda shape: shape[0] * shape[1])[1] if matrices else 0
+
+
+def channels_of(name: str, layer: str, shape: Sequence[int], width: int) -> Channels | None:
+    """Where a tensor has the channels; None for a vector, another tower, and where no axis is as long.
+
+    Example: in a stream of 256, an ``up_proj`` ``[768, 256]`` has them in its columns, a ``down_proj`` ``[256, 768]``
+    in its rows. Of square matrices the name decides: an ``o_proj`` writes into the stream, with its rows.
+
+    Args:
+        name: of the tensor.
+        layer: what :func:`~maskreg.checkpoint.roles.layer_of` says.
+        shape: of the tensor.
+        width: of the stream.
+    """
+    if len(shape) < 2 or width < 2 or (layer and not layer.isdigit()):
+        return None
+    in_rows, in_columns = shape[-2] == width, shape[-1] == width
+    if in_rows and in_columns:
+        in_columns = not any(_WRITER.fullmatch(part) for part in name.split("."))
+    if in_columns:
+        return Channels("columns", width)
+    return Channels("rows", width) if in_rows else None

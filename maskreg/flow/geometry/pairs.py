@@ -1,0 +1,146 @@
+"""Updates of one source beside each other: their directions, and the MLP channels that they move most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.analysis.channels import Floats, channel_overlap, mlp_of
+from maskreg.analysis.updates import Products, UpdatePair
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.scope import require_one_source
+from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.roles import module_of
+from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.device import HostDevice
+from maskreg.errors import PairMismatchError, PartAbsentError
+from maskreg.flow.geometry.reading import TensorUpdate, UpdateReader
+from maskreg.progress import SILENT, Progress
+from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.cast import to_float
+
+
+def compare_updates(
+    artifacts: Sequence[Artifact],
+    source: Checkpoint,
+    names: Sequence[str] = (),
+    *,
+    selection: Selection = ALL,
+    progress: Progress = SILENT,
+) -> tuple[UpdatePair, ...]:
+    """Measure how far updates of one source point the same way, for every pair.
+
+    One tensor is in memory at a time, as stored, of the source and of every artifact.
+
+    Args:
+        artifacts: two or more deltas.
+        source: the checkpoint that they were made from.
+        names: of the artifacts; short digests when left out.
+        selection: the tensors to measure.
+        progress: progress callback, in bytes of the source, once for every artifact.
+
+    Raises:
+        UsageError: no tensor is what the selection names.
+        PairMismatchError: they are of different sources, or cover different tensors.
+        PartAbsentError: an artifact has no values.
+        WrongCheckpointError: ``source`` is another checkpoint.
+        DataError: an artifact is damaged.
+    """
+    labels = names or [artifact.digest.short for artifact in artifacts]
+    for artifact, label in zip(artifacts, labels, strict=True):
+        if artifact.manifest.kind != "delta":
+            raise PartAbsentError(
+                f"{label} is a {artifact.manifest.kind}: it holds which coordinates move, but not how far",
+                hint="extract it without --mask-only, or leave --updates out",
+            )
+    require_one_source(artifacts, "updates", "compare updates of one source")
+    readers = [UpdateReader(artifact, source, None, HostDevice(), selection) for artifact in artifacts]
+    for reader, label in zip(readers[1:], labels[1:], strict=True):
+        if {row.name for row in reader.rows} != {row.name for row in readers[0].rows}:
+            raise PairMismatchError(
+                f"{labels[0]} and {label} cover different tensors", hint="choose those of both with --role or --layers"
+            )
+    progress.start("compare updates", sum(row.numel for row in readers[0].rows) * 2 * len(readers))
+    pairs = [_Pair((labels[a], labels[b])) for a, b in combinations(range(len(readers)), 2)]
+    by_name = [{row.name: row for row in reader.rows} for reader in readers]
+    for row in readers[0].rows:
+        updates = [reader.read(rows[row.name]) for reader, rows in zip(readers, by_name, strict=True)]
+        channels = _add(pairs, row, updates)
+        for pair, (a, b) in zip(pairs, combinations(channels, 2), strict=True):
+            pair.add_channels(row, a, b)
+        progress.advance(row.numel * 2 * len(readers))
+    return tuple(pair.result() for pair in pairs)
+
+
+@dataclass
+class _Pair:
+    """Sums over the tensors of two updates."""
+
+    names: tuple[str, str]
+    tensors: dict[str, tuple[Tensor, Products]] = field(default_factory=dict)
+    channels: tuple[dict[str, Floats], dict[str, Floats]] = field(default_factory=lambda: ({}, {}))
+
+    def add(self, row: Tensor, products: Products) -> None:
+        _, before = self.tensors.get(row.name, (row, Products()))
+        self.tensors[row.name] = row, before + products
+
+    def add_channels(self, row: Tensor, a: Floats | None, b: Floats | None) -> None:
+        if (of := mlp_of(row.name, row.source_shape or ())) is None or a is None or b is None:
+            return
+        for sums, energies in zip(self.channels, (a, b), strict=True):
+            sums[of[0]] = sums[of[0]] + energies if of[0] in sums else energies
+
+    def result(self) -> UpdatePair:
+        rows = list(self.tensors.values())
+        groups: dict[str, dict[str, Products]] = {"role": {}, "layer": {}, "module": {}}
+        for row, products in rows:
+            labels = {"role": row.role, "layer": row.layer, "module": module_of(row.name, row.layer)}
+            for kind, label in labels.items():
+                if label:
+                    groups[kind][label] = groups[kind].get(label, Products()) + products
+        return UpdatePair(
+            self.names,
+            sum((products for _, products in rows), Products()),
+            groups["role"],
+            groups["layer"],
+            groups["module"],
+            {name: products for name, (_, products) in self.tensors.items()},
+            channel_overlap(*self.channels),
+        )
+
+
+def _add(pairs: Sequence[_Pair], row: Tensor, updates: Sequence[TensorUpdate]) -> list[Floats | None]:
+    """Add a tensor to every pair; the energy of each channel by update, None for a tensor without channels."""
+    of = mlp_of(row.name, row.source_shape or ())
+    channels: list[Floats | None] = [None if of is None else np.zeros((row.source_shape or ())[of[1]]) for _ in updates]
+    for start, stop in _row_spans(updates[0].before.shape):
+        differences = [_difference(update, start, stop) for update in updates]
+        for pair, (a, b) in zip(pairs, combinations(differences, 2), strict=True):
+            pair.add(row, Products.of(a.reshape(-1), b.reshape(-1)))
+        for difference, sums in zip(differences, channels, strict=True):
+            if of is not None and sums is not None:
+                squares = np.square(np.nan_to_num(difference, posinf=0.0, neginf=0.0))
+                if of[1]:
+                    sums += squares.sum(0)
+                else:
+                    sums[start:stop] += squares.sum(1)
+    return channels
+
+
+def _row_spans(shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Spans of whole rows, of about a block each."""
+    rows = shape[0] if shape else 1
+    step = max(1, BLOCK_NUMEL // max(1, int(np.prod(shape[1:], dtype=np.int64))))
+    return ((start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def _difference(update: TensorUpdate, start: int, stop: int) -> npt.NDArray[np.float64]:
+    sides = ((update.before, update.before_dtype), (update.after, update.after_dtype))
+    before, after = (to_float(np.atleast_1d(bits)[start:stop], dtype) for bits, dtype in sides)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(after - before)

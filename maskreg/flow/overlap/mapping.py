@@ -1,0 +1,85 @@
+"""Consensus maps: for every coordinate of some tensors, in how many masks it is, as arrays in one file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.analysis.consensus import ConsensusMap
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.scope import scope_of
+from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.flow.overlap.counting import BITS_NUMEL
+from maskreg.mask.packed import unpack
+from maskreg.progress import SILENT, Progress
+
+MASKS = "masks"
+"""Name of the array that holds R, the number of masks; tensors have their own names."""
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def write_consensus(
+    artifacts: Sequence[Artifact],
+    file: BinaryIO,
+    *,
+    allow_different: bool = False,
+    selection: Selection = ALL,
+    progress: Progress = SILENT,
+) -> tuple[ConsensusMap, ...]:
+    """Write the number of masks that hold each coordinate, one array for each tensor; divided by R it is C.
+
+    The file is what ``numpy.savez_compressed`` writes, and the same for the same masks. One tensor is in memory at a
+    time, at a byte a coordinate::
+
+        with np.load("consensus.npz") as maps:
+            consensus = maps["model.layers.13.self_attn.q_proj.weight"] / maps["masks"]
+
+    Args:
+        artifacts: 2 to 255 masks.
+        file: where to.
+        allow_different: write the tensors that masks of other rules, tensors or sources share.
+        selection: the tensors.
+        progress: progress callback, in bytes of masks.
+
+    Raises:
+        UsageError: no tensor is what the selection names.
+        PairMismatchError: their rules, tensors or sources differ.
+        PartAbsentError: the mask part of one is absent.
+        DataError: an artifact is damaged.
+    """
+    scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
+    for artifact in artifacts:
+        artifact.require("mask")
+    progress.start("map consensus", scope.numel * len(artifacts) // 8)
+    maps: list[ConsensusMap] = []
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        _write(archive, MASKS, np.asarray(len(artifacts)))
+        for rows in scope.rows:
+            counts = _counts(artifacts, rows)
+            shape = rows[0].source_shape or ()
+            _write(archive, rows[0].name, counts.reshape(shape))
+            maps.append(ConsensusMap.of(rows[0].name, shape, counts, [row.nnz for row in rows]))
+            progress.advance(rows[0].numel * len(artifacts) // 8)
+    return tuple(maps)
+
+
+def _counts(artifacts: Sequence[Artifact], rows: Sequence[Tensor]) -> npt.NDArray[np.uint8]:
+    counts = np.zeros(rows[0].numel, np.uint8)
+    for artifact, row in zip(artifacts, rows, strict=True):
+        for start in range(0, row.numel, BITS_NUMEL):
+            stop = min(start + BITS_NUMEL, row.numel)
+            counts[start:stop] += unpack(artifact.mask_bits(row, start, stop), stop - start)
+    return counts
+
+
+def _write(archive: zipfile.ZipFile, name: str, array: npt.NDArray[np.generic]) -> None:
+    entry = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    with archive.open(entry, "w", force_zip64=True) as member:
+        np.lib.format.write_array(member, array, allow_pickle=False)

@@ -1,0 +1,125 @@
+"""What plots show, as tables: for those who cannot see a plot, and to copy from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskreg.analysis.evidence import OverlapFigures
+from maskreg.analysis.pairwise import PairMatrix
+from maskreg.analysis.verdict import null_label
+from maskreg.flow.geometry.exponents import ByExponent
+from maskreg.reports.curve import name_of, shown
+from maskreg.reports.geometry import Geometry, Point, Summary, Trajectory
+from maskreg.reports.modules import Grid
+from maskreg.words import interval, natural, percent, points, three_digits, whole
+
+MOST_GROUPS = 200
+"""Maximum number of groups of a trajectory to list, those that moved farthest."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A table.
+
+    Attributes:
+        columns: titles; the first is that of the rows.
+        rows: texts, as many in each as there are titles.
+        left_out: rows that were omitted.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left_out: int = 0
+
+
+def density_numbers(grid: Grid) -> Numbers:
+    """The density of every module in every layer."""
+    cells = {cell: percent(group.density) for cell, group in grid.cells.items()}
+    rows = tuple((layer, *(cells.get((layer, module), "") for module in grid.modules)) for layer in grid.layers)
+    return Numbers(("layer", *grid.modules), rows)
+
+
+def matrix_numbers(matrix: PairMatrix) -> Numbers:
+    """Every pair of several masks: its answer, headroom and interval."""
+    rows = (
+        (
+            ", ".join(matrix.names[mask] for mask in pair.masks),
+            percent(pair.headroom),
+            interval(pair.headroom_interval),
+            pair.words(matrix.null),
+        )
+        for pair in matrix.pairs
+    )
+    return Numbers(("pair", "headroom", "95 % interval", "answer"), tuple(rows))
+
+
+def magnitude_numbers(exponents: ByExponent) -> Numbers:
+    """Weights and density by magnitude, beside the rounding null where it is defined."""
+    view, total = shown(exponents), int(exponents.members.sum())
+    rows = []
+    for field, place in zip(view.fields.tolist(), view.places.tolist(), strict=True):
+        members = int(exponents.members[field])
+        density = float(exponents.moved[field] / members)
+        beside: tuple[str, ...] = ()
+        if exponents.expected is not None:
+            expected = float(exponents.expected[field] / members)
+            beside = percent(expected), points(density - expected)
+        rows.append((name_of(field, place), whole(members), percent(members / total), percent(density), *beside))
+    columns = ("magnitude", "weights", "share of all", "density")
+    null = () if exponents.expected is None else ("rounding alone", "difference")
+    return Numbers((*columns, *null), tuple(rows))
+
+
+def overlap_numbers(figures: OverlapFigures) -> Numbers:
+    """The observed overlap, every null's expectation and the maximum, in coordinates and as shares."""
+    most = figures.counts.most
+    expected = {null_label(null): beside.expected for null, beside in figures.nulls.items()}
+    rows = {"observed": figures.counts.both, **expected, "maximum": most}
+    return Numbers(
+        ("overlap", "coordinates in both", "share of the smaller mask"),
+        tuple((label, whole(both), percent(both / most)) for label, both in rows.items() if both is not None),
+    )
+
+
+def spectra_numbers(geometry: Geometry) -> Numbers:
+    """The share of the energy in the largest directions, and the stable rank of every layer."""
+
+    def row(label: str, beside: Summary, *, share: bool) -> tuple[str, ...]:
+        text = percent if share else three_digits
+        return label, text(beside.median), text(beside.null_median)
+
+    energies = [row(f"energy in the largest {k}", beside, share=True) for k, beside in geometry.energies.items()]
+    ranks = [row(f"stable rank, layer {layer}", beside, share=False) for layer, beside in geometry.layers.items()]
+    return Numbers(("median over matrices", "this update", "rounding alone"), (*energies, *ranks))
+
+
+_GROWTH = ("density", "since the one before", "relative norm", "stable rank", "similarity to the end")
+
+
+def growth_numbers(run: Trajectory) -> Numbers:
+    """Every checkpoint of a run."""
+    return Numbers(("checkpoint", *_GROWTH), tuple((point.name, *_cells(point)) for point in run.points))
+
+
+def group_numbers(run: Trajectory) -> Numbers | None:
+    """Every checkpoint for every group of tensors; None without groups."""
+    if not run.groups:
+        return None
+    kept = sorted(run.groups, key=lambda label: -(run.groups[label].points[-1].relative_norm or 0.0))[:MOST_GROUPS]
+    rows = tuple(
+        (label or "-", point.name, *_cells(point), percent(group.similarity_by_chance))
+        for label in sorted(kept, key=natural)
+        for group in [run.groups[label]]
+        for point in group.points
+    )
+    return Numbers((run.by, "checkpoint", *_GROWTH, "by chance"), rows, len(run.groups) - len(kept))
+
+
+def _cells(point: Point) -> tuple[str, ...]:
+    return (
+        percent(point.density),
+        percent(point.step_density),
+        three_digits(point.relative_norm),
+        three_digits(point.stable_rank),
+        percent(point.similarity_to_final),
+    )

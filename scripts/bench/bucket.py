@@ -1,0 +1,135 @@
+"""Extracting from a bucket, beside reading the same ranges with the library alone and extracting from a disk.
+
+One S3 server (SeaweedFS) in a process of its own, and a generated pair. In turn, each round: the bare library reads
+every range that extract asks for, eight at a time; extract reads the pair from the bucket;
+extract reads it from the disk.
+
+    scripts/bench/run bucket --gigabytes 1 --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from maskreg.bucket import BucketPath, Location
+from maskreg.bucket.connection import Bucket
+from maskreg.checkpoint import open_checkpoint
+from maskreg.flow.extract.extraction import extract
+from scripts.bench.process_memory import peak, resident
+from tests.buckets import options_of, upload
+from tests.e2e.running import big_pair
+from tests.servers import SeaweedFS
+
+BAR = 0.8
+"""Rate of extract that must be reached, of the rate at which the library alone reads."""
+
+READERS = 8
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the figures, and exit 1 when the bar is missed."""
+    parser = argparse.ArgumentParser(
+        "scripts/bench/run bucket", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="of each checkpoint")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dir", default="/dev/shm", help="folder to work in")
+    options = parser.parse_args(argv)
+    server = SeaweedFS()
+    try:
+        os.environ.update(server.env())
+        with tempfile.TemporaryDirectory(prefix="maskreg-bucket-", dir=options.dir) as folder:
+            figures = measured(server, Path(folder), options.gigabytes, options.rounds)
+    finally:
+        server.close()
+    print(json.dumps(figures, indent=2))
+    return 0 if float(str(figures["ratio"])) >= BAR else 1
+
+
+def measured(server: SeaweedFS, folder: Path, gigabytes: float, rounds: int) -> dict[str, object]:
+    """Rates in MB/s of both checkpoints together, CPU seconds of this process, and its peak memory."""
+    bucket = server.new_bucket()
+    on_disk = big_pair(folder, max(int(gigabytes * 954), 8))
+    stored = [upload(server, path, bucket, f"run/{path.name}") for path in on_disk]
+    size = sum(path.stat().st_size for side in on_disk for path in side.iterdir())
+    ranges = _ranges(server, stored, folder)
+    ways: dict[str, Callable[[], None]] = {
+        "library": lambda: _read(ranges),
+        "extract from the bucket": lambda: _extract([_again(server, path) for path in stored], folder),
+        "extract from the disk": lambda: _extract(on_disk, folder),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
+    before = resident()
+    for _ in range(rounds):
+        for name, work in ways.items():
+            start, spent = time.perf_counter(), time.process_time()
+            work()
+            seconds[name].append(time.perf_counter() - start)
+            cpu[name].append(time.process_time() - spent)
+    rates = {name: size / 1e6 / statistics.median(times) for name, times in seconds.items()}
+    return {
+        "bytes": size,
+        "rounds": rounds,
+        "requests": len(ranges),
+        "median MB/s": {name: round(rate, 1) for name, rate in rates.items()},
+        "median CPU s": {name: round(statistics.median(times), 2) for name, times in cpu.items()},
+        "peak MB beyond the beginning": round((peak() - before) / 1e6),
+        "ratio": round(rates["extract from the bucket"] / rates["library"], 3),
+    }
+
+
+def _ranges(server: SeaweedFS, stored: Sequence[BucketPath], folder: Path) -> list[tuple[BucketPath, int, int]]:
+    """What extract asks for."""
+    ranges: list[tuple[BucketPath, int, int]] = []
+    read = Bucket.read
+
+    def noted(self: Bucket, key: str, start: int, stop: int, etag: str = "") -> object:
+        ranges.append((BucketPath(self, key), start, stop))
+        return read(self, key, start, stop, etag)
+
+    Bucket.read = noted  # type: ignore[method-assign, assignment]
+    try:
+        _extract([_again(server, path) for path in stored], folder)
+    finally:
+        Bucket.read = read  # type: ignore[method-assign]
+    return ranges
+
+
+def _read(ranges: Sequence[tuple[BucketPath, int, int]]) -> None:
+    import obstore
+
+    def get(span: tuple[BucketPath, int, int]) -> int:
+        path, start, stop = span
+        return len(obstore.get_range(path.bucket.store, path.key, start=start, end=stop))
+
+    with ThreadPoolExecutor(READERS) as pool:
+        for _ in pool.map(get, ranges):
+            pass
+
+
+def _extract(pair: Sequence[Location], folder: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as home,
+        open_checkpoint(pair[0]) as source,
+        open_checkpoint(pair[1]) as target,
+    ):
+        extract(source, target, home)
+
+
+def _again(server: SeaweedFS, path: BucketPath) -> BucketPath:
+    """The same path, of which nothing is known yet."""
+    return BucketPath.of(str(path), options_of(server))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

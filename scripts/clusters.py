@@ -1,0 +1,127 @@
+"""How much wider intervals are for channels that tensors share: ``python -m scripts.clusters DIR``.
+
+DIR holds checkpoints ``source``, ``opd`` and ``rlvr``. Prints the standard errors of the overlap of both masks three
+times: with rows and columns of each tensor as clusters of their own; with each channel of the residual stream as one
+cluster in all tensors, as ``maskreg compare`` has it; and with each neuron of a layer, which is a row of two matrices
+and a column of a third, as one cluster besides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from maskreg.analysis.clusters import Spread
+from maskreg.analysis.evidence import BY_BOTH, HIDDEN, MATCHED, STRIPED, OverlapSums, figures_of, sums_from_classes
+from maskreg.analysis.excess import Z95
+from maskreg.analysis.grid import Grid, count_grid, shape_of
+from maskreg.checkpoint import Checkpoint, layer_of, open_checkpoint, role_of
+from maskreg.checkpoint.residual import Channels, channels_of, residual_width
+from maskreg.mask import pack
+from maskreg.mask.rounding import CLASSES, classes_of
+from maskreg.tensors.cast import to_bf16
+
+_NULLS = (MATCHED, STRIPED, HIDDEN)
+
+
+@dataclass
+class Totals:
+    """Sums over tensors, with spreads by what is a cluster.
+
+    Attributes:
+        own, shared: rows and columns of each tensor; channels of the residual stream.
+        besides: the other axis of what has the channels, without the neurons.
+        neurons: by layer.
+    """
+
+    own: OverlapSums = field(default_factory=OverlapSums)
+    shared: OverlapSums = field(default_factory=OverlapSums)
+    besides: Spread = field(default_factory=Spread)
+    neurons: dict[str, Spread] = field(default_factory=lambda: defaultdict(Spread))
+
+    def with_neurons(self) -> OverlapSums:
+        """Sums whose spread has the neurons of each layer as clusters."""
+        spread = replace(self.shared.spread, rows=self.besides.rows, columns=self.besides.columns)
+        for layer in self.neurons.values():
+            count, parts = len(layer.channels), layer.channels - layer.channels.mean(0)
+            spread = replace(spread, rows=spread.rows + parts.T @ parts * (count / (count - 1)))
+        return replace(self.shared, spread=spread)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.clusters", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    folder = parser.parse_args().folder
+    with (
+        open_checkpoint(folder / "source") as source,
+        open_checkpoint(folder / "opd") as left,
+        open_checkpoint(folder / "rlvr") as right,
+    ):
+        totals = measured(source, (left, right))
+    print("standard error of            headroom                 observed / expected      log odds")
+    print("under                        exponent  lines  hidden  exponent  lines  hidden  ratio")
+    first: list[float] = []
+    for label, sums in (
+        ("each tensor by itself", totals.own),
+        ("channels shared", totals.shared),
+        ("channels and neurons shared", totals.with_neurons()),
+    ):
+        errors = list(errors_of(sums))
+        first = first or errors
+        print(f"{label:28} " + "  ".join(f"{error:.5f}" for error in errors))
+        print(f"{'':28} " + "  ".join(f"{error / least:6.3f}x" for error, least in zip(errors, first, strict=True)))
+
+
+def measured(source: Checkpoint, targets: tuple[Checkpoint, Checkpoint]) -> Totals:
+    """The sums of all tensors."""
+    totals = Totals()
+    tables = [i.shape for i in source.tensors.values() if role_of(i.name) == "embedding" and not layer_of(i.name)]
+    width = residual_width(tables)
+    for name, info in source.tensors.items():
+        codes, *others = (to_bf16(c.read(name, 0, info.numel), info.dtype).reshape(-1) for c in (source, *targets))
+        a, b = (pack(other != codes) for other in others)
+        shape, grid = shape_of(info.shape), None
+        cells = np.zeros((CLASSES, 4), np.int64)
+        if shape is None:
+            np.add.at(cells, (classes_of(codes), (others[0] != codes) + 2 * (others[1] != codes)), 1)
+        else:
+            grid = Grid(shape)
+            grid.add(count_grid(a, b, codes, 0, shape))
+            cells = grid.cells
+        layer = layer_of(name)
+        channels = channels_of(name, layer, info.shape, width)
+
+        def sums(clusters: Channels | None, cells: np.ndarray = cells, grid: Grid | None = grid) -> OverlapSums:
+            return sums_from_classes(cells, "", "", grid, has_lines=True, channels=clusters)
+
+        shared = sums(channels)
+        totals.own += sums(None)
+        totals.shared += shared
+        if channels is not None and grid is not None and role_of(name) == "ffn":
+            other = Channels("columns", info.shape[-1]) if channels.axis == "rows" else Channels("rows", info.shape[-2])
+            totals.neurons[layer] += sums(other).spread
+        else:
+            totals.besides += shared.spread
+    return totals
+
+
+def errors_of(sums: OverlapSums) -> Iterator[float]:
+    """Standard errors of headroom, then of observed / expected, under each null; of the logarithm of the odds ratio."""
+    figures = figures_of(sums)
+    over = [figures.nulls[null] for null in _NULLS]
+    for ends in (*(excess.headroom_interval for excess in over), *(excess.ratio_interval for excess in over)):
+        low, high = ends or (math.nan, math.nan)
+        yield (high - low) / 2 / Z95
+    low, high = figures.mantel_haenszel_intervals[BY_BOTH] or (math.nan, math.nan)
+    yield math.log(high / low) / 2 / Z95
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Paths in buckets beside paths on a disk: the same answers for the same files."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from maskreg.bucket import BucketPath, Location, is_url, on_disk
+from maskreg.errors import ConfigError, NotAllowedError, NotFoundError, UnavailableError, UsageError
+from maskreg.settings import StoreOptions
+from tests.buckets import client_of, options_of, upload
+from tests.servers import S3Server
+
+FILES = {"config.json": b"{}", "model.safetensors": b"weights", "empty": b"", "inner/deep/x.bin": b"deep"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "step-60"
+    for name, data in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    return root
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def root(request: pytest.FixtureRequest, folder: Path, server: S3Server, bucket: str) -> Location:
+    return folder if request.param == "disk" else upload(server, folder, bucket, "runs/step-60")
+
+
+def test_a_folder_and_its_files(root: Location) -> None:
+    assert sorted(entry.name for entry in root.iterdir()) == ["config.json", "empty", "inner", "model.safetensors"]
+    assert root.is_dir()
+    assert not root.is_file()
+    inner = root / "inner"
+    assert (inner.is_dir(), inner.is_file(), inner.exists()) == (True, False, True)
+    assert [entry.name for entry in (inner / "deep").iterdir()] == ["x.bin"]
+    for name, data in FILES.items():
+        path = root / name
+        assert (path.is_dir(), path.is_file(), path.exists()) == (False, True, True)
+        assert path.read_bytes() == data
+        assert path.stat().st_size == len(data)
+    missing = root / "missing"
+    assert (missing.is_dir(), missing.is_file(), missing.exists()) == (False, False, False)
+    with pytest.raises(FileNotFoundError):
+        missing.read_bytes()
+
+
+def test_names(root: Location) -> None:
+    path = root / "model.safetensors"
+    assert (path.name, path.suffix, path.parent) == ("model.safetensors", ".safetensors", root)
+    assert (root.name, root.suffix) == ("step-60", "")
+    assert str(path) == f"{root}/model.safetensors"
+    assert str(path.with_suffix(".bin")) == f"{root}/model.bin"
+    assert path.absolute() == path
+    assert sorted([root / "b", root / "a"]) == [root / "a", root / "b"]
+
+
+def test_urls() -> None:
+    path = BucketPath.of("s3://team//runs/step-60/")
+    assert (str(path), path.key, path.bucket.root) == ("s3://team/runs/step-60", "runs/step-60", "s3://team")
+    assert str(BucketPath.of("gs://team")) == "gs://team"
+    assert path == pickle.loads(pickle.dumps(path))  # noqa: S301 - its own bytes
+    assert path != BucketPath.of("s3://team/runs/step-60", StoreOptions(region="eu-central-1"))
+    for url in ("s3://", "s3:///key", "http://host/x", "s3://team/../x", "s3://user:word@team/x", "s3://team/x?y=1"):
+        with pytest.raises(ConfigError):
+            BucketPath.of(url)
+    assert is_url("s3://team")
+    assert not any(map(is_url, ("s3:/team", "org/name", "s3", "file:///x")))
+
+
+def test_what_needs_a_disk_says_so() -> None:
+    with pytest.raises(UsageError, match="training needs files on a disk") as caught:
+        on_disk(BucketPath.of("s3://team/x"), "training")
+    assert "aws s3 cp --recursive s3://team/x" in caught.value.hint
+    assert on_disk(Path("x"), "training") == Path("x")
+
+
+def test_a_folder_is_as_it_was_first_seen(server: S3Server, folder: Path, bucket: str) -> None:
+    path = upload(server, folder, bucket, "seen")
+    before = {entry.name for entry in path.iterdir()}
+    client_of(server).put_object(Bucket=bucket, Key="seen/late.json", Body=b"{}")
+    assert {entry.name for entry in path.iterdir()} == before
+    assert (BucketPath.of(str(path), options_of(server)) / "late.json").is_file()
+
+
+def test_an_object_that_marks_a_folder_is_no_file(server: S3Server, bucket: str) -> None:
+    client_of(server).put_object(Bucket=bucket, Key="marked/", Body=b"")
+    client_of(server).put_object(Bucket=bucket, Key="marked/x.json", Body=b"{}")
+    assert [entry.name for entry in BucketPath.of(f"s3://{bucket}/marked").iterdir()] == ["x.json"]
+
+
+def test_what_the_service_refuses(server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotFoundError, match="no such bucket"):
+        BucketPath.of("s3://no-such-bucket/x").exists()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(NotAllowedError, match="credentials were refused") as caught:
+        BucketPath.of(f"s3://{bucket}/x").exists()
+    assert "s3:ListBucket" in caught.value.hint
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(NotAllowedError, match="no credentials"):
+        BucketPath.of(f"s3://{bucket}/x").exists()
+
+
+def test_a_service_that_does_not_answer(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.bucket.connection._RETRIES", 0)
+    with pytest.raises(UnavailableError, match="does not answer"):
+        BucketPath.of("s3://team/x", StoreOptions(endpoint="http://127.0.0.1:9")).exists()

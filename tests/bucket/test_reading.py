@@ -1,0 +1,111 @@
+"""Reading objects part by part: what is asked for, and what is fetched ahead."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from maskreg.bucket import BucketPath
+from maskreg.bucket.connection import Bucket
+from maskreg.bucket.reading import HELD_BYTES, TOGETHER_BYTES, BucketFile
+from maskreg.errors import CorruptError
+from tests.buckets import client_of, upload
+from tests.servers import S3Server
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+DATA = np.random.default_rng(0).bytes(3 << 20)
+
+
+@pytest.fixture
+def path(server: S3Server, bucket: str, tmp_path: Path) -> BucketPath:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "data").write_bytes(DATA)
+    return upload(server, tmp_path / "run", bucket, "run") / "data"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Every range that was asked for."""
+    ranges: list[tuple[int, int]] = []
+    read = Bucket.read
+
+    def counted(self: Bucket, key: str, start: int, stop: int, etag: str = "") -> Buffer:
+        ranges.append((start, stop))
+        return read(self, key, start, stop, etag)
+
+    monkeypatch.setattr(Bucket, "read", counted)
+    return ranges
+
+
+def filled(file: BucketFile, start: int, stop: int) -> bytes:
+    into = bytearray(stop - start)
+    assert file.fill(memoryview(into), start)
+    return bytes(into)
+
+
+def test_any_part(path: BucketPath) -> None:
+    file = BucketFile(path)
+    assert file.size == len(DATA)
+    for start, stop in [(0, 0), (0, 1), (5, 1000), (len(DATA) - 7, len(DATA)), (0, len(DATA))]:
+        assert filled(file, start, stop) == DATA[start:stop]
+    assert not file.fill(memoryview(bytearray(2)), len(DATA) - 1)
+    file.close()
+    file.close()
+
+
+def test_what_is_expected_is_fetched_once(path: BucketPath, asked: list[tuple[int, int]]) -> None:
+    file = BucketFile(path)
+    file.expect(0, 1 << 20)
+    file.expect(0, 1 << 20)
+    for start in range(0, 1 << 20, 1 << 18):
+        assert filled(file, start, start + (1 << 18)) == DATA[start : start + (1 << 18)]
+    assert asked == [(0, 1 << 20)]
+    # Read once, it is forgotten.
+    assert filled(file, 0, 10) == DATA[:10]
+    assert asked[1:] == [(0, 10)]
+
+
+def test_small_parts_come_together(path: BucketPath, asked: list[tuple[int, int]]) -> None:
+    file = BucketFile(path)
+    starts = range(0, TOGETHER_BYTES, TOGETHER_BYTES // 16)
+    for start in starts:
+        file.expect(start, 100)
+    assert [filled(file, start, start + 100) for start in starts] == [DATA[start : start + 100] for start in starts]
+    assert asked == [(0, TOGETHER_BYTES)]
+    file.expect(len(DATA) - 10, 100)
+    assert filled(file, len(DATA) - 10, len(DATA)) == DATA[-10:]
+
+
+def test_what_is_never_read_does_not_pile_up(path: BucketPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.bucket.reading.HELD_BYTES", 1 << 20)
+    file = BucketFile(path)
+    for start in range(0, len(DATA), 1 << 19):
+        file.expect(start, 1 << 19)
+    assert sum(answer.stop - answer.start for answer in file._answers.values()) <= 1 << 20 < HELD_BYTES
+    assert filled(file, 0, len(DATA)) == DATA
+
+
+def test_threads_share_a_file(path: BucketPath) -> None:
+    file = BucketFile(path)
+    with ThreadPoolExecutor(8) as pool:
+        for start in range(0, len(DATA), 1 << 17):
+            file.expect(start, 1 << 17)
+        parts = pool.map(lambda start: filled(file, start, start + (1 << 16)), range(0, len(DATA), 1 << 16))
+        assert b"".join(parts) == DATA
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_an_object_that_is_replaced_is_noticed(path: BucketPath, server: S3Server, bucket: str, ahead: bool) -> None:
+    file = BucketFile(path)
+    assert filled(file, 0, 10) == DATA[:10]
+    client_of(server).put_object(Bucket=bucket, Key=path.key, Body=bytes(len(DATA)))
+    if ahead:
+        file.expect(10, 10)
+    with pytest.raises(CorruptError, match="replaced by another object while it was read"):
+        filled(file, 10, 20)

@@ -1,0 +1,216 @@
+"""Checkpoints that are written to a bucket: whole, or not at all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from maskreg.bucket import BucketPath
+from maskreg.bucket import uploads as uploads_module
+from maskreg.bucket.uploads import Upload, Uploads, drop_abandoned
+from maskreg.checkpoint import Checkpoint, OutputPlan, open_checkpoint, plan_like, write_checkpoint
+from maskreg.errors import CannotCreateError, ConfigError, NotFoundError, OutputExistsError
+from tests.buckets import bucket, client_of, objects_in, options_of, server
+from tests.checkpoints import Tensor, bf16, make_checkpoint
+from tests.servers import S3Server
+
+__all__ = ["bucket", "server"]
+
+TENSORS = {"a": bf16((70, 100), 1), "b": bf16((50, 100), 2), "c": bf16((3,), 3)}
+
+LARGE = {"a": bf16((3000, 1000), 1), "b": bf16((3000, 1000), 2), "c": bf16((3,), 3)}
+"""Tensors whose files have several parts."""
+
+PART = 5 << 20
+"""Bytes of a part here: the fewest that services take."""
+
+SPAN = 700_000
+"""Elements that are written together at most."""
+
+
+@pytest.fixture(autouse=True)
+def small_parts(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads_module, "PART_BYTES", PART)
+
+
+@pytest.fixture
+def out(server: S3Server, bucket: str) -> BucketPath:
+    return BucketPath.of(f"s3://{bucket}/runs/{uuid4().hex}", options_of(server))
+
+
+@pytest.fixture(params=[1, 3], ids=["one file", "shards"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return make_checkpoint(tmp_path / "source", TENSORS, shards=request.param)
+
+
+def stored(server: S3Server, out: BucketPath) -> dict[str, bytes]:
+    """What is under the prefix, by name."""
+    objects = objects_in(server, out.bucket.root.removeprefix("s3://"), f"{out.key}/")
+    return {key.removeprefix(f"{out.key}/"): data for key, data in objects.items()}
+
+
+def write(source: Checkpoint, plan: OutputPlan, out: BucketPath, *, force: bool = False) -> None:
+    """Write the data of all tensors, on threads, in no order."""
+    spans: list[tuple[int, str, int, int]] = []
+    offset = 0
+    for info in plan.tensors:
+        size = min(SPAN, info.numel // 3 + 1)
+        for start in range(0, info.numel, size):
+            spans.append((offset + 2 * start, info.name, start, min(start + size, info.numel)))
+        offset += info.nbytes
+    random.Random(0).shuffle(spans)
+    with write_checkpoint(out, plan, force=force) as writer, ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(lambda span: writer.write_at(span[0], source.read(*span[1:])), spans):
+            pass
+
+
+def unfinished(server: S3Server, out: BucketPath) -> list[str]:
+    """Objects with parts that were sent and neither completed nor dropped."""
+    rows = client_of(server).list_multipart_uploads(Bucket=out.bucket.root.removeprefix("s3://")).get("Uploads", [])
+    return [row["Key"] for row in rows if row["Key"].startswith(out.key)]
+
+
+@pytest.mark.parametrize("tensors", [TENSORS, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_the_files_are_those_of_a_folder(
+    server: S3Server, tmp_path: Path, out: BucketPath, tensors: Mapping[str, Tensor], shards: int
+) -> None:
+    source = make_checkpoint(tmp_path / "source", tensors, shards=shards)
+    with open_checkpoint(source) as checkpoint:
+        write(checkpoint, plan_like(checkpoint), out)
+    assert stored(server, out) == {path.name: path.read_bytes() for path in source.iterdir()}
+    assert unfinished(server, out) == []
+
+
+def test_nothing_is_visible_before_the_end(server: S3Server, tmp_path: Path, out: BucketPath) -> None:
+    source = make_checkpoint(tmp_path / "source", LARGE, shards=3)
+    with open_checkpoint(source) as checkpoint:
+        plan = plan_like(checkpoint)
+        with pytest.raises(ZeroDivisionError), write_checkpoint(out, plan) as writer:
+            for info in plan.tensors:
+                writer.write(checkpoint.read(info.name, 0, info.numel))
+            assert stored(server, out) == {}
+            raise ZeroDivisionError
+    assert stored(server, out) == {}
+    assert unfinished(server, out) == []
+
+
+@pytest.mark.parametrize("steps", range(7))
+def test_killed_at_any_step_a_reader_sees_the_whole_model_or_none(
+    server: S3Server, source: Path, out: BucketPath, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two requests of a commit that replaces a checkpoint."""
+    with open_checkpoint(source) as checkpoint:
+        plan = plan_like(checkpoint)
+        write(checkpoint, plan, out)
+        before = stored(server, out)
+        left = steps
+
+        def stopping(method: Callable[..., None]) -> Callable[..., None]:
+            def stopped(self: object, *args: object, **options: object) -> None:
+                nonlocal left
+                if not left:
+                    raise KeyboardInterrupt
+                left -= 1
+                method(self, *args, **options)
+
+            return stopped
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Upload, "complete", stopping(Upload.complete))
+            patch.setattr(Uploads, "delete", stopping(Uploads.delete))
+            changed = plan_like(checkpoint, files={"config.json": b"{}"})
+            try:
+                write(checkpoint, changed, out, force=True)
+            except KeyboardInterrupt:
+                after = stored(server, out)
+                if after != before:
+                    with pytest.raises(NotFoundError):
+                        open_checkpoint(out)
+            else:
+                assert not left or steps >= len(before)
+        write(checkpoint, changed, out, force=True)
+    assert stored(server, out) == {**before, "config.json": b"{}"}
+
+
+def test_what_exists_is_replaced_by_force_alone(server: S3Server, source: Path, out: BucketPath, bucket: str) -> None:
+    with open_checkpoint(source) as checkpoint:
+        plan = plan_like(checkpoint)
+        write(checkpoint, plan, out)
+        client_of(server).put_object(Bucket=bucket, Key=f"{out.key}/notes.txt", Body=b"mine")
+        before = stored(server, out)
+        with pytest.raises(OutputExistsError):
+            write(checkpoint, plan, out)
+        with write_checkpoint(out, plan, force=True) as writer:
+            for info in plan.tensors:
+                writer.write(checkpoint.read(info.name, 0, info.numel))
+        assert writer.kept_files == ("notes.txt",)
+        assert stored(server, out) == before
+        client_of(server).put_object(Bucket=bucket, Key=f"{out.key}/other.safetensors", Body=b"")
+        with pytest.raises(CannotCreateError, match="files of another checkpoint would stay"):
+            write(checkpoint, plan, out, force=True)
+    for name, fault in (("inner/x", "others inside"), ("notes.txt", "files without")):
+        client_of(server).put_object(Bucket=bucket, Key=f"{out.key}-other/{name}", Body=b"")
+        with open_checkpoint(source) as checkpoint, pytest.raises(CannotCreateError, match=fault):
+            write(checkpoint, plan, BucketPath(out.bucket, f"{out.key}-other"), force=True)
+        client_of(server).delete_object(Bucket=bucket, Key=f"{out.key}-other/{name}")
+
+
+def test_a_source_is_never_replaced(server: S3Server, source: Path, out: BucketPath) -> None:
+    with open_checkpoint(source) as checkpoint:
+        write(checkpoint, plan_like(checkpoint), out)
+    with open_checkpoint(out) as checkpoint, pytest.raises(CannotCreateError, match="destroy the source"):
+        write(checkpoint, plan_like(checkpoint), BucketPath.of(str(out), options_of(server)), force=True)
+
+
+def test_one_file_is_one_object(server: S3Server, tmp_path: Path, out: BucketPath) -> None:
+    folder = make_checkpoint(tmp_path / "source", TENSORS)
+    with open_checkpoint(folder / "model.safetensors") as checkpoint:
+        write(checkpoint, plan_like(checkpoint), out / "model.safetensors")
+        with pytest.raises(OutputExistsError):
+            write(checkpoint, plan_like(checkpoint), out / "model.safetensors")
+        write(checkpoint, plan_like(checkpoint), out / "model.safetensors", force=True)
+    assert stored(server, out) == {"model.safetensors": (folder / "model.safetensors").read_bytes()}
+
+
+@pytest.mark.parametrize("extra", [-2, 2])
+def test_every_planned_byte_and_no_other(server: S3Server, source: Path, out: BucketPath, extra: int) -> None:
+    with open_checkpoint(source) as checkpoint:
+        plan = plan_like(checkpoint)
+        size = sum(info.nbytes for info in plan.tensors)
+        with pytest.raises(CannotCreateError), write_checkpoint(out, plan) as writer:
+            writer.write(bytes(size + extra))
+    assert stored(server, out) == {}
+    assert unfinished(server, out) == []
+
+
+def test_places_where_nothing_can_be_written(source: Path, out: BucketPath) -> None:
+    with open_checkpoint(source) as checkpoint:
+        plan = plan_like(checkpoint)
+        with pytest.raises(CannotCreateError, match="a prefix of its own"):
+            write(checkpoint, plan, BucketPath(out.bucket))
+        with pytest.raises(NotFoundError, match="no such bucket"):
+            write(checkpoint, plan, BucketPath.of("s3://no-such-bucket/x", out.bucket.options))
+
+
+def test_checkpoints_are_written_to_s3_alone() -> None:
+    with pytest.raises(ConfigError, match="S3 alone"):
+        Uploads(BucketPath.of("gs://team/x"))
+
+
+def test_what_a_killed_run_left_is_dropped(server: S3Server, out: BucketPath) -> None:
+    uploads = Uploads(out)
+    upload = Upload(uploads, out / "model.safetensors", 3 * PART)
+    upload.write_at(0, memoryview(bytes(PART)))
+    upload.sync()
+    uploads.close()
+    assert unfinished(server, out) == [f"{out.key}/model.safetensors"]
+    assert drop_abandoned(out) == ()
+    assert drop_abandoned(out, idle=timedelta(0)) == (out / "model.safetensors",)
+    assert unfinished(server, out) == []

@@ -1,0 +1,40 @@
+"""Which axis of a matrix has the channels of the residual stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from maskreg.checkpoint.residual import Channels, channels_of, residual_width
+
+LAYER = "model.layers.0."
+
+
+def test_the_stream_is_as_wide_as_the_embedding_of_tokens() -> None:
+    assert residual_width([(512, 64), (2048, 256), (16,)]) == 256
+    assert residual_width([]) == residual_width([(256,)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "shape", "axis"),
+    [
+        ("model.embed_tokens.weight", "", (2048, 256), "columns"),
+        (f"{LAYER}mlp.up_proj.weight", "0", (768, 256), "columns"),
+        (f"{LAYER}mlp.down_proj.weight", "0", (256, 768), "rows"),
+        (f"{LAYER}self_attn.q_proj.weight", "0", (256, 256), "columns"),
+        (f"{LAYER}self_attn.o_proj.weight", "0", (256, 256), "rows"),
+        ("transformer.h.0.attn.c_proj.weight", "0", (256, 256), "rows"),
+        ("transformer.h.0.mlp.c_fc.weight", "0", (256, 1024), "rows"),  # stored transposed
+        (f"{LAYER}mlp.experts.gate_up_proj", "0", (4, 256, 512), "rows"),
+        (f"{LAYER}mlp.experts.down_proj", "0", (4, 768, 256), "columns"),
+        (f"{LAYER}self_attn.kv_a_proj.weight", "0", (100, 90), None),
+        (f"{LAYER}input_layernorm.weight", "0", (256,), None),
+        ("visual.blocks.0.attn.proj.weight", "visual.0", (256, 256), None),
+    ],
+)
+def test_matrices_read_the_stream_or_write_into_it(
+    name: str, layer: str, shape: tuple[int, ...], axis: str | None
+) -> None:
+    found = channels_of(name, layer, shape, 256)
+    assert (found.axis if found else None) == axis
+    assert channels_of(name, layer, shape, 0) is None
+    assert found is None or found == Channels(found.axis, 256)

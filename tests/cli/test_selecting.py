@@ -1,0 +1,121 @@
+"""What ``--role`` and ``--layers`` choose, in commands that need no torch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from maskreg.words import percent, three_digits
+from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+from tests.cli.conftest import Run, tensors
+
+
+def test_groups_of_selected_tensors(run: Run, artifact: str) -> None:
+    rows = run("show", artifact, "--by", "tensor", "--json").json["groups"]
+    names = [f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (0, 1)]
+    chosen = run("show", artifact, "--by", "tensor", "--role", "q_proj", "--json").json
+    assert chosen["groups"] == {name: rows[name] for name in names}
+    assert chosen["selection"] == {"roles": ["q_proj"], "layers": ""}
+    one = run("show", artifact, "--by", "tensor", "--role", "q_proj", "--layers", "1", "--json").json["groups"]
+    assert one == {names[1]: rows[names[1]]}
+    nnz = sum(rows[name]["nnz"] for name in names)
+    shown = run("show", artifact, "--role", "q_proj").out
+    assert f"--role q_proj selects 512 coordinates, of which {percent(nnz / 512)} moved" in shown
+    assert "by role\n  attention" in shown
+    assert "--role ffn" in run("show", artifact, "--role", "fnn", status=2).err
+
+
+def test_what_is_compared_can_be_selected(run: Run, masks: tuple[str, str, str]) -> None:
+    whole = run("compare", *masks[:2], "--json").json
+    assert whole["selection"] == {"roles": [], "layers": ""}
+    chosen = run("compare", *masks[:2], "--role", "q_proj", "--layers", "0", "--json").json
+    name = "model.layers.0.self_attn.q_proj.weight"
+    pair = chosen["pairs"][0]
+    assert pair["tensors"] == {name: whole["pairs"][0]["tensors"][name]}
+    assert pair["scope"] == {"tensors": 1, "coordinates": 256}
+    assert pair["whole"] == pair["tensors"][name]
+    shown = run("compare", *masks[:2], "--role", "q_proj", "--layers", "0").out
+    assert "note: only what --role q_proj --layers 0 selects is compared" in shown
+    assert "--role q_proj" in run("compare", *masks[:2], "--role", "qproj", status=2).err
+    assert "leave out --record" in run("compare", *masks[:2], "--role", "q_proj", "--record", status=2).err
+
+
+def test_the_parts_of_a_fused_matrix_compare_as_if_stored_alone(run: Run, tmp_path: Path) -> None:
+    rows = {"q_proj": 32, "k_proj": 16, "v_proj": 16}
+    at = "model.layers.0.self_attn.{}.weight"
+    alone = {at.format(name): bf16((size, 64), size) for name, size in rows.items()}
+    alone[at.format("v_proj")] = bf16((16, 64), 1)
+    alone[at.format("o_proj")] = bf16((64, 32), 5)
+    runs = [alone, *({name: moved(tensor, 0.4, seed) for name, tensor in alone.items()} for seed in (1, 2))]
+    found = []
+    for form in ("alone", "fused"):
+        paths = [
+            make_checkpoint(tmp_path / f"{form}-{n}", _fused(model, at) if form == "fused" else model)
+            for n, model in enumerate(runs)
+        ]
+        names = [f"{form}-{number}" for number in (1, 2)]
+        for name, path in zip(names, paths[1:], strict=True):
+            run("extract", paths[0], path, "--name", name)
+        options = ("--role", "qkvo", "--source", paths[0], "--updates", "--json")
+        document = run("compare", *names, *options).json
+        found.append((document["pairs"][0], document["updates"][0]))
+        split = run("show", names[0], "--by", "tensor", "--role", "qkvo", "--json").json["groups"]
+        assert set(split) == set(alone)
+        found[-1][0]["split"] = split
+    for key in ("whole", "tensors", "roles", "split"):
+        assert found[0][0][key] == found[1][0][key]
+    assert found[0][1]["tensors"] == found[1][1]["tensors"]
+
+
+def _fused(model: dict[str, Tensor], at: str) -> dict[str, Tensor]:
+    parts = [model[at.format(name)][1] for name in ("q_proj", "k_proj", "v_proj")]
+    return {at.format("qkv_proj"): ("BF16", np.concatenate(parts)), at.format("o_proj"): model[at.format("o_proj")]}
+
+
+def test_rows_that_cannot_be_read_alone_are_refused(run: Run, tmp_path: Path) -> None:
+    source = {"model.layers.0.mlp.gate_up_proj.weight": bf16((6, 10), 1)}
+    runs = [source, {name: moved(tensor, 0.5) for name, tensor in source.items()}]
+    paths = [make_checkpoint(tmp_path / str(number), model) for number, model in enumerate(runs)]
+    run("extract", *paths, "--name", "odd")
+    told = run("show", "odd", "--role", "up_proj", status=2).err
+    assert "cannot be read alone" in told
+    assert "--role gate_up_proj takes it whole" in told
+
+
+def test_directions_of_updates_are_shown_and_explained(run: Run, tmp_path: Path) -> None:
+    source = tensors()
+    start = make_checkpoint(tmp_path / "source", source)
+    for name, seed in (("a", 1), ("b", 2)):
+        end = make_checkpoint(tmp_path / name, {key: moved(tensor, 0.5, seed) for key, tensor in source.items()})
+        run("extract", start, end, "--name", name)
+        run("extract", start, end, "--name", f"{name}-mask", "--mask-only")
+    document = run("compare", "a", "b", "--source", start, "--updates", "--by", "role", "--json").json["updates"][0]
+    assert document["names"] == ["a", "b"]
+    shown = run("compare", "a", "b", "--source", start, "--updates", "--by", "role").out
+    assert re.search(rf"\nA B +{three_digits(document['whole']['cosine'])} ", shown)
+    assert "role, A and B" in shown
+    for word in ("cosine", "cosine_sd", "orthogonal", "by tensor", "top channels", "by chance", "sd"):
+        assert run("compare", "--explain", word).out
+    assert run("compare", "a", "b", "--source", start, "--json").json["updates"] == []
+    refused = run("compare", "a", "b-mask", "--source", start, "--updates", status=66).err
+    assert "not how far" in refused
+    assert "leave --updates out" in refused
+    # Directions are nothing that could be left out for want of a source.
+    start.rename(start.with_name("moved"))
+    run("compare", "a", "b", "--updates", status=66)
+
+
+def test_a_consensus_map_is_written_once(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
+    path = tmp_path / "maps" / "q.npz"
+    shown = run("compare", *masks, "--role", "q_proj", "--consensus-map", path).out
+    assert "model.layers.0.self_attn.q_proj.weight" in shown
+    assert "rows var/indep." in shown
+    with np.load(path) as maps:
+        assert set(maps.files) == {"masks", *(f"model.layers.{n}.self_attn.q_proj.weight" for n in (0, 1))}
+    before = path.read_bytes()
+    refused = run("compare", *masks, "--role", "q_proj", "--consensus-map", path, status=73)
+    assert "exists" in refused.err
+    assert "next: name another file, or remove it" in refused.err
+    assert path.read_bytes() == before

@@ -1,0 +1,91 @@
+"""Selected tensors: the figures of a part of a fused matrix are those of that matrix stored alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maskreg.checkpoint import Selection, open_checkpoint
+from maskreg.errors import UsageError
+from maskreg.flow.geometry.analysis import analysis_spec, analyze
+from maskreg.flow.geometry.trajectory import trajectory
+from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+from tests.flow.making import extracted, opened
+
+ATTENTION = "model.layers.{}.self_attn.{}.weight"
+QKV = {"q_proj": 24, "k_proj": 8, "v_proj": 8}
+QKVO = Selection.parse(["qkvo"])
+
+
+def alone(layers: int = 2) -> dict[str, Tensor]:
+    tensors = {"model.embed_tokens.weight": bf16((40, 32), 9)}
+    for layer in range(layers):
+        for number, (name, rows) in enumerate(QKV.items()):
+            tensors[ATTENTION.format(layer, name)] = bf16((rows, 32), 10 * layer + number)
+        tensors[ATTENTION.format(layer, "o_proj")] = bf16((32, 24), 10 * layer + 5)
+    return tensors
+
+
+def fused(tensors: dict[str, Tensor], layers: int = 2) -> dict[str, Tensor]:
+    """The same numbers, with q, k and v of every layer in one matrix."""
+    joined = {name: tensor for name, tensor in tensors.items() if not any(part in name for part in QKV)}
+    for layer in range(layers):
+        parts = [tensors[ATTENTION.format(layer, name)][1] for name in QKV]
+        joined[ATTENTION.format(layer, "qkv_proj")] = ("BF16", np.concatenate(parts))
+    return joined
+
+
+def measured(folder: Path, source: dict[str, Tensor], target: dict[str, Tensor], given: bool) -> dict[str, Any]:
+    folder.mkdir()
+    before, after = opened(folder, source, target)
+    artifact = extracted(folder, before, after)
+    spec = analysis_spec(ranks=(4,), presets=("small", "geo"), selection=QKVO)
+    return dict(analyze(artifact, before, after if given else None, folder, spec).document)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_part_of_a_fused_matrix_has_the_figures_of_that_matrix_alone(tmp_path: Path, given: bool) -> None:
+    source = alone()
+    target = {name: moved(tensor, 0.3, seed) for seed, (name, tensor) in enumerate(source.items())}
+    split = measured(tmp_path / "split", source, target, given)
+    joined = measured(tmp_path / "joined", fused(source), fused(target), given)
+    rows = [{row["name"]: row for row in document["tensors"]} for document in (split, joined)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 8
+    assert split["total"]["moved"] == joined["total"]["moved"]
+    assert joined["recipe"]["selection"]["roles"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
+    assert f"measured is what {QKVO} selects: {split['total']['numel']:,} coordinates of" in joined["notes"][0]
+
+
+def test_a_run_can_be_followed_by_selected_tensors(tmp_path: Path) -> None:
+    source = alone()
+    run = [{name: moved(tensor, 0.3, step + len(name)) for name, tensor in source.items()} for step in (1, 2)]
+    documents = []
+    for fold in (dict, fused):
+        folder = tmp_path / fold.__name__
+        folder.mkdir()
+        paths = [make_checkpoint(folder / str(number), fold(tensors)) for number, tensors in enumerate([source, *run])]
+        start, *points = map(open_checkpoint, paths)
+        documents.append(trajectory(start, points, analysis_spec(metrics=(), selection=Selection.parse(["qkvo"], "1"))))
+    rows = [[{**row, "checkpoint": ""} for row in document["checkpoints"]] for document in documents]
+    assert rows[0] == rows[1]
+    assert rows[0][0]["matrices"] == 4
+    numel = sum(QKV.values()) * 32 + 32 * 24
+    changed = sum(
+        int(np.count_nonzero(tensor[1] != run[0][name][1]))
+        for name, tensor in source.items()
+        if name.startswith("model.layers.1.")
+    )
+    assert rows[0][0]["density"] == changed / numel
+
+
+def test_what_no_tensor_is_cannot_be_measured(tmp_path: Path) -> None:
+    source = alone()
+    start, end = opened(tmp_path, source, {name: moved(tensor, 0.3) for name, tensor in source.items()})
+    artifact = extracted(tmp_path, start, end)
+    spec = analysis_spec(selection=Selection.parse(["router"]))
+    with pytest.raises(UsageError, match="no tensor has the role or name 'router'"):
+        analyze(artifact, start, end, tmp_path, spec)

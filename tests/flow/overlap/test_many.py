@@ -1,0 +1,163 @@
+"""Comparing many masks: every pair as if it were alone, read once, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maskreg.analysis.evidence import HIDDEN, STRIPED
+from maskreg.analysis.verdict import Outcome
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
+from maskreg.flow.overlap import measure, reading, tiles
+from maskreg.flow.overlap.measure import MOST_WITH_GROUPS, measure_overlap
+from maskreg.flow.overlap.tiles import pairs_at_once, tiles_of
+from maskreg.update.verified import VerifiedSource
+from tests.checkpoints import bf16
+from tests.flow.overlap.test_measure import Bench, dense
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    tensors: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (40, 32),
+        "model.layers.0.mlp.up_proj.weight": (48, 32),
+    }
+    tensors |= {"model.layers.1.self_attn.q_proj.bias": (96,), "model.norm.weight": (32,)}
+    return Bench(
+        tmp_path_factory.mktemp("many"), {name: bf16(shape, seed) for seed, (name, shape) in enumerate(tensors.items())}
+    )
+
+
+@pytest.fixture(scope="module")
+def masks(bench: Bench) -> list[Artifact]:
+    return [bench.random(fraction, seed) for seed, fraction in enumerate((0.5, 0.3, 0.2, 0.4, 0.05))]
+
+
+@pytest.fixture(scope="module")
+def alone(bench: Bench, masks: list[Artifact]) -> list[dict[str, Any]]:
+    """Every pair as it is compared with nothing else."""
+    pairs = (measure_overlap(pair, bench.source).pairs[0] for pair in combinations(masks, 2))
+    return [pair.to_json() for pair in pairs]
+
+
+def small_tiles(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Tiles of at most so many pairs, whatever the memory."""
+    monkeypatch.setattr("maskreg.flow.overlap.counting.pairs_at_once", lambda *_: most)
+
+
+@pytest.mark.parametrize(("most", "held"), [(100, 1 << 30), (4, 1 << 30), (4, 0), (1, 0)])
+def test_every_pair_is_as_if_it_were_compared_alone(
+    bench: Bench,
+    masks: list[Artifact],
+    alone: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    held: int,
+) -> None:
+    small_tiles(monkeypatch, most)
+    monkeypatch.setattr(reading.SpanReader.__init__, "__defaults__", (held,))
+    together = measure_overlap(masks, bench.source, stripes=True)
+    # To the last digit: every figure of every group, with its interval.
+    assert [pair.to_json() for pair in together.pairs] == alone
+    observed = np.bincount(np.sum([dense(mask) for mask in masks], axis=0), minlength=6)
+    assert together.consensus is not None
+    assert together.consensus.observed == tuple(observed)
+    assert [len(mask) for mask in together.stripes] == [len(together.stripes[0])] * 5 != [0] * 5
+
+
+def test_without_the_source_too(masks: list[Artifact], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = [measure_overlap(pair).pairs[0].to_json() for pair in combinations(masks, 2)]
+    small_tiles(monkeypatch, 4)
+    monkeypatch.setattr("maskreg.flow.overlap.counting.BITS_NUMEL", 512)
+    together = measure_overlap(masks)
+    assert [pair.to_json() for pair in together.pairs] == alone
+    assert together.matrix is not None
+    assert together.matrix.null == STRIPED
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_each_mask_and_the_source_are_read_once(
+    bench: Bench, masks: list[Artifact], monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    reads: Counter[Any] = Counter()
+    mask_bits, codes = Artifact.mask_bits, VerifiedSource.codes
+
+    def counted_bits(self: Artifact, row: Tensor, start: int = 0, stop: int | None = None) -> Any:
+        if stop:  # measuring also opens the array of each mask once
+            reads[self.digest, row.name, start] += 1
+        return mask_bits(self, row, start, stop)
+
+    def counted_codes(self: VerifiedSource, name: str, start: int, stop: int) -> Any:
+        reads[name, start] += 1
+        return codes(self, name, start, stop)
+
+    small_tiles(monkeypatch, 1)
+    monkeypatch.setattr(Artifact, "mask_bits", counted_bits)
+    monkeypatch.setattr(VerifiedSource, "codes", counted_codes)
+    measure_overlap(masks, bench.source, jobs=jobs)
+    tensors = sum(bits.size > 0 for _, bits in bench.tensors.values())
+    assert len(reads) == tensors * (len(masks) + 1)
+    assert set(reads.values()) == {1}
+
+
+def test_the_figures_of_many_masks_are_kept_as_asked(
+    bench: Bench, masks: list[Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert measure_overlap(masks, bench.source).pairs[0].kept == ("role", "layer", "module", "tensor")
+    monkeypatch.setattr(measure, "MOST_WITH_GROUPS", 4)
+    few = measure_overlap(masks, bench.source, by=("role",)).pairs[0].to_json()
+    assert "ffn" in few["roles"]
+    assert not {"layers", "modules", "tensors"} & few.keys()
+    assert "roles" not in measure_overlap(masks, bench.source).pairs[0].to_json()
+    assert MOST_WITH_GROUPS == 8
+
+
+def test_a_hundred_masks(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"model.layers.0.mlp.up_proj.weight": bf16((24, 16), 1)})
+    four = [bench.random(fraction, seed) for seed, fraction in enumerate((0.5, 0.3, 0.2, 0.4))]
+    result = measure_overlap(four * 25, names=[str(number) for number in range(100)])
+    assert len(result.pairs) == 4950
+    assert result.matrix is not None
+    assert result.matrix.headrooms.shape == (100, 100)
+    copies = [pair for pair in result.matrix.pairs if pair.outcome is Outcome.RELATED]
+    assert len(copies) == 4 * 25 * 24 / 2
+    assert result.matrix.tested == 4950 - len(copies)
+    assert sorted(result.matrix.order) == list(range(100))
+    # Copies are neighbors.
+    assert [mask % 4 for mask in result.matrix.order[::25]] == [mask % 4 for mask in result.matrix.order[24::25]]
+
+
+def test_the_start_is_each_masks_own(bench: Bench, masks: list[Artifact]) -> None:
+    result = measure_overlap(masks[:3], bench.source, start=["yes", "yes", "unknown"])
+    assert [pair.asked.start for pair in result.pairs] == ["yes", "unknown", "unknown"]
+    assert result.matrix is not None
+    assert result.matrix.null == STRIPED
+    assert [pair.start for pair in result.matrix.pairs] == ["yes", "unknown", "unknown"]
+    unknown = measure_overlap(masks[:3], bench.source).matrix
+    assert unknown is not None
+    assert unknown.null == HIDDEN
+
+
+@pytest.mark.parametrize(("count", "most"), [(2, 1), (3, 1), (7, 4), (7, 100), (10, 9), (11, 10)])
+def test_tiles_hold_every_pair_once(count: int, most: int) -> None:
+    tiling = tiles_of(count, most)
+    assert sorted(pair for tile in tiling for pair in tile.pairs) == list(combinations(range(count), 2))
+    assert max(len(tile.pairs) for tile in tiling) <= most
+    assert [(tile.number, tile.tiles) for tile in tiling] == [(number, len(tiling)) for number in range(len(tiling))]
+
+
+def test_fewer_pairs_at_once_of_larger_tensors() -> None:
+    def room_for(*shape: int) -> int:
+        return pairs_at_once(Tensor("x", "ffn", source_shape=shape), 1 << 22, 4)
+
+    assert room_for(512) > room_for(512, 512) > room_for(4096, 4096) > room_for(1 << 16, 1 << 16) >= 1
+    assert pairs_at_once(Tensor("x", "ffn", source_shape=(1 << 16, 1 << 16)), 1 << 22, 18) == 1
+    shape = 4096, 4096
+    counters = 96 * 4 * sum(shape) * 4
+    assert room_for(*shape) * counters <= tiles.ROOM_BYTES

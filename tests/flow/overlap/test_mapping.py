@@ -1,0 +1,92 @@
+"""Consensus maps against dense masks."""
+
+from __future__ import annotations
+
+import io
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint import Selection, open_checkpoint
+from maskreg.errors import PairMismatchError
+from maskreg.flow.overlap import mapping
+from maskreg.flow.overlap.mapping import write_consensus
+from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+from tests.flow.making import extracted
+
+NAME = "model.layers.13.self_attn.q_proj.weight"
+SHAPES = {NAME: (24, 40), "model.layers.13.mlp.experts.up_proj": (2, 8, 16), "model.norm.weight": (12,)}
+
+
+def runs(tmp_path: Path, count: int) -> tuple[list[dict[str, Tensor]], list[Artifact]]:
+    source = {name: bf16(shape, seed) for seed, (name, shape) in enumerate(SHAPES.items())}
+    models = [source]
+    for seed in range(count):
+        models.append({name: moved(tensor, 0.2 + 0.1 * seed, seed) for name, tensor in source.items()})
+        # Three rows that every run moves.
+        bits = models[-1][NAME][1]
+        bits[:3] = source[NAME][1][:3] + 1
+    paths = [make_checkpoint(tmp_path / str(number), model) for number, model in enumerate(models)]
+    start = open_checkpoint(paths[0])
+    return models, [extracted(tmp_path, start, open_checkpoint(path)) for path in paths[1:]]
+
+
+@pytest.mark.parametrize("chunk", [1 << 25, 64])
+def test_maps_are_sums_of_dense_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(mapping, "BITS_NUMEL", chunk)
+    models, artifacts = runs(tmp_path, 3)
+    file = io.BytesIO()
+    found = {tensor.name: tensor for tensor in write_consensus(artifacts, file)}
+    with np.load(io.BytesIO(file.getvalue())) as maps:
+        assert set(maps.files) == {"masks", *SHAPES}
+        assert maps["masks"] == 3
+        stored = {name: maps[name] for name in SHAPES}
+    for name, shape in SHAPES.items():
+        masks = [model[name][1] != models[0][name][1] for model in models[1:]]
+        assert np.array_equal(stored[name], np.sum(masks, axis=0))
+        observed = [int((np.sum(masks, axis=0) == k).sum()) for k in range(4)]
+        assert list(found[name].consensus.observed) == observed
+        p = [mask.mean() for mask in masks]
+        chances = [0.0] * 4
+        for held in product((0, 1), repeat=3):
+            chances[sum(held)] += np.prod([q if h else 1 - q for q, h in zip(p, held, strict=True)])
+        assert list(found[name].consensus.expected) == pytest.approx([c * np.prod(shape) for c in chances])
+    consensus = np.mean([model[NAME][1] != models[0][NAME][1] for model in models[1:]], axis=0)
+    p = [(model[NAME][1] != models[0][NAME][1]).mean() for model in models[1:]]
+    single = sum(q * (1 - q) for q in p) / 3**2
+    assert found[NAME].rows == pytest.approx(consensus.mean(1).var() / (single / 40))
+    assert found[NAME].columns == pytest.approx(consensus.mean(0).var() / (single / 24))
+    assert found["model.norm.weight"].rows is None
+
+
+def test_independent_masks_have_dispersion_one_and_shared_rows_much_more(tmp_path: Path) -> None:
+    source = {NAME: bf16((300, 200), 1)}
+    models = [source, *({NAME: moved(source[NAME], 0.3, seed)} for seed in (1, 2))]
+    paths = [make_checkpoint(tmp_path / str(number), model) for number, model in enumerate(models)]
+    start = open_checkpoint(paths[0])
+    artifacts = [extracted(tmp_path, start, open_checkpoint(path)) for path in paths[1:]]
+    (tensor,) = write_consensus(artifacts, io.BytesIO())
+    assert tensor.rows == pytest.approx(1, abs=0.3)
+    assert tensor.columns == pytest.approx(1, abs=0.35)
+    (tmp_path / "rows").mkdir()
+    _, striped = runs(tmp_path / "rows", 3)
+    assert (write_consensus(striped, io.BytesIO(), selection=Selection.parse(["q_proj"]))[0].rows or 0) > 5
+
+
+def test_the_same_masks_give_the_same_file(tmp_path: Path) -> None:
+    _, artifacts = runs(tmp_path, 2)
+    files = [io.BytesIO(), io.BytesIO()]
+    for file in files:
+        write_consensus(artifacts, file, selection=Selection.parse([], "13"))
+    assert files[0].getvalue() == files[1].getvalue()
+
+
+def test_masks_of_different_sources_have_no_map(tmp_path: Path) -> None:
+    _, artifacts = runs(tmp_path, 2)
+    (tmp_path / "other").mkdir()
+    back = extracted(tmp_path, open_checkpoint(tmp_path / "1"), open_checkpoint(tmp_path / "2"))
+    with pytest.raises(PairMismatchError):
+        write_consensus([artifacts[0], back], io.BytesIO())

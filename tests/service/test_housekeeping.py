@@ -1,0 +1,237 @@
+"""What a service does by itself: it states that its tags are fresh, and verifies what was uploaded."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import sleep
+
+import pytest
+from fastapi.testclient import TestClient
+
+import maskreg
+from maskreg.errors import UnavailableError, UntrustedError
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.service.app import create_app
+from maskreg.service.context import Service
+from maskreg.service.housekeeping import Chore, Housekeeper, Stopped, housekeeper
+from maskreg.service.options import Options
+from maskreg.service.starting import open_service, serve
+from maskreg.settings import Remote, Settings
+from tests.service.api.conftest import Lab, lab
+from tests.service.serving import ADMIN, headers, listening, service_in
+
+__all__ = ["lab"]
+
+NEW = {"If-None-Match": "*"}
+TAG = "/api/v1/projects/team/refs/opd/v2"
+
+
+@pytest.fixture
+def signing(lab: Lab) -> Lab:
+    """A lab whose tags are signed as those of a server that was started with nothing but a home."""
+    with open_service(Options(home=str(lab.workspace.root))) as started:
+        lab.service.registry.trust.signer = started.registry.trust.signer
+        lab.service.registry.trust.fresh_s = started.registry.trust.fresh_s
+    answer = lab.client("writer-token").put(TAG, json={"artifact": "team/opd:v1"}, headers=NEW)
+    assert answer.status_code == 201, answer.text
+    return lab
+
+
+@dataclass
+class Later:
+    """A clock that is ahead by so many days."""
+
+    days: float = 0.0
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + timedelta(days=self.days)
+
+
+def reader(folder: Path, url: str, clock: Callable[[], datetime], monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """The service as somebody sees it who has never seen it before."""
+    monkeypatch.setenv("MASKREG_TOKEN", "reader-token")
+    registry = Registry.remote(Remote("lab", url), Settings(home=folder, config_path=folder / "config.toml"))
+    registry.trust.clock = clock
+    return registry
+
+
+def test_a_freeze_is_noticed_by_default(signing: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, later, ref = signing.service.registry.root, Later(), Ref.parse("team/opd:v2")
+    assert home is not None
+    shutil.copytree(home, tmp_path / "frozen", ignore=shutil.ignore_patterns("service.db*"))
+    signing.service.registry.trust.clock = later
+    frozen = service_in(tmp_path / "frozen")
+    with listening(signing.app) as url, listening(create_app(frozen)) as frozen_url:
+        for days in (0, 3, 6, 9):
+            later.days = days
+            with signing.service.accounts._database.write() as connection:
+                connection.exec_driver_sql("UPDATE service_chores SET due = 0")
+            housekeeper(signing.service).look()
+            assert reader(tmp_path / f"live-{days}", url, later, monkeypatch).live(ref).n == 1
+            old = reader(tmp_path / f"frozen-{days}", frozen_url, later, monkeypatch)
+            if days < 7:
+                assert old.live(ref).n == 1
+            else:
+                with pytest.raises(UntrustedError, match="an old state is shown, or nobody has renewed it"):
+                    old.live(ref)
+    frozen.close()
+
+
+def test_a_project_that_cannot_be_renewed_keeps_no_other_from_it(signing: Lab) -> None:
+    registry = signing.service.registry
+    made = signing.client(ADMIN).put("/api/v1/projects/zoo/refs/opd/v1", json={"artifact": "team/opd:v1"}, headers=NEW)
+    assert made.status_code == 201, made.text
+    (key,) = (info.key for info in registry.store.list("keys/team/") if info.key.endswith("0001.json"))
+    registry.store.put(key, b"{}")
+    registry.trust.forget()
+    registry.trust.clock = Later(6)
+    housekeeper(signing.service).look("refresh")
+    assert registry.trust.log.statement("zoo") is not None
+    assert registry.trust.log.statement("team") is None
+
+
+def test_a_server_states_what_is_fresh_before_it_answers(lab: Lab) -> None:
+    home = lab.workspace.local.root
+    chores = lab.service.accounts.chores
+
+    def ready(_: object) -> None:
+        assert not chores.is_due("refresh")
+        raise KeyboardInterrupt
+
+    assert chores.is_due("refresh")
+    with pytest.raises(KeyboardInterrupt):
+        serve(Options(port=0, home=str(home)), ready)
+
+
+def test_a_chore_that_fails_is_tried_again_and_keeps_no_other_from_its_turn(lab: Lab) -> None:
+    ran: list[str] = []
+
+    def fail(_: Callable[[], None]) -> None:
+        ran.append("fail")
+        raise UnavailableError("the store does not answer")
+
+    chores = lab.service.accounts.chores
+    table = [Chore("bad", 9999.0, fail), Chore("good", 9999.0, lambda _: ran.append("good"))]
+    Housekeeper(chores, table).look()
+    assert ran == ["fail", "good"]
+    with lab.service.accounts._database.write() as connection:
+        connection.exec_driver_sql("UPDATE service_chores SET due = due - 61")
+    Housekeeper(chores, table).look()
+    assert ran == ["fail", "good", "fail"]
+
+
+@pytest.fixture
+def uploaded(lab: Lab) -> Iterator[TestClient]:
+    """A client of a lab of which ``team/opd:v2`` has just been set."""
+    client = lab.client("writer-token")
+    answer = client.put(TAG, json={"artifact": "team/opd:v1"}, headers=NEW)
+    assert answer.status_code == 201, answer.text
+    yield client
+
+
+def artifact(lab: Lab) -> dict[str, object]:
+    shown = lab.get(f"/artifacts/{lab.digests['opd']}")
+    return {name: shown[name] for name in ("verified", "waits_for_verification")}
+
+
+def page(lab: Lab) -> str:
+    return lab.client("writer-token").get("/p/team/opd:v2", headers={"Accept": "text/html"}).text
+
+
+def test_what_is_uploaded_is_verified_once(lab: Lab, uploaded: TestClient) -> None:
+    assert artifact(lab) == {"verified": None, "waits_for_verification": True}
+    assert "is going to read it back" in page(lab)
+    housekeeper(lab.service).look()
+    check = artifact(lab)["verified"]
+    assert isinstance(check, dict)
+    assert (check["ok"], check["by"], check["damaged"]) == (True, "maskreg serve", [])
+    assert check["objects"] > 0
+    assert not artifact(lab)["waits_for_verification"]
+    assert "nothing is damaged" in page(lab)
+    uploaded.put(f"{TAG}b", json={"artifact": "team/opd:v1"}, headers=NEW)
+    assert not artifact(lab)["waits_for_verification"]
+
+
+def test_damage_is_found_and_shown(lab: Lab, uploaded: TestClient) -> None:
+    root, digest = lab.workspace.local.root, lab.digests["opd"]
+    assert root is not None
+    shard = next((root / "artifacts" / "sha256" / digest.hex).rglob("c/*"))
+    shard.chmod(0o600)
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    housekeeper(lab.service).look()
+    check = artifact(lab)["verified"]
+    assert isinstance(check, dict)
+    assert (check["ok"], len(check["damaged"])) == (False, 1)
+    assert check["damaged"][0]["key"].endswith(shard.name)
+    assert "✗ Damaged" in page(lab)
+
+
+def test_who_may_write_lets_the_server_verify_again(lab: Lab, uploaded: TestClient) -> None:
+    housekeeper(lab.service).look()
+    path = f"/api/v1/artifacts/{lab.digests['opd']}/verify"
+    for token, status in (("reader-token", 403), ("stranger-token", 404), ("writer-token", 202), (ADMIN, 202)):
+        assert lab.client(token).post(path).status_code == status, token
+    hidden = f"/api/v1/artifacts/{lab.digests['hidden']}/verify"
+    assert lab.client("writer-token").post(hidden).status_code == 404
+    assert artifact(lab)["waits_for_verification"]
+    housekeeper(lab.service).look()
+    events = lab.get("/events", ADMIN, action="verify")["items"]
+    assert [event["detail"]["requested_by"] for event in events] == ["ada", "ada"]
+    assert "Verify on the server" in page(lab)
+    assert "Verify on the server" not in lab.client().get("/p/team/opd:v2", headers={"Accept": "text/html"}).text
+    answer = lab.client("writer-token").post("/p/team/opd:v2/verify", follow_redirects=False)
+    assert (answer.status_code, artifact(lab)["waits_for_verification"]) == (303, True)
+
+
+def test_verifying_a_remote_lets_the_server_verify_too(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listening(lab.app) as url:
+        remotes = {"lab": Remote("lab", url)}
+        settings = Settings(home=tmp_path / "ada", config_path=tmp_path / "config.toml", remotes=remotes)
+        for token, said, waits in (
+            ("reader-token", "lab was not asked to verify team/opd:v1 itself: ", False),
+            ("writer-token", "lab is going to verify team/opd:v1 itself", True),
+        ):
+            monkeypatch.setenv("MASKREG_TOKEN", token)
+            notes: list[str] = []
+            with maskreg.Workspace(settings, note=notes.append) as space:
+                assert maskreg.verify("team/opd:v1", remote="lab", workspace=space).ok
+            assert any(note.startswith(said) for note in notes), notes
+            assert artifact(lab)["waits_for_verification"] is waits
+
+
+def test_an_artifact_that_was_collected_waits_no_longer(lab: Lab, uploaded: TestClient) -> None:
+    root = lab.workspace.local.root
+    assert root is not None
+    shutil.rmtree(root / "artifacts" / "sha256" / lab.digests["opd"].hex)
+    shutil.rmtree(root / "refs" / "team" / "opd")
+    housekeeper(lab.service).look()
+    assert lab.service.accounts.checks.next() is None
+
+
+def test_a_service_that_ends_leaves_the_verification_to_another(lab: Lab, uploaded: TestClient) -> None:
+    service: Service = lab.service
+    ended = housekeeper(service)
+    ended._stop.set()
+    chore = next(chore for chore in ended._table if chore.name == "verify")
+    with pytest.raises(Stopped):
+        ended._turn(chore)
+    assert artifact(lab)["waits_for_verification"]
+    housekeeper(service).look()
+    assert artifact(lab)["verified"]
+
+
+def test_a_client_of_a_running_app_sees_chores_done(lab: Lab, uploaded: TestClient) -> None:
+    with TestClient(lab.app, headers=headers("reader-token")):
+        waiting = lab.service.accounts.checks
+        for _ in range(1000):
+            if waiting.next() is None:
+                break
+            sleep(0.02)
+    assert artifact(lab)["verified"]

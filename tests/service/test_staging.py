@@ -1,0 +1,124 @@
+"""What is on its way counts in quotas, and goes when it gets no name."""
+
+from __future__ import annotations
+
+import base64
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import maskreg
+from maskreg.artifact.presence import read_manifest
+from maskreg.digest import Digest
+from maskreg.errors import QuotaError
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.transfer.push import push
+from maskreg.service.accounts.roles import Role
+from maskreg.service.accounts.tokens import Scope
+from maskreg.service.housekeeping import housekeeper
+from maskreg.service.room import pending
+from maskreg.service.staging import LIFE
+from maskreg.settings import Remote, Settings
+from tests.checkpoints import make_checkpoint, moved
+from tests.service.api.conftest import SOURCE, Lab, lab
+from tests.service.serving import ROOT, Switched, server
+
+__all__ = ["lab", "server"]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Registry:
+    """The registry of somebody who has ``team/new:v1``, and two others."""
+    space = maskreg.Workspace(Settings(home=tmp_path / "ada", config_path=tmp_path / "config.toml"))
+    source = make_checkpoint(tmp_path / "before", SOURCE)
+    for number in range(3):
+        target = {key: moved(tensor, 0.5, 50 + number) for key, tensor in SOURCE.items()}
+        after = make_checkpoint(tmp_path / f"after-{number}", target)
+        maskreg.extract(source, after, f"team/new:v{number}", workspace=space)
+    return space.local
+
+
+def announce(lab: Lab, local: Registry, number: int, token: str = "writer-token") -> tuple[int, Digest, int]:
+    """Send the manifest of an artifact, as a push begins; the status, and the artifact's digest and size."""
+    digest = local.resolve(Ref("team", "new", f"v{number}")).digest
+    data, manifest = read_manifest(local.store, digest)
+    key = f"/api/v1/objects/announced/sha256/{digest.hex}/manifest.json"
+    headers = {"Repr-Digest": repr_digest(data), "Content-Type": "application/octet-stream"}
+    return lab.client(token).put(key, content=data, headers=headers).status_code, digest, manifest.size + len(data)
+
+
+def repr_digest(data: bytes) -> str:
+    return f"sha-256=:{base64.b64encode(bytes.fromhex(Digest.of(data).hex)).decode()}:"
+
+
+def used(lab: Lab) -> int:
+    return sum(result.size for result in lab.workspace.local.index.must_open().search() if result.project == "team")
+
+
+def test_bytes_on_their_way_count_in_the_quota_of_a_project(lab: Lab, local: Registry) -> None:
+    status, digest, size = announce(lab, local, 0)
+    assert (status, pending(lab.workspace.local, "team")) == (201, {digest: size})
+    assert announce(lab, local, 0)[0] == 201  # a push that is resumed
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=used(lab) + 2 * size - 1)
+    status, second, _ = announce(lab, local, 1)
+    assert (status, second in pending(lab.workspace.local, "team")) == (507, False)
+    assert not list(lab.workspace.local.store.list(f"announced/sha256/{second.hex}/"))
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=None, max_artifacts=3)
+    assert announce(lab, local, 1)[0] == 507
+    assert announce(lab, local, 0)[0] == 201
+
+
+def test_an_artifact_is_charged_to_a_project_with_room(lab: Lab, local: Registry) -> None:
+    lab.service.accounts.members.grant("zoo", "ada", Role.WRITER, ROOT)
+    ada = lab.service.accounts.authenticate("writer-token")
+    token = lab.service.accounts.tokens.create("ada", Scope("*", Role.WRITER), ada).token
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=1)
+    status, digest, size = announce(lab, local, 0, token)
+    assert (status, pending(lab.workspace.local, "zoo")) == (201, {digest: size})
+    lab.service.accounts.projects.change("zoo", ROOT, max_bytes=1)
+    assert announce(lab, local, 1, token)[0] == 507
+
+
+def test_what_has_a_name_is_not_on_its_way(
+    lab: Lab, local: Registry, server: Switched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASKREG_TOKEN", "writer-token")
+    first = local.resolve(Ref("team", "new", "v0")).digest
+    size = announce(lab, local, 0)[2]
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=used(lab) + size)
+    with server.serving(lab.service):
+        remote = Registry.remote(Remote("lab", server.url), Settings(home=tmp_path / "ada", config_path=tmp_path / "c"))
+        push(local, remote, Ref("team", "new", "v0"))
+        assert remote.resolve(Ref("team", "new", "v0")).digest == first
+        assert pending(lab.workspace.local, "team") == {}
+        with pytest.raises(QuotaError, match="project team may hold"):
+            push(local, remote, Ref("team", "new", "v1"))
+        second = local.resolve(Ref("team", "new", "v1")).digest
+        assert not list(lab.workspace.local.store.list(f"artifacts/sha256/{second.hex}/"))
+
+
+def test_what_gets_no_name_is_deleted_after_a_week(lab: Lab, local: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, clock = lab.workspace.local.store, lab.workspace.local.store.clock
+    digest = announce(lab, local, 0)[1]
+    prefix = f"artifacts/sha256/{digest.hex}/"
+    for info in local.store.list(prefix):
+        if not info.key.endswith("manifest.json"):
+            store.put(info.key, local.store.get(info.key, max_bytes=1 << 30))
+    named = {info.key for info in store.list("artifacts/") if not info.key.startswith(prefix)}
+    for days, is_there in ((0.0, True), (6.9, True), (7.1, False)):
+        with lab.service.accounts._database.write() as connection:
+            connection.exec_driver_sql("UPDATE service_chores SET due = 0")
+        monkeypatch.setattr(type(store), "clock", lambda self, days=days: clock() + timedelta(days=days))
+        housekeeper(lab.service).look("tidy")
+        for where in (prefix, "announced/", "pending/"):
+            assert bool(list(store.list(where))) is is_there, (days, where)
+    assert {info.key for info in store.list("artifacts/")} == named
+    assert timedelta(days=7) == LIFE
+
+
+def test_an_admin_of_the_server_is_counted_when_the_name_is_set(lab: Lab, local: Registry) -> None:
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=1)
+    assert announce(lab, local, 0, "admin-token")[0] == 201
+    assert pending(lab.workspace.local, "team") == {}
