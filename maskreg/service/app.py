@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
@@ -11,6 +11,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 from maskreg.service import access, problems
 from maskreg.service.api import accounts, artifacts, catalog, comparing, events, health, objects, patches, tags, telling
 from maskreg.service.auditing import Audited
+from maskreg.service.background import Background
 from maskreg.service.context import Service
 from maskreg.service.follower import Follower
 from maskreg.service.headers import Protected
@@ -54,11 +55,15 @@ def create_app(service: Service) -> FastAPI:
         service: the server's parts; whoever made them closes them.
     """
     follower = Follower(service, service.workspace.settings.home / "follow.lock")
-    keeper, sharing = housekeeper(service), Sharing(service)
+    threads: list[Background] = [follower, housekeeper(service)]
+    if service.limits is not None:
+        threads.append(Sharing(service.limits, service.accounts.buckets))
 
     @asynccontextmanager
     async def during(app: FastAPI) -> AsyncIterator[None]:
-        async with follower.during(app), keeper.during(app), sharing.during(app):
+        async with AsyncExitStack() as stack:
+            for thread in threads:
+                await stack.enter_async_context(thread.during(app))
             yield
 
     app = DescribedApp(title="maskreg", version=__version__, docs_url=None, redoc_url=None, lifespan=during)

@@ -12,71 +12,66 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from fastapi import FastAPI
-from fastapi.concurrency import run_in_threadpool
 
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.disk import replacing
-from maskreg.errors import MaskregError
 from maskreg.registry.index.results import LeftOut
 from maskreg.result import plain
+from maskreg.service.background import Background
 from maskreg.service.context import Service
 
 FOLLOW_SECONDS = 300.0
 """How long what went past all servers may be missing from searches."""
 
-_log = logging.getLogger("maskreg.service.follower")
 
-
-class Follower:
+class Follower(Background):
     """A thread that follows the store.
 
     Attributes:
         left_out: names that the last look could not describe.
     """
 
+    name = "follower"
+    trouble = "the catalog is not up to date"
+
     def __init__(self, service: Service, lock: Path, seconds: float = FOLLOW_SECONDS) -> None:
-        """Name what to follow; nothing happens before :meth:`start`.
+        """Name what to follow; nothing happens before :meth:`during`.
 
         Args:
             service: whose registry.
             lock: a file that only one process of this machine holds.
             seconds: from the end of one look to the next.
         """
+        super().__init__(seconds)
         self.left_out: tuple[LeftOut, ...] = ()
         self._service = service
         self._lock = lock
-        self._told = lock.with_name(f"{lock.name}.left-out.json")
-        self._seconds = seconds
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        self._shared = lock.with_name(f"{lock.name}.left-out.json")
+        self._opened: BinaryIO
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+    def run(self) -> None:
+        """Take turns with the lock file open: whoever gets the lock looks for all until it ends."""
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock.open("ab") as self._opened:
+            super().run()
 
-    def stop(self) -> None:
-        """End, after the look that is under way."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+    def turn(self) -> None:
+        """Look, or read what the process that looks has written down.
 
-    @asynccontextmanager
-    async def during(self, _: FastAPI) -> AsyncIterator[None]:
-        """Follow for as long as an application runs."""
-        self.start()
-        try:
-            yield
-        finally:
-            await run_in_threadpool(self.stop)
+        Raises:
+            MaskregError: the store or the catalog does not answer.
+        """
+        if _lock_now(self._opened):
+            self.look()
+            with replacing(self._shared, sync=False) as file:
+                file.write(json.dumps([plain(name) for name in self.left_out]).encode())
+        else:
+            self.left_out = _read(self._shared)
 
     def look(self) -> None:
         """Bring the catalog up to date once.
@@ -89,25 +84,6 @@ class Follower:
             # It may be gone; without this a catalog that could not be opened once is never opened again.
             registry.index.close()
         self.left_out = registry.search(Query(limit=0)).left_out
-
-    def _run(self) -> None:
-        self._lock.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock.open("ab") as lock:
-            while not self._stop.is_set():
-                if _held(lock):
-                    self._logged_look()
-                else:
-                    self.left_out = _read(self._told)
-                self._stop.wait(self._seconds)
-
-    def _logged_look(self) -> None:
-        try:
-            self.look()
-        except MaskregError as error:
-            _log.warning("the catalog is not up to date: %s", error)
-            return
-        with replacing(self._told, sync=False) as file:
-            file.write(json.dumps([plain(name) for name in self.left_out]).encode())
 
 
 def left_out(app: FastAPI) -> tuple[LeftOut, ...]:
@@ -124,7 +100,7 @@ def _read(path: Path) -> tuple[LeftOut, ...]:
     return tuple(LeftOut(**{**row, "digest": Digest(row["digest"]) if row["digest"] else None}) for row in rows)
 
 
-def _held(lock: BinaryIO) -> bool:
+def _lock_now(lock: BinaryIO) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -13,18 +13,14 @@ Every process looks for chores that are due; the database lets one of them have 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from fastapi import FastAPI
-from fastapi.concurrency import run_in_threadpool
 
 from maskreg.errors import MaskregError
 from maskreg.registry.signing import refresh_due
 from maskreg.service.accounts.chores import Chores
+from maskreg.service.background import Background
 from maskreg.service.context import Service
 from maskreg.service.staging import tidy
 from maskreg.service.verification import verify_next
@@ -37,7 +33,7 @@ LEASE_S = 60.0
 
 _BEAT_S = 10.0
 
-_log = logging.getLogger("maskreg.service.chores")
+_log = logging.getLogger("maskreg.service.housekeeper")
 
 
 class Stopped(Exception):  # noqa: N818 - nothing went wrong
@@ -61,8 +57,11 @@ class Chore:
     has_work: Callable[[], bool] = lambda: True
 
 
-class Housekeeper:
+class Housekeeper(Background):
     """A thread that does chores."""
+
+    name = "housekeeper"
+    trouble = "chores are late"
 
     def __init__(self, chores: Chores, table: Sequence[Chore], look_s: float = LOOK_S) -> None:
         """Name the chores; nothing happens before :meth:`during` or :meth:`look`.
@@ -72,19 +71,12 @@ class Housekeeper:
             table: what there is to do.
             look_s: how often to look, in seconds.
         """
-        self._chores, self._table, self._look_s = chores, table, look_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
+        super().__init__(look_s)
+        self._chores, self._table = chores, table
 
-    @asynccontextmanager
-    async def during(self, _: FastAPI) -> AsyncIterator[None]:
-        """Do chores for as long as an application runs."""
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            await run_in_threadpool(self._thread.join)
+    def turn(self) -> None:
+        """Do every chore that is due and that no other process does."""
+        self.look()
 
     def look(self, *names: str) -> None:
         """Do every chore that is due and that no other process does.
@@ -93,15 +85,15 @@ class Housekeeper:
             names: of the chores; all when left out.
         """
         for chore in self._table:
-            if not self._stop.is_set() and (not names or chore.name in names):
+            if not self.is_stopping and (not names or chore.name in names):
                 try:
-                    self._turn(chore)
+                    self._do(chore)
                 except MaskregError as error:
-                    _log.warning("%s: %s", chore.name, error)
+                    self._log.warning("%s: %s", chore.name, error)
                 except Stopped:
                     return
 
-    def _turn(self, chore: Chore) -> None:
+    def _do(self, chore: Chore) -> None:
         if not self._chores.is_due(chore.name) or not chore.has_work():
             return
         if not self._chores.claim(chore.name, LEASE_S):
@@ -122,18 +114,13 @@ class Housekeeper:
 
         def beat() -> None:
             nonlocal last
-            if self._stop.is_set():
+            if self.is_stopping:
                 raise Stopped
             if time.monotonic() - last > _BEAT_S:
                 last = time.monotonic()
                 self._chores.renew(name, LEASE_S)
 
         return beat
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self.look()
-            self._stop.wait(self._look_s)
 
 
 def housekeeper(service: Service, look_s: float = LOOK_S) -> Housekeeper:

@@ -221,7 +221,7 @@ def test_a_service_that_ends_leaves_the_verification_to_another(lab: Lab, upload
     ended._stop.set()
     chore = next(chore for chore in ended._table if chore.name == "verify")
     with pytest.raises(Stopped):
-        ended._turn(chore)
+        ended._do(chore)
     assert artifact(lab)["waits_for_verification"]
     housekeeper(service).look()
     assert artifact(lab)["verified"]

@@ -1,0 +1,84 @@
+"""The threads of a service: how they begin, go on after a failure, and end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+import pytest
+from fastapi import FastAPI
+
+from maskreg.errors import UnavailableError
+from maskreg.service.background import Background
+
+
+class Turns(Background):
+    """A thread that does what a test says, and notes when it has done so a number of times."""
+
+    name = "turns"
+    trouble = "turns are late"
+
+    def __init__(self, act: Callable[[int], None], last: int, every_s: float = 0.0) -> None:
+        super().__init__(every_s)
+        self._act, self._last = act, last
+        self.count = 0
+        self.enough = threading.Event()
+
+    def turn(self) -> None:
+        self.count += 1
+        if self.count == self._last:
+            self.enough.set()
+        self._act(self.count)
+
+
+def run_until_enough(turns: Turns) -> None:
+    """Run an application with a thread until it has taken enough turns."""
+
+    async def run() -> None:
+        async with turns.during(FastAPI()):
+            assert await asyncio.to_thread(turns.enough.wait, 30)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "traceback"),
+    [
+        pytest.param(UnavailableError("the store does not answer"), logging.WARNING, False, id="expected"),
+        pytest.param(KeyError("a bug"), logging.ERROR, True, id="a bug"),
+    ],
+)
+def test_a_turn_that_fails_is_logged_and_the_next_one_is_taken(
+    error: Exception, level: int, traceback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail_first(count: int) -> None:
+        if count == 1:
+            raise error
+
+    run_until_enough(Turns(fail_first, last=3))
+    (record,) = (record for record in caplog.records if record.name == "maskreg.service.turns")
+    assert (record.levelno, bool(record.exc_info)) == (level, traceback)
+    assert record.getMessage().startswith("turns are late")
+
+
+def test_the_end_of_an_application_waits_for_the_turn_that_is_under_way() -> None:
+    done = threading.Event()
+
+    def work(_: int) -> None:
+        while not turns.is_stopping:
+            threading.Event().wait(0.001)
+        done.set()
+
+    turns = Turns(work, last=1)
+    run_until_enough(turns)
+    assert done.is_set()
+    assert turns.count == 1
+
+
+def test_the_end_of_an_application_does_not_wait_for_the_next_turn() -> None:
+    turns = Turns(lambda _: None, last=1, every_s=3600.0)
+    run_until_enough(turns)
+    assert turns.count == 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "turns"]
