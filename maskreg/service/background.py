@@ -69,6 +69,4 @@ class Background(ABC):
                 self.turn()
             except MaskregError as error:
                 self._log.warning("%s: %s", self.trouble, error)
-            except Exception:
-                self._log.exception("%s: a bug; the next turn tries again", self.trouble)
             self._stop.wait(self._every_s)
