@@ -9,6 +9,7 @@ import click
 from .command import Command, workspace
 from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
+from .sweeping import pair_of, sweep_run
 from .values import FORCE, NAME, PAIR
 
 
@@ -17,12 +18,20 @@ from .values import FORCE, NAME, PAIR
     example="""
     maskreg extract ./Qwen3-8B ./Qwen3-8B-opd --name qwen3-8b-opd --family qwen3-8b --method opd
     maskreg extract Qwen/Qwen3-8B ./out/step-400 --name team/qwen3-8b-rlvr:v1 --method rlvr --reversible
+    maskreg extract ./Qwen3-8B --each 'out/step-*' --name team/qwen3-8b-opd --method opd
+    maskreg extract ./Qwen3-8B --each 's3://team/out/step-*' --onto previous --name team/qwen3-8b-opd-steps
     maskreg extract Qwen3-8B Qwen3-8B-opd --on lab --name team/qwen3-8b-opd --method opd
     """,
 )
-@click.argument("source")
-@click.argument("target")
+@click.argument("checkpoints", nargs=-1, metavar="SOURCE TARGET")
 @click.option("--name", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the artifact.")
+@click.option("--each", metavar="PATTERN", help="Every checkpoint of a run in place of TARGET; quote the pattern.")
+@click.option(
+    "--onto",
+    type=click.Choice(["source", "previous"]),
+    help="With --each: compare with SOURCE, or with the checkpoint before.  [default: source]",
+)
+@click.option("-n", "--dry-run", is_flag=True, help="With --each: only list the checkpoints, and which are done.")
 @click.option("--family", default="", help="Model family, such as qwen3-8b.")
 @click.option("--method", default="", help="Training method: opd, rlvr, sft or another word.")
 @click.option("--license", default="", help="License as an SPDX identifier, such as apache-2.0.")
@@ -44,11 +53,13 @@ from .values import FORCE, NAME, PAIR
 def command(
     output: Output,
     /,
-    source: str,
-    target: str,
+    checkpoints: tuple[str, ...],
     meta: tuple[tuple[str, str], ...],
     remote: str | None,
     wait: bool,
+    each: str | None,
+    onto: str | None,
+    dry_run: bool,
     **options: Any,
 ) -> None:
     """Diff two checkpoints and store what moved.
@@ -59,11 +70,24 @@ def command(
     or set by somebody else, moves to another artifact when you confirm it on a terminal, or with --force. Nothing is
     lost: its history keeps the old one (maskreg log NAME).
 
+    With --each, every checkpoint that PATTERN matches is a TARGET, in the order of the run, and gets a tag of its own:
+    NAME:step-100. What was extracted before from the same files is not read again, so the same command goes on after
+    an interruption and sweeps a run that grows. One that cannot be extracted does not end the others. With --onto
+    previous, each is compared with the checkpoint before it, and SOURCE may be left out.
+
     With --on, the server does it, with its own checkpoints: SOURCE and TARGET are then names there, which
     `maskreg jobs sources` lists, and the artifact is stored there.
     """
     if options["mask_only"] and options["reversible"]:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
+    if each is not None:
+        if remote is not None:
+            raise click.UsageError("--on does one pair of checkpoints; leave out --on, or --each")
+        sweep_run(output, each, checkpoints, onto=onto or "source", dry_run=dry_run, meta=dict(meta), **options)
+        return
+    if onto is not None or dry_run:
+        raise click.UsageError("--onto and --dry-run belong to --each PATTERN")
+    source, target = pair_of(checkpoints)
     if remote is not None:
         refuse_here_only(meta=meta, device=options.pop("device") != "cpu")
         refuse_here_only(**{name: options.pop(name) for name in ("allow_mismatch", "download", "with_code", "force")})

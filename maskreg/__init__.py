@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.search import search as list
     from maskreg.workspace.show import show
     from maskreg.workspace.squash import squash
+    from maskreg.workspace.sweep import sweep
     from maskreg.workspace.tag import tag
     from maskreg.workspace.verify import verify
     from maskreg.workspace.workspace import Workspace
@@ -134,6 +135,7 @@ __all__ = [
     "search",
     "show",
     "squash",
+    "sweep",
     "switch_",
     "tag",
     "trajectory",
@@ -208,6 +210,7 @@ _HOMES = {
     "search": "maskreg.workspace.search",
     "show": "maskreg.workspace.show",
     "squash": "maskreg.workspace.squash",
+    "sweep": "maskreg.workspace.sweep",
     "switch_": "maskreg.workspace.apply",
     "tag": "maskreg.workspace.tag",
     "trajectory": "maskreg.workspace.analyze",

@@ -18,7 +18,7 @@ from maskreg.progress import SILENT
 PATH = Path(__file__).parent.parent / "docs" / "python.md"
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Making": ("extract", "baseline", "combine", "merge", "convert_from", "convert_to"),
+    "Making": ("extract", "sweep", "baseline", "combine", "merge", "convert_from", "convert_to"),
     "Training": ("retrain",),
     "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore", "export", "import_"),
     "Applying": ("apply", "apply_", "revert_", "switch_"),

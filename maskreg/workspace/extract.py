@@ -114,7 +114,7 @@ def extract(
         )
         if naming.head is not None and naming.head.digest == extracted.digest:
             # The same artifact again: what people said about it holds.
-            card = _merged(naming.head.card, card)
+            card = merged_card(naming.head.card, card)
         stored = naming.store(extracted.digest, card, extracted.notes)
         manifest = stored.artifact.manifest
         remember(space, manifest.source.root, before.path)
@@ -122,7 +122,13 @@ def extract(
         return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
 
 
-def _merged(old: Card, new: Card) -> Card:
+def merged_card(old: Card, new: Card) -> Card:
+    """What is said about an artifact that is made again: what is new, and what holds of the old.
+
+    Args:
+        old: the card so far.
+        new: what is said now; what is empty leaves the old, but an empty value of ``meta`` takes its key away.
+    """
     return Card(
         new.family or old.family,
         new.method or old.method,

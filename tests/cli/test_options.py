@@ -17,7 +17,7 @@ ON_A_SERVER = ("remote", "wait")
 """Parameters of a command that can have a server do the work."""
 
 OWN = {
-    "extract": {"json", "quiet", "debug", *ON_A_SERVER},
+    "extract": {"checkpoints", "each", "onto", "dry_run", *ON_A_SERVER},
     "apply": {"ref_text", *ON_A_SERVER},
     "baseline": {"ref"},
     "combine": {"refs"},

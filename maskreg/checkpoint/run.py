@@ -1,0 +1,145 @@
+"""The checkpoints of a run: those that a pattern names, in the order of the run, and whether one has changed.
+
+::
+
+    checkpoints_of("out/step-*")     step-100, step-200, step-1000
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from maskreg.bucket import BucketPath, Location, OptionsOf, is_url, located
+from maskreg.errors import NotFoundError, UsageError
+from maskreg.words import natural
+
+_WILD = re.compile(r"[*?\[]")
+_NOT_IN_TAGS = re.compile(r"[^a-zA-Z0-9._-]+")
+_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".json"})
+_MAX_LABEL = 128
+
+Stamp = tuple[tuple[str, int, str], ...]
+"""Path below the checkpoint, size and version of each of its files."""
+
+
+class RunCheckpoint(NamedTuple):
+    """A checkpoint of a run.
+
+    Attributes:
+        label: what tells it from the others, and can be a tag: ``step-100``.
+        path: where it lies.
+    """
+
+    label: str
+    path: Location
+
+
+def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[RunCheckpoint, ...]:
+    """The checkpoints that a pattern names, step 2 before step 10.
+
+    ``*``, ``?`` and ``[...]`` stand for characters of one name, in any part of the path. Where folders match, files
+    that lie beside them do not count; nor does a link to another match, such as ``latest``.
+
+    Args:
+        pattern: a path with such marks, or a URL of object storage with them.
+        options_of: how to talk to the service of a URL.
+
+    Raises:
+        NotFoundError: nothing matches.
+        UsageError: two checkpoints would have the same label.
+        UnavailableError, NotAllowedError: the bucket does not answer, or may not be listed.
+    """
+    base, parts = _split(pattern, options_of)
+    matches = sorted(_expanded(base, parts), key=lambda path: natural(str(path)))
+    folders = [path for path in matches if path.is_dir()]
+    paths = _without_links(folders or matches)
+    if not paths:
+        raise NotFoundError(
+            f"no checkpoint matches {pattern}", hint="quote the pattern, as in --each 'out/step-*'; or look: ls"
+        )
+    labels = _labels(paths, len(parts))
+    return tuple(RunCheckpoint(label, path) for label, path in zip(labels, paths, strict=True))
+
+
+def stamp_of(path: Location) -> Stamp:
+    """What says whether the files of a checkpoint are the same as at another time: sizes, and times or ETags.
+
+    Raises:
+        NotFoundError: there is no such checkpoint.
+    """
+    if not path.exists():
+        raise NotFoundError(f"{path}: no such checkpoint")
+    root = len(str(path))
+    return tuple(sorted((str(file)[root:].lstrip("/"), *_version(file)) for file in _files(path)))
+
+
+def _split(pattern: str, options_of: OptionsOf | None) -> tuple[Location, list[str]]:
+    """The longest path without marks, and the parts that follow it."""
+    if is_url(pattern):
+        scheme, _, rest = pattern.partition("://")
+        bucket, *names = [name for name in rest.split("/") if name]
+        plain = next((index for index, name in enumerate(names) if _WILD.search(name)), len(names))
+        return located("/".join((f"{scheme}://{bucket}", *names[:plain])), options_of), names[plain:]
+    parts = Path(pattern).expanduser().parts
+    plain = next((index for index, part in enumerate(parts) if _WILD.search(part)), len(parts))
+    return Path(*parts[:plain]), list(parts[plain:])
+
+
+def _expanded(base: Location, parts: list[str]) -> Iterator[Location]:
+    if not parts:
+        if base.exists():
+            yield base
+        return
+    first, *rest = parts
+    if not _WILD.search(first):
+        yield from _expanded(base / first, rest)
+    elif base.is_dir():
+        for path in base.iterdir():
+            # As in a shell, a mark does not stand for the dot of a hidden name.
+            if fnmatchcase(path.name, first) and (first.startswith(".") or not path.name.startswith(".")):
+                yield from _expanded(path, rest)
+
+
+def _without_links(paths: list[Location]) -> list[Location]:
+    real = {path for path in paths if not _is_link(path)}
+    return [path for path in paths if path in real or path.resolve() not in {other.resolve() for other in real}]
+
+
+def _is_link(path: Location) -> bool:
+    return isinstance(path, Path) and path.is_symlink()
+
+
+def _labels(paths: list[Location], depth: int) -> list[str]:
+    """The last names where they differ, else all names from the first mark on."""
+    for count in (1, max(depth, 1)):
+        labels = [_label(PurePosixPath(str(path)).parts[-count:]) for path in paths]
+        if len(set(labels)) == len(labels):
+            return labels
+    twice = next(label for label in labels if labels.count(label) > 1)
+    raise UsageError(f"several checkpoints would be called {twice!r}", hint="use a pattern that matches one of them")
+
+
+def _label(names: tuple[str, ...]) -> str:
+    *folders, last = names
+    path = PurePosixPath(last)
+    stem = path.stem if path.suffix in _SUFFIXES else last
+    return _NOT_IN_TAGS.sub("-", "-".join((*folders, stem))).lstrip(".-")[:_MAX_LABEL] or "checkpoint"
+
+
+def _files(path: Location) -> Iterator[Location]:
+    if path.is_file():
+        yield path
+    else:
+        for entry in path.iterdir():
+            yield from _files(entry)
+
+
+def _version(file: Location) -> tuple[int, str]:
+    if isinstance(file, BucketPath):
+        return file.version()
+    status = file.stat()
+    return status.st_size, str(status.st_mtime_ns)

@@ -1,0 +1,69 @@
+"""What sweeps have extracted, so that no checkpoint is read twice for the same artifact.
+
+A note of the local registry says which artifact came of which files under which options. It is a convenience: one
+that is lost or damaged costs an extraction, and one whose artifact is gone is not used::
+
+    sweeps/<sha256 of both sides' files and the options>.json    {"digest": ..., "schema": ..., "seal": ...}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from maskreg.artifact.reader import Artifact
+from maskreg.bucket import Location
+from maskreg.checkpoint.run import stamp_of
+from maskreg.digest import Digest
+from maskreg.disk import make_folder, replacing
+from maskreg.document import canonical
+from maskreg.errors import DataError, MaskregError, NotFoundError
+from maskreg.limits import LIMITS
+from maskreg.seal import parse_sealed, sealed
+from maskreg.workspace.workspace import Workspace
+
+_SCHEMA = "maskreg.swept/1"
+
+
+class Extractions:
+    """Which artifacts were extracted from which files."""
+
+    def __init__(self, workspace: Workspace, options: Mapping[str, object]) -> None:
+        """Those of a workspace's local registry.
+
+        Args:
+            workspace: the workspace.
+            options: everything beside the files that the artifact depends on, as JSON values.
+        """
+        self._local = workspace.local
+        self._folder = workspace.root / "sweeps"
+        self._options = dict(options)
+
+    def key(self, source: Location, target: Location) -> str:
+        """What stands for two checkpoints as they are now, and the options.
+
+        Raises:
+            NotFoundError: one is not there.
+        """
+        sides = [[str(side.absolute()), stamp_of(side)] for side in (source, target)]
+        return Digest.of(canonical({"sides": sides, "options": self._options})).hex
+
+    def recall(self, key: str) -> Artifact | None:
+        """The artifact that was extracted, if it is still in the local registry, whole."""
+        path = self._folder / f"{key}.json"
+        try:
+            row = parse_sealed(path.read_bytes(), str(path), schema=_SCHEMA, max_bytes=LIMITS.small_file_bytes)
+            artifact = self._local.artifact(Digest(str(row["digest"])))
+            for part in artifact.manifest.parts:
+                artifact.require(part)
+        except (FileNotFoundError, NotFoundError, DataError):
+            return None
+        return artifact
+
+    def note(self, key: str, digest: Digest) -> None:
+        """Keep what an extraction gave."""
+        # Without the note the next sweep works again; that is no reason to fail work that is done.
+        with suppress(MaskregError):
+            make_folder(self._folder)
+            with replacing(self._folder / f"{key}.json") as file:
+                file.write(sealed({"schema": _SCHEMA, "digest": str(digest)}))

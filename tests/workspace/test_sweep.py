@@ -1,0 +1,135 @@
+"""A sweep: an artifact for each checkpoint of a run, and nothing done twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import maskreg
+from maskreg.errors import NoSpaceError, NotFoundError, UsageError
+from maskreg.workspace.sweep import Swept
+from tests.checkpoints import make_checkpoint, moved
+from tests.workspace.conftest import SOURCE, Lab
+
+STEPS = (2, 10, 100)
+
+
+@pytest.fixture
+def out(lab: Lab) -> Path:
+    """The checkpoints of a run; each moves more than the one before."""
+    tensors = SOURCE
+    for number in STEPS:
+        tensors = {name: moved(tensor, 0.1, number + seed) for seed, (name, tensor) in enumerate(tensors.items())}
+        make_checkpoint(lab.folder / "out" / f"step-{number}", tensors)
+    return lab.folder / "out"
+
+
+def states(rows: tuple[Swept, ...]) -> list[str]:
+    return [row.status for row in rows]
+
+
+def spoil(checkpoint: Path) -> None:
+    path = checkpoint / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def test_each_checkpoint_is_a_tag_and_equals_its_own_extraction(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    result = maskreg.sweep(f"{out}/step-*", "team/run", source=lab.source, method="opd", workspace=ada)
+    assert [str(row.ref) for row in result.checkpoints] == [f"team/run:step-{number}" for number in STEPS]
+    for row in result.checkpoints:
+        alone = maskreg.extract(lab.source, row.checkpoint, workspace=ada)
+        assert (row.status, row.digest, row.density, row.size) == ("new", alone.digest, alone.density, alone.size)
+        assert ada.find(row.ref).card.method == "opd"
+
+
+def test_what_was_extracted_is_not_read_again(
+    lab: Lab, ada: maskreg.Workspace, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    monkeypatch.delattr("maskreg.workspace.sweep.extract")
+    again = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, family="toy", workspace=ada)
+    assert states(again.checkpoints) == ["kept"] * 3
+    assert [row.digest for row in again.checkpoints] == [row.digest for row in first.checkpoints]
+    # What is said now holds, and reads no checkpoint either.
+    assert ada.find("run:step-10").card.family == "toy"
+
+
+def test_a_run_that_grew_or_changed_is_extracted_where_it_did(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    make_checkpoint(out / "step-200", {name: moved(tensor, 0.5, 7) for name, tensor in SOURCE.items()})
+    make_checkpoint(out / "step-10", {name: moved(tensor, 0.6, 8) for name, tensor in SOURCE.items()})
+    waiting = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, dry_run=True, workspace=ada)
+    assert states(waiting.checkpoints) == ["kept", "waiting", "kept", "waiting"]
+    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    assert states(result.checkpoints) == ["kept", "new", "kept", "new"]
+    # Other options are other artifacts; a tag or an artifact that is gone is made again.
+    other = maskreg.sweep(f"{out}/step-*", "masks", source=lab.source, mask_only=True, workspace=ada)
+    assert states(other.checkpoints) == ["new"] * 4
+    maskreg.remove("run:step-100", workspace=ada)
+    again = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    assert states(again.checkpoints) == ["kept", "kept", "new", "kept"]
+
+
+def test_a_chain_of_steps_gives_the_last_checkpoint(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto="previous", workspace=ada)
+    assert [Path(row.onto).name for row in result.checkpoints] == ["source", "step-2", "step-10"]
+    path = lab.source
+    for row in result.checkpoints:
+        maskreg.apply(row.ref, path, (path := lab.folder / f"made-{row.ref.tag}"), workspace=ada)
+    assert (path / "model.safetensors").read_bytes() == (out / "step-100/model.safetensors").read_bytes()
+
+
+def test_without_a_source_the_first_checkpoint_is_only_compared_with(ada: maskreg.Workspace, out: Path) -> None:
+    result = maskreg.sweep(f"{out}/step-*", "run", onto="previous", workspace=ada)
+    assert [row.ref.tag for row in result.checkpoints] == ["step-10", "step-100"]
+    # The source may be one of those that match.
+    result = maskreg.sweep(f"{out}/step-*", "run", source=out / "step-2", workspace=ada)
+    assert [row.ref.tag for row in result.checkpoints] == ["step-10", "step-100"]
+
+
+def test_a_damaged_checkpoint_does_not_end_the_others(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    spoil(out / "step-10")
+    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto="previous", workspace=ada)
+    assert states(result.checkpoints) == ["new", "failed", "new"]
+    assert "cut short" in str(result.failed[0].error)
+    # The chain goes on from the last that could be read.
+    assert Path(result.checkpoints[2].onto).name == "step-2"
+
+
+def test_a_full_disk_ends_the_sweep_and_the_next_goes_on(
+    lab: Lab, ada: maskreg.Workspace, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[object]()
+
+    def full_at_the_third(*args: object, **options: object) -> object:
+        calls.append(args)
+        if len(calls) == 3:
+            raise NoSpaceError("the disk is full")
+        return maskreg.extract(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("maskreg.workspace.sweep.extract", full_at_the_third)
+    with pytest.raises(NoSpaceError):
+        maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    monkeypatch.undo()
+    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    assert states(result.checkpoints) == ["kept", "kept", "new"]
+
+
+def test_a_note_that_is_damaged_costs_an_extraction(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    for note in (ada.root / "sweeps").iterdir():
+        note.write_bytes(b"{}")
+    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    assert states(result.checkpoints) == ["new"] * 3
+
+
+def test_what_makes_no_sense_is_refused_before_any_work(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    with pytest.raises(UsageError, match="name the source"):
+        maskreg.sweep(f"{out}/step-*", "run", workspace=ada)
+    with pytest.raises(UsageError, match="a tag of its own"):
+        maskreg.sweep(f"{out}/step-*", "run:v1", source=lab.source, workspace=ada)
+    with pytest.raises(UsageError, match="onto='last'"):
+        maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto="last", workspace=ada)  # type: ignore[arg-type]
+    with pytest.raises(NotFoundError, match="source"):
+        maskreg.sweep(f"{out}/step-*", "run", source=lab.folder / "no", workspace=ada)
