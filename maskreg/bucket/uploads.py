@@ -120,7 +120,8 @@ class Upload:
             piece = data[: self._part_bytes - begin]
             length = min(self._part_bytes, self._size - number * self._part_bytes)
             with self._lock:
-                part = self._parts.setdefault(number, _Part(length))
+                if (part := self._parts.get(number)) is None:
+                    part = self._parts[number] = _Part(length)
             part.memory[begin : begin + len(piece)] = piece
             with self._lock:
                 # Counted when it is there: of several threads, the last finds the part full.

@@ -15,7 +15,6 @@ weight file, a checkpoint is none::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -34,7 +33,7 @@ class BucketOutput:
         path: where the output appears.
         is_file: the output is one object.
         weights: pattern of the weight files; only a prefix with such a file may be replaced.
-        index: the file without which readers find no checkpoint.
+        index: the file without which readers find no checkpoint; of one object, that.
         names: files that it will have.
         sources: what it must not replace.
         force: replace an earlier output.
@@ -72,17 +71,14 @@ class BucketOutput:
         """Make all objects visible, the index last."""
         assert self._uploads is not None
         replaced = self._check()
-        self.kept = () if self.is_file else tuple(sorted(replaced - self.names))
-        last = self.path.name if self.is_file else self.index
-        switch = [name for name in self._files if self.is_file or name == last]
-        for name in sorted(replaced & {*switch, *self._indexes(replaced)}):
-            if not self.is_file:
+        if not self.is_file:
+            self.kept = tuple(sorted(replaced - self.names))
+            for name in sorted(filter(self._is_an_index, replaced)):
                 self._uploads.delete(self.path / name)
         for name, upload in self._files.items():
-            if name not in switch:
+            if name != self.index:
                 upload.complete()
-        for name in switch:
-            self._files[name].complete(only_new=not replaced)
+        self._files[self.index].complete(only_new=not replaced)
         self._files.clear()
 
     def discard(self) -> None:
@@ -132,6 +128,6 @@ class BucketOutput:
             return f"files of another checkpoint would stay beside the new one ({', '.join(strays[:3])})"
         return ""
 
-    def _indexes(self, names: frozenset[str]) -> Iterator[str]:
-        """Files of an earlier output without which readers find no checkpoint."""
-        return (name for name in names if fnmatch(name, "*.index.json") or fnmatch(name, self.weights))
+    def _is_an_index(self, name: str) -> bool:
+        """Whether readers may find a checkpoint by a file of an earlier output, or of this one."""
+        return name == self.index or fnmatch(name, "*.index.json") or fnmatch(name, self.weights)

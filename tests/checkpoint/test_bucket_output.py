@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -202,6 +203,18 @@ def test_places_where_nothing_can_be_written(source: Path, out: BucketPath) -> N
 def test_checkpoints_are_written_to_s3_alone() -> None:
     with pytest.raises(ConfigError, match="S3 alone"):
         Uploads(BucketPath.of("gs://team/x"))
+
+
+def test_a_part_has_its_memory_once(out: BucketPath) -> None:
+    uploads = Uploads(out)
+    upload = Upload(uploads, out / "model.safetensors", 2 * PART)
+    tracemalloc.start()
+    for offset in range(0, PART - 1024, 1024):
+        upload.write_at(offset, memoryview(bytes(1024)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    uploads.close()
+    assert PART <= peak < PART + PART // 8
 
 
 def test_what_a_killed_run_left_is_dropped(server: S3Server, out: BucketPath) -> None:
