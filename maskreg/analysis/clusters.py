@@ -12,7 +12,9 @@ tensor.
 
 Every figure here is built of a few sums over coordinates: their contributions by cell are linear algebra on the counts
 of :mod:`maskreg.analysis.grid`, and their covariances add up from tensors to roles, layers and the whole. A figure of a
-group then has the variance d' C d, with d its derivatives by the sums and C their covariances in the group.
+group then has the variance d' C d, with d its derivatives by the sums and C their covariances in the group. Twice as
+many coordinates of every cell change no figure, so its influences sum to zero: that needs the derivative by the number
+of coordinates too, else every cluster would seem to deviate by its size.
 
 Example: A and B hold the same 10 rows of 100, whole, and nothing else. There are 1,000 shared coordinates, but only 10
 rows that could have been others: the standard error is that of a choice of 10, about 10 times the independent one.
@@ -34,8 +36,8 @@ from maskreg.checkpoint.residual import Channels
 
 Floats = npt.NDArray[np.float64]
 
-OBSERVED, SIZE_A, SIZE_B = "observed", "size-a", "size-b"
-"""Sums: coordinates in both masks, in A, and in B."""
+NUMEL, OBSERVED, SIZE_A, SIZE_B = "numel", "observed", "size-a", "size-b"
+"""Sums: all coordinates, those in both masks, in A, and in B."""
 
 CONCORDANT, DISCORDANT = "concordant", "discordant"
 """Sums: both of a Mantel-Haenszel odds ratio over the exponents of each tensor."""
@@ -43,7 +45,7 @@ CONCORDANT, DISCORDANT = "concordant", "discordant"
 CONCORDANT_TENSOR, DISCORDANT_TENSOR = "concordant-tensor", "discordant-tensor"
 """The same over tensors."""
 
-_BASE = (OBSERVED, SIZE_A, SIZE_B, CONCORDANT, DISCORDANT, CONCORDANT_TENSOR, DISCORDANT_TENSOR)
+_BASE = (NUMEL, OBSERVED, SIZE_A, SIZE_B, CONCORDANT, DISCORDANT, CONCORDANT_TENSOR, DISCORDANT_TENSOR)
 
 MAX_CHANNELS = 512
 """Most channels of the residual stream that are clusters of their own; in wider streams, neighbors are one cluster."""
@@ -126,7 +128,7 @@ def spread_of(
     for null, added in (margins or {}).items():
         number = list(tables).index(null)
         both = contributions[:, list(tables).index(OBSERVED)]
-        single[:, number] = both - np.sqrt(added.unexplained) * (both - contributions[:, number])
+        single[:, number] = both - np.sqrt(added.counted_twice) * (both - contributions[:, number])
     coordinates: Floats = single.T @ (single * cells.reshape(-1, 1))
     if grid is None:
         return Spread(tuple(tables), coordinates, coordinates, coordinates)
@@ -169,7 +171,7 @@ def _products(clusters: Floats) -> Floats:
 
 
 def _base_tables(cells: npt.NDArray[np.int64], exponents: npt.NDArray[np.int64] | None) -> dict[str, Floats]:
-    both = IN_A * IN_B
+    every, both = np.ones(CELLS), IN_A * IN_B
     whole = cells.sum(0, keepdims=True)
     strata = np.zeros(len(cells), np.int64)
     if exponents is not None:
@@ -178,7 +180,7 @@ def _base_tables(cells: npt.NDArray[np.int64], exponents: npt.NDArray[np.int64] 
     np.add.at(by_exponent, strata, cells)
     concordant, discordant = _odds_tables(by_exponent)
     concordant_tensor, discordant_tensor = _odds_tables(whole.astype(np.float64))
-    tables = (both, IN_A, IN_B, concordant[strata], discordant[strata], concordant_tensor, discordant_tensor)
+    tables = (every, both, IN_A, IN_B, concordant[strata], discordant[strata], concordant_tensor, discordant_tensor)
     return dict(zip(_BASE, tables, strict=True))
 
 

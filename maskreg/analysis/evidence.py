@@ -26,6 +26,7 @@ from maskreg.analysis.clusters import (
     CONCORDANT_TENSOR,
     DISCORDANT,
     DISCORDANT_TENSOR,
+    NUMEL,
     SIZE_A,
     SIZE_B,
     Spread,
@@ -176,7 +177,7 @@ def figures_of(sums: OverlapSums) -> OverlapFigures:
 
 def _uniform_slopes(counts: OverlapCounts) -> dict[str, float]:
     n = max(counts.numel, 1)
-    return {SIZE_A: counts.b / n, SIZE_B: counts.a / n}
+    return {SIZE_A: counts.b / n, SIZE_B: counts.a / n, NUMEL: -counts.a * counts.b / n**2}
 
 
 def _odds_interval(both: OddsSums | None, spread: Spread | None, concordant: str, discordant: str) -> Interval | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from maskreg.analysis.chance import Expectation
-from maskreg.analysis.clusters import OBSERVED, SIZE_A, SIZE_B, Spread
+from maskreg.analysis.clusters import NUMEL, OBSERVED, SIZE_A, SIZE_B, Spread
 from maskreg.analysis.overlap import OverlapCounts, ratio
 from maskreg.analysis.tails import Distribution
 
@@ -78,7 +79,7 @@ def excess_of(
     expected, difference, sd = null.expected, counts.both - null.expected, math.sqrt(null.variance)
     if max(expected, counts.both) < FEWEST:
         spread = None
-    bound, slope = _bound(counts, difference)
+    bound, slopes = _bound(counts, difference)
     # A null that already expects the bound leaves no room; what remains is the rounding error of float sums.
     room = bound - expected if abs(bound - expected) > 1e-9 * counts.most else 0.0
     headroom = ratio(difference, abs(room))
@@ -96,7 +97,7 @@ def excess_of(
         ),
         headroom=headroom,
         headroom_interval=_interval(
-            headroom, spread.sd(_headroom_slopes(headroom or 0.0, room, slope, name)) if spread and room else None
+            headroom, spread.sd(_headroom_slopes(headroom or 0.0, room, slopes, name)) if spread and room else None
         ),
         sd=sd,
         standard_error=error,
@@ -106,22 +107,21 @@ def excess_of(
     )
 
 
-def _bound(counts: OverlapCounts, difference: float) -> tuple[int, tuple[float, float]]:
-    """The overlap that a headroom of 1, or of -1, would be; and its derivatives by the sizes of A and B."""
+def _bound(counts: OverlapCounts, difference: float) -> tuple[int, dict[str, float]]:
+    """The overlap that a headroom of 1, or of -1, would be; and its derivatives by the sums."""
     if difference >= 0:
-        return counts.most, (1.0, 0.0) if counts.a < counts.b else (0.0, 1.0)
+        return counts.most, {SIZE_A if counts.a < counts.b else SIZE_B: 1.0}
     least = max(0, counts.a + counts.b - counts.numel)
-    return least, (1.0, 1.0) if least else (0.0, 0.0)
+    return least, {SIZE_A: 1.0, SIZE_B: 1.0, NUMEL: -1.0} if least else {}
 
 
-def _headroom_slopes(headroom: float, room: float, slope: tuple[float, float], name: str) -> dict[str, float]:
+def _headroom_slopes(headroom: float, room: float, slopes: Mapping[str, float], name: str) -> dict[str, float]:
     # h = (i - E) / |M - E|; with r = |M - E|, dh = (di - dE - |h| (dM - dE)) / r, signs as they fall for both bounds.
     share = abs(headroom)
     return {
         OBSERVED: 1 / abs(room),
         name: (share - 1) / abs(room),
-        SIZE_A: -share * slope[0] / abs(room),
-        SIZE_B: -share * slope[1] / abs(room),
+        **{size: -share * slope / abs(room) for size, slope in slopes.items()},
     }
 
 

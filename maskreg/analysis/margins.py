@@ -15,6 +15,18 @@ x and y are fitted to the same coordinates that are compared, so a coordinate in
 whatever its row. Products of x_A and x_B therefore leave out what a coordinate has in common with itself, r_A r_B with
 r = moved - p: the sum over pairs of different coordinates of a row is (sum of r_A) (sum of r_B) - sum of r_A r_B.
 
+What varies is less than without rows and columns. With z the noise of a coordinate, r = z + v (x + y), and r_A r_B is
+the sum of four parts. Let e be the share of the variance of r that x and y explain::
+
+    part          share of variance    observed - expected has it    its sums by row    by column
+    z_A z_B       (1 - e_A) (1 - e_B)  yes                           yes                yes
+    z_A effect_B  (1 - e_A) e_B        no: x_A and y_A fit z_A       that of y_B        that of x_B
+    effect_A z_B  e_A (1 - e_B)        no                            that of y_A        that of x_A
+    both effects  e_A e_B              no: it is what is expected    no                 no
+
+So the sums by row and those by column have together every part once too often, but the last: of a coordinate's
+variance, two-way clustering (:mod:`maskreg.analysis.clusters`) has to subtract 1 - e_A e_B.
+
 Example: all of one class, p = 1/4 in both masks, and both have moved coordinates in the upper half of the rows alone.
 v = 3/16, x = +4/3 and -4/3, so P = 1/2 above and 0 below: twice the overlap of chance, as it is. On a real pair, where
 the exponents alone leave 26.4 % of the headroom, this leaves 21.4 %; the logistic model, fitted to every coordinate,
@@ -43,13 +55,13 @@ class Margins:
     Attributes:
         by_row: float64 ``[rows]``: the sum over them is the whole addition.
         by_column: float64 ``[columns]``: the same by column.
-        unexplained: share of a coordinate's variance that neither rows nor columns explain, the mean of both masks. The
-            sums over rows, and those over columns, hold that much of it where nothing else depends on each other.
+        counted_twice: 1 - e_A e_B, the share of a coordinate's variance that ``by_row`` and ``by_column`` leave once
+            too often in the sums by row and by column together.
     """
 
     by_row: Floats
     by_column: Floats
-    unexplained: float
+    counted_twice: float
 
     @property
     def added(self) -> float:
@@ -97,7 +109,7 @@ def margins_of(grid: Grid) -> Margins:
     return Margins(
         parts[0] + shares[0] / whole * (parts[1].sum() + crossed),
         parts[1] + shares[1] / whole * (parts[0].sum() + crossed),
-        1 - sum(explained) / 2,
+        1 - explained[0] * explained[1],
     )
 
 

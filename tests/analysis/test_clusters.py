@@ -8,6 +8,7 @@ import pytest
 from maskreg.analysis.clusters import OBSERVED, SIZE_A, SIZE_B, Spread
 from maskreg.analysis.evidence import (
     BY_BOTH,
+    GLOBAL,
     MATCHED,
     STRIPED,
     OverlapFigures,
@@ -78,6 +79,25 @@ def test_standard_errors_are_those_of_influences_coordinate_by_coordinate() -> N
     headroom = (observed - expected) / room
     error = two_way((a * b - expects - headroom * (size[1] - expects)) / room)
     assert over.headroom_interval == pytest.approx((headroom - Z95 * error, headroom + Z95 * error))
+
+
+def test_influences_below_chance_and_on_the_uniform_null_are_by_the_number_of_coordinates_too() -> None:
+    """Dense masks that share few: the bound below is |A| + |B| - n, and uniform masks share |A| |B| / n."""
+    rng = np.random.default_rng(3)
+    a = rng.random((60, 90)) < 0.7
+    b = np.where(a, rng.random(a.shape) < 0.6, rng.random(a.shape) < 0.9)
+    over = figures_of(sums_of(Pair(np.full(a.shape, 0x3F81, np.uint16), a, b)))
+    p, q, n, both = a.mean(), b.mean(), a.size, (a & b).sum()
+    expected, least = p * q * n, a.sum() + b.sum() - n
+    headroom = (both - expected) / (expected - least)
+    assert headroom < -0.1
+    excess, room = (a - p) * (b - q), (a * q + b * p - p * q) - (a + 0.0 + b - 1)
+    error = two_way((excess - headroom * room) / (expected - least))
+    for null in (GLOBAL, MATCHED):
+        assert over.nulls[null].headroom == pytest.approx(headroom)
+        interval = headroom - Z95 * error, headroom + Z95 * error
+        assert over.nulls[null].headroom_interval == pytest.approx(interval)
+        assert over.nulls[null].standard_error == pytest.approx(two_way(excess))
 
 
 def part(masks: Pair, rows: slice, columns: slice) -> Pair:
@@ -195,6 +215,31 @@ def test_masks_that_share_only_busy_rows_and_columns_share_what_is_expected() ->
         headrooms.append(figures.nulls[STRIPED].headroom or 0)
     # To the first order: the effects are products here, and the model adds them.
     assert abs(np.mean(headrooms)) < 0.3 * (figures.nulls[MATCHED].headroom or 0)
+
+
+def test_what_rows_and_columns_hold_too_often_is_all_but_what_both_masks_explain() -> None:
+    masks = pair()
+    masks = Pair(np.full_like(masks.codes, 0x3F81), masks.a, masks.b)
+    explained = []
+    for bits in (masks.a, masks.b):
+        deviation = bits - bits.mean()
+        height, width = bits.shape
+        by_line = (deviation.mean(1) ** 2).sum() * width + (deviation.mean(0) ** 2).sum() * height
+        explained.append(by_line / (deviation**2).sum())
+    assert margins_of(grid_of(masks)).counted_twice == pytest.approx(1 - explained[0] * explained[1])
+
+
+def test_standard_errors_of_strongly_striped_masks_are_not_too_large() -> None:
+    """Of 150 draws, the spread of the difference against the standard error; rows and columns explain a third."""
+    rng = np.random.default_rng(8)
+    codes = np.full((48, 64), 0x3F81, np.uint16)
+    deviations = []
+    for _ in range(150):
+        rates = [0.5 + rng.choice([-0.2, 0.2], (48, 1)) + rng.choice([-0.2, 0.2], (1, 64)) for _ in range(2)]
+        sums = sums_of(Pair(codes, *(rng.random(codes.shape) < rate for rate in rates)))
+        over = figures_of(sums).nulls[STRIPED]
+        deviations.append((sums.counts.both - (over.expected or 0)) / (over.standard_error or 0))
+    assert 0.88 < np.std(deviations) < 1.12
 
 
 def test_groups_add_up() -> None:
