@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, S3Config, S3Store
     from typing_extensions import Buffer
 
-_READERS = 8
+_READERS = 16
 """Requests at a time that fetch what is read soon."""
 
 _STATUS = re.compile(r"status code: (\d{3})")

@@ -5,14 +5,15 @@ Whoever hands out work says which bytes it will need (``expect``), some tasks be
     expect(0, 8M)     expect(8M, 8M)     ...        two requests are on their way
     fill(leaf 0)  fill(leaf 1)  ...                 from the answer to the first; the last leaf drops it
 
-Small tensors lie side by side in a file, so what is expected of one is fetched with what follows, up to 256 KiB; a part
-of it that is expected afterwards needs no request.
+Small tensors lie side by side in a file. So what is expected waits for what is expected next: neighbors become one
+request, which leaves when it is large enough, when something else is expected, or when a part of it is read::
+
+    expect(0, 8K)  expect(8K, 8K)  expect(16K, 8M)      one request for all three
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -21,22 +22,31 @@ from maskreg.bucket.path import BucketPath
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-TOGETHER_BYTES = 1 << 18
-"""A shorter part is fetched with what follows it, up to so much."""
+TOGETHER_BYTES = 1 << 20
+"""A request for less waits for its neighbors."""
 
-HELD_BYTES = 128 << 20
+GAP_BYTES = 1 << 14
+"""Neighbors may lie so far apart; what lies between is fetched too."""
+
+HELD_BYTES = 256 << 20
 """Answers of one file that may wait to be read; beyond that the oldest is dropped."""
 
 
-class _Answer:
-    """Bytes ``[start, stop)`` of the object, on their way or here."""
+class _Request:
+    """A request for bytes ``[start, stop)`` of the object: not sent yet, on its way, or answered.
 
-    def __init__(self, start: int, stop: int, data: Future[Buffer]) -> None:
-        self.start, self.stop, self.data = start, stop, data
-        self.unread = stop - start
+    Attributes:
+        unread: bytes that are still expected to be read from it.
+    """
 
-    def holds(self, start: int, stop: int) -> bool:
-        return self.start <= start and stop <= self.stop
+    def __init__(self, start: int, stop: int) -> None:
+        self.start, self.stop = start, stop
+        self.unread = 0
+        self.answer: Future[Buffer] | None = None
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
 
 
 class BucketFile:
@@ -54,7 +64,7 @@ class BucketFile:
         self.path = path
         self.size, self._etag = path.version()
         self._lock = threading.Lock()
-        self._answers: OrderedDict[int, _Answer] = OrderedDict()
+        self._requests: list[_Request] = []
 
     def fill(self, into: memoryview, offset: int) -> bool:
         """Fill ``into`` from ``offset`` on; False when the object ends before."""
@@ -64,42 +74,67 @@ class BucketFile:
         if not len(into):
             return True
         with self._lock:
-            answer = self._holding(offset, stop)
-        data = self._read(offset, stop) if answer is None else answer.data.result()
-        first = offset if answer is None else answer.start
+            request = self._holding(offset, stop)
+            answer = self._sent(request) if request is not None else None
+        data = self._read(offset, stop) if answer is None else answer.result()
+        first = offset if request is None else request.start
         if len(memoryview(data)) < stop - first:
             return False
         into[:] = memoryview(data)[offset - first : stop - first]
-        if answer is not None:
-            self._took(answer, len(into))
+        if request is not None:
+            self._took(request, len(into))
         return True
 
-    def expect(self, offset: int, size: int) -> None:
-        """Fetch these bytes meanwhile, unless they are on their way."""
+    def expect(self, offset: int, size: int) -> int:
+        """Fetch these bytes meanwhile, unless they are on their way; how many of them the object has."""
         stop = min(offset + size, self.size)
+        if stop <= offset:
+            return 0
         with self._lock:
-            if stop <= offset or self._holding(offset, stop) is not None:
-                return
-            stop = min(max(stop, offset + TOGETHER_BYTES), self.size)
-            self._answers[offset] = _Answer(offset, stop, self.path.bucket.pool.submit(self._read, offset, stop))
-            while sum(answer.stop - answer.start for answer in self._answers.values()) > HELD_BYTES:
-                self._answers.popitem(last=False)
+            request = self._holding(offset, stop)
+            if request is None:
+                request = self._gathered(offset, stop)
+            request.unread += stop - offset
+            while sum(held.size for held in self._requests) > HELD_BYTES:
+                self._requests.pop(0)
+        return stop - offset
 
     def close(self) -> None:
         """Forget what was fetched."""
         with self._lock:
-            answers, self._answers = self._answers, OrderedDict()
-        for answer in answers.values():
-            answer.data.cancel()
+            requests, self._requests = self._requests, []
+        for request in requests:
+            if request.answer is not None:
+                request.answer.cancel()
 
-    def _holding(self, start: int, stop: int) -> _Answer | None:
-        return next((answer for answer in self._answers.values() if answer.holds(start, stop)), None)
+    def _holding(self, start: int, stop: int) -> _Request | None:
+        return next((held for held in self._requests if held.start <= start and stop <= held.stop), None)
 
-    def _took(self, answer: _Answer, size: int) -> None:
+    def _gathered(self, start: int, stop: int) -> _Request:
+        """The last request, made longer, or a new one."""
+        last = self._requests[-1] if self._requests else None
+        if last is not None and last.answer is None and 0 <= start - last.stop <= GAP_BYTES:
+            request = last
+            request.stop = stop
+        else:
+            if last is not None:
+                self._sent(last)
+            request = _Request(start, stop)
+            self._requests.append(request)
+        if request.size >= TOGETHER_BYTES:
+            self._sent(request)
+        return request
+
+    def _sent(self, request: _Request) -> Future[Buffer]:
+        if request.answer is None:
+            request.answer = self.path.bucket.pool.submit(self._read, request.start, request.stop)
+        return request.answer
+
+    def _took(self, request: _Request, size: int) -> None:
         with self._lock:
-            answer.unread -= size
-            if answer.unread <= 0:
-                self._answers.pop(answer.start, None)
+            request.unread -= size
+            if request.unread <= 0 and request in self._requests:
+                self._requests.remove(request)
 
     def _read(self, start: int, stop: int) -> Buffer:
         return self.path.bucket.read(self.path.key, start, stop, self._etag)

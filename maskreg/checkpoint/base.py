@@ -184,14 +184,30 @@ def remarks_on(checkpoint: Checkpoint) -> tuple[str, ...]:
 class Expecting(Protocol):
     """A checkpoint that can fetch what is read soon, so that it is there in time."""
 
-    def expect(self, name: str, start: int, stop: int) -> None:
-        """Say that elements ``[start, stop)`` of a tensor are read soon.
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Say that elements ``[start, stop)`` of a tensor are read soon, once for each time that they will be.
 
         Args:
-            name: of the tensor.
+            name: of the tensor; of one that is not there, nothing is expected.
             start: first element.
-            stop: one past the last.
+            stop: one past the last; of elements beyond the tensor's end, nothing is expected.
+
+        Returns:
+            Bytes that are on their way for it; 0 where reading ahead is of no use, as on a disk.
         """
+
+
+def expect(checkpoint: Checkpoint, name: str, start: int, stop: int) -> int:
+    """Hand on to a checkpoint what is read soon; 0 for one that fetches nothing ahead. See :class:`Expecting`."""
+    return checkpoint.expect(name, start, stop) if isinstance(checkpoint, Expecting) else 0
+
+
+@runtime_checkable
+class Blockwise(Protocol):
+    """A checkpoint that is computed block by block, so that a part of a block costs as much as all of it."""
+
+    blockwise: bool
+    """Whether it is."""
 
 
 class Reopen(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
+from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
@@ -52,7 +53,8 @@ def copy_tensors(
         writer.write_at(block.offset, values)
         return values.nbytes
 
-    with closing(ordered(copy, _blocks(plan), jobs=worker_count(jobs), size=numel_of)) as results:
+    blocks = ahead(_blocks(plan), lambda block: (block.name, block.start, block.stop), checkpoint)
+    with closing(ordered(copy, blocks, jobs=worker_count(jobs), size=numel_of)) as results:
         for written in results:
             progress.advance(written)
 

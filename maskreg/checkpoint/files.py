@@ -51,8 +51,8 @@ class OpenFile(Protocol):
             CorruptError: the file is not the one any more that was opened.
         """
 
-    def expect(self, offset: int, size: int) -> None:
-        """Say that these bytes are read soon, so that they may be fetched meanwhile."""
+    def expect(self, offset: int, size: int) -> int:
+        """Say that these bytes are read soon, so that they may be fetched meanwhile; how many are on their way."""
 
     def close(self) -> None:
         """Close it; no other thread may still be reading. May be called twice."""
@@ -148,9 +148,9 @@ class _DiskFile:
             done += count
         return True
 
-    def expect(self, offset: int, size: int) -> None:
+    def expect(self, offset: int, size: int) -> int:
         # The system reads ahead by itself.
-        pass
+        return 0
 
     def close(self) -> None:
         if self._handle >= 0:

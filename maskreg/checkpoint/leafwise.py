@@ -5,6 +5,8 @@ hashing it would wait for memory::
 
     whole       read 16 leaves, hash 16 leaves                          each byte comes from memory twice
     leafwise    read leaf 0, hash it; read leaf 1, hash it; ...         once
+
+A checkpoint that computes whole blocks is read whole all the same: each leaf would compute the block again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Blockwise, Checkpoint
 from maskreg.digest import LEAF_NUMEL
 
 
@@ -53,11 +55,18 @@ class LeafReader:
             CorruptError: the stored data is shorter than it should be.
             UnavailableError: the disk does not answer.
         """
+        blockwise = isinstance(self._checkpoint, Blockwise) and self._checkpoint.blockwise
+        if blockwise:
+            self._read(self.start, self.stop)
         for first in range(self.start, self.stop, LEAF_NUMEL):
             last = min(first + LEAF_NUMEL, self.stop)
-            begin, end = first - self.start, last - self.start
-            piece = self._memory[begin * self._width : end * self._width]
-            values, own = self._checkpoint.read(self._name, first, last, piece), self.values[begin:end]
-            if not np.may_share_memory(values, piece):
-                own[:] = values
-            yield first, own
+            if not blockwise:
+                self._read(first, last)
+            yield first, self.values[first - self.start : last - self.start]
+
+    def _read(self, first: int, last: int) -> None:
+        begin, end = first - self.start, last - self.start
+        piece = self._memory[begin * self._width : end * self._width]
+        values = self._checkpoint.read(self._name, first, last, piece)
+        if not np.may_share_memory(values, piece):
+            self.values[begin:end] = values

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Checkpoint, Expecting, remarks_on
+from maskreg.checkpoint.base import Blockwise, Checkpoint, expect, remarks_on
 from maskreg.checkpoint.pieces import PiecewiseCheckpoint
 from maskreg.checkpoint.statedict import FRONT, WRAPPERS
 from maskreg.closing import Closing
@@ -41,6 +41,7 @@ class RenamedCheckpoint(Closing):
 
     Attributes:
         remarks: what must be said of it, one sentence each.
+        blockwise: whether it is computed block by block.
     """
 
     def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str], remarks: tuple[str, ...]) -> None:
@@ -53,6 +54,7 @@ class RenamedCheckpoint(Closing):
         """
         self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
         self.remarks = remarks
+        self.blockwise = isinstance(checkpoint, Blockwise) and checkpoint.blockwise
         self._checkpoint, self._names = checkpoint, names
         stored = checkpoint.tensors
         self.tensors: Mapping[str, TensorInfo] = {
@@ -63,10 +65,9 @@ class RenamedCheckpoint(Closing):
         """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
         return self._checkpoint.read(self._names[name], start, stop, into)
 
-    def expect(self, name: str, start: int, stop: int) -> None:
-        """Hand on what is read soon."""
-        if isinstance(self._checkpoint, Expecting):
-            self._checkpoint.expect(self._names[name], start, stop)
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Hand on what is read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        return expect(self._checkpoint, self._names.get(name, ""), start, stop)
 
     def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
+from maskreg.checkpoint.ahead import ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import role_of
 from maskreg.digest import LEAF_NUMEL
@@ -35,16 +36,30 @@ def tied(checkpoint: Checkpoint, locations: Mapping[str, Sequence[Hashable]]) ->
     for head in by_role["lm_head"]:
         for owner_info in by_role["embedding"]:
             same_form = (owner_info.dtype, owner_info.shape) == (head.dtype, head.shape)
-            if head.name not in aliases and head.numel and same_form and _same_bits(checkpoint, owner_info, head):
+            if head.name in aliases or not head.numel or not same_form:
+                continue
+            if same_values(checkpoint, owner_info.name, head.name):
                 aliases[head.name] = owner_info.name
     return aliases
 
 
-def _same_bits(checkpoint: Checkpoint, left: TensorInfo, right: TensorInfo) -> bool:
+def same_values(checkpoint: Checkpoint, left: str, right: str) -> bool:
+    """Whether two tensors of one size hold the same bits.
+
+    Args:
+        checkpoint: that holds both.
+        left: name of one.
+        right: name of the other.
+    """
     import numpy as np
 
-    for start in range(0, left.numel, LEAF_NUMEL):
-        stop = min(start + LEAF_NUMEL, left.numel)
-        if not np.array_equal(checkpoint.read(left.name, start, stop), checkpoint.read(right.name, start, stop)):
-            return False
-    return True
+    numel = checkpoint.tensors[left].numel
+
+    def same(start: int, stop: int) -> bool:
+        return np.array_equal(checkpoint.read(left, start, stop), checkpoint.read(right, start, stop))
+
+    # Nearly always the first leaf decides, so nothing is read ahead before.
+    if not same(0, min(LEAF_NUMEL, numel)):
+        return False
+    blocks = blocks_ahead(left, numel, checkpoint)
+    return all(same(*span) for span in ahead(blocks, lambda span: (right, *span), checkpoint))

@@ -161,7 +161,8 @@ class Outgoing:
             after = span.result(before, self._decode, self._buffers)
             return span, work(ChangedSpan(info, span.start, span.stop, before, after))
 
-        spans = (span for name in names for span in self._delta[name].spans())
+        every = (span for name in names for span in self._delta[name].spans())
+        spans = self._verified.ahead(every, lambda span: (span.name, span.start, span.stop))
         with closing(ordered(on_span, spans, jobs=self._jobs, size=numel_of)) as results:
             yield from results
 

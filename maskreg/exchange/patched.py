@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, expect
 from maskreg.closing import Closing
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, fingerprint, leaf_hashes
 from maskreg.errors import CorruptError
@@ -83,6 +83,10 @@ class PatchedCheckpoint(Closing):
         if (check := self._checks.get(name)) is not None:
             check.add(start, stop, values)
         return values
+
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Hand on what is read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        return expect(self._source, name, start, stop)
 
     def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files: name to path."""

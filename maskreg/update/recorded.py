@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.ahead import blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import FormatError, WrongCheckpointError
-from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.dtypes import FLOAT, ITEM_BYTES
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.leaves import differing_leaf, leaf_count, leaves_between
@@ -61,7 +61,7 @@ class RecordedSide:
         return dict(self.tensors) == dict(checkpoint.tensors) and all(
             differing_leaf(checkpoint.read(name, *span), leaves_between(self.leaves(name), *span)) is None
             for name, info in self.tensors.items()
-            for span in blocks_of(info.numel)
+            for span in blocks_ahead(name, info.numel, checkpoint)
         )
 
     def holds(self, name: str, start: int, stop: int, values: npt.NDArray[Any]) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
-from maskreg.checkpoint.ahead import Need, ahead
+from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.digest import LEAF_NUMEL
@@ -78,12 +78,7 @@ class VerifiedSource:
             tasks: may be a generator.
             span: tensor and elements that a task reads; None for nothing.
         """
-
-        def needs(task: TaskT) -> Iterator[Need]:
-            if (read := span(task)) is not None:
-                yield Need(self.checkpoint, *read)
-
-        return ahead(tasks, needs, (self.checkpoint,))
+        return ahead(tasks, span, self.checkpoint)
 
     def read(self, name: str, start: int, stop: int, into: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor as stored, each leaf checked.

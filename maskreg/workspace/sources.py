@@ -18,7 +18,6 @@ from maskreg.errors import (
     WrongCheckpointError,
     prefixed,
 )
-from maskreg.tensors.blocks import blocks_of
 from maskreg.words import human_bytes
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
@@ -162,7 +161,10 @@ def _root_of(checkpoint: Checkpoint) -> str:
 def _leaves_of(checkpoint: Checkpoint, info: TensorInfo) -> LeafHashes:
     import numpy as np
 
-    spans = [leaf_hashes(checkpoint.read(info.name, start, stop)) for start, stop in blocks_of(info.numel)]
+    from maskreg.checkpoint.ahead import blocks_ahead
+
+    blocks = blocks_ahead(info.name, info.numel, checkpoint)
+    spans = [leaf_hashes(checkpoint.read(info.name, start, stop)) for start, stop in blocks]
     return np.concatenate(spans) if spans else np.empty((0, FINGERPRINT_BYTES), np.uint8)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from maskreg.bucket import BucketPath
 from maskreg.bucket.connection import Bucket
-from maskreg.bucket.reading import HELD_BYTES, TOGETHER_BYTES, BucketFile
+from maskreg.bucket.reading import GAP_BYTES, HELD_BYTES, TOGETHER_BYTES, BucketFile
 from maskreg.errors import CorruptError
 from tests.buckets import client_of, upload
 from tests.servers import S3Server
@@ -61,25 +61,34 @@ def test_any_part(path: BucketPath) -> None:
 
 def test_what_is_expected_is_fetched_once(path: BucketPath, asked: list[tuple[int, int]]) -> None:
     file = BucketFile(path)
-    file.expect(0, 1 << 20)
-    file.expect(0, 1 << 20)
-    for start in range(0, 1 << 20, 1 << 18):
-        assert filled(file, start, start + (1 << 18)) == DATA[start : start + (1 << 18)]
+    assert file.expect(0, 1 << 20) == 1 << 20
+    assert file.expect(0, 1 << 20) == 1 << 20
+    for _ in range(2):
+        for start in range(0, 1 << 20, 1 << 18):
+            assert filled(file, start, start + (1 << 18)) == DATA[start : start + (1 << 18)]
     assert asked == [(0, 1 << 20)]
-    # Read once, it is forgotten.
+    # Read as often as expected, it is forgotten.
     assert filled(file, 0, 10) == DATA[:10]
     assert asked[1:] == [(0, 10)]
 
 
 def test_small_parts_come_together(path: BucketPath, asked: list[tuple[int, int]]) -> None:
     file = BucketFile(path)
-    starts = range(0, TOGETHER_BYTES, TOGETHER_BYTES // 16)
+    starts = range(0, 10 * GAP_BYTES, GAP_BYTES)
     for start in starts:
         file.expect(start, 100)
+    assert asked == []
     assert [filled(file, start, start + 100) for start in starts] == [DATA[start : start + 100] for start in starts]
-    assert asked == [(0, TOGETHER_BYTES)]
+    # Nothing but what was expected, and what lies between.
+    assert asked == [(0, starts[-1] + 100)]
+    file.expect(0, 100)
+    file.expect(1 << 20, 100)
+    file.expect((1 << 20) + 100, TOGETHER_BYTES)
     file.expect(len(DATA) - 10, 100)
-    assert filled(file, len(DATA) - 10, len(DATA)) == DATA[-10:]
+    for start, stop in [(0, 100), (1 << 20, (1 << 20) + 100 + TOGETHER_BYTES), (len(DATA) - 10, len(DATA))]:
+        assert filled(file, start, stop) == DATA[start:stop]
+    assert sorted(asked[1:]) == [(0, 100), (1 << 20, (1 << 20) + 100 + TOGETHER_BYTES), (len(DATA) - 10, len(DATA))]
+    assert file.expect(len(DATA), 1) == 0
 
 
 def test_what_is_never_read_does_not_pile_up(path: BucketPath, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +96,7 @@ def test_what_is_never_read_does_not_pile_up(path: BucketPath, monkeypatch: pyte
     file = BucketFile(path)
     for start in range(0, len(DATA), 1 << 19):
         file.expect(start, 1 << 19)
-    assert sum(answer.stop - answer.start for answer in file._answers.values()) <= 1 << 20 < HELD_BYTES
+    assert sum(request.size for request in file._requests) <= 1 << 20 < HELD_BYTES
     assert filled(file, 0, len(DATA)) == DATA
 
 

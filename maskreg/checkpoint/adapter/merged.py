@@ -20,7 +20,7 @@ import numpy as np
 
 from maskreg.bucket import Location
 from maskreg.checkpoint import companions
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, expect
 from maskreg.checkpoint.layouts import ADAPTER_CONFIG
 from maskreg.closing import Closing
 from maskreg.errors import UsageError
@@ -129,6 +129,11 @@ class MergedAdapter(Closing):
             if update.rounded:
                 moved = fp32_of(stored_bits(moved, info.dtype), info.dtype)
             return stored_bits(fp32_of(values, info.dtype) + moved, info.dtype)
+
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Hand on what is read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        whole = self._whole.get(name)
+        return expect(self._weights, whole, start, stop) if whole else expect(self._base, name, start, stop)
 
     def small_files(self) -> Mapping[str, Location]:
         """The base's, and the adapter's in their place; not the adapter's configuration."""

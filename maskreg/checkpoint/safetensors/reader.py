@@ -116,11 +116,13 @@ class SafetensorsCheckpoint(Closing):
             raise CorruptError(name, f"{self.path} was cut short while it was read")
         return memory.view(np.dtype(f"<u{width}"))
 
-    def expect(self, name: str, start: int, stop: int) -> None:
+    def expect(self, name: str, start: int, stop: int) -> int:
         """Fetch elements that are read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        if (info := self.tensors.get(name)) is None:
+            return 0
         file, offset = self._locations[name]
-        width = self.tensors[name].item_bytes
-        file.expect(offset + start * width, (stop - start) * width)
+        start, stop = min(start, info.numel), min(stop, info.numel)
+        return file.expect(offset + start * info.item_bytes, (stop - start) * info.item_bytes)
 
     def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights; none beside a single file."""

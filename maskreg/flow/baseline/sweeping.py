@@ -84,7 +84,10 @@ class Sweeper:
                 span = span._replace(codes=codes)
             return span._replace(packed=None, codes=None), work(span)
 
-        with closing(ordered(task, self._spans(rows, mask), jobs=self._jobs, size=numel_of)) as results:
+        spans = self._spans(rows, mask)
+        if self.source is not None:
+            spans = self.source.ahead(spans, lambda span: (span.row.name, span.start, span.stop))
+        with closing(ordered(task, spans, jobs=self._jobs, size=numel_of)) as results:
             for span, result in results:
                 yield span, result
                 self._progress.advance(2 * span.numel)

@@ -22,7 +22,7 @@ from maskreg.artifact.layout import FILES, REVERSE_FILES, artifact_prefix
 from maskreg.artifact.links import Link
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, expect
 from maskreg.checkpoint.code import can_run_code
 from maskreg.closing import Closing
 from maskreg.device import Device, open_device
@@ -49,6 +49,8 @@ _REMOVED = Path()
 
 class Chained(Closing):
     """What links make of a checkpoint. Safe to read from several threads; closing it leaves the checkpoint open."""
+
+    blockwise = True
 
     def __init__(
         self,
@@ -99,6 +101,10 @@ class Chained(Closing):
             low, high = max(start, first), min(stop, first + values.size)
             result[low - start : high - start] = values[low - first : high - first]
         return result
+
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Hand on what is read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        return expect(self._source.checkpoint, name, start, stop)
 
     def small_files(self) -> Mapping[str, Location]:
         """The source's small files, and over them those of the links, as they lie in the registry."""

@@ -12,6 +12,7 @@ from weakref import finalize
 import numpy as np
 
 from maskreg.bucket import Location
+from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import same_content
 from maskreg.closing import Closing
@@ -62,7 +63,8 @@ class Snapshot(Closing):
             cast = values if info.dtype == self.tensors[name].dtype else to_bf16(values, info.dtype)
             self._values[name][start:stop] = cast
 
-        for _ in ordered(copy, _spans(self), jobs=worker_count(jobs), size=lambda span: span[2] - span[1]):
+        spans = ahead(_spans(self), lambda span: span, checkpoint)
+        for _ in ordered(copy, spans, jobs=worker_count(jobs), size=lambda span: span[2] - span[1]):
             pass
         self._take_files(checkpoint.small_files())
 
@@ -109,9 +111,8 @@ def root_of(checkpoint: Checkpoint, *, jobs: int | None = None) -> str:
     def hashed(span: _Span) -> tuple[str, npt.NDArray[np.uint8]]:
         return span[0], leaf_hashes(checkpoint.read(*span))
 
-    for name, hashes in ordered(
-        hashed, _spans(checkpoint), jobs=worker_count(jobs), size=lambda span: span[2] - span[1]
-    ):
+    spans = ahead(_spans(checkpoint), lambda span: span, checkpoint)
+    for name, hashes in ordered(hashed, spans, jobs=worker_count(jobs), size=lambda span: span[2] - span[1]):
         leaves[name].append(hashes)
     empty = np.empty((0, FINGERPRINT_BYTES), np.uint8)
     return fingerprint_root(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.checkpoint.ahead import Need
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.codec import Codec, grid_at
@@ -117,13 +116,6 @@ class Differ:
             target_bytes=target.values.tobytes() if target and stored_whole and self.codec else b"",
             read_bytes=sum(side.values.nbytes for side in sides if side),
         )
-
-    def needs(self, span: PairSpan) -> Iterator[Need]:
-        """What is read for a span."""
-        for checkpoint, tensor in ((self.source, span.pair.source), (self.target, span.pair.target)):
-            if tensor is not None:
-                start, stop = min(span.start, tensor.numel), min(span.stop, tensor.numel)
-                yield Need(checkpoint, span.pair.name, start, stop)
 
     def _masked(self, span: PairSpan, source_side: _Side, target_side: _Side, comparing: Comparing | None) -> BlockDiff:
         pair, before, after = span.pair, source_side.values, target_side.values

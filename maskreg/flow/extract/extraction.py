@@ -12,7 +12,7 @@ from maskreg.artifact.manifest import PartName, Side
 from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
-from maskreg.checkpoint.ahead import ahead
+from maskreg.checkpoint.ahead import ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint, remarks_on
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
@@ -26,7 +26,7 @@ from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.rules import Rule, parse_rule
 from maskreg.settings import Settings
-from maskreg.tensors.blocks import blocks_of, numel_of
+from maskreg.tensors.blocks import numel_of
 from maskreg.tensors.info import TensorInfo
 from maskreg.words import counted
 
@@ -113,7 +113,7 @@ def extract(
     needed = estimated_bytes(pairs, mask_only=mask_only, reversible=reversible)
     codec = None if mask_only else get_codec(DEFAULT_CODEC)
     differ = Differ(source, target, parsed, codec, reversible, compare_on)
-    spans = ahead(spans_of(pairs), differ.needs, (source, target))
+    spans = ahead(spans_of(pairs), lambda span: (span.pair.name, span.start, span.stop), source, target)
     parts: list[PartName] = ["mask"]
     parts += ["delta"] if codec else []
     parts += ["reverse"] if reversible else []
@@ -195,7 +195,7 @@ class _TensorWriter:
     def _end(self, pair: Pair) -> None:
         if self._differs and self._differ.codec and pair.stored_as in (StoredAs.WIDE, StoredAs.OPAQUE):
             # Only now is it known that they differ, so the few tensors of this kind are read a second time.
-            for start, stop in blocks_of(pair.numel):
+            for start, stop in blocks_ahead(pair.name, pair.numel, self._differ.target):
                 self._writer.add_whole(self._differ.target.read(pair.name, start, stop).tobytes())
                 if self._differ.reversible:
                     self._writer.add_reverse_whole(self._differ.source.read(pair.name, start, stop).tobytes())

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-import numpy as np
-
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.tying import same_values
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.causes import Why, refuse_other_kinds, why_different
-from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.dtypes import FLOAT, HALF, WIDE
 from maskreg.tensors.info import TensorInfo
 from maskreg.words import counted, listed
@@ -204,7 +202,7 @@ def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Ite
     alias_of: dict[str, str] = {}
     for head in by_role["lm_head"]:
         for owner in by_role["embedding"]:
-            if _same_kind(owner, head) and all(_same_bits(c, owner, head) for c in (source, target)):
+            if _same_kind(owner, head) and all(same_values(c, owner.name, head.name) for c in (source, target)):
                 alias_of[head.name] = owner.name
                 break
     for pair in pairs:
@@ -223,10 +221,3 @@ def _same_kind(left: Pair, right: Pair) -> bool:
 
 def _form(tensor: TensorInfo | None) -> tuple[str, tuple[int, ...]] | None:
     return None if tensor is None else (tensor.dtype, tensor.shape)
-
-
-def _same_bits(checkpoint: Checkpoint, left: Pair, right: Pair) -> bool:
-    return all(
-        np.array_equal(checkpoint.read(left.name, start, stop), checkpoint.read(right.name, start, stop))
-        for start, stop in blocks_of(left.numel)
-    )

@@ -93,7 +93,8 @@ def by_exponent(
 
     total = _Sum(artifact.manifest.rule)
     progress.start("count", sum(2 * row.numel for row in stored))
-    with closing(ordered(work, _blocks(artifact, stored), jobs=threads, size=numel_of)) as results:
+    blocks = verified.ahead(_blocks(artifact, stored), lambda block: (block.row.name, block.start, block.stop))
+    with closing(ordered(work, blocks, jobs=threads, size=numel_of)) as results:
         for row, numel, members, moved in results:
             total.add(row, members, moved)
             progress.advance(2 * numel)

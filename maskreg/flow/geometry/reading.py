@@ -13,13 +13,13 @@ import numpy.typing as npt
 from maskreg.artifact.parts import parts_of, row_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.ahead import blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.selection import ALL, Part, Selection
 from maskreg.device import Device
 from maskreg.errors import PartAbsentError, WrongCheckpointError
 from maskreg.parallel import Buffers, worker_count
 from maskreg.rules import parse_rule
-from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.dtypes import ITEM_BYTES, WIDE
 from maskreg.tensors.info import TensorInfo
@@ -111,7 +111,8 @@ class UpdateReader:
         """
         part = self._parts[row.name]
         own, row = row, self._wholes[part.tensor]
-        before = np.concatenate([self._source.read(row.name, *span) for span in blocks_of(row.numel)])
+        blocks = blocks_ahead(row.name, row.numel, self._source.checkpoint)
+        before = np.concatenate([self._source.read(row.name, *span) for span in blocks])
         dtype = row.target_dtype
         if self._target is not None:
             dtype = self._target.tensors[row.name].dtype
@@ -128,7 +129,7 @@ class UpdateReader:
     def _from_target(self, target: Checkpoint, row: Tensor, before: Bits) -> Iterator[Bits]:
         dtype = target.tensors[row.name].dtype
         leaves = self._recorded.leaves(row.name)
-        for start, stop in blocks_of(row.numel):
+        for start, stop in blocks_ahead(row.name, row.numel, target):
             values = recorded = target.read(row.name, start, stop)
             if dtype != row.target_dtype:
                 recorded = to_bf16(values, dtype)

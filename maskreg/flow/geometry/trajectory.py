@@ -17,6 +17,7 @@ from maskreg.analysis.factors import Factors, decompose, spectral_norm
 from maskreg.analysis.matrix import AnalysisSpec, Matrix
 from maskreg.analysis.spectrum import hill, stable_rank
 from maskreg.checkpoint import role_of
+from maskreg.checkpoint.ahead import read_span
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import GROUPS
 from maskreg.checkpoint.selection import Part
@@ -172,7 +173,7 @@ class _Values:
         info = checkpoint.tensors[part.tensor]
         shape = (part.stop - part.start, *info.shape[1:]) if info.shape else ()
         width = math.prod(shape[1:])
-        bits = checkpoint.read(part.tensor, part.start * width, part.stop * width).reshape(shape)
+        bits = read_span(checkpoint, part.tensor, part.start * width, part.stop * width).reshape(shape)
         return cls(part, to_bf16(bits, info.dtype), to_float(bits, info.dtype))
 
     @property

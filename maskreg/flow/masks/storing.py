@@ -12,7 +12,9 @@ import xxhash
 
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, role_of
+from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.tying import same_values
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest, leaf_hashes
 from maskreg.errors import CorruptError, FormatError
 from maskreg.exchange.base import Masks
@@ -75,11 +77,12 @@ def store_mask(
         room = buffers.bytes("source", (block.stop - block.start) * block.info.item_bytes)
         return block, leaf_hashes(source.read(block.info.name, block.start, block.stop, room))
 
+    blocks = ahead(_blocks(source, masks, aliases), lambda block: (block.info.name, block.start, block.stop), source)
     progress.start("convert", sum(info.nbytes for info in infos))
     with (
         artifact_space(root, size),
         ArtifactWriter(root, ["mask"]) as writer,
-        closing(ordered(work, _blocks(source, masks, aliases), jobs=worker_count(jobs), size=numel_of)) as results,
+        closing(ordered(work, blocks, jobs=worker_count(jobs), size=numel_of)) as results,
     ):
         for block, hashes in results:
             _write(writer, block, hashes, [alias for alias, owner in aliases.items() if owner == block.info.name])
@@ -161,6 +164,6 @@ def _aliases(source: Checkpoint, masks: Masks) -> dict[str, str]:
         for head in heads
         for owner in owners
         if (head.dtype, head.shape) == (owner.dtype, owner.shape)
-        and all(np.array_equal(source.read(head.name, *s), source.read(owner.name, *s)) for s in blocks_of(head.numel))
+        and same_values(source, head.name, owner.name)
         and all(map(np.array_equal, packed_blocks(head, masks), packed_blocks(owner, masks)))
     }

@@ -237,7 +237,8 @@ class Sweeps:
             tiles = _Tiles(self.arithmetic, span, self.operands.bits(span), about)
             return span, work(span, tiles)
 
-        spans = (Span(group, *block) for group in groups for block in blocks_of(group.rows[0].numel))
+        every = (Span(group, *block) for group in groups for block in blocks_of(group.rows[0].numel))
+        spans = self.operands.source.ahead(every, lambda span: (span.name, span.start, span.stop))
         with closing(ordered(call, spans, jobs=self.jobs, size=numel_of)) as results:
             for span, result in results:
                 self.progress.advance(2 * numel_of(span))

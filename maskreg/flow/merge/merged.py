@@ -53,6 +53,8 @@ class MergedCheckpoint(Closing):
         notes: remarks, one sentence each.
     """
 
+    blockwise = True
+
     def __init__(
         self,
         artifacts: Sequence[Artifact],
@@ -150,6 +152,15 @@ class MergedCheckpoint(Closing):
             values[own.start - start : own.stop - start] = block[own.start - offset : own.stop - offset]
         return values
 
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Hand on which blocks of the source are read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        if name not in self.tensors:
+            return 0
+        numbers = range(start // BLOCK_NUMEL, -(-stop // BLOCK_NUMEL))
+        fate = self._by_name[name]
+        reads = (self._rows_around(fate, number) for number in numbers) if fate.merged else ((start, stop),)
+        return sum(self._operands.expect(name, *span) for span in reads)
+
     def changes(self) -> Iterator[tuple[str, TensorInfo | None]]:
         """Tensors whose form is not that of the source, by name; None for one that is removed."""
         for name, fate in self._by_name.items():
@@ -194,11 +205,8 @@ class MergedCheckpoint(Closing):
         if not fate.merged:
             # Unchanged everywhere: any artifact gives the source's values, checked.
             return self._operands.taken(max(fate.owner, 0), fate.name, number)
-        row = fate.group.rows[0]
-        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, row.numel)
-        first, last = start, stop
-        if length := self._arithmetic.rows(row.source_shape or ()):
-            first, last = start // length * length, -(-stop // length) * length
+        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, fate.group.rows[0].numel)
+        first, last = self._rows_around(fate, number)
         bits = self._operands.bits(Span(fate.group, first, last))
         known = self._known.get(MODEL) or self._known.get(fate.name) or Known()
         merged, counts = self._arithmetic.merged(fate.group, first, bits, known)
@@ -206,6 +214,14 @@ class MergedCheckpoint(Closing):
             # A block may be read several times; what is counted stays the same.
             self._counts[fate.name, number] = counts
         return merged[start - first : stop - first]
+
+    def _rows_around(self, fate: Fate, number: int) -> tuple[int, int]:
+        """The elements of a block, or for methods by row all rows that it has a part of."""
+        row = fate.group.rows[0]
+        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, row.numel)
+        if length := self._arithmetic.rows(row.source_shape or ()):
+            return start // length * length, -(-stop // length) * length
+        return start, stop
 
     def _figures(self, fate: Fate) -> RoleFigures:
         rows = fate.group.rows

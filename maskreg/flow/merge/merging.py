@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from maskreg.bucket import Location, located
 from maskreg.checkpoint import OutputPlan, copy_tensors, plan_like, write_checkpoint
+from maskreg.checkpoint.ahead import ahead
 from maskreg.digest import Digest
 from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.merge.merged import MergedCheckpoint
@@ -130,7 +131,8 @@ def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int 
         size = numel_of(block) * merged.tensors[block.name].item_bytes
         return merged.read(block.name, block.start, block.stop, buffers.bytes("merged", size)).nbytes
 
-    blocks = (_Block(name, *span) for name, info in merged.tensors.items() for span in blocks_of(info.numel))
+    every = (_Block(name, *span) for name, info in merged.tensors.items() for span in blocks_of(info.numel))
+    blocks = ahead(every, lambda block: (block.name, block.start, block.stop), merged)
     with closing(ordered(work, blocks, jobs=worker_count(jobs), size=numel_of)) as results:
         for read in results:
             progress.advance(read)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Group
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, expect
 from maskreg.codec.base import Codes
 from maskreg.device import Device
 from maskreg.flow.merge.numbers import Bits, replace
@@ -93,6 +93,16 @@ class Operands:
             parts.append([side[own].copy() for side in (block.source, *block.targets)])
         source, *targets = (np.concatenate(sides) for sides in zip(*parts, strict=True))
         return SpanBits(source, targets)
+
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Say which elements are read soon; the blocks that they lie in are read whole.
+
+        Returns:
+            Bytes that are on their way, as :class:`maskreg.checkpoint.base.Expecting` has it.
+        """
+        first, last = start // BLOCK_NUMEL * BLOCK_NUMEL, -(-stop // BLOCK_NUMEL) * BLOCK_NUMEL
+        spans = ((at, at + BLOCK_NUMEL) for at in range(first, last, BLOCK_NUMEL))
+        return sum(expect(self.source.checkpoint, name, *span) for span in spans)
 
     def taken(self, index: int, name: str, number: int) -> Bits:
         """A block of a tensor as one artifact has it, in memory of its own.

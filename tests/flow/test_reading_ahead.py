@@ -1,0 +1,155 @@
+"""Everything that goes through a checkpoint in a bucket has the next blocks on their way, and fetches little twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from maskreg.artifact.reader import Artifact
+from maskreg.bucket import BucketPath
+from maskreg.bucket.connection import Bucket
+from maskreg.checkpoint import Checkpoint, copy_tensors, open_checkpoint, plan_like, write_checkpoint
+from maskreg.flow.apply.on_disk import apply
+from maskreg.flow.baseline.build import make_baseline
+from maskreg.flow.chain.snapshot import root_of
+from maskreg.flow.extract.extraction import extract
+from maskreg.flow.geometry.exponents import by_exponent
+from maskreg.flow.merge import merging
+from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.flow.merge.recipe import Recipe
+from maskreg.mask.baseline import BaselineSpec
+from tests.buckets import bucket, server, upload
+from tests.checkpoints import bf16, make_checkpoint, moved
+from tests.flow.making import extracted
+from tests.servers import S3Server
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["bucket", "server"]
+
+AHEAD = "maskreg-bucket"
+"""Threads that fetch what was expected."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pair")
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Path) -> tuple[Path, Path]:
+    """Tensors of several blocks, of several leaves, and of less than one, in two files each."""
+    source = {
+        "model.layers.0.mlp.up_proj.weight": bf16((1200, 4096), 1),
+        "model.layers.0.mlp.down_proj.weight": bf16((300, 4096), 2),
+        **{f"model.layers.{number}.input_layernorm.weight": bf16((4096,), number) for number in range(30)},
+    }
+    target = {name: moved(tensor, 0.2, seed=number) for number, (name, tensor) in enumerate(source.items())}
+    folders = {"source": source, "target": target}
+    made = [make_checkpoint(folder / name, tensors, shards=2) for name, tensors in folders.items()]
+    return made[0], made[1]
+
+
+@pytest.fixture(scope="module")
+def artifact(pair: tuple[Path, Path], folder: Path) -> Artifact:
+    with open_checkpoint(pair[0]) as source, open_checkpoint(pair[1]) as target:
+        return extracted(folder / "home", source, target)
+
+
+@pytest.fixture(scope="module")
+def stored(s3_server: S3Server, bucket: str, pair: tuple[Path, Path]) -> list[BucketPath]:
+    """The pair in the bucket."""
+    return [upload(s3_server, folder, bucket, folder.name) for folder in pair]
+
+
+def extracting(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
+    assert extract(source, target, folder / "again").digest == artifact.digest
+
+
+def applying(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
+    apply(artifact, source, folder / "out")
+
+
+def ranking(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
+    make_baseline(artifact, BaselineSpec.of("low-magnitude"), folder / "home", source)
+
+
+def counting(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
+    by_exponent(artifact, source)
+
+
+def merging_by_rows(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
+    with MergedCheckpoint([artifact], source, Recipe.of("ties", [1.0], {})) as merged:
+        merging.write(merged, folder / "merged")
+
+
+def merging_to_store(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
+    with MergedCheckpoint([artifact], source, Recipe.of("linear", [1.0], {})) as merged:
+        merging.store(merged, folder / "home", (artifact.digest,))
+
+
+def hashing(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
+    root_of(source)
+
+
+def copying(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
+    plan = plan_like(source)
+    with write_checkpoint(folder / "copy", plan) as writer:
+        copy_tensors(source, plan, writer)
+
+
+PASSES: Mapping[Callable[[Artifact, Checkpoint, Checkpoint, Path], None], float] = {
+    extracting: 2,
+    applying: 1.5,
+    ranking: 3.5,
+    counting: 1.5,
+    merging_by_rows: 4.5,
+    merging_to_store: 2.5,
+    hashing: 1,
+    copying: 1,
+}
+"""How often the bytes of one checkpoint are fetched: the first and the last leaf of each tensor once more."""
+
+
+def requests_of(
+    work: Callable[[Artifact, Checkpoint, Checkpoint, Path], None],
+    artifact: Artifact,
+    stored: list[BucketPath],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[list[int], list[int], int]:
+    """Sizes of what was fetched ahead, and of what somebody waited for; and the size of a checkpoint."""
+    read, ahead, waited = Bucket.read, list[int](), list[int]()
+
+    def counted(self: Bucket, key: str, start: int, stop: int, etag: str = "") -> Buffer:
+        (ahead if threading.current_thread().name.startswith(AHEAD) else waited).append(stop - start)
+        return read(self, key, start, stop, etag)
+
+    monkeypatch.setattr(Bucket, "read", counted)
+    with open_checkpoint(stored[0]) as source, open_checkpoint(stored[1]) as target:
+        size = sum(info.nbytes for info in source.tensors.values())
+        waited.clear()
+        work(artifact, source, target, folder)
+    return ahead, waited, size
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("work", PASSES, ids=lambda work: work.__name__)
+def test_the_next_blocks_are_on_their_way(
+    work: Callable[[Artifact, Checkpoint, Checkpoint, Path], None],
+    artifact: Artifact,
+    stored: list[BucketPath],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ahead, waited, size = requests_of(work, artifact, stored, tmp_path, monkeypatch)
+    # Only small files are waited for.
+    assert all(length < 1000 for length in waited)
+    assert sum(ahead) <= PASSES[work] * size + 100_000
+    # Thirty norms are one request in each file.
+    assert len(ahead) < 12 * PASSES[work]
