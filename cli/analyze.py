@@ -28,6 +28,7 @@ _GROUPS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
     maskreg analyze qwen3-8b-opd-analysis --by module --verbose
     maskreg analyze qwen3-8b-opd --role qkvo --preset geo --name geo
     maskreg analyze --trajectory ./Qwen3-8B ./out/step-100 ./out/step-200 ./out/step-300
+    maskreg analyze --trajectory ./Qwen3-8B 's3://team/out/step-*' --json
     maskreg analyze --trajectory ./Qwen3-8B ./out/step-100 ./out/step-200 --metrics angles --by role
     maskreg analyze qwen3-8b-opd --paper dssu --paper geo
     maskreg analyze qwen3-8b-opd --optimizer ./out/step-300/optimizer.pt --by role
@@ -38,7 +39,7 @@ _GROUPS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
 @click.option("--source", help="Source checkpoint of the artifact [where this machine has seen it].")
 @click.option("--target", help="Target checkpoint [made from the source and the delta].")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
-@click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints.")
+@click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints, or a pattern.")
 @click.option("--optimizer", metavar="STATE", help="Measure Adam's moments, beside the update REF if it is named.")
 @click.option("--by", type=click.Choice(GROUPS), help="Show figures per group too.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every figure, and fold nothing.")
@@ -110,7 +111,9 @@ def command(
 
 
 def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: Any) -> None:
-    if len(paths) < 3:
+    from maskreg.checkpoint.run import is_pattern
+
+    if len(paths) < 3 and not any(map(is_pattern, paths[1:])):
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")
     from maskreg.workspace.analyze import trajectory
 

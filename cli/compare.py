@@ -14,7 +14,7 @@ from .explanation import explanation
 from .layout import GROUPS
 from .output import Output
 from .selecting import selecting
-from .values import OUT, REF, SHARE
+from .values import OUT, REFS, SHARE
 
 if TYPE_CHECKING:
     from maskreg.workspace.compare import Group
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     maskreg compare math-opd math-rlvr --updates --role ffn --layers 0-11
     maskreg compare seed-1 seed-2 seed-3 --stripes --json
     maskreg compare seed-1 seed-2 seed-3 --role qkvo --layers 13 --consensus-map layer-13.npz
+    maskreg compare 'team/qwen3-8b-opd:step-*' --json
     maskreg compare --explain headroom
     """,
 )
-@click.argument("refs", type=REF, nargs=-1, metavar="A B [C]...")
+@click.argument("refs", type=REFS, nargs=-1, metavar="A B [C]...")
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the masks: file, directory or hub id.")
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context,
     /,
-    refs: tuple[Ref, ...],
+    refs: tuple[Ref | str, ...],
     by: Group | None,
     verbose: bool,
     record: bool,
@@ -79,14 +80,15 @@ def command(
 
     Any two updates share coordinates, because bf16 rounding lets small weights move first. Without --source, the
     checkpoint is looked up where this machine has seen it, then in the hub cache; if it is not found, figures that
-    need it are left out. --record also records the overlap with the mask that the source's rlvr-reference tag points
-    to (name it last), and the overlap of two seeds of one family and method.
+    need it are left out. A pattern such as 'team/run:step-*' stands for all tags that match it. --record also records
+    the overlap with the mask that the source's rlvr-reference tag points to (name it last), and the overlap of two
+    seeds of one family and method.
     """
     output = ctx.ensure_object(Output)
     if explain is not None:
         explanation(output, explain, "compare")
         return
-    if len(refs) < 2:
+    if len(refs) < 2 and not any(isinstance(ref, str) for ref in refs):
         raise click.UsageError("name at least two masks")
     if record and (options["roles"] or options["layers"]):
         raise click.UsageError("--record keeps the overlap of whole masks: leave out --record, or --role and --layers")

@@ -12,7 +12,7 @@ from maskreg.ref import Ref
 from .command import Command, workspace
 from .layout import paragraph
 from .output import Output
-from .values import FILE, OUT, PAPER, REF
+from .values import FILE, OUT, PAPER, REF, REFS
 
 
 @click.command(
@@ -23,7 +23,9 @@ from .values import FILE, OUT, PAPER, REF
     """,
 )
 @click.argument("ref", type=REF)
-@click.option("--against", type=REF, multiple=True, metavar="REF", help="Mask to compare with (repeatable).")
+@click.option(
+    "--against", type=REFS, multiple=True, metavar="REF", help="Mask to compare with, or a pattern (repeatable)."
+)
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the masks: file, directory or hub id.")
 @click.option("--analysis", type=REF, metavar="REF", help="Analysis of the update [<name>-analysis, if it exists].")
 @click.option("--trajectory", type=FILE, metavar="FILE", help="Output of analyze --trajectory --json.")

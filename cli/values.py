@@ -21,9 +21,7 @@ class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer ver
 
     name = "ref"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Ref | Digest | ShortDigest:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse what names an artifact, and remember it for hints."""
         if isinstance(value, Ref | Digest | ShortDigest):
             return value
@@ -31,6 +29,18 @@ class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer ver
         if ctx is not None:
             ctx.ensure_object(Output).ref = str(artifact)
         return artifact
+
+
+class RefsType(RefType):
+    """An artifact, or a pattern of references such as ``team/run:step-*``."""
+
+    name = "refs"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Leave a pattern as it is; parse everything else."""
+        from maskreg.workspace.patterns import is_pattern
+
+        return value if isinstance(value, str) and is_pattern(value) else super().convert(value, param, ctx)
 
 
 class NameType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
@@ -190,6 +200,7 @@ class FolderType(click.Path):
 
 
 REF = RefType()
+REFS = RefsType()
 NAME = NameType()
 RANGE = RangeType()
 DURATION = DurationType()

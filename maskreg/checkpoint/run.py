@@ -38,6 +38,11 @@ class RunCheckpoint(NamedTuple):
     path: Location
 
 
+def is_pattern(text: str) -> bool:
+    """Whether a text stands for several checkpoints: it has ``*``, ``?`` or ``[`` in it."""
+    return bool(_WILD.search(text))
+
+
 def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[RunCheckpoint, ...]:
     """The checkpoints that a pattern names, step 2 before step 10.
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from maskreg.checkpoint.run import checkpoints_of, is_pattern
 from maskreg.checkpoint.selection import Selection
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
@@ -185,9 +186,12 @@ def trajectory(
 ) -> dict[str, Any]:
     """Measure how an update grew over the checkpoints of one run.
 
+    An interrupted measurement continues where it stopped, while the files are what they were.
+
     Args:
         source: where the run began.
-        checkpoints: two or more, in the order of the run.
+        checkpoints: two or more, in the order of the run; ``"out/step-*"`` stands for all that match it, step 2 before
+            step 10.
         by: ``role``, ``layer``, ``module`` or ``tensor`` for rows of every such group of tensors too.
         roles: follow only tensors of these roles and names; see :func:`analyze`.
         layers: follow only these layers.
@@ -207,6 +211,7 @@ def trajectory(
 
     Raises:
         UsageError: fewer than two checkpoints, or there is no such grouping.
+        NotFoundError: there is no such checkpoint, or none matches.
         WrongCheckpointError: a checkpoint lacks a tensor of the source, or has it in another shape.
         ConfigError: there is no such device, or torch is not installed.
     """
@@ -216,15 +221,15 @@ def trajectory(
     spec = _spec(metrics, presets, ranks, seed, exact_up_to, Selection.parse(roles, layers))
     with opened(workspace) as space, ExitStack() as stack:
         start = stack.enter_context(space.checkpoint(source, download=download))
-        points = [stack.enter_context(space.checkpoint(path, download=download)) for path in checkpoints]
-        return follow(
-            start,
-            points,
-            spec,
-            by=by,
-            device=device,
-            progress=progress,
-        )
+        run = [path for given in checkpoints for path in _paths(space, given)]
+        points = [stack.enter_context(space.checkpoint(path, download=download)) for path in run]
+        return follow(start, points, spec, by=by, root=space.root, device=device, progress=progress)
+
+
+def _paths(space: Workspace, checkpoint: CheckpointLike) -> Sequence[CheckpointLike]:
+    if not isinstance(checkpoint, str) or not is_pattern(checkpoint):
+        return [checkpoint]
+    return [member.path for member in checkpoints_of(checkpoint, space.settings.options_of)]
 
 
 def _spec(

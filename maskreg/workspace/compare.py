@@ -16,6 +16,7 @@ from maskreg.result import plain
 from maskreg.space import filling
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.recording import record as record_overlaps
+from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, naming, opened
 
@@ -132,7 +133,7 @@ def compare(
     figures that need it are undefined.
 
     Args:
-        masks: references, digests or open artifacts.
+        masks: references, digests or open artifacts; ``"team/run:step-*"`` stands for all tags that match it.
         source: the checkpoint that the masks were made from. Without one it is looked for where this machine has
             seen it, then in the hub cache.
         download: fetch the source from the hub when it is not in the cache.
@@ -169,8 +170,6 @@ def compare(
     from maskreg.flow.geometry.pairs import compare_updates
     from maskreg.flow.overlap.measure import measure_overlap
 
-    if len(masks) < 2:
-        raise UsageError("a comparison needs two masks or more")
     if not 0 <= smallest_effect < 1:
         raise UsageError(f"the smallest effect that matters is {smallest_effect}", hint="give a share, such as 0.01")
     selection = Selection.parse(roles, layers)
@@ -179,7 +178,9 @@ def compare(
             "what is recorded is the overlap of whole masks", hint="leave record, or roles and layers, out"
         )
     with opened(workspace) as space:
-        operands = tuple(space.find(mask, remote) for mask in masks)
+        operands = tuple(space.find(mask, remote) for mask in expanded(space, masks, remote))
+        if len(operands) < 2:
+            raise UsageError("a comparison needs two masks or more")
         for operand in operands:
             with naming(operand.name):
                 operand.artifact.require("mask")

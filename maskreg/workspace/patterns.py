@@ -13,7 +13,8 @@ from maskreg.errors import UsageError
 from maskreg.ref import Ref
 
 _ANY = "*"
-_MARKS = frozenset("/:@*?[")
+_WILD = frozenset("*?[")
+_MARKS = _WILD | frozenset("/:@")
 _DIGITS = re.compile(r"sha256:([0-9a-f]{1,64})")
 
 
@@ -66,7 +67,12 @@ class Pattern:
     def fixed(self) -> dict[str, str]:
         """The parts that are no patterns but have one value, for a query."""
         parts = {"project": self.project, "tag": self.tag}
-        return {key: part for key, part in parts.items() if not set("*?[") & set(part)}
+        return {key: part for key, part in parts.items() if not is_pattern(part)}
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text stands for several references, because a part of it may be anything."""
+    return bool(_WILD & set(text))
 
 
 def narrowed(query: Query, patterns: Sequence[Pattern]) -> Query:

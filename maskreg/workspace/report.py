@@ -15,6 +15,7 @@ from maskreg.space import filling
 from maskreg.version import __version__
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.compare import start_of
+from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
@@ -78,7 +79,7 @@ def report(
     Args:
         artifact: the mask: a reference, a digest or an open artifact.
         out: the page to write.
-        against: other masks to compare it with.
+        against: other masks to compare it with; ``"team/run:step-*"`` stands for all tags that match it.
         source: the checkpoint that the masks were made from. Without one it is looked for where this machine has
             seen it, then in the hub cache.
         analysis: the geometry of the update, as ``analyze`` stored it; by default the artifact that is named like
@@ -111,7 +112,7 @@ def report(
     require_libraries()
     with opened(workspace) as space:
         named = space.find(artifact)
-        items = (named, *map(space.find, against))
+        items = (named, *map(space.find, expanded(space, against, without=named.ref)))
         mask, *others = (NamedMask(item.name, item.artifact, item.card, start_of(item)) for item in items)
         stored = _analysis(space, named, analysis)
         beside = _beside(papers, named, stored)

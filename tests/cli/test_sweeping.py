@@ -65,3 +65,9 @@ def test_a_line_that_makes_no_sense_is_answered(
     sides = {"SOURCE": str(pair[0]), "TARGET": str(pair[1])}
     status = 66 if "matches" in words else 2
     assert words in run("extract", *(sides.get(arg, arg) for arg in args), "--name", "run", status=status).err
+
+
+def test_a_trajectory_takes_a_pattern(run: Run, pair: tuple[Path, Path], out: Path) -> None:
+    rows = run("analyze", "--trajectory", pair[0], out / "step-*", "--json").json["checkpoints"]
+    assert [Path(row["checkpoint"]).name for row in rows] == ["step-1", "step-2", "step-10"]
+    assert "no checkpoint matches" in run("analyze", "--trajectory", pair[0], out / "stop-*", status=66).err

@@ -133,3 +133,20 @@ def test_what_makes_no_sense_is_refused_before_any_work(lab: Lab, ada: maskreg.W
         maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto="last", workspace=ada)  # type: ignore[arg-type]
     with pytest.raises(NotFoundError, match="source"):
         maskreg.sweep(f"{out}/step-*", "run", source=lab.folder / "no", workspace=ada)
+
+
+def test_the_tags_of_a_run_are_compared_by_a_pattern(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    maskreg.sweep(f"{out}/step-*", "team/run", source=lab.source, workspace=ada)
+    maskreg.extract(lab.source, lab.target, "base", workspace=ada)
+    names = [f"team/run:step-{number}" for number in STEPS]
+    whole = maskreg.compare("base", "team/run:*", workspace=ada)
+    assert [mask.name for mask in whole.masks] == ["base", *names]
+    one_by_one = maskreg.compare("base", *names, workspace=ada)
+    assert whole.to_json() == one_by_one.to_json()
+    # What was named itself keeps its place.
+    some = maskreg.compare("team/run:step-100", "team/run:step-*", workspace=ada)
+    assert [mask.name for mask in some.masks] == [names[2], names[0], names[1]]
+    with pytest.raises(NotFoundError, match="nothing in local matches run:step-"):
+        maskreg.compare("base", "run:step-*", workspace=ada)
+    with pytest.raises(UsageError, match="two masks or more"):
+        maskreg.compare("team/run:step-1?", workspace=ada)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,19 +22,14 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.device import open_device
 from maskreg.digest import Digest
-from maskreg.disk import make_folder, replacing
-from maskreg.document import canonical, parse_object
 from maskreg.errors import DataError, UsageError
+from maskreg.flow.geometry.finished import FinishedTensors
 from maskreg.flow.geometry.measuring import RULES, measure
 from maskreg.flow.geometry.reading import UpdateReader
-from maskreg.limits import LIMITS
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
 from maskreg.tensors.dtypes import ITEM_BYTES, WIDE
 from maskreg.words import counted
-
-WORK = "analysis"
-"""Folder of a local registry for the finished tensors of analyses in progress."""
 
 RANKS = (16, 64, 512)
 """Directions of principal angles; "On the Geometry of OPD" uses 512."""
@@ -161,16 +154,15 @@ def analyze(
     root, spec = Settings.load().home if root is None else Path(root), spec or analysis_spec()
     recipe = lineage_recipe(artifact, target, spec, device)
     reader = UpdateReader(artifact, source, target, open_device(device), spec.selection)
-    finished = _FinishedTensors(
-        root, artifact.digest, recipe, str(target.path.absolute()) if target is not None else ""
-    )
+    side = str(target.path.absolute()) if target is not None else ""
+    finished = FinishedTensors(root, [str(artifact.digest), recipe, ascii(side)])
     progress.start("analyze", sum(map(_nbytes, reader.rows)))
     rows, resumed = list[TensorRow](), 0
     for number, tensor in enumerate(reader.rows):
-        row = finished.load(number, tensor.name)
+        row = _row(finished.load(number, tensor.name))
         if row is None:
             row = measure(reader.read(tensor), spec, torch.device(device))
-            finished.keep(number, row)
+            finished.keep(number, row.to_json())
         else:
             resumed += 1
         rows.append(row)
@@ -185,38 +177,14 @@ def _nbytes(row: Tensor) -> int:
     return row.numel * ITEM_BYTES[row.source_dtype]
 
 
-class _FinishedTensors:
-    """Finished tensors of one analysis, one file each, named after everything that decides the figures."""
-
-    def __init__(self, root: Path, digest: Digest, recipe: Mapping[str, Any], target: str) -> None:
-        name = hashlib.sha256(canonical([str(digest), recipe, ascii(target)])).hexdigest()[:32]
-        self._folder = root / WORK / name
-
-    def load(self, number: int, name: str) -> TensorRow | None:
-        path = self._path(number)
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        try:
-            row = TensorRow.from_json(
-                parse_object(data, path.name, max_bytes=LIMITS.analysis_bytes, max_values=LIMITS.analysis_values)
-            )
-        except (DataError, KeyError, TypeError, ValueError):
-            # Cut short by a crash, or of another version: measured again.
-            return None
-        return row if row.name == name else None
-
-    def keep(self, number: int, row: TensorRow) -> None:
-        make_folder(self._folder)
-        with replacing(self._path(number), sync=False) as file:
-            file.write(canonical(row.to_json()))
-
-    def remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:06}.json"
+def _row(stored: Mapping[str, Any] | None) -> TensorRow | None:
+    if stored is None:
+        return None
+    try:
+        return TensorRow.from_json(stored)
+    except (DataError, KeyError, TypeError, ValueError):
+        # Of another version: measured again.
+        return None
 
 
 def _document(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -20,10 +21,12 @@ from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import read_span
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import GROUPS
+from maskreg.checkpoint.run import stamp_of
 from maskreg.checkpoint.selection import Part
 from maskreg.device import open_device
 from maskreg.errors import UsageError
 from maskreg.flow.geometry.analysis import analysis_spec
+from maskreg.flow.geometry.finished import FinishedTensors
 from maskreg.flow.geometry.measuring import few_threads, has_matrices, moved_by, slices_of
 from maskreg.progress import SILENT, Progress
 from maskreg.rules import parse_rule
@@ -47,6 +50,7 @@ def trajectory(
     spec: AnalysisSpec | None = None,
     *,
     by: str | None = None,
+    root: Path | None = None,
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
@@ -66,6 +70,8 @@ def trajectory(
             :data:`ON_REQUEST`; all tensors and nothing on request when left out.
         by: one of :data:`~maskreg.checkpoint.roles.GROUPS` to follow every group of tensors too; None for all
             tensors together.
+        root: folder of the local registry, where finished tensors wait until all are, so that an interrupted
+            measurement resumes; None to keep nothing.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where they are decomposed.
         progress: progress callback, in bytes of all checkpoints.
 
@@ -87,16 +93,26 @@ def trajectory(
         hint = f"give checkpoints of one run: {checkpoint.path} does not follow {source.path}"
         require_tensors(checkpoint, infos, hint=hint, fits=_same_shape, allow_surplus=True)
     progress.start("analyze", sum(_nbytes(part, c) for part in parts for c in checkpoints))
-    follower = _Follower(checkpoints, spec, None if by is None else GROUPS[by], torch.device(device), progress)
-    for part in parts:
-        follower.follow(_Values.read(source, part))
+    sums = _Totals(len(checkpoints), None if by is None else GROUPS[by])
+    follower = _Follower(checkpoints, spec, torch.device(device))
+    finished = None if root is None else FinishedTensors(root, _decides([source, *checkpoints], spec, device))
+    for number, part in enumerate(parts):
+        tensor = _Tensor.of(finished.load(number, part.name) if finished else None)
+        if tensor is None:
+            tensor = follower.follow(_Values.read(source, part))
+            if finished and tensor.is_finite:
+                finished.keep(number, tensor.to_json())
+        sums.add(tensor)
+        progress.advance(sum(_nbytes(part, checkpoint) for checkpoint in checkpoints))
+    if finished:
+        finished.remove()
     return {
         "source": str(source.path),
         **spec.to_json(),
         "k": SIMILARITY_K,
-        **follower.whole.to_json(checkpoints),
+        **sums.whole.to_json(checkpoints),
         "by": by,
-        "groups": {label: group.to_json(checkpoints) for label, group in follower.groups.items()},
+        "groups": {label: group.to_json(checkpoints) for label, group in sums.groups.items()},
     }
 
 
@@ -135,6 +151,42 @@ class _Sums:
             self.figures.setdefault(name, []).extend(values)
 
 
+@dataclass(frozen=True)
+class _Tensor:
+    """What is measured of one tensor, along the run.
+
+    Attributes:
+        name: of the tensor, or of the part of a fused one.
+        energy: sum of squares of the source's weights.
+        chance: by matrix, the similarity of a random subspace.
+        points: of every checkpoint.
+    """
+
+    name: str
+    energy: float
+    chance: list[float]
+    points: list[_Sums]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any] | None) -> _Tensor | None:
+        """The tensor that :meth:`to_json` gave; None for another version's."""
+        if row is None:
+            return None
+        try:
+            return cls(**{**row, "points": [_Sums(**point) for point in row["points"]]})
+        except (KeyError, TypeError):
+            return None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether it can be kept as JSON, which has no infinity."""
+        numbers = (number for point in self.points for number in (point.energy, point.step_energy))
+        return all(map(math.isfinite, (self.energy, *numbers)))
+
+
 class _Group:
     """Sums over a group of tensors.
 
@@ -148,6 +200,13 @@ class _Group:
         self.points = [_Sums() for _ in range(checkpoints)]
         self.source_energy = 0.0
         self.chance: list[float] = []
+
+    def __iadd__(self, tensor: _Tensor) -> _Group:
+        self.source_energy += tensor.energy
+        self.chance += tensor.chance
+        for point, sums in zip(self.points, tensor.points, strict=True):
+            point += sums
+        return self
 
     def to_json(self, checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
         """Figures of every checkpoint, and what similarity is by chance."""
@@ -181,47 +240,50 @@ class _Values:
         return float(np.square(self.numbers).sum())
 
 
-class _Follower:
-    """Follows tensors through the checkpoints of a run, and adds up.
+class _Totals:
+    """Sums over all tensors, and over groups of them.
 
     Attributes:
         whole: all tensors.
         groups: groups of them by label, in the order of the source.
     """
 
-    def __init__(
-        self,
-        checkpoints: Sequence[Checkpoint],
-        spec: AnalysisSpec,
-        label_of: Callable[[str], str] | None,
-        device: torch.device,
-        progress: Progress,
-    ) -> None:
-        self.whole = _Group(len(checkpoints))
+    def __init__(self, checkpoints: int, label_of: Callable[[str], str] | None) -> None:
+        self.whole = _Group(checkpoints)
         self.groups: dict[str, _Group] = {}
+        self._checkpoints = checkpoints
+        self._label_of = label_of
+
+    def add(self, tensor: _Tensor) -> None:
+        """Add a tensor to the whole and to its group."""
+        self.whole += tensor
+        if self._label_of is not None:
+            label = self._label_of(tensor.name)
+            group = self.groups.setdefault(label, _Group(self._checkpoints))
+            group += tensor
+
+
+class _Follower:
+    """Follows single tensors through the checkpoints of a run."""
+
+    def __init__(self, checkpoints: Sequence[Checkpoint], spec: AnalysisSpec, device: torch.device) -> None:
         self._checkpoints = checkpoints
         self._spec = spec
         self._asked = replace(spec, metrics=spec.metrics & _OF_MATRICES)
-        self._label_of = label_of
         self._device = device
-        self._progress = progress
 
-    def follow(self, source: _Values) -> None:
-        """Add a tensor."""
+    def follow(self, source: _Values) -> _Tensor:
+        """What is measured of a tensor."""
         part, shape = source.part, source.codes.shape
-        groups = [self.whole]
-        if self._label_of is not None:
-            groups.append(self.groups.setdefault(self._label_of(part.name), _Group(len(self._checkpoints))))
+        points: list[_Sums] = []
         matrices = slices_of(shape) if has_matrices(role_of(part.name), shape) else []
-        with few_threads(min(shape[-2:], default=1)):
+        # Infinite weights give figures that are undefined, not warnings.
+        with few_threads(min(shape[-2:], default=1)), np.errstate(invalid="ignore", over="ignore"):
             final = _Values.read(self._checkpoints[-1], part)
             ends = [self._leading(final.numbers[index] - source.numbers[index]) for index in matrices]
-            for group in groups:
-                group.source_energy += source.energy
-                group.chance += [end.v.shape[1] / end.v.shape[0] for end in ends if end is not None]
             sources = [self._matrix(source, index) for index in matrices] if self._asked.metrics else []
             last = source
-            for number, checkpoint in enumerate(self._checkpoints):
+            for checkpoint in self._checkpoints:
                 current = _Values.read(checkpoint, part)
                 update = current.numbers - source.numbers
                 moved = _Sums(
@@ -237,10 +299,10 @@ class _Follower:
                     self._add_figures(moved, sources, source, current)
                 if "concentration" in self._spec.metrics and math.isfinite(moved.energy):
                     moved.add_tops(_top_energies(update))
-                for group in groups:
-                    group.points[number] += moved
+                points.append(moved)
                 last = current
-                self._progress.advance(_nbytes(part, checkpoint))
+        chance = [end.v.shape[1] / end.v.shape[0] for end in ends if end is not None]
+        return _Tensor(part.name, source.energy, chance, points)
 
     def _add_matrix(self, sums: _Sums, update: Any, end: Factors | None) -> None:
         factors = self._leading(update)
@@ -301,6 +363,12 @@ def _row(name: str, sums: _Sums, source_energy: float) -> dict[str, Any]:
             if values
         },
     }
+
+
+def _decides(checkpoints: Sequence[Checkpoint], spec: AnalysisSpec, device: str) -> list[object]:
+    """Everything that decides the figures of a tensor: the files as they are now, and what is measured."""
+    files = [[ascii(str(checkpoint.path.absolute())), stamp_of(checkpoint.path)] for checkpoint in checkpoints]
+    return ["trajectory", files, spec.to_json(), device.partition(":")[0]]
 
 
 def _top_energies(update: Any) -> dict[str, float]:

@@ -18,7 +18,8 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import PartAbsentError, UsageError, WrongCheckpointError
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.geometry.analysis import WORK, AnalysisResult, analysis_spec, analyze
+from maskreg.flow.geometry.analysis import AnalysisResult, analysis_spec, analyze
+from maskreg.flow.geometry.finished import WORK
 from maskreg.progress import Silent
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.flow.geometry.analysis import analysis_spec
-from maskreg.flow.geometry.trajectory import ON_REQUEST, trajectory
+from maskreg.flow.geometry.finished import WORK
+from maskreg.flow.geometry.trajectory import ON_REQUEST, _Follower, trajectory
+from maskreg.progress import Silent
 from maskreg.tensors.cast import to_bf16
 from tests.checkpoints import Tensor, make_checkpoint
 
@@ -152,3 +155,46 @@ def _angle(before: np.ndarray, after: np.ndarray) -> float:
 
 def _numbers(codes: np.ndarray) -> np.ndarray:
     return (codes.astype(np.uint32) << 16).view(np.float32)
+
+
+def test_a_trajectory_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    start, norm = rng.normal(0, 0.03, (32, 24)), np.ones(8)
+    source = made(tmp_path / "0", w=start, norm=norm)
+    run = [made(tmp_path / str(n), w=start + n * rng.normal(0, 0.01, (32, 24)), norm=norm + n) for n in (1, 2)]
+    spec = analysis_spec(metrics=tuple(ON_REQUEST), ranks=(4,))
+
+    class Stop(Silent):
+        def advance(self, n_bytes: int) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trajectory(source, run, spec, root=tmp_path, progress=Stop())
+    (piece,) = (tmp_path / WORK).rglob("*.json")
+    followed: list[object] = []
+    follow = _Follower.follow
+
+    def counted(self: _Follower, source: Any) -> Any:
+        followed.append(source)
+        return follow(self, source)
+
+    monkeypatch.setattr(_Follower, "follow", counted)
+    # The tensor that was finished is not measured again, whatever the groups; the figures are the same.
+    assert trajectory(source, run, spec, by="role", root=tmp_path) == trajectory(source, run, spec, by="role")
+    assert len(followed) == 1 + 2
+    assert not list((tmp_path / WORK).iterdir())
+    # Another file is another measurement, and so is a damaged piece.
+    with pytest.raises(KeyboardInterrupt):
+        trajectory(source, run, spec, root=tmp_path, progress=Stop())
+    made(tmp_path / "2", w=start, norm=norm + 5)
+    other = [run[0], open_checkpoint(tmp_path / "2")]
+    assert trajectory(source, other, spec, root=tmp_path) == trajectory(source, other, spec)
+    piece.write_bytes(piece.read_bytes()[:50])
+    assert trajectory(source, [run[0], other[1]], spec, root=tmp_path) == trajectory(source, other, spec)
+
+
+def test_infinite_weights_are_measured_again_rather_than_kept(tmp_path: Path) -> None:
+    start = np.ones((4, 4))
+    source = made(tmp_path / "0", w=start)
+    run = [made(tmp_path / str(n), w=np.where(np.eye(4) > 0, np.inf, start + n)) for n in (1, 2)]
+    assert trajectory(source, run, root=tmp_path) == trajectory(source, run)
