@@ -9,21 +9,12 @@ from maskreg.registry import Registry
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.words import counted, human_bytes
 
-PENDING = "pending/"
-"""Prefix of the records of artifacts on their way, ``pending/<project>/<hex>-<bytes>``; see the module ``staging``."""
-
-
-def pending(registry: Registry, project: str) -> dict[Digest, int]:
-    """Sizes of the artifacts that are on their way to a project, in bytes."""
-    names = (info.key.rpartition("/")[2] for info in registry.store.list(f"{PENDING}{project}/"))
-    return {Digest(f"sha256:{hex}"): int(size) for hex, _, size in (name.partition("-") for name in names)}
-
 
 def check_room(accounts: Accounts, registry: Registry, project: str, digest: Digest, size: int) -> None:
     """Check that a project has room for an artifact.
 
-    An artifact counts once in each project that has a tag for it, or that it is on its way to. Two tags that are set at
-    the same moment may together pass.
+    An artifact counts once in each project that has a tag for it, or that is charged with it on its way. Two tags that
+    are set at the same moment may together pass.
 
     Args:
         accounts: know the limits.
@@ -43,7 +34,7 @@ def check_room(accounts: Accounts, registry: Registry, project: str, digest: Dig
     sizes = {result.digest: result.size for result in results}
     if digest in sizes:
         return
-    sizes = {**pending(registry, project), **sizes}
+    sizes = {**accounts.charges.of(project), **sizes}
     sizes.pop(digest, None)
     used = sum(sizes.values())
     if limits.max_artifacts is not None and len(sizes) + 1 > limits.max_artifacts:

@@ -3,19 +3,17 @@
 A digest belongs to no project until a tag points to it. So what is sent first, the manifest, is charged to a project
 that its sender may write to and that has room for all of it::
 
-    PUT announced/sha256/<hex>/manifest.json     write pending/<project>/<hex>-<bytes>, then count what the project
-                                                 holds and what is pending in it: too much, and the record goes again
+    PUT announced/sha256/<hex>/manifest.json     charge the project, then count what it holds and is charged with:
+                                                 too much, and the charge goes again
     PUT artifacts/sha256/<hex>/...               at most what the manifest says
-    PUT refs/<project>/...                       the record goes: from now on the catalog counts the artifact
+    PUT refs/<project>/...                       the charge goes: from now on the catalog counts the artifact
 
-Each writes its record before it counts, so of two that have no room together one is refused, or both. What never got a
-name is collected a week later, and what was uploaded by a link and never finished an hour later.
+Each is charged before it counts, so of two that have no room together one is refused, or both. What never got a name is
+collected a week later, and what was uploaded by a link and never finished an hour later.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from datetime import timedelta
 
 from maskreg.artifact.layout import artifact_prefix
@@ -27,7 +25,7 @@ from maskreg.registry.pointers import ever_named
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.policy import ANNOUNCED, PRESENTED, UPLOADS
-from maskreg.service.room import PENDING, check_room
+from maskreg.service.room import check_room
 
 LIFE = timedelta(days=7)
 """How long an artifact may be on its way."""
@@ -36,7 +34,6 @@ UPLOAD_LIFE = timedelta(hours=1)
 """How long an upload by link may wait to be finished; the link itself is good for minutes."""
 
 _NOWHERE = "-"
-_RECORD = re.compile(rf"{PENDING}[^/]+/([0-9a-f]{{64}})-[0-9]+")
 
 
 def stage(accounts: Accounts, registry: Registry, digest: Digest, size: int, principal: Principal) -> None:
@@ -53,18 +50,17 @@ def stage(accounts: Accounts, registry: Registry, digest: Digest, size: int, pri
         QuotaError: no project that they may write to has room.
     """
     projects = _writable(accounts, principal)
-    keys = {project: f"{PENDING}{project}/{digest.hex}-{size}" for project in projects}
-    if any(registry.store.head(key) is not None for key in keys.values()):
+    if not accounts.charges.projects(digest).isdisjoint(projects):
         return
     refused: list[QuotaError] = []
-    for project, key in keys.items():
-        registry.store.put(key, b"")
+    for project in projects:
+        accounts.charges.add(digest, project, size, registry.store.clock())
         try:
             if project != _NOWHERE:
                 check_room(accounts, registry, project, digest, size)
             return
         except QuotaError as error:
-            registry.store.delete([key])
+            accounts.charges.drop(digest, project=project)
             refused.append(error)
     raise refused[0]
 
@@ -77,13 +73,7 @@ def _writable(accounts: Accounts, principal: Principal) -> list[str]:
     return names or [_NOWHERE]
 
 
-def release(registry: Registry, digest: Digest) -> None:
-    """Charge an artifact to no project any more: it has a name."""
-    store = registry.store
-    store.delete([info.key for info in store.list(PENDING) if f"/{digest.hex}-" in info.key])
-
-
-def tidy(registry: Registry) -> None:
+def tidy(accounts: Accounts, registry: Registry) -> None:
     """Delete what was sent and got no name for long, and uploads that nobody finished.
 
     Raises:
@@ -93,16 +83,11 @@ def tidy(registry: Registry) -> None:
     now = store.clock()
     for prefix, life in ((ANNOUNCED, LIFE), (PRESENTED, LIFE), (UPLOADS, UPLOAD_LIFE)):
         store.delete([info.key for info in store.list(prefix) if info.modified < now - life])
-    old: Mapping[str, Digest] = {
-        info.key: Digest(f"sha256:{match[1]}")
-        for info in store.list(PENDING)
-        if info.modified < now - LIFE and (match := _RECORD.fullmatch(info.key))
-    }
-    if not old:
-        return
-    nameless = {digest for digest in set(old.values()) if not any(ever_named(registry, digest))}
+    old = accounts.charges.before(now - LIFE)
+    nameless = {digest for digest in old if not any(ever_named(registry, digest))}
     if nameless:
         collect(registry, LIFE, only=nameless, delete_many=True)
-    # What was spared, because some of it is younger, is looked at again.
-    left = {digest for digest in nameless if any(store.list(artifact_prefix(digest)))}
-    store.delete([key for key, digest in old.items() if digest not in left])
+    for digest in old:
+        # What was spared, because some of it is younger, is looked at again.
+        if digest not in nameless or not any(store.list(artifact_prefix(digest))):
+            accounts.charges.drop(digest, before=now - LIFE)

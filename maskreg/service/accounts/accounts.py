@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from maskreg.errors import TryAgainError, UnauthenticatedError
 from maskreg.service.accounts import audit, identity
 from maskreg.service.accounts.buckets import Buckets
+from maskreg.service.accounts.charges import Charges
 from maskreg.service.accounts.checks import Checks
 from maskreg.service.accounts.chores import Chores
 from maskreg.service.accounts.database import Database
@@ -34,6 +35,7 @@ class Accounts:
         people: those who sign in with an OpenID provider.
         chores: what one process of all servers does now and then.
         checks: artifacts that are to be verified.
+        charges: artifacts that are on their way, and whose quota they use.
         buckets: what all processes have let through.
     """
 
@@ -47,6 +49,7 @@ class Accounts:
         self.people = People(database)
         self.chores = Chores(database)
         self.checks = Checks(database)
+        self.charges = Charges(database)
         self.buckets = Buckets(database)
         self._seen = _Seen()
 

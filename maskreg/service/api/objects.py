@@ -25,7 +25,7 @@ from maskreg.service.objects import Objects
 from maskreg.service.policy import Action, Key, Kind
 from maskreg.service.problems import problem
 from maskreg.service.quotas import admit_entry
-from maskreg.service.staging import release, stage
+from maskreg.service.staging import stage
 from maskreg.service.verification import note_entry
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import RefEntry
@@ -49,7 +49,7 @@ async def objects_of(request: Request, service: Served) -> Objects:
         def accepted(entry: RefEntry) -> None:
             note_entry(accounts, registry, entry)
             if entry.digest is not None:
-                release(registry, entry.digest)
+                accounts.charges.drop(entry.digest)
 
         state.objects = Objects(registry, partial(admit_entry, service), partial(stage, accounts, registry), accepted)
     objects: Objects = state.objects

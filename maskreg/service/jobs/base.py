@@ -13,8 +13,8 @@ has lost is refused: two workers never both end a job.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -27,6 +27,10 @@ REMOVED = "removed"
 
 LEASE_S = 15.0
 """How long a worker may be silent before its job is given to another, in seconds."""
+
+
+PAGE = 500
+"""Jobs that are read at a time where all are needed."""
 
 
 class JobState(StrEnum):
@@ -192,6 +196,8 @@ class JobFilter:
         before: submitted before the job with this number; None from the newest.
         limit: at most this many.
         hidden: not of these projects.
+        after: submitted after the job with this number.
+        makes: of this kind, with this output; None for all.
     """
 
     projects: Collection[str] | None = None
@@ -199,6 +205,8 @@ class JobFilter:
     before: int | None = None
     limit: int = 50
     hidden: Collection[str] = ()
+    after: int = 0
+    makes: tuple[str, str] | None = None
 
 
 class JobQueue(Protocol):
@@ -296,3 +304,19 @@ class JobQueue(Protocol):
 
     def close(self) -> None:
         """Close every connection."""
+
+
+def all_jobs(queue: JobQueue, which: JobFilter) -> Iterator[Job]:
+    """Every job, the newest first, however many there are.
+
+    Args:
+        queue: the jobs.
+        which: of these; the limit does not matter.
+
+    Raises:
+        TryAgainError, UnavailableError: as every method of a queue.
+    """
+    which = replace(which, limit=PAGE)
+    while page := queue.list(which):
+        yield from page
+        which = replace(which, before=page[-1].number)

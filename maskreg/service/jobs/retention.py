@@ -17,10 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from maskreg.disk import make_folder, occupied
-from maskreg.service.jobs.base import OUTPUT_STATES, REMOVED, Job, JobFilter, JobQueue, JobState
+from maskreg.service.jobs.base import OUTPUT_STATES, PAGE, REMOVED, Job, JobFilter, JobQueue, JobState
 from maskreg.service.jobs.patching import Patching
-
-_PAGE = 500
 
 _log = logging.getLogger("maskreg.jobs")
 
@@ -50,7 +48,7 @@ def has_output(job: Job) -> bool:
 
 def _ended(queue: JobQueue, before_s: float) -> Iterator[Job]:
     after = 0
-    while page := queue.ended(before_s, after=after, limit=_PAGE):
+    while page := queue.ended(before_s, after=after, limit=PAGE):
         yield from page
         after = page[-1].number
 
@@ -73,8 +71,9 @@ def _remove_output(patching: Patching, job: Job) -> None:
 
 
 def _is_of_a_later_job(queue: JobQueue, job: Job) -> bool:
-    later = queue.list(JobFilter(projects=(job.project,), states=OUTPUT_STATES, limit=10_000))
-    return any(other.number > job.number and (other.kind, other.output) == (job.kind, job.output) for other in later)
+    makes = (job.kind, job.output)
+    same = JobFilter(projects=(job.project,), states=OUTPUT_STATES, after=job.number, makes=makes, limit=1)
+    return bool(queue.list(same))
 
 
 def _is_offered(patching: Patching, output: Path) -> bool:

@@ -160,6 +160,11 @@ class SqlJobQueue:
             rows = rows.where(JobRow.state.in_(which.states))
         if which.before is not None:
             rows = rows.where(JobRow.number < which.before)
+        if which.after:
+            rows = rows.where(JobRow.number > which.after)
+        if which.makes is not None:
+            kind, output = which.makes
+            rows = rows.where(JobRow.kind == kind, JobRow.output == output)
         with self._transaction(self._engine) as connection:
             return [_job_of(row) for row in connection.execute(rows).mappings()]
 

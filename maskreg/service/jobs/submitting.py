@@ -11,7 +11,7 @@ from maskreg.disk import occupied
 from maskreg.errors import NoSpaceError, NotFoundError, OutputExistsError, PartAbsentError, QuotaError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.service.jobs.base import OUTPUT_STATES, Job, JobFilter, JobState, NewJob
+from maskreg.service.jobs.base import OUTPUT_STATES, Job, JobFilter, JobState, NewJob, all_jobs
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.requests import ApplyRequest, ExtractRequest, MergeRequest
 from maskreg.service.jobs.retention import has_output
@@ -166,9 +166,12 @@ def _require_room(patching: Patching, project: str, size: int) -> None:
         )
     if not limits.max_bytes_per_project:
         return
-    jobs = patching.queue.list(JobFilter(projects=(project,), states=OUTPUT_STATES, limit=10_000))
-    kept = [job for job in jobs if not job.state.is_final or _has_output(patching, job)]
-    used = sum(int(job.request.get("bytes", 0)) for job in kept)
+    sizes: dict[str, int] = {}
+    for job in all_jobs(patching.queue, JobFilter(projects=(project,), states=OUTPUT_STATES)):
+        if not job.state.is_final or _has_output(patching, job):
+            # The newest comes first. An older one of the same output wrote what is not there any more.
+            sizes.setdefault(job.output, _promised(job))
+    used = sum(sizes.values())
     if used + size > limits.max_bytes_per_project:
         raise QuotaError(
             f"the outputs of project {project} may have {human_bytes(limits.max_bytes_per_project)}, have "
@@ -181,14 +184,18 @@ def _has_output(patching: Patching, job: Job) -> bool:
     return has_output(job) and occupied(patching.outputs / job.output)
 
 
+def _promised(job: Job) -> int:
+    """Bytes of the checkpoint that a job writes; 0 where it writes none."""
+    return int(job.request.get("bytes", 0))
+
+
 def _require_space(patching: Patching, needed: int) -> None:
     """Refuse an output that does not fit beside those of the jobs before it.
 
     Raises:
         NoSpaceError: it does not.
     """
-    live = patching.queue.list(JobFilter(states=(JobState.QUEUED, JobState.RUNNING), limit=1000))
-    promised = sum(int(job.request.get("bytes", 0)) for job in live)
+    promised = sum(map(_promised, all_jobs(patching.queue, JobFilter(states=(JobState.QUEUED, JobState.RUNNING)))))
     free = free_bytes(patching.outputs)
     if needed + promised > free:
         before = f", and {promised:,} for the jobs before it" if promised else ""

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from maskreg.errors import ConflictError, NotFoundError, TryAgainError
+from maskreg.service.jobs import base
 from maskreg.service.jobs.base import JobFilter, JobLimits, JobState, Lease, LeaseLostError, Meter, NewJob
 from maskreg.service.jobs.sql import SqlJobQueue
 from tests.service.jobs.conftest import LEASE_S
@@ -198,6 +199,18 @@ def test_jobs_are_listed_newest_first_page_by_page(queue: SqlJobQueue) -> None:
     assert outputs(JobFilter(states=[JobState.RUNNING])) == ["0"]
     (oldest,) = queue.list(JobFilter(projects=["lab"]))
     assert outputs(JobFilter(before=oldest.number)) == ["2", "1", "0"]
+    assert outputs(JobFilter(after=oldest.number - 2)) == ["x", "2"]
+    assert outputs(JobFilter(makes=("apply", "1"))) == ["1"]
+    assert outputs(JobFilter(makes=("merge", "1"))) == []
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 4])
+def test_all_jobs_are_read_whatever_the_page(queue: SqlJobQueue, page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "PAGE", page)
+    for number in range(3):
+        queue.submit(new(str(number)), LIMITS)
+    queue.submit(new("x", "lab"), LIMITS)
+    assert [job.output for job in base.all_jobs(queue, JobFilter(projects=["team"], limit=1))] == ["2", "1", "0"]
 
 
 def test_two_workers_never_run_one_job(queue: SqlJobQueue) -> None:

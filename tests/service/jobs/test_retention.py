@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, insert, select, update
 
 import maskreg
 from maskreg.errors import ConfigError, NotFoundError, QuotaError
@@ -15,7 +16,7 @@ from maskreg.service.jobs.base import Job, JobFilter, JobLimits, JobState
 from maskreg.service.jobs.limits import NAMES, parse_limits
 from maskreg.service.jobs.models import JobRow
 from maskreg.service.jobs.requests import ApplyRequest, ExtractRequest
-from maskreg.service.jobs.retention import retire
+from maskreg.service.jobs.retention import _is_of_a_later_job, retire
 from maskreg.service.jobs.sources import Sources
 from maskreg.service.jobs.submitting import Submitter, new_job
 from maskreg.service.jobs.worker import Worker
@@ -105,6 +106,22 @@ def test_a_checkpoint_of_a_later_job_stays(site: Site) -> None:
     assert "removed" in (site.patching.queue.get(first.id).result or {})
 
 
+def test_a_checkpoint_of_a_later_job_stays_however_many_jobs_came_after(site: Site) -> None:
+    first = applied(site)
+    (site.outputs / "team" / "patched").rename(site.outputs / "team" / "kept")
+    latest = applied(site)
+    queue = site.patching.queue
+    with queue._transaction(queue._writing) as connection:  # type: ignore[attr-defined]
+        row = dict(connection.execute(select(JobRow.__table__).where(JobRow.id == latest.id)).mappings().one())
+        number = row.pop("number")
+        others = [{**row, "number": number + n, "id": f"{n}", "output": f"team/{n}"} for n in range(1, 10_001)]
+        connection.execute(insert(JobRow), others)
+    assert _is_of_a_later_job(queue, first)
+    assert not _is_of_a_later_job(queue, latest)
+    with queue._transaction(queue._writing) as connection:  # type: ignore[attr-defined]
+        connection.execute(delete(JobRow).where(JobRow.number > number))
+
+
 def test_a_checkpoint_that_is_offered_stays(site: Site) -> None:
     applied(site)
     offered = Sources(named={"again": site.outputs / "team" / "patched"})
@@ -170,6 +187,16 @@ def test_no_job_writes_more_than_it_may(site: Site) -> None:
     pass_days(site, 31, job)
     retire(site.patching)
     assert applied(with_limits(site, JobLimits(max_bytes_per_project=2 * size)), "third").result
+
+
+def test_an_output_that_was_made_twice_counts_once(site: Site) -> None:
+    size = applied(site).request["bytes"]
+    shutil.rmtree(site.outputs / "team" / "patched")
+    applied(site)
+    limited = with_limits(site, JobLimits(max_bytes_per_project=2 * size))
+    assert applied(limited, "second").result
+    with pytest.raises(QuotaError, match="the outputs of project team may have"):
+        applied(limited, "third")
 
 
 def test_limits_are_read_as_people_write_them() -> None:
