@@ -108,7 +108,9 @@ def test_a_link_that_leads_nowhere_is_replaced_by_the_service_itself(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("maskreg.service.objects.reading", lambda *_: "http://127.0.0.1:9/nowhere")
-    monkeypatch.setattr("maskreg.service.objects.uploading", lambda *_: s3_links.Link("http://127.0.0.1:9/nowhere", {}))
+    monkeypatch.setattr(
+        "maskreg.service.incoming.uploading", lambda *_: s3_links.Link("http://127.0.0.1:9/nowhere", {})
+    )
     with Registry(HttpStore(bucket.url), name="lab") as remote:
         push(bucket.local, remote, TOY)
         key = next(info.key for info in bucket.store.list(artifact_prefix(bucket.digest)) if "/c/" in info.key)

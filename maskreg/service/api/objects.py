@@ -111,7 +111,7 @@ async def write(key: str, request: Request, objects: Held, principal: WRITER) ->
     create = request.headers.get("if-none-match", "").strip() == "*"
     stated = Stated.of(request, limit)
     async with received(request, stated) as data:
-        written = await run_in_threadpool(objects.accept, known, data, stated.sha256, principal, create=create)
+        written = await run_in_threadpool(objects.incoming.accept, known, data, stated.sha256, principal, create=create)
     # Of what may not be replaced, a second one is refused whether the sender asked for that or not.
     refused = not written and (create or known.kind is Kind.ENTRY)
     return Response(status_code=412 if refused else 201)
@@ -154,7 +154,7 @@ def upload(body: UploadRequest, objects: Held, principal: WRITER) -> Upload:
     The object appears when ``/uploads/finished`` was asked and the bytes were checked.
     """
     key = objects.permit(body.key, Action.SEND, principal)
-    upload_link = objects.upload_link(key, (body.size, Digest(body.sha256)), principal)
+    upload_link = objects.incoming.upload_link(key, (body.size, Digest(body.sha256)), principal)
     if upload_link is None:
         return Upload(number="", url="", headers={})
     number, link = upload_link
@@ -164,7 +164,7 @@ def upload(body: UploadRequest, objects: Held, principal: WRITER) -> Upload:
 @router.post("/uploads/finished", status_code=204, response_class=Response)
 def finished(uploaded: Uploaded, objects: Held, principal: WRITER) -> Response:
     """Check what was uploaded, and let it appear under its key."""
-    objects.finish_upload(objects.permit(uploaded.key, Action.SEND, principal), uploaded.number, principal)
+    objects.incoming.finish_upload(objects.permit(uploaded.key, Action.SEND, principal), uploaded.number, principal)
     return Response(status_code=204)
 
 
