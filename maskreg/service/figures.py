@@ -7,11 +7,9 @@ figures that agreed once agree for good, and are shown without reading the table
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-
 from maskreg.digest import Digest
 from maskreg.registry import Registry
+from maskreg.service.remembered import Remembered
 
 _REMEMBERED = 16_384
 
@@ -22,8 +20,7 @@ class Figures:
     def __init__(self, registry: Registry) -> None:
         """Look into this registry; nothing is read yet."""
         self._registry = registry
-        self._lock = threading.Lock()
-        self._right: OrderedDict[Digest, None] = OrderedDict()
+        self._right: Remembered[Digest, bool] = Remembered(_REMEMBERED)
 
     def check(self, digest: Digest) -> None:
         """Refuse an artifact whose manifest states other figures than its tensor table gives.
@@ -32,12 +29,6 @@ class Figures:
             NotFoundError: there is no such artifact.
             DataError: it does, or one of the two is damaged.
         """
-        with self._lock:
-            if digest in self._right:
-                self._right.move_to_end(digest)
-                return
-        self._registry.artifact(digest)
-        with self._lock:
-            self._right[digest] = None
-            if len(self._right) > _REMEMBERED:
-                self._right.popitem(last=False)
+        if digest not in self._right:
+            self._registry.artifact(digest)
+            self._right.put(digest, True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, NotFoundError, UsageError
 from maskreg.limits import LIMITS
 from maskreg.service.policy import ANNOUNCED, Key
+from maskreg.service.remembered import Remembered
 from maskreg.store import Store
 
 if TYPE_CHECKING:
@@ -26,8 +25,7 @@ class Manifests:
     def __init__(self, store: Store) -> None:
         """Read manifests of this store; none is read yet."""
         self._store = store
-        self._tables: OrderedDict[Digest, Mapping[str, Object]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._tables: Remembered[Digest, Mapping[str, Object]] = Remembered(_TABLES)
 
     def expected(self, key: Key) -> Object:
         """What the manifest of an artifact says about an object, whoever wants to know.
@@ -58,18 +56,11 @@ class Manifests:
         """
         from maskreg.artifact.manifest import load_manifest
 
-        table = {entry.key: entry for entry in load_manifest(data, digest).objects}
-        with self._lock:
-            self._tables[digest] = table
-            if len(self._tables) > _TABLES:
-                self._tables.popitem(last=False)
-        return table
+        return self._tables.put(digest, {entry.key: entry for entry in load_manifest(data, digest).objects})
 
     def _table(self, digest: Digest) -> Mapping[str, Object]:
-        with self._lock:
-            if (table := self._tables.get(digest)) is not None:
-                self._tables.move_to_end(digest)
-                return table
+        if (table := self._tables.get(digest)) is not None:
+            return table
         for key in (artifact_prefix(digest) + MANIFEST, announcement(digest)):
             try:
                 return self.load(digest, self._store.get(key, max_bytes=LIMITS.manifest_bytes))

@@ -8,7 +8,6 @@ each, until the name is set.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.presence import listing
@@ -17,6 +16,7 @@ from maskreg.errors import NotAllowedError
 from maskreg.service.accounts.roles import Principal
 from maskreg.service.manifests import announcement, unknown
 from maskreg.service.policy import PRESENTED, Action, Key, Kind, allows
+from maskreg.service.remembered import Remembered
 from maskreg.service.sight import Sight
 from maskreg.store import Store
 
@@ -35,7 +35,7 @@ class Presented:
         """
         self._store, self._sight = store, sight
         # Who was found to know an artifact's manifest, as digest and account; it stays true.
-        self._knowing: OrderedDict[tuple[Digest, str], None] = OrderedDict()
+        self._knowing: Remembered[tuple[Digest, str], bool] = Remembered(_KNOWING)
 
     def by(self, digest: Digest, principal: Principal) -> frozenset[str]:
         """The records of what somebody has sent of an artifact, as :func:`record` names them."""
@@ -91,9 +91,7 @@ class Presented:
                 manifest = record(key.digest, principal, MANIFEST)
                 if manifest not in self.by(key.digest, principal):
                     raise unknown(key.digest)
-        self._knowing[knower] = None
-        if len(self._knowing) > _KNOWING:
-            self._knowing.popitem(last=False)
+        self._knowing.put(knower, True)
 
     def shows_name(self, key: Key, principal: Principal) -> bool:
         """Whether a writer sees name and size of an object before it may be read: they have sent it."""

@@ -9,8 +9,6 @@ for somebody whom it does not let in.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from maskreg.artifact.layout import ARTIFACTS
@@ -19,6 +17,7 @@ from maskreg.errors import DataError, NotFoundError
 from maskreg.registry import Registry
 from maskreg.registry.pointers import ever_named
 from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.remembered import Remembered
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo
 from maskreg.store.reflog import RefEntry
@@ -32,24 +31,22 @@ class Sight:
     def __init__(self, registry: Registry) -> None:
         """Look into this registry; nothing is read yet."""
         self._registry = registry
-        self._lock = threading.Lock()
-        self._known: OrderedDict[Digest, frozenset[str]] = OrderedDict()
+        self._known: Remembered[Digest, frozenset[str]] = Remembered(_REMEMBERED)
 
     def projects(self, digest: Digest, principal: Principal) -> frozenset[str]:
         """Projects with a tag that points or pointed to an artifact; of those that are known, if one lets them in."""
         known = self._recall(digest)
         if any(principal.role(project) >= Role.READER for project in known):
             return known
-        fresh = known | {ref.project for ref in ever_named(self._registry, digest)}
-        self._remember(digest, fresh)
-        return fresh
+        # Where two threads find something at once, one of them is forgotten, and asks the store again.
+        return self._known.put(digest, known | {ref.project for ref in ever_named(self._registry, digest)})
 
     def saw(self, entry: RefEntry) -> None:
         """Take in an entry of a log that was just read or written."""
         if entry.digest is not None:
             known = self._recall(entry.digest)
             if entry.project not in known:
-                self._remember(entry.digest, known | {entry.project})
+                self._known.put(entry.digest, known | {entry.project})
 
     def of_projects(self, prefix: str, principal: Principal) -> Iterator[ObjectInfo]:
         """Objects below a prefix that has a folder for each project, of those that somebody may read, in key order."""
@@ -96,15 +93,7 @@ class Sight:
         return sorted({entry.digest for entry in entries if entry.digest is not None})
 
     def _recall(self, digest: Digest) -> frozenset[str]:
-        with self._lock:
-            return self._known.get(digest, frozenset())
-
-    def _remember(self, digest: Digest, projects: frozenset[str]) -> None:
-        with self._lock:
-            self._known[digest] = self._known.get(digest, frozenset()) | projects
-            self._known.move_to_end(digest)
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+        return self._known.get(digest) or frozenset()
 
 
 def _readable(principal: Principal) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ from maskreg.digest import Digest
 from maskreg.errors import TryAgainError
 from maskreg.ref import Ref
 from maskreg.service.context import Service
+from maskreg.service.remembered import Remembered
 from maskreg.workspace.compare import MaskComparison, compare
 from maskreg.workspace.pairs import check_size
 
@@ -30,8 +30,7 @@ class Comparisons:
         kept: the latest, by what was compared.
     """
 
-    kept: OrderedDict[Key, MaskComparison] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    kept: Remembered[Key, MaskComparison] = field(default_factory=lambda: Remembered(_KEPT))
     _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_ONCE))
 
     def of(self, service: Service, refs: Sequence[Ref]) -> MaskComparison:
@@ -48,10 +47,8 @@ class Comparisons:
             DataError: one is damaged.
         """
         key = tuple((str(ref), ref.digest) for ref in refs)
-        with self._lock:
-            if key in self.kept:
-                self.kept.move_to_end(key)
-                return self.kept[key]
+        if (kept := self.kept.get(key)) is not None:
+            return kept
         self._check_size(service, refs)
         if not self._turns.acquire(blocking=False):
             raise TryAgainError("the server compares other masks", hint="load the page again in a few seconds")
@@ -59,11 +56,7 @@ class Comparisons:
             result = compare(*refs, allow_different=True, remote=service.remote, workspace=service.workspace)
         finally:
             self._turns.release()
-        with self._lock:
-            self.kept[key] = result
-            while len(self.kept) > _KEPT:
-                self.kept.popitem(last=False)
-        return result
+        return self.kept.put(key, result)
 
     def _check_size(self, service: Service, refs: Sequence[Ref]) -> None:
         sizes = (service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
