@@ -21,7 +21,8 @@ from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.ref import Ref
-from maskreg.store.connection import Connection, Message
+from maskreg.store.connection import Connection
+from maskreg.store.message import Message
 from maskreg.store.refusals import understanding
 
 if TYPE_CHECKING:

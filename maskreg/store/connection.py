@@ -12,35 +12,28 @@ A request that may have been carried out is sent again only when carrying it out
 
 from __future__ import annotations
 
-import os
 import random
-import ssl
 import threading
 import time
-import weakref
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from maskreg.errors import ConfigError, LimitError, MaskregError, UnavailableError
+from maskreg.errors import ConfigError, MaskregError, UnavailableError
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import is_loopback, service_url, token_for
+from maskreg.store.message import Answer, LostError, Message
 from maskreg.store.refusals import document, refused, understanding
 from maskreg.version import __version__
 
 if TYPE_CHECKING:
-    import httpx2
+    from maskreg.store.transport import Transport
 
 API = "/api/v1"
 """Where the interface of a service begins, below its URL."""
 
-DEFAULT_ANSWER_BYTES = 64 << 20
-
-_CONNECTIONS = 32
 _PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_S = 20.0
 _PASSING = {429, 502, 503, 504}
@@ -49,58 +42,8 @@ _REDIRECTS = 5
 _ATTEMPTS_ELSEWHERE = 2
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a service answered.
-
-    Attributes:
-        status: of HTTP.
-        headers: by name in lower case.
-        data: the body.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Message:
-    """A request.
-
-    Attributes:
-        method: of HTTP.
-        path: below the interface's beginning, percent-encoded.
-        query: of the URL.
-        headers: besides those that every request has.
-        content: the body.
-        max_bytes: of the answer's body.
-        repeatable: carrying it out twice does no harm.
-        elsewhere: the answer may come from another host, because it is checked against a digest.
-        accepted: refusals that the caller wants to see.
-    """
-
-    method: str
-    path: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes = b""
-    max_bytes: int = DEFAULT_ANSWER_BYTES
-    repeatable: bool = True
-    elsewhere: bool = False
-    accepted: tuple[int, ...] = ()
-
-
 class ElsewhereError(UnavailableError):
     """Another host, to which a service redirected, does not answer or may not be asked."""
-
-
-class _Lost(Exception):  # noqa: N818 - it never leaves this module
-    """The connection broke off, before or after the request was carried out."""
-
-    def __init__(self, reason: str, *, unsent: bool = False) -> None:
-        super().__init__(reason)
-        self.unsent = unsent
 
 
 class Connection:
@@ -135,7 +78,7 @@ class Connection:
         self._own = urlsplit(self.url + "/")
         self._attempts = attempts
         self._connecting = threading.Lock()
-        self._connected: httpx2.Client | None = None
+        self._connected: Transport | None = None
         self._token = token
 
     def ask(self, message: Message) -> Answer:
@@ -155,7 +98,7 @@ class Connection:
             pause = random.uniform(0.5, 1) * _PAUSE_SECONDS * 4**attempt
             try:
                 answer = self._follow(message)
-            except _Lost as lost:
+            except LostError as lost:
                 problem = self._unavailable(message, lost)
                 if not (message.repeatable or lost.unsent):
                     raise problem from lost
@@ -191,7 +134,7 @@ class Connection:
             time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 4**attempt if attempt else 0)
             try:
                 answer = self._send(Message("PUT", "", headers=headers, content=data), url, own=False)
-            except _Lost as lost:
+            except LostError as lost:
                 reason = str(lost)
                 continue
             if answer.status < 300:
@@ -221,7 +164,7 @@ class Connection:
     def _fetch(self, message: Message, url: str) -> Answer:
         try:
             answer = self._send(replace(message, query={}, headers={}), url, own=False)
-        except _Lost as lost:
+        except LostError as lost:
             raise ElsewhereError(f"{urlsplit(url).hostname} does not answer ({lost})") from lost
         if answer.status >= 400:
             # Such as a link that has expired: what that host says is none of the service's refusals.
@@ -252,30 +195,12 @@ class Connection:
         return _origin(parts) == _origin(self._own) and parts.path.startswith(self._own.path)
 
     def _send(self, message: Message, url: str, *, own: bool = True) -> Answer:
-        import httpx2
-
         headers = {"Accept-Encoding": "identity", "User-Agent": f"maskreg/{__version__}", **message.headers}
         if own and (token := self._bearer()):
             headers["Authorization"] = f"Bearer {token}"
-        request = self._client.build_request(
-            message.method,
-            url,
-            params=message.query or None,
-            headers=headers,
-            content=message.content if message.method in ("PUT", "POST") else None,
-        )
         try:
-            with understanding(self.url):
-                # Even where it follows no redirect, the client parses where to.
-                opened = self._client.send(request, stream=True)
-            with closing(opened) as response:
-                data = _body(response, message)
-                return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, data)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise _Lost(_reason(error), unsent=True) from error
-        except httpx2.TransportError as error:
-            raise _Lost(_reason(error)) from error
-        except (httpx2.InvalidURL, httpx2.HTTPError) as error:
+            return self._transport.send(message, url, headers)
+        except ValueError as error:
             raise ConfigError(
                 f"{self.url}: {type(error).__name__}", hint="check the URL: maskreg remote list"
             ) from error
@@ -286,55 +211,20 @@ class Connection:
         return self._token
 
     @property
-    def _client(self) -> httpx2.Client:
+    def _transport(self) -> Transport:
+        from maskreg.store.transport import Transport
+
         with self._connecting:
             if self._connected is None:
-                self._connected = self._connect()
+                _, options, connect_seconds, read_seconds, _ = self.arguments
+                self._connected = Transport(options.ca_bundle, connect_seconds, read_seconds)
             return self._connected
 
-    def _connect(self) -> httpx2.Client:
-        import httpx2
-
-        _, options, connect_seconds, read_seconds, _ = self.arguments
-        environment = tuple(os.environ.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
-        client = httpx2.Client(
-            verify=_trusting(options.ca_bundle, environment),
-            timeout=httpx2.Timeout(read_seconds, connect=connect_seconds, pool=None),
-            limits=httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
-        )
-        weakref.finalize(self, client.close)
-        return client
-
-    def _unavailable(self, message: Message, lost: _Lost) -> UnavailableError:
+    def _unavailable(self, message: Message, lost: LostError) -> UnavailableError:
         return UnavailableError(
             f"{self.url}: {message.method.lower()}: the service does not answer ({lost})",
             hint="check the URL and the network; offline: MASKREG_OFFLINE=1 uses what is on this machine",
         )
-
-
-@lru_cache(maxsize=8)
-def _trusting(ca_bundle: str, environment: tuple[str, ...]) -> ssl.SSLContext:
-    """Whose certificates are believed; reading them takes longer than a request, so connections share it."""
-    import httpx2
-
-    if not ca_bundle:
-        return httpx2.create_ssl_context()
-    path = Path(ca_bundle)
-    return ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
-
-
-def _body(response: httpx2.Response, message: Message) -> bytes:
-    stated = response.headers.get("content-length", "")
-    limit = message.max_bytes if response.status_code < 300 else DEFAULT_ANSWER_BYTES
-    if message.method != "HEAD" and stated.isdigit() and int(stated) > limit:
-        raise LimitError(f"{message.path.lstrip('/')}: {stated} bytes; the limit is {limit}")
-    pieces, size = [], 0
-    for piece in response.iter_raw():
-        size += len(piece)
-        if size > limit:
-            raise LimitError(f"{message.path.lstrip('/')}: more than {limit} bytes; that is the limit")
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _well_formed(url: str) -> str:
@@ -350,8 +240,3 @@ def _origin(parts: SplitResult) -> tuple[str, str, int]:
 def _requested_pause(headers: Mapping[str, str]) -> float:
     text = headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdigit() else 0.0
-
-
-def _reason(error: Exception) -> str:
-    # Only the kind: the text may hold a signed URL.
-    return type(error).__name__

@@ -28,8 +28,9 @@ from maskreg.document import checked
 from maskreg.errors import NotFoundError, UnavailableError
 from maskreg.settings import StoreOptions
 from maskreg.store.base import ObjectInfo
-from maskreg.store.connection import Connection, ElsewhereError, Message
+from maskreg.store.connection import Connection, ElsewhereError
 from maskreg.store.keys import check_key, check_prefix
+from maskreg.store.message import Message
 from maskreg.store.refusals import document, understanding
 
 MODIFIED = "x-maskreg-modified"

@@ -16,7 +16,8 @@ from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.settings import Settings
 from maskreg.settings.credentials import check_token, forget, known_services, remember, service_url
-from maskreg.store.connection import Connection, Message
+from maskreg.store.connection import Connection
+from maskreg.store.message import Message
 from maskreg.store.refusals import understanding
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened

@@ -12,7 +12,8 @@ from maskreg.document import checked
 from maskreg.errors import ConflictError, MaskregError, UnavailableError, UsageError
 from maskreg.progress import Progress
 from maskreg.result import Result
-from maskreg.store.connection import Connection, Message
+from maskreg.store.connection import Connection
+from maskreg.store.message import Message
 from maskreg.store.refusals import sentence, understanding
 from maskreg.workspace.workspace import Workspace
 
