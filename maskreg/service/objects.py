@@ -31,6 +31,9 @@ from maskreg.store.s3_links import reading
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
 
+_LINKS = 1_024
+"""In one listing; each takes a fifth of a millisecond to sign."""
+
 
 class Objects:
     """The objects of a registry, behind the policy. Safe to use from many threads.
@@ -141,6 +144,27 @@ class Objects:
         """A link from which an object can be read without a token; empty where there are none."""
         return reading(self.store, key.key) if isinstance(self.store, S3Store) else ""
 
+    def read_links(self, prefix: str, principal: Principal) -> Callable[[str], str]:
+        """What returns a link to read an object, by its key, or an empty text where there is none.
+
+        There is none to what belongs to no artifact, to what the principal may not read, and beyond so many.
+
+        Args:
+            prefix: of an artifact's objects; for any other there are no links.
+            principal: who gets them.
+        """
+        digest = parse_key(f"{prefix}{MANIFEST}").digest
+        if digest is None or not allows(Kind.OBJECT, Action.READ, principal, self._sight.projects(digest, principal)):
+            return no_links
+        left = iter(range(_LINKS))
+
+        def link(text: str) -> str:
+            key = parse_key(text)
+            is_below = key.kind is Kind.OBJECT and key.digest == digest
+            return self.read_link(key) if is_below and next(left, None) is not None else ""
+
+        return link
+
     def delete(self, key: Key, principal: Principal) -> None:
         """Delete an object that somebody may delete.
 
@@ -192,3 +216,8 @@ class Objects:
             # Which project it is of stands inside.
             return tuple(principal.grants)
         return (key.project,)
+
+
+def no_links(_: str) -> str:
+    """No link to any object."""
+    return ""

@@ -144,6 +144,25 @@ class Connection:
                 break
         raise ElsewhereError(f"{urlsplit(url).hostname} does not take the upload ({reason})")
 
+    def fetch_elsewhere(self, url: str, key: str, max_bytes: int) -> bytes:
+        """The bytes behind a signed link of the service, asked for without the token.
+
+        Args:
+            url: the link.
+            key: what it leads to, for messages.
+            max_bytes: the most that it may be.
+
+        Raises:
+            ElsewhereError: that host does not answer, refuses, or may not be asked.
+            LimitError: there are more bytes.
+        """
+        with understanding(self.url):
+            self._check_secure(_well_formed(url))
+        answer = self._fetch(Message("GET", key, max_bytes=max_bytes), url)
+        if answer.status != 200:
+            raise ElsewhereError(f"{urlsplit(url).hostname} answered {answer.status}")
+        return answer.data
+
     def close(self) -> None:
         """Close the connections; it must not be used afterwards."""
         if self._connected is not None:
@@ -200,6 +219,8 @@ class Connection:
             headers["Authorization"] = f"Bearer {token}"
         try:
             return self._transport.send(message, url, headers)
+        except MaskregError:
+            raise
         except ValueError as error:
             raise ConfigError(
                 f"{self.url}: {type(error).__name__}", hint="check the URL: maskreg remote list"

@@ -152,6 +152,49 @@ def test_where_a_link_leads_nowhere_the_service_is_asked_for_the_bytes(hosts: Ca
         assert store.get("a", max_bytes=10) == store.get("b", max_bytes=10) == b"bytes"
 
 
+PREFIX = f"artifacts/sha256/{'a' * 64}/"
+
+
+def test_a_link_that_a_listing_brought_is_used_once_and_without_the_token(hosts: Callable[[Scripted], Host]) -> None:
+    bucket = hosts(lambda *_: (200, {}, b"linked"))
+    row = {"key": f"{PREFIX}c/0", "size": 6, "modified": "2026-01-01T00:00:00+00:00", "link": f"{bucket.url}/s?X=1"}
+    listing = f'{json.dumps(row)}\n{{"end": true, "count": 1}}\n'.encode()
+    service = hosts(lambda _, path, __: (200, {}, b"served" if PREFIX in path else listing))
+    with closing(HttpStore(service.url)) as store:
+        assert [info.key for info in store.list(PREFIX)] == [row["key"]]
+        assert "links=true" in service.asked[0][1]
+        assert [store.get(str(row["key"]), max_bytes=6) for _ in range(2)] == [b"linked", b"served"]
+        assert list(store.list(PREFIX))
+        with pytest.raises(LimitError):
+            store.get(str(row["key"]), max_bytes=5)
+    assert [path for _, path, _ in bucket.asked] == ["/s?X=1"] * 2
+    assert TOKEN not in str(bucket.asked)
+    assert len(service.asked) == 3
+
+
+@pytest.mark.parametrize("kind", ["expired", "gone", "partial", "plain", "own"])
+def test_where_a_link_of_a_listing_is_of_no_use_the_service_is_asked(
+    kind: str, hosts: Callable[[Scripted], Host]
+) -> None:
+    bucket = hosts(lambda *_: (206, {}, b"half") if kind == "partial" else (403, {}, b"<Error/>"))
+    links = {"gone": "http://127.0.0.1:9/s", "plain": "http://bucket.example/s"}
+    service: Host
+
+    def script(_: str, path: str, headers: dict[str, str]) -> Reply:
+        if "links=true" not in path:
+            return (200, {}, b"bytes") if "authorization" in headers else (401, {}, b"")
+        own = f"{service.url}/api/v1/objects/{PREFIX}c/0"
+        link = own if kind == "own" else links.get(kind, f"{bucket.url}/s")
+        row = {"key": f"{PREFIX}c/0", "size": 5, "modified": "2026-01-01T00:00:00+00:00", "link": link}
+        return 200, {}, f'{json.dumps(row)}\n{{"end": true, "count": 1}}\n'.encode()
+
+    service = hosts(script)
+    with closing(HttpStore(service.url)) as store:
+        assert len(list(store.list(PREFIX))) == 1
+        assert store.get(f"{PREFIX}c/0", max_bytes=5) == b"bytes"
+    assert TOKEN not in str(bucket.asked)
+
+
 @pytest.mark.parametrize("status", [429, 502, 503, 504, None])
 def test_what_passes_is_tried_again(status: int | None, hosts: Callable[[Scripted], Host]) -> None:
     answers = iter([status, status])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.utils import format_datetime
 from functools import partial
 from typing import Annotated
@@ -21,7 +21,7 @@ from maskreg.service.api import models
 from maskreg.service.bodies import Stated, chosen, pieces, received
 from maskreg.service.context import Served
 from maskreg.service.documents import DocumentRoute
-from maskreg.service.objects import Objects
+from maskreg.service.objects import Objects, no_links
 from maskreg.service.policy import Action, Key, Kind
 from maskreg.service.problems import problem
 from maskreg.service.quotas import admit_entry
@@ -72,12 +72,16 @@ def listing(
     prefix: Annotated[str, Query(max_length=1024)] = "",
     after: Annotated[str, Query(max_length=1024)] = "",
     limit: Annotated[int | None, Query(ge=1)] = None,
+    links: Annotated[bool, Query()] = False,
 ) -> StreamingResponse:
     """Objects below a prefix, in key order, one JSON document a line; the last one says how many there are.
 
     An answer without that last line broke off. With ``limit`` at most so many; go on with the last key as ``after``.
+    With ``links``, rows of an artifact's objects may say where to read them without a token, for some minutes.
     """
-    rows = _rows(objects.list(prefix, principal), after, limit)
+    infos = objects.list(prefix, principal)
+    link = objects.read_links(prefix, principal) if links else no_links
+    rows = _rows(infos, after, limit, link)
     return StreamingResponse(rows, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
 
 
@@ -168,7 +172,7 @@ def finished(uploaded: Uploaded, objects: Held, principal: WRITER) -> Response:
     return Response(status_code=204)
 
 
-def _rows(infos: Iterator[ObjectInfo], after: str, limit: int | None) -> Iterator[bytes]:
+def _rows(infos: Iterator[ObjectInfo], after: str, limit: int | None, link: Callable[[str], str]) -> Iterator[bytes]:
     lines: list[bytes] = []
     count = 0
     for info in infos:
@@ -178,6 +182,8 @@ def _rows(infos: Iterator[ObjectInfo], after: str, limit: int | None) -> Iterato
             break
         count += 1
         row = {"key": info.key, "size": info.size, "modified": info.modified.isoformat()}
+        if url := link(info.key):
+            row["link"] = url
         lines.append(json.dumps(row).encode())
         if len(lines) == _LINES:
             yield b"\n".join([*lines, b""])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -104,6 +105,44 @@ def test_no_link_is_given_to_who_may_not_read_and_none_into_what_is_private(serv
             answer = client.post("/api/v1/uploads", json=sent, headers=headers(token))
             assert answer.status_code in (403, 404, 422)
             assert client.get(f"/api/v1/objects/{key}", headers=headers(token)).status_code == 404
+
+
+def test_a_listing_brings_links_to_the_objects_of_an_artifact_for_who_may_read_it(service: Service) -> None:
+    client = TestClient(create_app(service))
+    store = service.registry.store
+    prefixes = {
+        name: artifact_prefix(maskreg.show(name, remote=service.remote, workspace=service.workspace).digest)
+        for name in ("team/opd:v1", "secret/hidden")
+    }
+
+    def linked(prefix: str, token: str) -> dict[str, str]:
+        answer = client.get("/api/v1/objects", params={"prefix": prefix, "links": "true"}, headers=headers(token))
+        assert answer.status_code == 200
+        rows = [json.loads(line) for line in answer.text.splitlines()]
+        return {row["key"]: row["link"] for row in rows if "link" in row}
+
+    for name, token, may_read in (
+        *(("team/opd:v1", "reader-token", True), ("team/opd:v1", "stranger-token", False)),
+        *(("secret/hidden", "reader-token", False), ("secret/hidden", "writer-token", False)),
+        ("secret/hidden", ADMIN, True),
+    ):
+        links = linked(prefixes[name], token)
+        keys = {info.key for info in store.list(prefixes[name])} - {f"{prefixes[name]}manifest.json"}
+        assert set(links) == (keys if may_read else set()), (name, token)
+        for key, link in links.items():
+            assert httpx2.get(link).content == store.get(key, max_bytes=1 << 26)
+    for prefix in ("", "artifacts/", "artifacts/sha256/", "refs/", "names/", "uploads/"):
+        assert linked(prefix, ADMIN) == {}
+    plain = client.get("/api/v1/objects", params={"prefix": prefixes["team/opd:v1"]}, headers=headers(ADMIN))
+    assert "Signature" not in plain.text and "manifest.json" in plain.text
+
+
+def test_a_listing_brings_only_so_many_links(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.service.objects._LINKS", 2)
+    client = TestClient(create_app(service))
+    prefix = artifact_prefix(maskreg.show("team/opd:v1", remote=service.remote, workspace=service.workspace).digest)
+    answer = client.get("/api/v1/objects", params={"prefix": prefix, "links": "true"}, headers=headers(ADMIN))
+    assert answer.text.count('"link"') == 2 < answer.text.count('"key"')
 
 
 def test_a_link_leads_to_the_bucket_of_the_server_alone(service: Service, s3_server: S3Server) -> None:
