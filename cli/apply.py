@@ -9,7 +9,7 @@ import click
 
 from maskreg.words import counted, human_bytes
 
-from .command import Command, again, workspace
+from .command import Command, again, engine_options, workspace
 from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
 from .piped import named_or_piped
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--with-code", is_flag=True, help="Write the artifact's files that can run code, such as .py.")
 @ON
 @WAIT
+@engine_options
 @click.pass_context
 def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | None, wait: bool, **options: Any) -> None:
     """Apply REF to its source checkpoint.

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,7 +18,36 @@ from .output import Output
 if TYPE_CHECKING:
     from maskreg.workspace.workspace import Workspace
 
+_FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
+
 _ARGUMENTS = "maskreg.arguments"  # key of click's context: what was typed after the command
+
+
+_SETTINGS = "maskreg.settings"  # key of click's context: settings that options of the command win over
+
+
+def _setting(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta.setdefault(_SETTINGS, {})[param.name] = value
+
+
+def engine_options(function: _FunctionT) -> _FunctionT:
+    """The options of every command that a cluster can do: they win over the settings of the same names."""
+    engine = click.option(
+        "--engine",
+        metavar="ENGINE",
+        expose_value=False,
+        callback=_setting,
+        help="Where blocks are worked on: threads, ray or ray://HOST:PORT [default: the setting engine].",
+    )
+    workers = click.option(
+        "--workers",
+        metavar="N",
+        expose_value=False,
+        callback=_setting,
+        help="With --engine ray, processes to work in [default: one per CPU of the cluster].",
+    )
+    return engine(workers(function))
 
 
 def _turn_on(field: str) -> Callable[[click.Context, click.Parameter, bool], None]:
@@ -43,9 +72,12 @@ def again(*first: str, without: tuple[str, ...] = ()) -> str:
 
 def workspace(output: Output) -> Workspace:
     """The workspace of the settings, closed when the command ends; it prints notes, and asks at a terminal."""
+    from maskreg.settings import Settings
     from maskreg.workspace.workspace import Workspace
 
-    opened = Workspace(command=again(), note=lambda text: output.note(f"note: {text}"))
+    flags = click.get_current_context().meta.get(_SETTINGS)
+    settings = Settings.load(flags=flags) if flags else None
+    opened = Workspace(settings, command=again(), note=lambda text: output.note(f"note: {text}"))
     if sys.stdin.isatty() and sys.stderr.isatty():
         opened.confirm = output.ask
     return click.get_current_context().with_resource(opened)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .command import Command, workspace
+from .command import Command, engine_options, workspace
 from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
 from .sweeping import pair_of, sweep_run
@@ -49,6 +49,7 @@ from .values import FORCE, NAME, PAIR
 @click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
 @ON
 @WAIT
+@engine_options
 @click.pass_obj
 def command(
     output: Output,

@@ -39,18 +39,23 @@ def phase(offset: int) -> int:
 
 
 class DirectFile:
-    """A new file that several threads write at once, each byte once; directly where that is possible.
+    """A file that several threads write at once, each byte once; directly where that is possible.
 
     No page is written both ways: a direct write takes only the pages that a piece fills alone.
+
+    Attributes:
+        path: of the file.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Create the file.
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        """Create the file, or open one that another process has created.
 
         Raises:
-            OSError: it exists, or cannot be made.
+            OSError: it exists, or cannot be made; or to be opened, does not exist.
         """
-        self._cached = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        new = os.O_CREAT | os.O_EXCL if create else 0
+        self.path = path
+        self._cached = os.open(path, os.O_WRONLY | new | os.O_CLOEXEC, 0o666)
         try:
             self._direct = _open_direct(path, self._cached)
         except OSError:

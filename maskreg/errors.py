@@ -31,7 +31,7 @@ MaskregError
 │       └── StaleError          a tag is not as whoever changes it has last seen it
 ├── NotAllowedError             the store or database refused the credentials (also PermissionError)
 │   └── ImmutableTagError       a tag that must never point to another artifact
-├── WorkerError                 a process of a training run crashed or raised what nobody expected
+├── WorkerError                 a process of a training run or of a cluster crashed or raised what nobody expected
 └── ConfigError                 settings or a schema that are missing, wrong or of another version
 
 The exit code of each family is decided in one place, the command line's table.
@@ -41,6 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class MaskregError(Exception):
@@ -60,6 +61,10 @@ class MaskregError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Of many errors the arguments are facts, and ``args`` the message that was made of them.
+        return _restored, (type(self), self.args, self.__dict__)
 
 
 class UsageError(MaskregError, ValueError):
@@ -317,7 +322,7 @@ class ImmutableTagError(NotAllowedError):
 
 
 class WorkerError(MaskregError):
-    """A process of a training run that crashed, or raised an exception that may be a bug."""
+    """A process of a training run or of a cluster that crashed, or raised an exception that may be a bug."""
 
     code = "WORKER_FAILED"
 
@@ -326,6 +331,14 @@ class ConfigError(MaskregError):
     """Settings that are missing or wrong, or a schema of another version."""
 
     code = "CONFIG"
+
+
+def _restored(kind: type[MaskregError], args: tuple[Any, ...], state: dict[str, Any]) -> MaskregError:
+    """An error as it was when it was pickled."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 @contextmanager

@@ -20,6 +20,7 @@ EXTRAS = {
     "opentelemetry": "telemetry",
     "PIL": "report",
     "prometheus_client": "server",
+    "ray": "ray",
     "safetensors": "train",
     "torch": "torch",
     "transformers": "train",

@@ -64,6 +64,10 @@ class Buffers(threading.local):
     def __init__(self) -> None:
         self._memory: dict[str, npt.NDArray[np.uint8]] = {}
 
+    def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:
+        # Another process has memory of its own.
+        return Buffers, ()
+
     def bytes(self, use: str, size: int, phase: int = 0) -> npt.NDArray[np.uint8]:
         """uint8 ``[size]`` of any content, which the thread's next call with the same ``use`` gives out again.
 
@@ -127,7 +131,7 @@ def ordered(
     window: deque[_Batch[TaskT, ResultT]] = deque()
     with ThreadPoolExecutor(jobs, thread_name_prefix="maskreg") as pool:
         try:
-            for batch in _batches(tasks, size):
+            for batch in batches(tasks, size):
                 window.append(_Batch(pool, work, batch))
                 del batch  # the window alone keeps the blocks' memory
                 if len(window) >= room:
@@ -159,7 +163,8 @@ class _Batch(Generic[TaskT, ResultT]):
         self.future.result()
 
 
-def _batches(tasks: Iterable[TaskT], size: Callable[[TaskT], int] | None) -> Iterator[list[TaskT]]:
+def batches(tasks: Iterable[TaskT], size: Callable[[TaskT], int] | None) -> Iterator[list[TaskT]]:
+    """Tasks in their order, small ones together; see :func:`ordered`."""
     batch: list[TaskT] = []
     total = 0
     for task in tasks:

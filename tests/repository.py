@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     {"closing", "cpus", "errors", "limits", "version"},
     {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
-    {"digest", "direct", "space"},
+    {"digest", "direct", "engine", "space"},
     {"ref", "seal", "settings", "tensors"},
     {"bucket"},
     {"checkpoint", "result", "rules", "signature"},

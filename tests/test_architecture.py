@@ -56,6 +56,7 @@ HOMES = {
     "prometheus_client": {"service"},
     "psycopg": {"catalog"},
     "msgspec": {"artifact", "cli", "document", "exchange"},
+    "ray": {"engine"},
     "rich": {"cli"},
     "safetensors": set[str](),
     "sqlalchemy": {"catalog", "migrations", "service"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,6 +70,9 @@ class Artifact:
         """
         _, manifest = read_manifest(store, digest, limits)
         return cls(store, digest, manifest, limits)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.store, self.digest, self._limits)
 
     def _repr_html_(self) -> str:
         from maskreg.artifact.shown import html
@@ -311,6 +314,12 @@ class Artifact:
         with ThreadPoolExecutor(jobs) as pool:
             for entry, _ in zip(objects, pool.map(self._objects.check, objects), strict=True):
                 progress.advance(entry.size)
+
+
+@lru_cache(maxsize=64)
+def _reopened(store: Store, digest: Digest, limits: Limits) -> Artifact:
+    """The artifact that another process has open; opened once, although every task may name it."""
+    return Artifact.open(store, digest, limits=limits)
 
 
 class _LazyMask(Mapping[str, TensorMask]):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket.path import BucketPath
 
@@ -52,19 +52,23 @@ class _Request:
 class BucketFile:
     """An object that is open for reading; see :class:`maskreg.checkpoint.files.OpenFile`."""
 
-    def __init__(self, path: BucketPath) -> None:
+    def __init__(self, path: BucketPath, version: tuple[int, str] | None = None) -> None:
         """Nothing is read yet.
 
         Args:
             path: of the object.
+            version: its size and ETag, when they are known; reading another version raises.
 
         Raises:
             NotFoundError: there is none.
         """
         self.path = path
-        self.size, self._etag = path.version()
+        self.size, self._etag = version or path.version()
         self._lock = threading.Lock()
         self._requests: list[_Request] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BucketFile, (self.path, (self.size, self._etag))
 
     def fill(self, into: memoryview, offset: int) -> bool:
         """Fill ``into`` from ``offset`` on; False when the object ends before."""

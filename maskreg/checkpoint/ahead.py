@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.checkpoint.base import Checkpoint, expect
+from maskreg.engine import is_here
 from maskreg.tensors.blocks import blocks_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ def ahead(
         reads: tensor and elements ``[start, stop)`` that a task reads; None for nothing.
         checkpoints: from which it reads them; one that lacks the tensor, or ends before, is read as far as it goes.
     """
+    if not is_here():
+        # Whoever works on the tasks reads for itself.
+        yield from tasks
+        return
     waiting: deque[tuple[TaskT, int]] = deque()
     total = 0
     for task in tasks:

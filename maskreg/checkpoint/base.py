@@ -129,7 +129,7 @@ class CheckpointWriter(Protocol):
     def write_at(self, offset: int, data: Buffer | npt.NDArray[Any]) -> None:
         """Write bytes at their place in the stream, in any order; safe to call from several threads.
 
-        Each byte is written once, by this method or by :meth:`write`.
+        Each byte is written once, by this method, by :meth:`write`, or by :meth:`put_at` and :meth:`wrote`.
 
         Args:
             offset: of the first byte in the stream of all tensors' data.
@@ -138,6 +138,31 @@ class CheckpointWriter(Protocol):
         Raises:
             NoSpaceError: the disk became full.
             CannotCreateError: the output cannot be written, or the plan has no room for these bytes.
+        """
+
+    def put_at(self, offset: int, data: Buffer | npt.NDArray[Any]) -> None:
+        """Write bytes as :meth:`write_at` does, and leave it to the caller to report them with :meth:`wrote`.
+
+        For work that may run elsewhere: where the output lies on a disk, a writer that was entered can be pickled, and
+        is then one that has this method and :meth:`phase` alone. Bytes that are put twice must be the same.
+
+        Args:
+            offset: of the first byte in the stream of all tensors' data.
+            data: C-contiguous.
+
+        Raises:
+            NoSpaceError, CannotCreateError: see :meth:`write_at`.
+        """
+
+    def wrote(self, offset: int, size: int) -> None:
+        """Count bytes that :meth:`put_at` has written, wherever that was.
+
+        Args:
+            offset: of the first byte in the stream.
+            size: how many.
+
+        Raises:
+            CannotCreateError: the plan has no room for these bytes.
         """
 
     def phase(self, offset: int) -> int:
@@ -178,6 +203,23 @@ class Remarkable(Protocol):
 def remarks_on(checkpoint: Checkpoint) -> tuple[str, ...]:
     """What must be said of a checkpoint, one sentence each."""
     return checkpoint.remarks if isinstance(checkpoint, Remarkable) else ()
+
+
+@runtime_checkable
+class Sharded(Protocol):
+    """A checkpoint that knows in which of its files a tensor lies."""
+
+    def file_of(self, name: str) -> str:
+        """The file's name.
+
+        Args:
+            name: of the tensor.
+        """
+
+
+def file_of(checkpoint: Checkpoint, name: str) -> str:
+    """The file in which a tensor of a checkpoint lies; empty where that is not known."""
+    return checkpoint.file_of(name) if isinstance(checkpoint, Sharded) and name in checkpoint.tensors else ""
 
 
 @runtime_checkable

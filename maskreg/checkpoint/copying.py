@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from maskreg.checkpoint.ahead import ahead
-from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan
-from maskreg.parallel import Buffers, ordered, worker_count
+from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan, file_of
+from maskreg.engine import ordered
+from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import blocks_of, numel_of
 
@@ -43,20 +45,33 @@ def copy_tensors(
     Raises:
         MaskregError: as reading the checkpoint and writing do.
     """
-    buffers = Buffers()
-
-    def copy(block: _Block) -> int:
-        size = numel_of(block) * checkpoint.tensors[block.name].item_bytes
-        # Memory that is written begins where the disk can fetch it from.
-        into = buffers.bytes("copied", size, writer.phase(block.offset))
-        values = checkpoint.read(block.name, block.start, block.stop, into)
-        writer.write_at(block.offset, values)
-        return values.nbytes
-
+    copy = _Copying(checkpoint, writer)
     blocks = ahead(_blocks(plan), lambda block: (block.name, block.start, block.stop), checkpoint)
-    with closing(ordered(copy, blocks, jobs=worker_count(jobs), size=numel_of)) as results:
-        for written in results:
-            progress.advance(written)
+    with closing(ordered(copy, blocks, jobs=worker_count(jobs), size=numel_of, near=copy.near)) as results:
+        for offset, size in results:
+            writer.wrote(offset, size)
+            progress.advance(size)
+
+
+@dataclass(frozen=True)
+class _Copying:
+    """Writes a block with the values that a checkpoint has for it; returns where its bytes begin, and how many."""
+
+    checkpoint: Checkpoint
+    writer: CheckpointWriter
+    _buffers: Buffers = field(default_factory=Buffers)
+
+    def __call__(self, block: _Block) -> tuple[int, int]:
+        size = numel_of(block) * self.checkpoint.tensors[block.name].item_bytes
+        # Memory that is written begins where the disk can fetch it from.
+        into = self._buffers.bytes("copied", size, self.writer.phase(block.offset))
+        values = self.checkpoint.read(block.name, block.start, block.stop, into)
+        self.writer.put_at(block.offset, values)
+        return block.offset, values.nbytes
+
+    def near(self, block: _Block) -> str:
+        """The file that holds a block."""
+        return file_of(self.checkpoint, block.name)
 
 
 def _blocks(plan: OutputPlan) -> Iterator[_Block]:

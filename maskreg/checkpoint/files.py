@@ -13,7 +13,7 @@ import os
 import stat
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from maskreg.bucket import BucketPath, Location
 from maskreg.bucket.reading import BucketFile
@@ -42,6 +42,8 @@ class OpenFile(Protocol):
     @property
     def size(self) -> int:
         """In bytes."""
+
+    # It can be pickled: another process opens the same version of the file, or raises CorruptError.
 
     def fill(self, into: memoryview, offset: int) -> bool:
         """Fill ``into`` from ``offset`` on; False when the file ends before.
@@ -126,15 +128,28 @@ def open_regular(path: Location) -> OpenFile:
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
         raise FormatError(f"{path}: not a regular file")
-    return _DiskFile(path, handle, status.st_size)
+    return _DiskFile(path, handle, status)
+
+
+def _reopened(path: Path, size: int, written_ns: int) -> OpenFile:
+    """The file that another process has open, by the path that both know."""
+    file = open_regular(path)
+    assert isinstance(file, _DiskFile)
+    if (file.size, file.written_ns) != (size, written_ns):
+        file.close()
+        raise CorruptError(str(path), "replaced by another file while it was read", hint="run the same command again")
+    return file
 
 
 class _DiskFile:
     """A regular file; see :class:`OpenFile`."""
 
-    def __init__(self, path: Path, handle: int, size: int) -> None:
-        self.path, self.size = path, size
+    def __init__(self, path: Path, handle: int, status: os.stat_result) -> None:
+        self.path, self.size, self.written_ns = path, status.st_size, status.st_mtime_ns
         self._handle = handle
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.path.absolute(), self.size, self.written_ns)
 
     def fill(self, into: memoryview, offset: int) -> bool:
         done = 0

@@ -48,6 +48,14 @@ class Files:
         self._files: list[OpenFile] = []
         self._release = weakref.finalize(self, close_all, self._files)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_open": self._open, "_files": self._files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # The files opened themselves again.
+        vars(self).update(state)
+        self._release = weakref.finalize(self, close_all, self._files)
+
     @property
     def closed(self) -> bool:
         """Whether :meth:`close` was called."""

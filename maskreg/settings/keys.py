@@ -10,8 +10,11 @@ from typing import Any
 
 import platformdirs
 
+from maskreg.engine import parse_engine
 from maskreg.errors import ConfigError
 from maskreg.settings.remotes import REMOTE_KEYS, default_jobs, parse_name
+
+_MOST_WORKERS = 10_000
 
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -98,6 +101,12 @@ def _jobs(text: str, origin: str) -> int:
     return int(text)
 
 
+def _workers(text: str, origin: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > _MOST_WORKERS:
+        raise ConfigError(f"{origin}: {text!r} is not a number from 0 to {_MOST_WORKERS:,}")
+    return int(text)
+
+
 def _flag(text: str, origin: str) -> bool:
     if text.lower() not in _FLAGS:
         raise ConfigError(f"{origin}: {text!r} is neither true nor false")
@@ -134,6 +143,8 @@ KEYS = {
         Key("home", "MASKREG_HOME", str, _path, lambda: platformdirs.user_data_path("maskreg")),
         Key("default_remote", "MASKREG_REMOTE", str, parse_name, str),
         Key("jobs", "MASKREG_JOBS", int, _jobs, default_jobs),
+        Key("engine", "MASKREG_ENGINE", str, parse_engine, lambda: "threads"),
+        Key("workers", "MASKREG_WORKERS", int, _workers, int),
         Key("offline", "MASKREG_OFFLINE", bool, _flag, bool),
         Key("cache_size", "MASKREG_CACHE_SIZE", int, parse_size, int),
         Key("immutable_projects", "MASKREG_IMMUTABLE_PROJECTS", list, _projects, tuple),

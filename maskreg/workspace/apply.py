@@ -17,6 +17,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.update.delta import Delta
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import remember, require_free
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
@@ -85,7 +86,7 @@ def apply(
         CannotCreateError: ``out`` exists, or cannot be written.
         ConfigError: there is no such device, or it needs torch, which is not installed.
     """
-    with opened(workspace) as space:
+    with opened(workspace) as space, engine_of(space, "apply"):
         named = space.find(artifact)
         path = _output(space, named.ref, out, force=force)
 

@@ -10,6 +10,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.engines import engine_of
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
 
@@ -100,6 +101,7 @@ def extract(
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
         before = stack.enter_context(space.checkpoint(source, download=download, side="source"))
         after = stack.enter_context(space.checkpoint(target, download=download, side="target", base=before))
+        stack.enter_context(engine_of(space, "extract"))
         extracted = extract_from(
             before,
             after,

@@ -78,6 +78,7 @@ class SafetensorsCheckpoint(Closing):
         self._limits = limits
         opened: list[OpenFile] = []
         # The header is read through the handle that later reads the data, so that both are of one file.
+        self._files = opened
         self._release = weakref.finalize(self, close_all, opened)
         try:
             self.shards = tuple(_open_shard(file, opened, limits) for file in files)
@@ -99,6 +100,14 @@ class SafetensorsCheckpoint(Closing):
             for info in shard.tensors:
                 self._locations[info.name] = (file, offset)
                 offset += info.nbytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_release"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Headers came along, and files opened themselves again.
+        vars(self).update(state)
+        self._release = weakref.finalize(self, close_all, self._files)
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
@@ -123,6 +132,10 @@ class SafetensorsCheckpoint(Closing):
         file, offset = self._locations[name]
         start, stop = min(start, info.numel), min(stop, info.numel)
         return file.expect(offset + start * info.item_bytes, (stop - start) * info.item_bytes)
+
+    def file_of(self, name: str) -> str:
+        """The name of the file that holds a tensor; see :class:`maskreg.checkpoint.base.Sharded`."""
+        return self._locations[name][0].path.name
 
     def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights; none beside a single file."""

@@ -12,12 +12,10 @@ while others are still being written.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
@@ -25,9 +23,10 @@ from maskreg.bucket import Location
 from maskreg.checkpoint.pending import OutputFile, pending_output
 from maskreg.checkpoint.safetensors.header import Shard
 from maskreg.checkpoint.safetensors.index import INDEX_NAME
-from maskreg.direct import phase
+from maskreg.checkpoint.safetensors.staged import Extent, Layout, StagedWriter, surplus
+from maskreg.direct import DirectFile
 from maskreg.disk import creating
-from maskreg.errors import CannotCreateError
+from maskreg.errors import CannotCreateError, UsageError
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class SafetensorsWriter:
         self.out = self._output.path
         self._plan = plan
         self._files = [_File(shard) for shard in plan.shards]
-        self._stops = list(accumulate(shard.data_bytes for shard in plan.shards))
+        self._layout = Layout(tuple(Extent(len(shard.header), shard.data_bytes) for shard in plan.shards))
         self._lock = threading.Lock()
         self._syncing: list[Future[None]] = []
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix="maskreg-sync")
@@ -155,50 +154,68 @@ class SafetensorsWriter:
 
     def write_at(self, offset: int, data: Buffer | npt.NDArray[Any]) -> None:
         """Write bytes at their place; see :meth:`~maskreg.checkpoint.base.CheckpointWriter.write_at`."""
+        self.put_at(offset, data)
+        self.wrote(offset, memoryview(cast("Buffer", data)).nbytes)
+
+    def put_at(self, offset: int, data: Buffer | npt.NDArray[Any]) -> None:
+        """Write bytes that :meth:`wrote` counts; see :meth:`~maskreg.checkpoint.base.CheckpointWriter.put_at`."""
         view = memoryview(cast("Buffer", data))
         if not view.nbytes:
             return
         view = view.cast("B")
         with self._errors():
-            while view:
-                number = bisect_right(self._stops, offset)
-                if number == len(self._stops):
-                    raise self._surplus()
-                stop = self._stops[number]
-                piece = view[: stop - offset]
-                self._write_piece(self._files[number], offset - (stop - self._files[number].data_bytes), piece)
-                view, offset = view[len(piece) :], offset + len(piece)
+            for number, place, size in self._layout.cut(offset, view.nbytes):
+                self._handle(number).write_at(place, view[:size])
+                view = view[size:]
+
+    def wrote(self, offset: int, size: int) -> None:
+        """Count what was written; see :meth:`~maskreg.checkpoint.base.CheckpointWriter.wrote`."""
+        for number, _, piece in self._layout.cut(offset, size):
+            if number == len(self._files):
+                raise surplus(self.out, self._layout)
+            file = self._files[number]
+            with self._lock:
+                file.missing -= piece
+                if file.missing < 0:
+                    raise surplus(self.out, self._layout)
+                if not file.missing:
+                    self._syncing.append(self._syncer.submit(file.close))
 
     def phase(self, offset: int) -> int:
         """Where memory best begins; see :meth:`~maskreg.checkpoint.base.CheckpointWriter.phase`."""
-        number = bisect_right(self._stops, offset)
-        if number == len(self._stops):
-            return 0
-        file = self._files[number]
-        return phase(file.header_bytes + offset - (self._stops[number] - file.data_bytes))
+        return self._layout.phase(offset)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not isinstance(self.out, Path):
+            raise UsageError(
+                f"{self.out}: workers of a cluster write to a disk that all of them see, and not to a bucket",
+                hint="give -o a folder on such a disk, or --engine threads",
+            )
+        with self._errors():
+            for number, file in enumerate(self._files):
+                if file.missing:
+                    self._handle(number)
+        return StagedWriter, (self.out, self._layout, tuple(file.path for file in self._files))
 
     def _errors(self) -> AbstractContextManager[None]:
         return creating(self.out) if isinstance(self.out, Path) else nullcontext()
 
-    def _write_piece(self, file: _File, offset: int, piece: memoryview) -> None:
+    def _handle(self, number: int) -> OutputFile:
+        """The open file of that number, made with its header when it is first needed."""
+        if number == len(self._files) or not self._files[number].missing:
+            raise surplus(self.out, self._layout)
         with self._lock:
+            file = self._files[number]
             if file.handle is None:
                 self._open(file)
         assert file.handle is not None
-        file.handle.write_at(file.header_bytes + offset, piece)
-        with self._lock:
-            file.missing -= len(piece)
-            if file.missing < 0:
-                raise self._surplus()
-            if not file.missing:
-                self._syncing.append(self._syncer.submit(file.close))
+        return file.handle
 
     def _open(self, file: _File) -> None:
-        file.handle = self._output.create(file.shard.file_name, file.header_bytes + file.data_bytes)
-        file.handle.write_at(0, memoryview(file.shard.header))
-
-    def _surplus(self) -> CannotCreateError:
-        return CannotCreateError(f"{self.out}: more data than the {self._plan.data_bytes:,} bytes that were planned")
+        header = file.shard.header
+        file.handle = handle = self._output.create(file.shard.file_name, len(header) + file.data_bytes)
+        file.path = handle.path if isinstance(handle, DirectFile) else None
+        handle.write_at(0, memoryview(header))
 
     def _write_small(self) -> None:
         small, self._small = self._small, bytearray()
@@ -253,17 +270,17 @@ class _File:
 
     Attributes:
         shard: what it will hold.
-        header_bytes: where its data begins.
         data_bytes: size of its data.
         missing: bytes of it that were not written yet.
         handle: None before it is opened and after it is closed.
+        path: of a file on a disk, since it was opened.
     """
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
-        self.header_bytes = len(shard.header)
         self.data_bytes = self.missing = shard.data_bytes
         self.handle: OutputFile | None = None
+        self.path: Path | None = None
 
     def close(self) -> None:
         """Sync and close it."""

@@ -14,13 +14,14 @@ import numpy as np
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location, located
 from maskreg.checkpoint import Checkpoint, OutputPlan, named_like, plan_like, write_checkpoint
-from maskreg.checkpoint.base import CheckpointWriter, remarks_on
+from maskreg.checkpoint.base import CheckpointWriter, file_of, remarks_on
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device
+from maskreg.engine import ordered
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
 from maskreg.flow.apply.files import SmallFiles, small_files_of
-from maskreg.parallel import Buffers, ordered, worker_count
+from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.tensors.blocks import blocks_of, numel_of
@@ -111,9 +112,10 @@ def apply(
         with write_checkpoint(located(out), plan, force=force) as writer:
             patcher = _SpanPatcher(verified, decoder, delta.codec, writer)
             tasks = verified.ahead(_tasks(delta, plan), patcher.reads)
-            with closing(ordered(patcher, tasks, jobs=threads, size=numel_of)) as results:
-                for written in results:
-                    progress.advance(written)
+            with closing(ordered(patcher, tasks, jobs=threads, size=numel_of, near=patcher.near)) as results:
+                for offset, size in results:
+                    writer.wrote(offset, size)
+                    progress.advance(size)
             artifact.verify_rest(jobs=threads)
     except WrongCheckpointError as error:
         if delta.after.matches(source):
@@ -162,7 +164,7 @@ def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[_Task]:
 
 
 class _SpanPatcher:
-    """Turns a span of the source into bytes of the output, on any thread; returns how many."""
+    """Turns a span of the source into bytes of the output, on any thread; returns where they begin, and how many."""
 
     def __init__(self, source: VerifiedSource, device: Device, codec: Codec, writer: CheckpointWriter) -> None:
         self._source = source
@@ -171,7 +173,7 @@ class _SpanPatcher:
         self._writer = writer
         self._buffers = Buffers()
 
-    def __call__(self, task: _Task) -> int:
+    def __call__(self, task: _Task) -> tuple[int, int]:
         span, at_hand = task.span, None
         # Memory that is written begins where the disk can fetch it from.
         phase = self._writer.phase(task.offset)
@@ -181,10 +183,14 @@ class _SpanPatcher:
             into = self._buffers.bytes("source", size, phase if is_result else 0)
             at_hand = self._source.read(task.name, task.start, task.stop, into)
         if span is None:
-            return 0
+            return task.offset, 0
         values = span.result(at_hand, partial(self._decode, phase=phase), self._buffers)
-        self._writer.write_at(task.offset, values)
-        return values.nbytes
+        self._writer.put_at(task.offset, values)
+        return task.offset, values.nbytes
+
+    def near(self, task: _Task) -> str:
+        """The file that holds what a task reads."""
+        return file_of(self._source.checkpoint, task.name)
 
     def reads(self, task: _Task) -> tuple[str, int, int] | None:
         """What is read of the source for a task."""

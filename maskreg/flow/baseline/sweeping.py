@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
+from maskreg.engine import ordered
 from maskreg.mask.baseline import Choice
-from maskreg.parallel import ordered
 from maskreg.progress import Progress
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.update.verified import VerifiedSource

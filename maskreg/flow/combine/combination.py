@@ -16,11 +16,12 @@ from maskreg.artifact.scope import Group, groups_of, require_one_source
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest
+from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.space import artifact_space
 from maskreg.mask import nnz_of, packed_bytes
 from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
 from maskreg.tensors.blocks import blocks_of, numel_of

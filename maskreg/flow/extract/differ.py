@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, file_of
 from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.codec import Codec, grid_at
 from maskreg.device import Device, HostDevice
@@ -116,6 +116,11 @@ class Differ:
             target_bytes=target.values.tobytes() if target and stored_whole and self.codec else b"",
             read_bytes=sum(side.values.nbytes for side in sides if side),
         )
+
+    def near(self, span: PairSpan) -> str:
+        """The file that holds a span's source, or its target where there is none."""
+        checkpoint = self.target if span.pair.source is None else self.source
+        return file_of(checkpoint, span.pair.name)
 
     def _masked(self, span: PairSpan, source_side: _Side, target_side: _Side, comparing: Comparing | None) -> BlockDiff:
         pair, before, after = span.pair, source_side.values, target_side.values

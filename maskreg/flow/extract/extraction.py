@@ -17,12 +17,13 @@ from maskreg.checkpoint.base import Checkpoint, remarks_on
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
+from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.extract.differ import BlockDiff, Differ, spans_of
 from maskreg.flow.extract.files import CodeFiles, add_files
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_up
 from maskreg.flow.space import artifact_space
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.rules import Rule, parse_rule
 from maskreg.settings import Settings
@@ -121,7 +122,7 @@ def extract(
     with (
         artifact_space(root, needed),
         ArtifactWriter(root, parts) as writer,
-        closing(ordered(differ, spans, jobs=threads, size=numel_of)) as diffs,
+        closing(ordered(differ, spans, jobs=threads, size=numel_of, near=differ.near)) as diffs,
     ):
         tensors = _TensorWriter(writer, differ)
         for diff in diffs:

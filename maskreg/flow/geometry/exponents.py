@@ -14,9 +14,10 @@ from maskreg.analysis.contingency import count_classes
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.engine import ordered
 from maskreg.mask.flips import fit_flips
 from maskreg.mask.rounding import CLASSES, hidden_flips
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.update.verified import VerifiedSource

@@ -16,12 +16,13 @@ from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.tying import same_values
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest, leaf_hashes
+from maskreg.engine import ordered
 from maskreg.errors import CorruptError, FormatError
 from maskreg.exchange.base import Masks
 from maskreg.flow.extract.extraction import require_root, side_of
 from maskreg.flow.space import artifact_space
 from maskreg.mask import nnz_of, pack, packed_bytes
-from maskreg.parallel import Buffers, ordered, worker_count
+from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.dtypes import FLOAT

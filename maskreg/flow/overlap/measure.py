@@ -15,11 +15,12 @@ from maskreg.artifact.scope import Scope, scope_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import GROUPS
 from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.engine import ordered
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.flow.overlap.counting import SpanCounter, SpanCounts, spans_of
 from maskreg.flow.overlap.reading import SharedSpan, SpanReader
 from maskreg.flow.overlap.totals import OverlapTotals
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import numel_of
 from maskreg.update.verified import VerifiedSource

@@ -1,0 +1,123 @@
+"""Writing into the unfinished files of another process, on a disk that both see.
+
+The process that makes a checkpoint creates its files, counts what was written, syncs and renames them. Workers of a
+cluster only put bytes at their places: each opens a file for one piece, and closes it again. That costs microseconds
+beside a piece of mebibytes, and a network disk has the piece when the file is closed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from maskreg.direct import DirectFile, phase
+from maskreg.disk import creating
+from maskreg.errors import CannotCreateError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy.typing as npt
+    from typing_extensions import Buffer
+
+
+class Extent(NamedTuple):
+    """What of the stream of all tensors' data a file holds.
+
+    Attributes:
+        header_bytes: where its data begins.
+        data_bytes: size of its data.
+    """
+
+    header_bytes: int
+    data_bytes: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the stream is cut into files, one after another."""
+
+    files: tuple[Extent, ...]
+
+    @cached_property
+    def _stops(self) -> list[int]:
+        return list(accumulate(file.data_bytes for file in self.files))
+
+    @property
+    def data_bytes(self) -> int:
+        """Length of the stream."""
+        return self._stops[-1] if self._stops else 0
+
+    def cut(self, offset: int, size: int) -> Iterator[tuple[int, int, int]]:
+        """Cut a part of the stream at the ends of files.
+
+        Args:
+            offset: of its first byte.
+            size: in bytes.
+
+        Yields:
+            Number of a file, offset in the file, and size of the piece; a piece beyond the last file has the number
+            after its.
+        """
+        while size:
+            number = bisect_right(self._stops, offset)
+            if number == len(self.files):
+                yield number, 0, size
+                return
+            piece = min(size, self._stops[number] - offset)
+            yield number, self._place(number, offset), piece
+            offset, size = offset + piece, size - piece
+
+    def phase(self, offset: int) -> int:
+        """Where memory best begins; see :meth:`maskreg.checkpoint.base.CheckpointWriter.phase`."""
+        number = bisect_right(self._stops, offset)
+        return phase(self._place(number, offset)) if number < len(self.files) else 0
+
+    def _place(self, number: int, offset: int) -> int:
+        file = self.files[number]
+        return file.header_bytes + offset - (self._stops[number] - file.data_bytes)
+
+
+@dataclass(frozen=True)
+class StagedWriter:
+    """What a writer is in another process.
+
+    Attributes:
+        out: where the checkpoint will appear; for messages.
+        layout: of the stream.
+        paths: of the unfinished files, as both processes know them; None for one that has no data.
+    """
+
+    out: Path
+    layout: Layout
+    paths: tuple[Path | None, ...]
+
+    def put_at(self, offset: int, data: Buffer | npt.NDArray[Any]) -> None:
+        """Write bytes at their place; see :meth:`maskreg.checkpoint.base.CheckpointWriter.put_at`."""
+        view = memoryview(cast("Buffer", data))
+        if not view.nbytes:
+            return
+        view = view.cast("B")
+        with creating(self.out):
+            for number, place, size in self.layout.cut(offset, view.nbytes):
+                path = self.paths[number] if number < len(self.paths) else None
+                if path is None:
+                    raise surplus(self.out, self.layout)
+                with closing(DirectFile(path, create=False)) as file:
+                    file.write_at(place, view[:size])
+                view = view[size:]
+
+    def phase(self, offset: int) -> int:
+        """Where memory best begins; see :meth:`maskreg.checkpoint.base.CheckpointWriter.phase`."""
+        return self.layout.phase(offset)
+
+
+def surplus(out: object, layout: Layout) -> CannotCreateError:
+    """More data came than a layout has room for."""
+    return CannotCreateError(f"{out}: more data than the {layout.data_bytes:,} bytes that were planned")

@@ -1,0 +1,51 @@
+"""The contract of engines: tasks are handed out, their results come back in order, and memory is bounded.
+
+What is handed out may have to travel. So works and tasks of this contract can be pickled, small: they hold how to open
+what they read (a path and its version, a store and a digest), and whoever unpickles them opens it. Secrets are no part
+of that: each machine has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Protocol, TypeVar
+
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
+
+
+class Engine(Protocol):
+    """Where blocks are worked on."""
+
+    is_here: bool
+    """Tasks are worked on in this process, so that what they read may be fetched by it meanwhile."""
+
+    def ordered(
+        self,
+        work: Callable[[TaskT], ResultT],
+        tasks: Iterable[TaskT],
+        *,
+        jobs: int,
+        in_flight: int | None = None,
+        size: Callable[[TaskT], int] | None = None,
+        near: Callable[[TaskT], str] | None = None,
+    ) -> Generator[ResultT, None, None]:
+        """Call ``work`` on every task and yield the results in the order of the tasks.
+
+        The caller's thread draws the tasks, and only as many as there is room for. An exception of a task is raised in
+        its turn, once. Closing the generator ends what runs.
+
+        Args:
+            work: called on any thread, or in another process. The same task may be worked on again where the process
+                that did so before has died, so what it writes it may write twice.
+            tasks: may be a generator that reads from disk.
+            jobs: threads; engines elsewhere have a number of workers of their own.
+            in_flight: tasks that are drawn and not taken, on threads; by default ``jobs + 2``. Elsewhere results are
+                bounded by their bytes.
+            size: elements of a task; small ones are handed over together. Without, each task goes alone.
+            near: where a task's data lies, such as the name of a file; tasks of one place go to one worker while that
+                is not behind.
+        """
+
+    def close(self) -> None:
+        """End what was started; may be called twice."""

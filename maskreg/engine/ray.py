@@ -1,0 +1,314 @@
+"""Workers on a Ray cluster: one actor per CPU, which keeps a work and is sent tasks batch by batch.
+
+::
+
+    driver      draws tasks, hands out batches, yields results in order        Window decides which batch goes where
+    worker      unpickles the work once: opens what it reads, by name          Worker, in maskreg.engine.worker
+                works on a batch, leaves the outcome in its node's memory
+    driver      hears of its size, and fetches it in its turn
+
+Coded blocks and counts come back; tensors stay where they were read. A worker that dies is replaced, and its batches
+are handed out again. Actors are not restarted by Ray itself: it knows neither order nor what was taken already.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+
+from maskreg.cpus import available_cpus
+from maskreg.engine.base import ResultT, TaskT
+from maskreg.engine.window import Batch, Window
+from maskreg.engine.worker import Outcome, Worker
+from maskreg.errors import ConfigError, UnavailableError, UsageError, WorkerError
+from maskreg.parallel import batches
+from maskreg.version import __version__
+
+MAX_BYTES = 512 << 20
+"""Results that wait to be taken, in the memory of the cluster."""
+
+STORE_BYTES = 1 << 30
+"""Memory for results of a cluster that is started here, on this machine alone."""
+
+ATTEMPTS = 3
+"""Workers that may die with a batch before it counts as what kills them."""
+
+PATIENCE_SECONDS = 120
+"""How long the first worker may take to start, and a fetch of results."""
+
+_CONNECT_SECONDS = 10
+
+_POLL_SECONDS = 1.0
+"""How often a wait looks for signals."""
+
+
+class _Actor(Worker):
+    def run_batch(self, number: int, work: list[ray.ObjectRef[bytes]], tasks: bytes) -> tuple[int, Outcome]:
+        # The reference comes in a list: Ray would fetch the work itself for every batch otherwise.
+        return self.run(number, lambda: ray.get(work[0]), tasks)
+
+
+@dataclass(eq=False)
+class _Hand:
+    """A worker, as the driver has it."""
+
+    actor: Any
+    ready: Any
+
+
+class RayEngine:
+    """See :class:`maskreg.engine.base.Engine`. Nothing is started before the first task is handed out."""
+
+    is_here = False
+
+    def __init__(self, address: str = "", *, workers: int = 0, label: str = "maskreg") -> None:
+        """Remember what to start.
+
+        Args:
+            address: ``HOST:PORT`` of the cluster's Ray client server; empty for the cluster of this machine, or of
+                ``RAY_ADDRESS``, or else one that is started here and ends with the engine.
+            workers: processes; 0 for one per CPU of the cluster.
+            label: begins the names of the actors.
+        """
+        self._address, self._workers, self._label = address, workers, label
+        self._starting: list[_Hand] = []
+        self._ready: list[_Hand] = []
+        self._numbers, self._names = itertools.count(), itertools.count()
+        self._connected = False
+
+    def ordered(
+        self,
+        work: Callable[[TaskT], ResultT],
+        tasks: Iterable[TaskT],
+        *,
+        jobs: int,
+        in_flight: int | None = None,
+        size: Callable[[TaskT], int] | None = None,
+        near: Callable[[TaskT], str] | None = None,
+    ) -> Generator[ResultT, None, None]:
+        """Call ``work`` on every task on the workers; see :meth:`maskreg.engine.base.Engine.ordered`.
+
+        Raises:
+            UsageError: the work holds something that exists in this process alone.
+            UnavailableError: no cluster, or no free worker.
+            ConfigError: another version of maskreg is installed there.
+            WorkerError: workers die with a task, again and again.
+        """
+        try:
+            pickled = pickle.dumps(work)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise UsageError(
+                f"workers of a cluster cannot do this: {error}", hint="run it on this machine: --engine threads"
+            ) from error
+        self._start()
+        run = _Run(self, next(self._numbers), ray.put(pickled), Window(MAX_BYTES, self._ready))
+        drawn = (Batch[_Hand](batch, near(batch[0]) if near else "") for batch in batches(tasks, size))
+        window, is_done = run.window, False
+        try:
+            for batch in drawn:
+                window.add(batch)
+                run.hand_out()
+                while not window.has_room():
+                    yield from run.next_results()
+            while window:
+                yield from run.next_results()
+            is_done = True
+        finally:
+            if not is_done:
+                # What still runs must not go on behind the back of whoever cleans up.
+                self._kill()
+
+    def close(self) -> None:
+        """End the workers, and the connection if it was made here."""
+        self._kill()
+        if self._connected:
+            self._connected = False
+            ray.shutdown()
+
+    def events(self, running: list[Any], seconds: float) -> list[Any]:
+        """Batches that are finished, after a wait for the first; workers that are ready are taken in."""
+        starting = {hand.ready: hand for hand in self._starting}
+        if not (waiting := [*running, *starting]):
+            return []
+        done, _ = ray.wait(waiting, num_returns=1, timeout=seconds)
+        if done:
+            done, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        for ready in done:
+            if (hand := starting.get(ready)) is not None:
+                self._take_in(hand)
+        return [ticket for ticket in done if ticket not in starting]
+
+    def replace(self, hand: _Hand) -> None:
+        """Start another worker for one that died."""
+        if hand in self._ready:
+            self._ready.remove(hand)
+            ray.kill(hand.actor)
+            self._starting.append(self._started())
+
+    def _start(self) -> None:
+        if not ray.is_initialized():
+            with _signals_kept():
+                self._connect()
+            self._connected = True
+        if self._starting or self._ready:
+            return
+        cpus = int(sum(node["Resources"].get("CPU", 0) for node in _nodes() if node["Alive"]))
+        self._starting = [self._started() for _ in range(self._workers or max(1, cpus))]
+        waited = 0.0
+        while not self._ready:
+            self.events([], _POLL_SECONDS)
+            waited += _POLL_SECONDS
+            if waited > PATIENCE_SECONDS and not self._ready:
+                self._kill()
+                raise UnavailableError(
+                    f"no worker started within {PATIENCE_SECONDS} s: the cluster has no free CPU", hint="ray status"
+                )
+
+    def _connect(self) -> None:
+        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "namespace": "maskreg"}
+        if address := f"ray://{self._address}" if self._address else os.environ.get("RAY_ADDRESS", ""):
+            _require_answer(address)
+            ray.init(address, **quiet)
+            return
+        try:
+            ray.init("auto", **quiet)
+        except ConnectionError:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            ray.init(
+                num_cpus=self._workers or available_cpus(),
+                object_store_memory=STORE_BYTES,
+                include_dashboard=False,
+                **quiet,
+            )
+
+    def _started(self) -> _Hand:
+        name = f"{self._label} {os.getpid()}/{next(self._names)}"
+        actor_class: Any = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
+        actor = actor_class.options(name=name).remote()
+        return _Hand(actor, actor.version.remote())
+
+    def _take_in(self, hand: _Hand) -> None:
+        self._starting.remove(hand)
+        try:
+            version = ray.get(hand.ready)
+        except RayTaskError as error:
+            raise ConfigError(
+                f"a worker cannot start: {error.cause}", hint="install the same maskreg on every node"
+            ) from error
+        except RayError:
+            self._starting.append(self._started())
+            return
+        if version != __version__:
+            raise ConfigError(
+                f"a node of the cluster has maskreg {version}, and this is {__version__}",
+                hint=f"pip install maskreg=={__version__} on every node",
+            )
+        self._ready.append(hand)
+
+    def _kill(self) -> None:
+        if ray.is_initialized():
+            for hand in (*self._starting, *self._ready):
+                ray.kill(hand.actor)
+        self._starting.clear()
+        self._ready.clear()
+
+
+class _Run:
+    """One pass over tasks: what of :meth:`RayEngine.ordered` is about the cluster."""
+
+    def __init__(self, engine: RayEngine, number: int, work: Any, window: Window[_Hand]) -> None:
+        self.window = window
+        self._engine, self._number, self._work = engine, number, work
+
+    def hand_out(self) -> None:
+        """Send batches to workers that are not behind."""
+        for batch in self.window.to_hand_out():
+            assert batch.worker is not None
+            run = batch.worker.actor.run_batch.options(num_returns=2)
+            batch.ticket = tuple(run.remote(self._number, [self._work], pickle.dumps(list(batch.tasks))))
+
+    def next_results(self) -> Iterator[Any]:
+        """Wait until something happens; when the first batch is finished, its results, or the error that ended it."""
+        front = self.window.front
+        self._wait(_POLL_SECONDS if front.size is None else 0)
+        if front.size is None:
+            return
+        outcome: Outcome | None = self._get(front, front.ticket[1])
+        if outcome is None:
+            return
+        self.window.take()
+        self.hand_out()
+        yield from outcome.results
+        if outcome.error is not None:
+            raise outcome.error
+
+    def _wait(self, seconds: float) -> None:
+        tickets = {batch.ticket[0]: batch for batch in self.window.running()}
+        for ticket in self._engine.events(list(tickets), seconds):
+            size = self._get(tickets[ticket], ticket)
+            if size is not None:
+                self.window.finish(tickets[ticket], size)
+        self.hand_out()
+
+    def _get(self, batch: Batch[_Hand], reference: Any) -> Any:
+        """What a worker left for a batch; None when that is lost, and the batch is handed out again."""
+        hand = batch.worker
+        if hand is None:  # its worker died a moment ago, with several batches
+            return None
+        try:
+            return ray.get(reference, timeout=PATIENCE_SECONDS)
+        except RayTaskError as error:
+            raise WorkerError(f"a worker failed: {error.cause}") from error
+        except GetTimeoutError as error:
+            raise UnavailableError("a node of the cluster does not answer", hint="ray status") from error
+        except RayError as error:
+            lost = self.window.lose(hand)
+            if batch not in lost:  # finished, and its results went with the node
+                self.window.give_back(batch)
+                lost = [batch]
+            lost[0].deaths += 1
+            if lost[0].deaths == ATTEMPTS:
+                raise WorkerError(
+                    f"{ATTEMPTS} workers died with the same work ({type(error).__name__})",
+                    hint="give workers more memory, or look into the logs of the cluster: ray logs",
+                ) from error
+            self._engine.replace(hand)
+            return None
+
+
+def _nodes() -> list[dict[str, Any]]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address where nothing listens; Ray itself would try it for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise UnavailableError(f"{address}: no Ray cluster answers", hint="ray status tells which run") from error
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep how this process ends on SIGTERM: Ray takes that over when it connects."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
