@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from maskreg.bucket import BucketPath
 from maskreg.errors import MaskregError
 from maskreg.ref import Ref
 
@@ -23,7 +24,7 @@ class Result:
 
 def plain(value: Any) -> object:
     """A value as JSON has it: names, paths and times as text, errors as their message, sets in order."""
-    if isinstance(value, str | Ref | Path):
+    if isinstance(value, str | Ref | Path | BucketPath):
         return str(value)
     if value is None or isinstance(value, bool | int | float):
         return value

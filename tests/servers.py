@@ -45,8 +45,8 @@ class S3Server(ABC):
     def _start(self) -> subprocess.Popen[bytes]:
         # Somebody else can take a port between the search for a free one and its use: try again then.
         for _ in range(3):
-            self.port, *others = free_ports(5)
-            process = self._spawn(*others)
+            self.port, *self._others = free_ports(5)
+            process = self._spawn(*self._others)
             if wait_until(self._answers, process):
                 return process
             process.kill()
@@ -116,6 +116,22 @@ class S3Server(ABC):
     def stop(self) -> None:
         """Hang the server: connections are taken, nothing is answered. ``cont`` wakes it."""
         self._process.send_signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """End the server at once, as a crash does; its files stay. :meth:`restart` starts it again."""
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Start a killed server again, on the same port and with the same files."""
+        self._process = self._spawn(*self._others)
+        if not wait_until(self._answers, self._process):
+            raise RuntimeError(f"the S3 server did not start again:\n{self._log.read_text(errors='replace')[-4000:]}")
+
+    def peak_bytes(self) -> int:
+        """Peak resident bytes of the server; Linux only."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 
     def cont(self) -> None:
         """Wake a hung server."""

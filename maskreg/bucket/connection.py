@@ -24,7 +24,7 @@ from maskreg.extras import requiring
 from maskreg.settings import StoreOptions
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, ObjectStore, S3Config, S3Store
+    from obstore.store import BackoffConfig, ClientConfig, ObjectStore, RetryConfig, S3Config, S3Store
     from typing_extensions import Buffer
 
 _READERS = 16
@@ -33,8 +33,14 @@ _READERS = 16
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 
-_RETRIES = 4
 _PATIENCE = timedelta(seconds=60)
+"""How long a request is tried again, with pauses that grow to some seconds: a server that starts again is back then."""
+
+_RETRIES = 1000
+"""More than fit into that time."""
+
+_PAUSES: BackoffConfig = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2}
+
 _READ_SECONDS = timedelta(seconds=30)
 
 
@@ -198,13 +204,17 @@ class Bucket:
         return Bucket, (self.root, self.options)
 
 
+def _retries() -> RetryConfig:
+    return {"max_retries": _RETRIES, "retry_timeout": _PATIENCE, "backoff": _PAUSES}
+
+
 @lru_cache(maxsize=8)
 def _connected(root: str, options: StoreOptions, environment: tuple[tuple[str, str], ...]) -> ObjectStore:
     if root.startswith("s3://"):
         return _connect_s3(root, options)
     from obstore.store import from_url
 
-    return from_url(root, retry_config={"max_retries": _RETRIES, "retry_timeout": _PATIENCE})
+    return from_url(root, retry_config=_retries())
 
 
 def _connect_s3(root: str, options: StoreOptions) -> S3Store:
@@ -233,5 +243,5 @@ def _connect_s3(root: str, options: StoreOptions) -> S3Store:
         config=how,
         credential_provider=credentials,
         client_options=transport,
-        retry_config={"max_retries": _RETRIES, "retry_timeout": _PATIENCE},
+        retry_config=_retries(),
     )

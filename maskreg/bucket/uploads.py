@@ -35,6 +35,9 @@ PART_BYTES = 16 << 20
 _MOST_PARTS = 9000
 """Services take 10,000."""
 
+ATTEMPTS = 10
+"""Tries of a request, with pauses that grow to 20 s: a server that starts again is back then."""
+
 _SENDERS = 4
 _WAITING = 8
 """Full parts in memory at most: those on their way, and some that wait."""
@@ -61,7 +64,7 @@ class Uploads:
         self.folder = folder
         self.bucket = folder.bucket.root.removeprefix("s3://")
         with translated(str(folder), self.bucket, "put"):
-            self.client: S3Client = connect(folder.bucket.options, read_seconds=60)
+            self.client: S3Client = connect(folder.bucket.options, read_seconds=60, attempts=ATTEMPTS)
         self.pool = ThreadPoolExecutor(_SENDERS, thread_name_prefix="maskreg-upload")
         self.room = threading.Semaphore(_WAITING)
 

@@ -14,6 +14,7 @@ views:
   merge     merge beside mergekit: time, memory, and in how many coordinates they differ: scripts/bench/run merge --help
   served    pulling through a service by signed links, beside pulling from its bucket: scripts/bench/run served --help
   bucket    extracting from a bucket, beside the bare library and a disk: scripts/bench/run bucket --help
+  large     extract and apply of a large pair in a bucket, in bounded memory: scripts/bench/run large --help
   page      the page of docs that shows it, from its JSON: scripts/bench/run page FILE
 
 The entropy limit knows only a weight's exponent in the source; a codec that also models rows, columns and low rank can
@@ -68,7 +69,14 @@ def bucket(args: list[str]) -> None:
     sys.exit(measure(args))
 
 
-BARS = {**OTHERS, "merge": merge, "served": served, "bucket": bucket}
+def large(args: list[str]) -> None:
+    """A large pair through a bucket."""
+    from scripts.bench.large import main as measure
+
+    sys.exit(measure(args))
+
+
+BARS = {**OTHERS, "merge": merge, "served": served, "bucket": bucket, "large": large}
 """What has a command line of its own."""
 
 

@@ -1,0 +1,205 @@
+"""A server that is killed in the middle: work goes on when it is back, or ends as unavailable with nothing visible."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import maskreg.bucket.connection
+import maskreg.bucket.uploads
+import maskreg.checkpoint.ahead
+from maskreg.artifact.reader import Artifact
+from maskreg.bucket import BucketPath
+from maskreg.bucket.uploads import drop_abandoned
+from maskreg.checkpoint import open_checkpoint
+from maskreg.errors import UnavailableError
+from maskreg.flow.apply.on_disk import apply
+from maskreg.flow.extract.extraction import extract
+from maskreg.flow.merge import merging
+from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.flow.merge.recipe import Recipe
+from maskreg.progress import Progress
+from tests.buckets import objects_in, options_of, upload
+from tests.checkpoints import bf16, make_checkpoint, moved
+from tests.flow.making import extracted
+from tests.servers import SeaweedFS
+
+
+class Killer:
+    """A progress listener that kills the server when the first block is done."""
+
+    def __init__(self, server: SeaweedFS, starter: ThreadPoolExecutor | None) -> None:
+        """Nothing happens yet.
+
+        Args:
+            server: to kill.
+            starter: a thread that starts it again after five seconds; None for never. The server ends with the thread.
+        """
+        self._server, self._starter = server, starter
+        self._restart: Future[None] | None = None
+        self.killed = False
+
+    def start(self, label: str, total_bytes: int) -> None:
+        pass
+
+    def advance(self, n_bytes: int) -> None:
+        if not self.killed:
+            self.killed = True
+            self._server.kill()
+            self._restart = self._starter.submit(self._start_again) if self._starter else None
+
+    def _start_again(self) -> None:
+        time.sleep(5)
+        self._server.restart()
+
+    def join(self) -> None:
+        """Wait for the restart; start the server if it never was to come back."""
+        assert self.killed
+        if self._restart is None:
+            self._server.restart()
+        else:
+            self._restart.result()
+
+
+@pytest.fixture(scope="module")
+def starter() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def own_server(starter: ThreadPoolExecutor) -> Iterator[SeaweedFS]:
+    server = SeaweedFS()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    source = {f"model.layers.{number}.mlp.up_proj.weight": bf16((1500, 4096), number) for number in range(4)}
+    target = {name: moved(tensor, 0.2, seed=number) for number, (name, tensor) in enumerate(source.items())}
+    folder = tmp_path_factory.mktemp("pair")
+    return [make_checkpoint(folder / name, t, shards=2) for name, t in (("source", source), ("target", target))]
+
+
+@pytest.fixture(scope="module")
+def artifact(pair: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    with open_checkpoint(pair[0]) as source, open_checkpoint(pair[1]) as target:
+        return extracted(tmp_path_factory.mktemp("home"), source, target)
+
+
+@pytest.fixture(scope="module")
+def stored(own_server: SeaweedFS, pair: list[Path]) -> list[BucketPath]:
+    bucket = own_server.new_bucket()
+    return [upload(own_server, folder, bucket, folder.name) for folder in pair]
+
+
+@pytest.fixture(autouse=True)
+def _quick(own_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's credentials; and little on its way when it is killed."""
+    for name, value in own_server.env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(maskreg.checkpoint.ahead, "AHEAD_BYTES", 1 << 20)
+
+
+Work = Callable[[list[BucketPath], Artifact, Path, BucketPath, Progress], object]
+
+
+def extracting(stored: list[BucketPath], artifact: Artifact, home: Path, out: BucketPath, progress: Progress) -> None:
+    with open_checkpoint(stored[0]) as source, open_checkpoint(stored[1]) as target:
+        assert extract(source, target, home, progress=progress, jobs=1).digest == artifact.digest
+
+
+def applying(stored: list[BucketPath], artifact: Artifact, home: Path, out: BucketPath, progress: Progress) -> None:
+    with open_checkpoint(stored[0]) as source:
+        assert apply(artifact, source, out, progress=progress, jobs=1).to_json()["out"] == str(out)
+
+
+def merged(stored: list[BucketPath], artifact: Artifact, home: Path, out: BucketPath, progress: Progress) -> None:
+    with (
+        open_checkpoint(stored[0]) as source,
+        MergedCheckpoint([artifact], source, Recipe.of("linear", [1.0], {})) as model,
+    ):
+        merging.write(model, out, progress=progress, jobs=1)
+
+
+WORKS: Mapping[str, Work] = {"extract": extracting, "apply": applying, "merge": merged}
+
+
+def again(server: SeaweedFS, paths: list[BucketPath]) -> list[BucketPath]:
+    """The same paths, of which nothing is known yet."""
+    return [BucketPath.of(str(path), options_of(server)) for path in paths]
+
+
+@pytest.fixture
+def out(own_server: SeaweedFS, stored: list[BucketPath]) -> BucketPath:
+    return BucketPath.of(f"{stored[0].bucket.root}/{uuid4().hex}", options_of(own_server))
+
+
+def is_target(server: SeaweedFS, out: BucketPath, pair: list[Path]) -> bool:
+    bucket = out.bucket.root.removeprefix("s3://")
+    written = {key.rpartition("/")[2]: data for key, data in objects_in(server, bucket, f"{out.key}/").items()}
+    return written == {path.name: path.read_bytes() for path in pair[1].iterdir()}
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_a_server_that_comes_back_costs_time_alone(
+    name: str,
+    own_server: SeaweedFS,
+    starter: ThreadPoolExecutor,
+    pair: list[Path],
+    stored: list[BucketPath],
+    artifact: Artifact,
+    out: BucketPath,
+    tmp_path: Path,
+) -> None:
+    killer = Killer(own_server, starter)
+    WORKS[name](again(own_server, stored), artifact, tmp_path / "home", out, killer)
+    killer.join()
+    assert name == "extract" or is_target(own_server, out, pair)
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_a_server_that_is_gone_ends_the_work_with_nothing_visible(
+    name: str,
+    own_server: SeaweedFS,
+    pair: list[Path],
+    stored: list[BucketPath],
+    artifact: Artifact,
+    out: BucketPath,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killer = Killer(own_server, None)
+    with monkeypatch.context() as impatient, pytest.raises(UnavailableError, match="does not answer"):
+        # A connection of its own, which soon gives up.
+        impatient.setenv("AWS_EC2_METADATA_DISABLED", uuid4().hex)
+        impatient.setattr(maskreg.bucket.connection, "_PATIENCE", timedelta(seconds=1))
+        impatient.setattr(maskreg.bucket.uploads, "ATTEMPTS", 1)
+        WORKS[name](again(own_server, stored), artifact, tmp_path / "home", out, killer)
+    assert not [path for path in (tmp_path / "home").glob("**/*") if path.is_file()]
+    killer.join()
+    bucket = out.bucket.root.removeprefix("s3://")
+    assert objects_in(own_server, bucket, f"{out.key}/") == {}
+    # What could not be dropped while the server was gone is found afterwards, and only once.
+    dropped = drop_abandoned(out, idle=timedelta(0))
+    assert all(str(path).startswith(f"{out}/") for path in dropped)
+    assert drop_abandoned(out, idle=timedelta(0)) == ()
+    WORKS[name](again(own_server, stored), artifact, tmp_path / "home", out, Nothing())
+    assert name == "extract" or is_target(own_server, out, pair)
+
+
+class Nothing:
+    """A progress listener that does nothing."""
+
+    def start(self, label: str, total_bytes: int) -> None:
+        pass
+
+    def advance(self, n_bytes: int) -> None:
+        pass
