@@ -17,7 +17,8 @@ from .values import FORCE, NAME, PAPER, POSITIVE, SEED
 
 _SHARED = ("metrics", "presets", "ranks", "roles", "layers", "exact_up_to", "seed", "device", "download")
 _OF_STATE = ("source", "roles", "layers", "download")
-_GROUPS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "projection", "coverage")
+METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "projection", "coverage")
+"""Groups of figures: those of :data:`maskreg.analysis.matrix.METRICS`, known without importing them."""
 
 
 @click.command(
@@ -43,7 +44,7 @@ _GROUPS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
 @click.option("--optimizer", metavar="STATE", help="Measure Adam's moments, beside the update REF if it is named.")
 @click.option("--by", type=click.Choice(GROUPS), help="Show figures per group too.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every figure, and fold nothing.")
-@click.option("--metrics", type=click.Choice(_GROUPS), multiple=True, help="Only this group of figures (repeatable).")
+@click.option("--metrics", type=click.Choice(METRICS), multiple=True, help="Only this group of figures (repeatable).")
 @click.option("--preset", "presets", multiple=True, help="Definition of coverage: dssu, geo or small (repeatable).")
 @click.option("--rank", "ranks", type=POSITIVE, multiple=True, help="Number of principal angles (repeatable).")
 @selecting

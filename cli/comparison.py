@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _LABEL = 26  # where the figures of the detailed tables begin
 _SHORT = 19  # where those under the verdict begin
-_BY = {"role": "roles", "layer": "layers", "module": "modules", "tensor": "tensors"}
 
 
 def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> str:
@@ -50,9 +49,10 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
         lines = [*paragraph(verdict(pair.whole, names, pair.asked).sentence), "", *_masks(letters, result), ""]
         lines += _figures(names, pair)
         lines += ["", *_details(names, pair)] if verbose else []
-    for names, pair in named if by else ():
-        title = (by or "") + (f", {' and '.join(names)}" if len(named) > 1 else "")
-        lines += ["", *_groups(title, names, getattr(pair, _BY[by or "role"]), by or "role", verbose=verbose)]
+    if by is not None:
+        for names, pair in named:
+            title = by + (f", {' and '.join(names)}" if len(named) > 1 else "")
+            lines += ["", *_groups(title, names, pair.by(by), by, verbose=verbose)]
     if comparison.consensus is not None and verbose:
         lines += ["", *_consensus(comparison.consensus)]
     if comparison.stripes:

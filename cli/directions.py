@@ -14,7 +14,6 @@ from .table import Row, table
 if TYPE_CHECKING:
     from maskreg.analysis.updates import Products, UpdatePair
 
-_BY = {"role": "roles", "layer": "layers", "module": "modules", "tensor": "tensors"}
 _LEGEND = (
     "sd: of the cosine if the sign of every difference were random. By chance: the mean of random sets of as many "
     "channels."
@@ -45,7 +44,7 @@ def directions(
             number = counted(len(pair.channels.left_out), "MLP")
             lines += paragraph(f"{' '.join(letters)}: {number} left out, because an update does not move them")
         if by:
-            groups = layers_in_order(getattr(pair, _BY[by]))
+            groups = layers_in_order(pair.by(by))
             kept, left_out = folded(groups, lambda row: row.cosine, things=f"{by}s", by="cosine", whole=verbose)
             titles: Row = (f"{by}, {' and '.join(letters)}", "coordinates", "cosine", "sd", "orthogonal")
             grouped = [(label or "-", whole(row.numel), *_cells(row)) for label, row in kept.items()]

@@ -22,7 +22,7 @@ FOLDED_FROM = 17
 """Lists of this many lines or more are folded."""
 
 GROUPS = ("role", "layer", "module", "tensor")
-"""What figures can be grouped by."""
+"""What figures can be grouped by: those of :data:`maskreg.checkpoint.roles.GROUPS`, known without importing them."""
 
 _JOINED = "\N{NO-BREAK SPACE}"
 _UNIT = re.compile(r"(?<=\d) (?=%|[KMGTP]?i?B\b)")

@@ -16,7 +16,6 @@ from .table import Row
 from .table import table as lines_of
 
 _FIGURES = ("v_spread", "v_zero", "m_gradient", "m_update", "step_update")
-_GROUPS = {"role": "roles", "layer": "layers"}
 
 
 def table(document: Mapping[str, Any], by: str | None, *, verbose: bool = False) -> str:
@@ -38,7 +37,7 @@ def table(document: Mapping[str, Any], by: str | None, *, verbose: bool = False)
         rows.append((name, *cells))
     lines += lines_of(rows)
     if by is not None:
-        groups = document["tensors"] if by == "tensor" else document[_GROUPS[by]]
+        groups = document[f"{by}s"]
         ordered = {label: _means(groups[label]) for label in sorted(groups, key=natural)}
         kept, left_out = folded(ordered, lambda row: row["v_spread"], things=f"{by}s", by="v_spread", whole=verbose)
         titles: Row = (f"by {by}", *_FIGURES)

@@ -12,6 +12,7 @@ from maskreg.analysis.evidence import HIDDEN, MATCHED, NULLS, PER_TENSOR, STRIPE
 from maskreg.analysis.pairwise import PairAnswer, PairMatrix, holm, order_of
 from maskreg.analysis.stripes import Stripes
 from maskreg.analysis.verdict import LEVEL, Asked, Outcome, Verdict, deciding, verdict
+from maskreg.checkpoint.roles import GROUPS
 from maskreg.result import plain
 
 
@@ -29,7 +30,8 @@ class PairOverlap:
         notes: caveats about the figures, one sentence each.
         asked: what the verdict is asked under.
         relations: how one follows from the other, or both from a third, one sentence each; they are among the notes.
-        kept: the groups that figures were kept of: some of ``role``, ``layer``, ``module`` and ``tensor``.
+        kept: the groups that figures were kept of: some of
+            :data:`~maskreg.checkpoint.roles.GROUPS`.
     """
 
     names: tuple[str, str]
@@ -43,7 +45,16 @@ class PairOverlap:
     notes: tuple[str, ...]
     asked: Asked = field(default_factory=Asked)
     relations: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ("role", "layer", "module", "tensor")
+    kept: tuple[str, ...] = tuple(GROUPS)
+
+    def by(self, kind: str) -> Mapping[str, OverlapFigures]:
+        """The figures of every group.
+
+        Args:
+            kind: one of :data:`~maskreg.checkpoint.roles.GROUPS`.
+        """
+        groups: Mapping[str, OverlapFigures] = getattr(self, f"{kind}s")
+        return groups
 
     @property
     def verdict(self) -> Verdict:
@@ -57,7 +68,7 @@ class PairOverlap:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; undefined figures are null, and groups that were not kept are absent."""
-        groups = {f"{kind}s": getattr(self, f"{kind}s") for kind in self.kept}
+        groups = {f"{kind}s": self.by(kind) for kind in self.kept}
         return {
             "names": list(self.names),
             "digests": list(self.digests),

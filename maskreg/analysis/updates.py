@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.analysis.channels import ChannelOverlap
+from maskreg.checkpoint.roles import GROUPS
 
 Floats = npt.NDArray[np.float64]
 
@@ -120,6 +121,15 @@ class UpdatePair:
     tensors: Mapping[str, Products]
     channels: ChannelOverlap
 
+    def by(self, kind: str) -> Mapping[str, Products]:
+        """The figures of every group.
+
+        Args:
+            kind: one of :data:`~maskreg.checkpoint.roles.GROUPS`.
+        """
+        groups: Mapping[str, Products] = getattr(self, f"{kind}s")
+        return groups
+
     @property
     def orthogonal_by_tensor(self) -> tuple[float | None, float | None]:
         """Shares of a's and of b's energy orthogonal to the other, each tensor as a vector of its own."""
@@ -131,7 +141,7 @@ class UpdatePair:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; undefined figures are null."""
-        groups = {"roles": self.roles, "layers": self.layers, "modules": self.modules, "tensors": self.tensors}
+        groups = {f"{kind}s": self.by(kind) for kind in GROUPS}
         a, b = self.orthogonal_by_tensor
         return {
             "names": list(self.names),

@@ -40,6 +40,22 @@ _NOT_USABLE = {
 }
 
 
+_SETTINGS = "maskreg config show --origin"
+
+CREDENTIALS_HINT = "aws configure, or set AWS_PROFILE"
+"""The next step where there are no credentials."""
+
+
+def denied_hint(operation: str, bucket: str) -> str:
+    """The next step where credentials were refused.
+
+    Args:
+        operation: the store's method, such as ``put``.
+        bucket: its name.
+    """
+    return f"check the credentials (aws sts get-caller-identity), or grant {PERMISSIONS[operation]} on {bucket}"
+
+
 @contextmanager
 def translated(url: str, bucket: str, operation: str, key: str = "") -> Iterator[None]:
     """Let only this package's errors leave the block.
@@ -77,11 +93,11 @@ def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str)
     # Only the code is quoted: the service's text can hold key ids and signed headers.
     refusal = f"{url}: {operation} was refused ({status} {code})" + (f" for {key}" if key else "")
     if code in _FULL or status == 507:
-        return NoSpaceError(refusal)
+        return NoSpaceError(refusal, hint=f"delete what nobody needs in {bucket}, or raise its quota")
     if code in _DENIED or status in (401, 403):
         return NotAllowedError(
             refusal,
-            hint=f"check the credentials (aws sts get-caller-identity) and grant {PERMISSIONS[operation]} on {bucket}",
+            hint=denied_hint(operation, bucket),
         )
     if code == "NoSuchBucket":
         return NotFoundError(f"there is no bucket {bucket} at {url}", hint=f"aws s3 mb s3://{bucket}")
@@ -89,22 +105,22 @@ def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str)
         return ConfigError(refusal, hint=f"bucket {bucket} is in another region: set the remote's region")
     if status == 404 and operation in ("put", "create"):
         # A write needs nothing to exist but the bucket.
-        return ConfigError(f"{refusal}: no such bucket, or a wrong endpoint", hint="maskreg config show --origin")
+        return ConfigError(f"{refusal}: no such bucket, or a wrong endpoint", hint=_SETTINGS)
     if status == 404:
         return NotFoundError(f"{url}: there is no {key}" if key else f"there is no bucket {bucket} at {url}")
     if status == 501:
         lacks = "create-only writes" if operation == "create" else f"the request for {operation}"
-        return ConfigError(f"{url}: the service does not support {lacks}")
+        return ConfigError(f"{url}: the service does not support {lacks}", hint="use another service")
     if status == 429 or status >= 500 or code in _PASSING:
         return UnavailableError(refusal, hint="run the same command again in a moment")
-    return ConfigError(refusal)
+    return ConfigError(refusal, hint=_SETTINGS)
 
 
 def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     name = type(error).__name__
     if kinds & _NO_CREDENTIALS:
-        return NotAllowedError(f"{url}: no usable credentials ({name})", hint="aws configure, or set AWS_PROFILE")
+        return NotAllowedError(f"{url}: no usable credentials ({name})", hint=CREDENTIALS_HINT)
     if "SSLError" in kinds:
         return UnavailableError(
             f"{url}: {operation}: the service's certificate was not accepted", hint="set the remote's ca_bundle"
@@ -112,5 +128,5 @@ def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
     # A service that redirects to itself: the recursion surfaces in whatever error was being handled at its limit.
     endless = isinstance(getattr(error, "kwargs", {}).get("error"), RecursionError)
     if endless or (kinds & _NOT_USABLE and "HTTPClientError" not in kinds):
-        return ConfigError(f"{url}: the S3 settings are not usable ({name})", hint="maskreg config show --origin")
+        return ConfigError(f"{url}: the S3 settings are not usable ({name})", hint=_SETTINGS)
     return UnavailableError(f"{url}: {operation}: the service does not answer ({name})", hint="check the endpoint")

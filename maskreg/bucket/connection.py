@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from maskreg.bucket.answers import PERMISSIONS, translated
+from maskreg.bucket.answers import CREDENTIALS_HINT, denied_hint, translated
 from maskreg.bucket.client import addressing, check_options, connect
 from maskreg.errors import CorruptError, MaskregError, NotAllowedError, NotFoundError, UnavailableError
 from maskreg.extras import requiring
@@ -182,13 +182,12 @@ class Bucket:
             if refused or status in ("401", "403"):
                 hint = "check the credentials and what they allow"
                 if self.root.startswith("s3://"):
-                    needed = PERMISSIONS[operation]
-                    hint = f"check the credentials (aws sts get-caller-identity), or grant {needed} on {self.root}"
+                    hint = denied_hint(operation, self.root.removeprefix("s3://"))
                 raise NotAllowedError(
                     f"{url}: the credentials were refused" + (f" ({code})" if code else ""), hint=hint
                 ) from error
             if status == "404":
-                raise NotFoundError(f"{self.root}: there is no such bucket") from error
+                raise NotFoundError(f"{self.root}: there is no such bucket", hint="check its name") from error
             raise UnavailableError(
                 f"{url}: the service does not answer ({code or type(error).__name__})",
                 hint="run the same command again in a moment",
@@ -229,7 +228,7 @@ def _connect_s3(root: str, options: StoreOptions) -> S3Store:
         client.close()
         session = Session(profile_name=options.profile or None, region_name=region)
         if session.get_credentials() is None:
-            raise NotAllowedError(f"{root}: no credentials", hint="aws configure, or set AWS_PROFILE")
+            raise NotAllowedError(f"{root}: no credentials", hint=CREDENTIALS_HINT)
         credentials = Boto3CredentialProvider(session)
     own = not endpoint.rstrip("/").endswith((".amazonaws.com", ".amazonaws.com.cn"))
     how: S3Config = {"region": region, "virtual_hosted_style_request": addressing(options) != "path" and not own}

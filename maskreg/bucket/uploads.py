@@ -133,7 +133,10 @@ class Upload:
                 if is_full:
                     del self._parts[number]
             if part.missing < 0:
-                raise CannotCreateError(f"{self.path}: more than the {self._size:,} bytes that were planned")
+                raise CannotCreateError(
+                    f"{self.path}: more than the {self._size:,} bytes that were planned",
+                    hint="write every byte of the plan once",
+                )
             if is_full:
                 self._send(number, part.memory)
             data, offset = data[len(piece) :], offset + len(piece)

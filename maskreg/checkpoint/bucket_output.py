@@ -109,7 +109,8 @@ class BucketOutput:
         names = frozenset(entry.name for entry in now.iterdir())
         if reason := self._foreign(now, names):
             raise CannotCreateError(
-                f"{self.path}: {reason}, so --force will not replace it", hint="delete it, or choose another -o"
+                f"{self.path}: {reason}, so --force will not replace it",
+                hint=f"see what is there (aws s3 ls {self.path}/), or choose another -o",
             )
         return frozenset({self.path.name}) if self.is_file else names
 
