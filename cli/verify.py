@@ -48,7 +48,8 @@ def command(
 
     Every object of each artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
     registry. Exits with 65 when anything is damaged; with 69, 77 or 78, as `db check` does, when the catalog could not
-    be looked at. A service named with --remote is asked to verify each REF itself, too; its page says what came of it.
+    be looked at. A service named with --remote is asked to verify each artifact itself, too; its page says what came of
+    it.
 
     With --signatures it lists which key vouches for each tag, and since when: `signed` by it, or `listed` in what it
     found when it began. Exits with 1 when a tag is in a project without a key, and with 65 when its signature is wrong.

@@ -47,6 +47,7 @@ _ARTIFACT = re.compile(r"artifacts/sha256/[0-9a-f]{64}/")
 """The listing of an artifact brings links to its objects along, which saves a request for each."""
 
 _DELETERS = 8
+_EVERY_PROJECT = "*"
 _LISTING_BYTES = 1 << 30
 
 
@@ -54,6 +55,7 @@ _LISTING_BYTES = 1 << 30
 class _Whoami:
     name: str
     signs: bool
+    projects: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -100,14 +102,19 @@ class HttpStore:
     @property
     def principal(self) -> str:
         """Who the token belongs to, as the service records it; empty without a token."""
-        return self._told().name
+        return self._identity().name
 
     @property
     def signs(self) -> bool:
         """Whether the service signs what is pushed, so that whoever reads it back has to check signatures."""
-        return self._told().signs
+        return self._identity().signs
 
-    def _told(self) -> _Whoami:
+    def may_remove(self, project: str) -> bool:
+        """Whether the token may remove the names of a project, as far as its roles say: they were asked for once."""
+        roles = self._identity().projects
+        return "admin" in (roles.get(project), roles.get(_EVERY_PROJECT))
+
+    def _identity(self) -> _Whoami:
         if self._whoami is None:
             row = self.connection.document(Message("GET", "/whoami"))
             with understanding(self.url):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, NotFoundError, UsageError
+from maskreg.errors import ConflictError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import DEFAULT_TAG, Ref
 from maskreg.registry import Registry
 from maskreg.registry.moving import Unfinished, finish, rename
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
+from maskreg.store.http import HttpStore
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog, note_move, note_removal
@@ -70,7 +71,7 @@ def mv(
             was moved concurrently.
         ImmutableTagError: the new name must not move to another artifact; nothing was moved.
         ConfigError: there is no such remote.
-        NotAllowedError: a service lets this token set the new name, and not remove the old one; both are there.
+        NotAllowedError: a service does not let this token remove the old name, or set the new one; nothing was moved.
         UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
@@ -123,6 +124,12 @@ def _planned(
         raise NotFoundError(f"{entry.ref} does not point to {old.digest}", hint=f"maskreg log {entry.ref}")
     if entry.ref == new:
         raise UsageError(f"{new} is its name already")
+    if isinstance(registry.store, HttpStore) and not registry.store.may_remove(old.project):
+        raise NotAllowedError(
+            f"renaming {entry.ref} removes that name, which needs the role admin in project {old.project} at "
+            f"{registry.name}; nothing was moved",
+            hint=f"maskreg tag {entry.ref} {new} --remote {registry.name}, to have both names; an admin can remove one",
+        )
     head = registry.head(new)
     assert entry.digest is not None  # it is live
     check_movable(head, entry.digest)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotAllowedError, NotFoundError
 from maskreg.progress import SILENT, Progress
@@ -10,6 +13,7 @@ from maskreg.registry import Registry
 from maskreg.registry.audit.verify import Verified, joined
 from maskreg.registry.audit.verify import verify as audit
 from maskreg.store.http import HttpStore
+from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
@@ -28,7 +32,7 @@ def verify(
     artifacts, all tags and artifacts are checked, the registry's identity, and its catalog against its store. Damage is
     not an error: it is in the result, and does not stop the rest from being verified.
 
-    A remote that is a service is asked to verify these artifacts itself, too, in its own time: here they are hashed as
+    A remote that is a service is asked to verify the artifacts itself, too, in its own time: here they are hashed as
     they come over the network.
 
     Args:
@@ -46,7 +50,10 @@ def verify(
     with opened(workspace) as space:
         registry = space.registry(remote)
         if not artifacts:
-            return audit(registry, recount=recount, progress=progress)
+            report = audit(registry, recount=recount, progress=progress)
+            live = {entry.digest for entry in registry.refs.heads([]) if entry.digest is not None}
+            _let_verify(space, registry, sorted(live), counted(len(live), "artifact"))
+            return report
         # Each is looked up before the first is hashed.
         chosen = []
         for artifact in artifacts:
@@ -57,20 +64,28 @@ def verify(
         for item in dict.fromkeys(chosen):
             with naming(item):
                 reports.append(audit(registry, item, recount=recount, progress=progress))
-            _let_verify(space, registry, item)
+            # The report says what is wrong with a tag that cannot be resolved.
+            with suppress(DataError):
+                digest = registry.resolve(item).digest if isinstance(item, Ref) else item
+                _let_verify(space, registry, [digest], str(item))
         return joined(reports)
 
 
-def _let_verify(space: Workspace, registry: Registry, artifact: Ref | Digest) -> None:
+def _let_verify(space: Workspace, registry: Registry, digests: Sequence[Digest], what: str) -> None:
     # A service reads its disk or bucket itself, and shows everybody what came of it.
     if not isinstance(registry.store, HttpStore):
         return
-    try:
-        digest = registry.resolve(artifact).digest if isinstance(artifact, Ref) else artifact
-        registry.store.want_verified(digest)
-    except (NotAllowedError, NotFoundError) as error:
-        space.note(f"{registry.name} was not asked to verify {artifact} itself: {error.message}")
-    except DataError:
-        return  # the report says what is wrong with the tag
-    else:
-        space.note(f"{registry.name} is going to verify {artifact} itself; its page says what came of it")
+    refusals = []
+    for digest in digests:
+        try:
+            registry.store.want_verified(digest)
+        except (NotAllowedError, NotFoundError) as error:
+            refusals.append(error)
+
+    def part(count: int) -> str:
+        return what if count == len(digests) else f"{count} of {what}"
+
+    if refusals:
+        space.note(f"{registry.name} was not asked to verify {part(len(refusals))} itself: {refusals[0].message}")
+    if taken := len(digests) - len(refusals):
+        space.note(f"{registry.name} is going to verify {part(taken)} itself; the page of each says what came of it")

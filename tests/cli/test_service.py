@@ -87,13 +87,15 @@ def test_a_reader_may_not_push_and_a_stranger_sees_nothing(people: dict[str, Per
     assert eve("list", "--remote", "lab", "--json").json["names"] == []
 
 
-def test_an_admin_renames_on_a_service_and_a_writer_is_told_that_both_names_are_there(
+def test_an_admin_renames_on_a_service_and_of_a_writer_nothing_is_half_done(
     people: dict[str, Person], pushed: str
 ) -> None:
     ada, root = people["ada"], people["root"]
-    refused = ada("mv", "team/toy:v1", "team/fresh", "--remote", "lab", status=77).err
-    assert "the rename of team/toy:v1 to team/fresh:v1 was interrupted: both name" in refused
-    assert "admin" in refused
+    for old, new, options in (("team/toy:v1", "team/fresh:v1", ()), ("team/toy", "team/fresh", ("--all",))):
+        refused = ada("mv", old, new, *options, "--remote", "lab", status=77).err
+        assert "needs the role admin in project team at lab; nothing was moved" in refused
+        assert "next: maskreg tag team/toy:v1 team/fresh:v1 --remote lab" in refused
+        assert [name["ref"] for name in ada("list", "--remote", "lab", "--json").json["names"]] == ["team/toy:v1"]
     root("mv", "team/toy:v1", "team/fresh:v1", "--remote", "lab")
     names = [name["ref"] for name in ada("list", "--remote", "lab", "--json").json["names"]]
     assert names == ["team/fresh:v1"]
