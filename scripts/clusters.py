@@ -1,28 +1,26 @@
-"""How much wider intervals are for channels that tensors share: ``python -m scripts.clusters DIR``.
+"""How much wider intervals are for channels and neurons that tensors share: ``python -m scripts.clusters DIR``.
 
 DIR holds checkpoints ``source``, ``opd`` and ``rlvr``. Prints the standard errors of the overlap of both masks three
 times: with rows and columns of each tensor as clusters of their own; with each channel of the residual stream as one
-cluster in all tensors, as ``maskreg compare`` has it; and with each neuron of a layer, which is a row of two matrices
-and a column of a third, as one cluster besides.
+cluster in all tensors; and with each neuron of an FFN, which is a row of two matrices and a column of a third, as one
+cluster besides, as ``maskreg compare`` has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from maskreg.analysis.clusters import Spread
 from maskreg.analysis.evidence import BY_BOTH, HIDDEN, MATCHED, STRIPED, OverlapSums, figures_of, sums_from_classes
 from maskreg.analysis.excess import Z95
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.checkpoint import Checkpoint, layer_of, open_checkpoint, role_of
-from maskreg.checkpoint.residual import Channels, channels_of, residual_width
+from maskreg.checkpoint.residual import ALONE, Shared, residual_width, shared_of
 from maskreg.mask import pack
 from maskreg.mask.rounding import CLASSES, classes_of
 from maskreg.tensors.cast import to_bf16
@@ -35,23 +33,14 @@ class Totals:
     """Sums over tensors, with spreads by what is a cluster.
 
     Attributes:
-        own, shared: rows and columns of each tensor; channels of the residual stream.
-        besides: the other axis of what has the channels, without the neurons.
-        neurons: by layer.
+        own: rows and columns of each tensor.
+        channels: channels of the residual stream instead, where a tensor has them.
+        neurons: neurons too.
     """
 
     own: OverlapSums = field(default_factory=OverlapSums)
-    shared: OverlapSums = field(default_factory=OverlapSums)
-    besides: Spread = field(default_factory=Spread)
-    neurons: dict[str, Spread] = field(default_factory=lambda: defaultdict(Spread))
-
-    def with_neurons(self) -> OverlapSums:
-        """Sums whose spread has the neurons of each layer as clusters."""
-        spread = replace(self.shared.spread, rows=self.besides.rows, columns=self.besides.columns)
-        for layer in self.neurons.values():
-            count, parts = len(layer.channels), layer.channels - layer.channels.mean(0)
-            spread = replace(spread, rows=spread.rows + parts.T @ parts * (count / (count - 1)))
-        return replace(self.shared, spread=spread)
+    channels: OverlapSums = field(default_factory=OverlapSums)
+    neurons: OverlapSums = field(default_factory=OverlapSums)
 
 
 def main() -> None:
@@ -70,8 +59,8 @@ def main() -> None:
     first: list[float] = []
     for label, sums in (
         ("each tensor by itself", totals.own),
-        ("channels shared", totals.shared),
-        ("channels and neurons shared", totals.with_neurons()),
+        ("channels shared", totals.channels),
+        ("channels and neurons shared", totals.neurons),
     ):
         errors = list(errors_of(sums))
         first = first or errors
@@ -95,20 +84,14 @@ def measured(source: Checkpoint, targets: tuple[Checkpoint, Checkpoint]) -> Tota
             grid = Grid(shape)
             grid.add(count_grid(a, b, codes, 0, shape))
             cells = grid.cells
-        layer = layer_of(name)
-        channels = channels_of(name, layer, info.shape, width)
-
-        def sums(clusters: Channels | None, cells: np.ndarray = cells, grid: Grid | None = grid) -> OverlapSums:
-            return sums_from_classes(cells, "", "", grid, has_lines=True, channels=clusters)
-
-        shared = sums(channels)
-        totals.own += sums(None)
-        totals.shared += shared
-        if channels is not None and grid is not None and role_of(name) == "ffn":
-            other = Channels("columns", info.shape[-1]) if channels.axis == "rows" else Channels("rows", info.shape[-2])
-            totals.neurons[layer] += sums(other).spread
-        else:
-            totals.besides += shared.spread
+        shared = shared_of(name, layer_of(name), role_of(name), info.shape, width)
+        own, channels, neurons = (
+            sums_from_classes(cells, "", "", grid, has_lines=True, shared=clusters)
+            for clusters in (ALONE, Shared(shared.channels), shared)
+        )
+        totals.own += own
+        totals.channels += channels
+        totals.neurons += neurons
     return totals
 
 

@@ -6,9 +6,12 @@ any way, and others do not, then (Cameron, Gelbach and Miller, J. Bus. Econ. Sta
 
     variance = sum over rows of (influence of the row)^2 + the same over columns - the same over coordinates
 
-The channels of a model's residual stream are rows of the matrices that write into it and columns of those that read it.
-So along that axis a cluster is a channel, with all that it has in all tensors; along the other, a row or column of one
-tensor.
+The channels of a model's residual stream are rows of the matrices that write into it and columns of those that read
+it. So along that axis a cluster is a channel, with all that it has in all tensors. Along the other axis it is a neuron,
+with its row or column in each matrix of its FFN; in tensors that have neither, a row or column of one tensor.
+
+The tensors are fixed: what the clusters of a tensor have in common, another draw of clusters would have too. So sums of
+squares are about the mean of the tensor, or of all that the clusters lie in.
 
 Every figure here is built of a few sums over coordinates: their contributions by cell are linear algebra on the counts
 of :mod:`maskreg.analysis.grid`, and their covariances add up from tensors to roles, layers and the whole. A figure of a
@@ -32,7 +35,7 @@ from maskreg.analysis.contingency import CELLS, IN_A, IN_B
 from maskreg.analysis.grid import Grid
 from maskreg.analysis.lines import Lines
 from maskreg.analysis.margins import Margins
-from maskreg.checkpoint.residual import Channels
+from maskreg.checkpoint.residual import ALONE, Shared
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,6 +54,12 @@ MAX_CHANNELS = 512
 """Most channels of the residual stream that are clusters of their own; in wider streams, neighbors are one cluster."""
 
 
+MAX_NEURONS = 128
+"""The same of the neurons of an FFN."""
+
+_NONE: Floats = np.zeros((0, 0))
+
+
 @dataclass(frozen=True, eq=False)
 class Spread:
     """Covariances of the sums over a group of tensors, by what may depend on each other.
@@ -60,24 +69,38 @@ class Spread:
         rows, columns, coordinates: sums over clusters of the products of their contributions.
         channels: contributions of every channel of the residual stream, float64 ``[channels, len(names)]``, of tensors
             that have it; these have no rows, or no columns. Empty where there is none.
+        neurons: the same of every neuron of the FFN that was added last; those of others are among the rows. So what
+            belongs to one FFN has to be added before the next.
+        ffn: its name, and how many neurons it has.
     """
 
     names: tuple[str, ...] = ()
-    rows: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    columns: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    coordinates: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    channels: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    rows: Floats = field(default_factory=lambda: _NONE)
+    columns: Floats = field(default_factory=lambda: _NONE)
+    coordinates: Floats = field(default_factory=lambda: _NONE)
+    channels: Floats = field(default_factory=lambda: _NONE)
+    neurons: Floats = field(default_factory=lambda: _NONE)
+    ffn: tuple[str, int] = ("", 0)
 
     def __add__(self, other: Spread) -> Spread:
         if not self.names or not other.names:
             return self if self.names else other
         assert self.names == other.names
+        rows = self.rows + other.rows
+        neurons, ffn = (other.neurons, other.ffn) if other.neurons.size else (self.neurons, self.ffn)
+        if self.neurons.size and other.neurons.size:
+            if self.ffn == other.ffn:
+                neurons = self.neurons + other.neurons
+            else:
+                rows = rows + _products(self.neurons)
         return Spread(
             self.names,
-            self.rows + other.rows,
+            rows,
             self.columns + other.columns,
             self.coordinates + other.coordinates,
             _sum(self.channels, other.channels),
+            neurons,
+            ffn,
         )
 
     def with_sum(self, name: str, weights: Mapping[str, float]) -> Spread:
@@ -85,8 +108,8 @@ class Spread:
         row = np.array([weights.get(own, 0.0) for own in self.names])
         extend = np.vstack([np.eye(len(self.names)), row])
         rows, columns, coordinates = (extend @ part @ extend.T for part in (self.rows, self.columns, self.coordinates))
-        channels = self.channels @ extend.T if self.channels.size else self.channels
-        return Spread((*self.names, name), rows, columns, coordinates, channels)
+        channels, neurons = (part @ extend.T if part.size else part for part in (self.channels, self.neurons))
+        return Spread((*self.names, name), rows, columns, coordinates, channels, neurons, self.ffn)
 
     def sd(self, derivatives: Mapping[str, float]) -> float:
         """Standard error of a figure of the group.
@@ -98,10 +121,8 @@ class Spread:
         """
         d = np.array([derivatives.get(name, 0.0) for name in self.names])
         rows, columns, coordinates = (float(d @ part @ d) for part in (self.rows, self.columns, self.coordinates))
-        # Every channel has a part in every tensor: what all have in common is no difference between clusters.
-        by_channel = self.channels @ d if self.channels.size else np.zeros(1)
-        channels = float(_products((by_channel - by_channel.mean())[:, None])[0, 0])
-        return float(np.sqrt(max(rows + columns + channels - coordinates, coordinates / 2, 0.0)))
+        shared = sum(float(_products((part @ d)[:, None])[0, 0]) for part in (self.channels, self.neurons) if part.size)
+        return float(np.sqrt(max(rows + columns + shared - coordinates, coordinates / 2, 0.0)))
 
 
 def spread_of(
@@ -110,7 +131,7 @@ def spread_of(
     exponents: npt.NDArray[np.int64] | None = None,
     grid: Grid | None = None,
     margins: Mapping[str, Margins] | None = None,
-    channels: Channels | None = None,
+    shared: Shared = ALONE,
 ) -> Spread:
     """Covariances of the sums over one tensor.
 
@@ -120,7 +141,7 @@ def spread_of(
         exponents: int64 ``[k]``, the exponent of each class; None where there is one stratum.
         grid: the tensor's counts by row and column; None takes coordinates as independent.
         margins: by null, what is added to its expectation in every row, and in every column, besides.
-        channels: where the tensor has those of the residual stream; None takes its rows and columns as its own.
+        shared: what the tensor's rows or columns have in common with other tensors.
     """
     tables = {**_base_tables(cells, exponents), **expected}
     contributions = np.stack([np.broadcast_to(table, cells.shape).reshape(-1) for table in tables.values()], axis=1)
@@ -138,26 +159,41 @@ def spread_of(
         number = list(tables).index(null)
         rows[:, number] += added.by_row
         columns[:, number] += added.by_column
-    names, nothing = tuple(tables), np.zeros_like(coordinates)
-    if channels is not None:
-        in_rows = channels.axis == "rows"
-        by_channel = _by_channel(rows, channels, grid.rows) if in_rows else _by_channel(columns, channels, grid.columns)
-        if by_channel is not None and in_rows:
-            return Spread(names, nothing, _products(columns), coordinates, by_channel)
-        if by_channel is not None:
-            return Spread(names, _products(rows), nothing, coordinates, by_channel)
-    return Spread(names, _products(rows), _products(columns), coordinates)
+    return _by_cluster(
+        tuple(tables), coordinates, {"rows": (grid.rows, rows), "columns": (grid.columns, columns)}, shared
+    )
 
 
-def _by_channel(sums: Floats, channels: Channels, lines: Lines) -> Floats | None:
-    """Contributions by channel of the stream; None where lines were counted together."""
-    stacked, rest = divmod(len(sums), channels.width)
+def _by_cluster(
+    names: tuple[str, ...], coordinates: Floats, by_axis: Mapping[str, tuple[Lines, Floats]], shared: Shared
+) -> Spread:
+    """Covariances from the contributions of both axes, where they are not of clusters that other tensors have too."""
+    folded = {
+        clusters.axis: _folded(*by_axis[clusters.axis], clusters.width, most)
+        for clusters, most in ((shared.channels, MAX_CHANNELS), (shared.neurons, MAX_NEURONS))
+        if clusters is not None
+    }
+    rows, columns = (
+        np.zeros_like(coordinates) if axis in folded and folded[axis].size else _products(sums)
+        for axis, (_, sums) in by_axis.items()
+    )
+    by_channel, by_neuron = (_NONE if clusters is None else folded[clusters.axis] for clusters in shared)
+    ffn = ("", 0) if shared.neurons is None else (shared.neurons.ffn, shared.neurons.width)
+    return Spread(names, rows, columns, coordinates, by_channel, by_neuron, ffn)
+
+
+def _folded(lines: Lines, sums: Floats, width: int, most: int) -> Floats:
+    """Contributions by cluster of lines that repeat so many clusters; nothing where lines were counted together.
+
+    Of more clusters than ``most``, neighbors are one.
+    """
+    stacked, rest = divmod(len(sums), width)
     if rest or lines.run > 1:
-        return None
-    run = -(-channels.width // MAX_CHANNELS)
-    whole = sums.reshape(stacked, channels.width, -1).sum(0)
-    by_channel: Floats = np.add.reduceat(whole, np.arange(0, channels.width, run))
-    return by_channel
+        return _NONE
+    run = -(-width // most)
+    whole = sums.reshape(stacked, width, -1).sum(0)
+    folded: Floats = np.add.reduceat(whole, np.arange(0, width, run))
+    return folded
 
 
 def _sum(a: Floats, b: Floats) -> Floats:
@@ -165,9 +201,10 @@ def _sum(a: Floats, b: Floats) -> Floats:
 
 
 def _products(clusters: Floats) -> Floats:
-    # Few clusters understate the variance, as n does for n - 1.
-    count = len(clusters)
-    return clusters.T @ clusters * (count / max(count - 1, 1))
+    """Sums of products over clusters about their mean; few understate the variance, as n does for n - 1."""
+    count, deviations = len(clusters), clusters - clusters.mean(0)
+    products: Floats = deviations.T @ deviations * (count / max(count - 1, 1))
+    return products
 
 
 def _base_tables(cells: npt.NDArray[np.int64], exponents: npt.NDArray[np.int64] | None) -> dict[str, Floats]:

@@ -39,7 +39,7 @@ from maskreg.analysis.hidden import both_flip
 from maskreg.analysis.margins import Margins, margins_of
 from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
 from maskreg.analysis.tails import CERTAIN, Distribution, distribution_of
-from maskreg.checkpoint.residual import Channels
+from maskreg.checkpoint.residual import ALONE, Shared
 from maskreg.result import plain
 
 Cells = npt.NDArray[np.int64]
@@ -190,7 +190,7 @@ def _odds_interval(both: OddsSums | None, spread: Spread | None, concordant: str
 
 
 def sums_from_counts(
-    counts: OverlapCounts, grid: Grid | None = None, *, has_lines: bool = False, channels: Channels | None = None
+    counts: OverlapCounts, grid: Grid | None = None, *, has_lines: bool = False, shared: Shared = ALONE
 ) -> OverlapSums:
     """Sums of one tensor without the source.
 
@@ -198,7 +198,7 @@ def sums_from_counts(
         counts: the 2x2 table.
         grid: the same by row and column, all in one class; None for a tensor that has not several of both.
         has_lines: rows and columns are counted where there are any.
-        channels: where the tensor has those of the residual stream.
+        shared: what its rows or columns have in common with other tensors.
     """
     stratum = one_stratum(counts)
     cells = stratum if grid is None else grid.cells[grid.classes]
@@ -210,7 +210,7 @@ def sums_from_counts(
     if has_lines:
         tables = {PER_TENSOR: _tables(stratum)}
         added = {STRIPED: margins} if margins else {}
-        spread = spread_of(cells, _every(tables, PER_TENSOR), None, grid, added, channels)
+        spread = spread_of(cells, _every(tables, PER_TENSOR), None, grid, added, shared)
     return OverlapSums(1, counts, expectations, odds_sums(stratum), OddsSums(), None, spread, distribution_of(stratum))
 
 
@@ -221,7 +221,7 @@ def sums_from_classes(
     grid: Grid | None = None,
     *,
     has_lines: bool = False,
-    channels: Channels | None = None,
+    shared: Shared = ALONE,
 ) -> OverlapSums:
     """Sums of one tensor with the source.
 
@@ -231,7 +231,7 @@ def sums_from_classes(
         flips_b: the same of B.
         grid: the counts by row and column; None for a tensor that has not several of both.
         has_lines: rows and columns are counted where there are any.
-        channels: where the tensor has those of the residual stream.
+        shared: what its rows or columns have in common with other tensors.
     """
     neither, only_a, only_b, both = (int(count) for count in cells.sum(0))
     counts = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
@@ -253,7 +253,7 @@ def sums_from_classes(
         present = np.flatnonzero(cells.sum(1)) if grid is None else grid.classes
         tables = _every(_class_tables(cells[present], flips_a, flips_b, present), MATCHED)
         added = {STRIPED: margins} if margins else {}
-        spread = spread_of(cells[present], tables, present >> 1, grid, added, channels)
+        spread = spread_of(cells[present], tables, present >> 1, grid, added, shared)
     return OverlapSums(
         1,
         counts,

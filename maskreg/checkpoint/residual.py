@@ -1,4 +1,4 @@
-"""The residual stream of a language model: which axis of a matrix has its channels, which all layers share."""
+"""What matrices of a language model have in common: channels of the residual stream, and neurons of an FFN."""
 
 from __future__ import annotations
 
@@ -20,6 +20,36 @@ class Channels(NamedTuple):
 
     axis: Literal["rows", "columns"]
     width: int
+
+
+class Neurons(NamedTuple):
+    """Where a matrix has the neurons (hidden units) of its FFN.
+
+    Attributes:
+        ffn: what the names of the FFN's matrices begin with.
+        axis: of the tensor as a matrix.
+        width: neurons of the FFN.
+    """
+
+    ffn: str
+    axis: Literal["rows", "columns"]
+    width: int
+
+
+class Shared(NamedTuple):
+    """What a matrix has in common with other tensors, on each axis.
+
+    Attributes:
+        channels: of the residual stream; None where it has none.
+        neurons: of its FFN, on the other axis; None where it has none.
+    """
+
+    channels: Channels | None = None
+    neurons: Neurons | None = None
+
+
+ALONE = Shared()
+"""Nothing in common with others."""
 
 
 def residual_width(tables: Iterable[Sequence[int]]) -> int:
@@ -52,3 +82,24 @@ def channels_of(name: str, layer: str, shape: Sequence[int], width: int) -> Chan
     if in_columns:
         return Channels("columns", width)
     return Channels("rows", width) if in_rows else None
+
+
+def shared_of(name: str, layer: str, role: str, shape: Sequence[int], width: int) -> Shared:
+    """What a tensor has in common with others: channels, and on the other axis of an FFN's matrix its neurons.
+
+    Example: neuron 5 is row 5 of a ``gate_proj`` and of the ``up_proj`` beside it, and column 5 of their ``down_proj``.
+    A stack of experts has no neurons, as its rows or columns are of several FFNs.
+
+    Args:
+        name: of the tensor.
+        layer: what :func:`~maskreg.checkpoint.roles.layer_of` says.
+        role: what :func:`~maskreg.checkpoint.roles.role_of` says.
+        shape: of the tensor.
+        width: of the stream.
+    """
+    channels = channels_of(name, layer, shape, width)
+    if channels is None or role != "ffn" or len(shape) != 2:
+        return Shared(channels)
+    ffn = ".".join(name.removesuffix(".weight").split(".")[:-1])
+    in_rows = channels.axis == "columns"
+    return Shared(channels, Neurons(ffn, "rows" if in_rows else "columns", shape[not in_rows]))

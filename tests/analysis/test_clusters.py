@@ -19,7 +19,7 @@ from maskreg.analysis.evidence import (
 from maskreg.analysis.excess import Z95
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.analysis.margins import margins_of
-from maskreg.checkpoint.residual import Channels
+from maskreg.checkpoint.residual import Channels, Neurons, Shared
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 from scripts.calibration.draws import Pair, striped
@@ -39,9 +39,9 @@ def grid_of(masks: Pair) -> Grid:
     return grid
 
 
-def sums_of(masks: Pair, channels: Channels | None = None) -> OverlapSums:
+def sums_of(masks: Pair, channels: Channels | None = None, neurons: Neurons | None = None) -> OverlapSums:
     grid = grid_of(masks)
-    return sums_from_classes(grid.cells, "x", "x", grid, has_lines=True, channels=channels)
+    return sums_from_classes(grid.cells, "x", "x", grid, has_lines=True, shared=Shared(channels, neurons))
 
 
 def rates(masks: Pair) -> tuple[np.ndarray, np.ndarray]:
@@ -53,10 +53,12 @@ def rates(masks: Pair) -> tuple[np.ndarray, np.ndarray]:
     return p, q
 
 
+def clustered(sums: np.ndarray) -> float:
+    return float(((sums - sums.mean()) ** 2).sum() * sums.size / (sums.size - 1))
+
+
 def two_way(influence: np.ndarray) -> float:
-    height, width = influence.shape
-    rows = (influence.sum(1) ** 2).sum() * height / (height - 1)
-    columns = (influence.sum(0) ** 2).sum() * width / (width - 1)
+    rows, columns = clustered(influence.sum(1)), clustered(influence.sum(0))
     single = (influence**2).sum()
     return float(np.sqrt(max(rows + columns - single, single / 2)))
 
@@ -123,14 +125,30 @@ def test_a_channel_of_the_residual_stream_is_one_cluster_in_all_tensors() -> Non
     by_tensor = [excess_of_each(tensor) for tensor in (reads, writes, stacked, alone)]
     first, second, third, fourth = by_tensor
     channels = first.sum(0) + second.sum(1) + third.sum(1).reshape(2, 60).sum(0)
-
-    def products(clusters: np.ndarray) -> float:
-        return float((clusters**2).sum() * clusters.size / (clusters.size - 1))
-
     lines = (first.sum(1), second.sum(0), third.sum(0), fourth.sum(0), fourth.sum(1))
-    variance = sum(map(products, lines)) + products(channels - channels.mean())
+    variance = sum(map(clustered, lines)) + clustered(channels)
     variance -= sum(float((excess**2).sum()) for excess in by_tensor)
     assert figures_of(sums).nulls[MATCHED].standard_error == pytest.approx(np.sqrt(variance))
+
+
+def test_a_neuron_is_one_cluster_in_all_matrices_of_its_ffn() -> None:
+    """One FFN of 60 neurons with two matrices in whose rows they are, one in whose columns, and another FFN."""
+    masks = pair()
+    up, gate = part(masks, slice(0, 60), slice(0, 40)), part(masks, slice(0, 60), slice(40, 75))
+    down, other = part(masks, slice(60, 90), slice(0, 60)), part(masks, slice(60, 90), slice(60, 120))
+    axes: tuple[Neurons, ...] = (Neurons("a", "rows", 60), Neurons("a", "rows", 60), Neurons("a", "columns", 60))
+    parts = [(up, axes[0]), (gate, axes[1]), (down, axes[2]), (other, Neurons("b", "columns", 60))]
+    sums = sum((sums_of(matrix, neurons=neurons) for matrix, neurons in parts), OverlapSums())
+    by_tensor = [excess_of_each(matrix) for matrix, _ in parts]
+    neurons = by_tensor[0].sum(1) + by_tensor[1].sum(1) + by_tensor[2].sum(0)
+    alone = by_tensor[0].sum(0), by_tensor[1].sum(0), by_tensor[2].sum(1), by_tensor[3].sum(0), by_tensor[3].sum(1)
+    variance = clustered(neurons) + sum(map(clustered, alone)) - sum(float((each**2).sum()) for each in by_tensor)
+    assert figures_of(sums).nulls[MATCHED].standard_error == pytest.approx(np.sqrt(variance))
+    # What stands between the matrices of an FFN has no neurons, and does not end it.
+    spread = sums_of(up, neurons=axes[0]).spread + sums_of(other).spread + sums_of(gate, neurons=axes[1]).spread
+    assert spread.neurons == pytest.approx(
+        (sums_of(up, neurons=axes[0]).spread + sums_of(gate, neurons=axes[1]).spread).neurons
+    )
 
 
 def test_streams_wider_than_the_limit_have_neighbors_in_one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,10 @@
-"""Which axis of a matrix has the channels of the residual stream."""
+"""Which axis of a matrix has the channels of the residual stream, and which the neurons of its FFN."""
 
 from __future__ import annotations
 
 import pytest
 
-from maskreg.checkpoint.residual import Channels, channels_of, residual_width
+from maskreg.checkpoint.residual import Channels, Neurons, channels_of, residual_width, shared_of
 
 LAYER = "model.layers.0."
 
@@ -38,3 +38,24 @@ def test_matrices_read_the_stream_or_write_into_it(
     assert (found.axis if found else None) == axis
     assert channels_of(name, layer, shape, 0) is None
     assert found is None or found == Channels(found.axis, 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "shape", "neurons"),
+    [
+        (f"{LAYER}mlp.up_proj.weight", "ffn", (768, 256), Neurons(f"{LAYER}mlp", "rows", 768)),
+        (f"{LAYER}mlp.down_proj.weight", "ffn", (256, 768), Neurons(f"{LAYER}mlp", "columns", 768)),
+        (f"{LAYER}mlp.experts.3.w1.weight", "ffn", (64, 256), Neurons(f"{LAYER}mlp.experts.3", "rows", 64)),
+        ("h.0.mlp.c_fc.weight", "ffn", (256, 1024), Neurons("h.0.mlp", "columns", 1024)),  # stored transposed
+        (f"{LAYER}mlp.experts.down_proj", "ffn", (4, 768, 256), None),
+        (f"{LAYER}self_attn.q_proj.weight", "attention", (512, 256), None),
+        (f"{LAYER}mlp.up_proj.bias", "ffn", (768,), None),
+        (f"{LAYER}mlp.adapter.weight", "ffn", (768, 16), None),
+    ],
+)
+def test_matrices_of_an_ffn_share_its_neurons(
+    name: str, role: str, shape: tuple[int, ...], neurons: Neurons | None
+) -> None:
+    shared = shared_of(name, "0", role, shape, 256)
+    assert shared.neurons == neurons
+    assert shared.channels == channels_of(name, "0", shape, 256)

@@ -29,7 +29,7 @@ from maskreg.analysis.stripes import Stripes, stripes_of
 from maskreg.analysis.verdict import Asked, Start, start_of_all
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.checkpoint.residual import channels_of, residual_width
+from maskreg.checkpoint.residual import residual_width, shared_of
 from maskreg.checkpoint.roles import GROUPS, module_of
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError
@@ -85,7 +85,8 @@ class OverlapTotals:
         rows, pairs = counts.span.rows, counts.span.tile.pairs
         # Classes are the source's, whatever the masks: any pair tells how many coordinates each class has.
         flips_of = {number: self._flips(number, rows, counts.pairs[0]) for number in counts.span.tile.masks}
-        channels = channels_of(rows[0].name, rows[0].layer, rows[0].source_shape or (), self._width)
+        row = rows[0]
+        shared = shared_of(row.name, row.layer, row.role, row.source_shape or (), self._width)
         by_line: Sequence[Grid | None] = grids or [None] * len(pairs)
         for (a, b), cells, grid in zip(pairs, counts.pairs, by_line, strict=True):
             _, only_a, only_b, both = (int(count) for count in cells.sum(0))
@@ -93,10 +94,10 @@ class OverlapTotals:
             _check(rows[b], only_b + both)
             if self._by_class:
                 flips = flips_of[a], flips_of[b]
-                tensor = sums_from_classes(cells, *flips, grid, has_lines=True, channels=channels)
+                tensor = sums_from_classes(cells, *flips, grid, has_lines=True, shared=shared)
             else:
                 table = OverlapCounts(rows[0].numel, only_a + both, only_b + both, both)
-                tensor = sums_from_counts(table, grid, has_lines=True, channels=channels)
+                tensor = sums_from_counts(table, grid, has_lines=True, shared=shared)
             self._pairs[a, b].add(rows[0], tensor)
         if counts.agreeing.size:
             self._observed += counts.agreeing
