@@ -96,7 +96,7 @@ def measure_overlap(
     progress.start("compare", sum(counter.nbytes(span) for span in spans()))
     labels = names or [artifact.digest.short for artifact in artifacts]
     kept = tuple(GROUPS) if len(artifacts) <= MOST_WITH_GROUPS else by
-    totals = OverlapTotals(artifacts, labels, by_class=verified is not None, stripes=stripes, by=kept)
+    totals = OverlapTotals(artifacts, labels, by_class=verified is not None, stripes=stripes, by=kept, jobs=threads)
     for counts, grids in _tile_counts(counter, spans(), progress, threads):
         totals.add(counts, grids)
     starts = [start] * len(artifacts) if isinstance(start, str) else start

@@ -36,6 +36,7 @@ from maskreg.errors import CorruptError
 from maskreg.flow.overlap.counting import SpanCounts
 from maskreg.mask.flips import fit_flips
 from maskreg.mask.rounding import hidden_flips, off_grid
+from maskreg.parallel import ordered
 
 
 class OverlapTotals:
@@ -49,6 +50,7 @@ class OverlapTotals:
         by_class: bool,
         stripes: bool = False,
         by: Sequence[str] = (),
+        jobs: int = 1,
     ) -> None:
         """Begin with nothing.
 
@@ -58,11 +60,13 @@ class OverlapTotals:
             by_class: counts are by class of the source's codes.
             stripes: counts have rows and columns of every mask.
             by: :data:`~maskreg.checkpoint.roles.GROUPS` whose figures are kept.
+            jobs: threads.
         """
         self._artifacts = artifacts
         self._names = names
         self._by_class = by_class
         self._by = tuple(by)
+        self._jobs = jobs
         embeddings = (row for row in artifacts[0].tensors if row.role == "embedding" and not row.layer)
         self._width = residual_width(row.source_shape or () for row in embeddings)
         self._pairs = {pair: _Sums(by) for pair in combinations(range(len(artifacts)), 2)}
@@ -87,18 +91,24 @@ class OverlapTotals:
         flips_of = {number: self._flips(number, rows, counts.pairs[0]) for number in counts.span.tile.masks}
         row = rows[0]
         shared = shared_of(row.name, row.layer, row.role, row.source_shape or (), self._width)
-        by_line: Sequence[Grid | None] = grids or [None] * len(pairs)
-        for (a, b), cells, grid in zip(pairs, counts.pairs, by_line, strict=True):
-            _, only_a, only_b, both = (int(count) for count in cells.sum(0))
+
+        def sums_of(pair: tuple[tuple[int, int], Cells, Grid | None]) -> OverlapSums:
+            (a, b), cells, grid = pair
+            neither, only_a, only_b, both = (int(count) for count in cells.sum(0))
             _check(rows[a], only_a + both)
             _check(rows[b], only_b + both)
             if self._by_class:
-                flips = flips_of[a], flips_of[b]
-                tensor = sums_from_classes(cells, *flips, grid, has_lines=True, shared=shared)
-            else:
-                table = OverlapCounts(rows[0].numel, only_a + both, only_b + both, both)
-                tensor = sums_from_counts(table, grid, has_lines=True, shared=shared)
-            self._pairs[a, b].add(rows[0], tensor)
+                return sums_from_classes(cells, flips_of[a], flips_of[b], grid, has_lines=True, shared=shared)
+            table = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
+            return sums_from_counts(table, grid, has_lines=True, shared=shared)
+
+        by_line: Sequence[Grid | None] = grids or [None] * len(pairs)
+        tasks = zip(pairs, counts.pairs, by_line, strict=True)
+        # One pair is not worth a thread.
+        jobs = min(self._jobs, len(pairs))
+        results = map(sums_of, tasks) if jobs == 1 else ordered(sums_of, tasks, jobs=jobs, size=lambda _: row.numel)
+        for pair, sums in zip(pairs, results, strict=True):
+            self._pairs[pair].add(row, sums)
         if counts.agreeing.size:
             self._observed += counts.agreeing
             self._independent += independent(rows[0].numel, [row.nnz for row in rows])
