@@ -220,7 +220,7 @@ FORCE = click.option(
 )
 """The option of commands that give a new artifact a name."""
 
-PAPERS = ("dssu", "geo", "pnt", "sub")
+PAPERS = ("comp", "dssu", "geo", "pnt", "sub")
 """Papers whose tables can stand beside an analysis."""
 
 PAPER = click.option(

@@ -62,7 +62,7 @@ class Analysis:
         """Every table of a paper, with the figures of this analysis beside it, or why there are none.
 
         Args:
-            paper: ``dssu``, ``geo``, ``pnt`` or ``sub``.
+            paper: ``comp``, ``dssu``, ``geo``, ``pnt`` or ``sub``.
 
         Raises:
             UsageError: no such paper.

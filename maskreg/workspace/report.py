@@ -85,7 +85,7 @@ def report(
         analysis: the geometry of the update, as ``analyze`` stored it; by default the artifact that is named like
             the mask with ``-analysis``, if there is one.
         trajectory: how the update grew, as ``trajectory`` returned it.
-        papers: papers whose tables stand beside the analysis: ``dssu``, ``geo``, ``pnt`` or ``sub``.
+        papers: papers whose tables stand beside the analysis: ``comp``, ``dssu``, ``geo``, ``pnt`` or ``sub``.
         plots: a folder for every plot as SVG and PNG, light and dark.
         allow_different: compare masks of different rules or tensors on what they share.
         download: fetch the source from the hub when it is not in the cache.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from maskreg.analysis.papers.base import Paper, TableBeside, beside
+from maskreg.analysis.papers.comp import COMP
 from maskreg.analysis.papers.dssu import DSSU
 from maskreg.analysis.papers.geo import GEO
 from maskreg.analysis.papers.pnt import PNT
@@ -11,7 +12,7 @@ from maskreg.errors import UsageError
 
 __all__ = ["PAPERS", "Paper", "TableBeside", "beside", "get_paper"]
 
-PAPERS = {paper.name: paper for paper in (DSSU, GEO, PNT, SUB)}
+PAPERS = {paper.name: paper for paper in (COMP, DSSU, GEO, PNT, SUB)}
 """By the name that users type."""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from maskreg.analysis.papers.base import TEXT, Column, Paper, PaperTable
-from maskreg.analysis.papers.figures import PERCENT, density, mean, sparsity
+from maskreg.analysis.papers.base import NOTE, TEXT, Column, Paper, PaperTable
+from maskreg.analysis.papers.figures import PERCENT, density, mean, sparsity, unavailable
 from maskreg.analysis.presets import RELATIVE
 
 TITLE = '"On the Geometry of On-Policy Distillation", arXiv 2606.07082'
@@ -71,4 +71,20 @@ _SPECTRA = PaperTable(
     ),
 )
 
-GEO = Paper("geo", TITLE, (_SPARSITY, _OVERLAP, _SPECTRA))
+_TRAJECTORY = PaperTable(
+    where="text on the trajectory",
+    seen=NOTE,
+    scope="144 matrices: those of attention in 36 layers, at five checkpoints of a run",
+    rule="none: the leading 16 right directions of the update",
+    convention="what the first checkpoint's directions have in common with those of the last; by chance 16 / n",
+    columns=(
+        Column(
+            "similarity to the final update",
+            "",
+            unavailable("of a run's checkpoints, not of its end: maskreg analyze --trajectory SOURCE CHECKPOINT..."),
+        ),
+    ),
+    rows=(("OPD, first checkpoint", ("about 0.8",)),),
+)
+
+GEO = Paper("geo", TITLE, (_SPARSITY, _OVERLAP, _SPECTRA, _TRAJECTORY))
