@@ -9,7 +9,7 @@ import click
 from maskreg.ref import Ref
 from maskreg.words import times
 
-from .command import Command, workspace
+from .command import Command, engine_options, workspace
 from .explanation import explanation
 from .layout import GROUPS
 from .output import Output
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     help="Exit 0 if the verdict of every pair is more; otherwise, or if this cannot be told, exit 1.",
 )
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
+@engine_options
 @click.pass_context
 def command(
     ctx: click.Context,

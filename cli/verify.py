@@ -11,7 +11,7 @@ from maskreg.errors import DataError
 from maskreg.ref import Ref, ShortDigest, printable
 from maskreg.words import counted, human_bytes
 
-from .command import Command, workspace
+from .command import Command, engine_options, workspace
 from .output import Output
 from .signatures import show_signatures
 from .values import REF
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--remote", help="Verify a remote, not the local registry.")
 @click.option("--signatures", is_flag=True, help="Say which keys vouch for the tags, and hash nothing.")
 @click.option("--recount", is_flag=True, help="Count the mask's bits, and compare them with the figures.")
+@engine_options
 @click.pass_obj
 def command(
     output: Output,

@@ -6,6 +6,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,3 +42,14 @@ def ray_cluster(_ray_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RAY_ADDRESS", _ray_nodes.address)
     return _ray_nodes
+
+
+def actor_pids() -> set[int]:
+    """Processes of this machine in which an actor works for maskreg."""
+    pids = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        # It may end while it is looked at.
+        with suppress(OSError):
+            if (folder / "cmdline").read_bytes().startswith(b"ray::_Actor"):
+                pids.add(int(folder.name))
+    return pids

@@ -51,16 +51,17 @@ def recount(artifact: Artifact, *, progress: Progress = SILENT, jobs: int | None
         artifact.mask_bits(row, 0, 0)
         artifact.leaves(row)
 
-    def faults(row: Tensor) -> list[str]:
-        return list(_faults(artifact, row, progress))
+    def faults(row: Tensor) -> tuple[int, list[str]]:
+        return packed_bytes(row.numel), list(_faults(artifact, row))
 
     with closing(ordered(faults, artifact.tensors, jobs=worker_count(jobs), size=attrgetter("numel"))) as results:
-        for of_tensor in results:
+        for size, of_tensor in results:
+            progress.advance(size)
             yield from of_tensor
 
 
-def _faults(artifact: Artifact, row: Tensor, progress: Progress) -> Iterator[str]:
-    nnz, padding = _count(artifact, row, progress)
+def _faults(artifact: Artifact, row: Tensor) -> Iterator[str]:
+    nnz, padding = _count(artifact, row)
     if nnz != row.nnz:
         yield f"{shown(row.name)}: the table states {row.nnz} moved coordinates; the mask has {nnz}"
     if padding:
@@ -74,7 +75,7 @@ def _faults(artifact: Artifact, row: Tensor, progress: Progress) -> Iterator[str
             yield f"{shown(row.name)}: its {side} fingerprint is not that of the stored leaf hashes"
 
 
-def _count(artifact: Artifact, row: Tensor, progress: Progress) -> tuple[int, int]:
+def _count(artifact: Artifact, row: Tensor) -> tuple[int, int]:
     nnz = padding = 0
     for start, stop in blocks_of(row.numel):
         bits = artifact.mask_bits(row, start, stop)
@@ -82,5 +83,4 @@ def _count(artifact: Artifact, row: Tensor, progress: Progress) -> tuple[int, in
         if surplus := -(stop - start) % PAD_BITS:
             # Little bit order: the last word's upper bits belong to no coordinate.
             padding = (int.from_bytes(bits[-PAD_BITS // 8 :].tobytes(), "little") >> (PAD_BITS - surplus)).bit_count()
-        progress.advance(bits.size)
     return nnz - padding, padding

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray import cloudpickle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from maskreg.cpus import available_cpus
@@ -106,7 +107,7 @@ class RayEngine:
             WorkerError: workers die with a task, again and again.
         """
         try:
-            pickled = pickle.dumps(work)
+            pickled = cloudpickle.dumps(work)  # also a function within a function
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise UsageError(
                 f"workers of a cluster cannot do this: {error}", hint="run it on this machine: --engine threads"

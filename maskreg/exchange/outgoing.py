@@ -15,11 +15,10 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.code import can_run_code
 from maskreg.checkpoint.companions import check_small_file
-from maskreg.engine import ordered
 from maskreg.errors import CorruptError, UsageError
 from maskreg.exchange.lineage import lineage_of
 from maskreg.mask import unpack
-from maskreg.parallel import Buffers, worker_count
+from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.info import TensorInfo

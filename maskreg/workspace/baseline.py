@@ -11,6 +11,7 @@ from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -76,7 +77,7 @@ def baseline(
     if "rank" in spec.kind.options:
         with requiring(f"a {spec.kind.name} baseline"):
             import torch  # noqa: F401 (now, and not after the source was read)
-    with opened(workspace) as space:
+    with opened(workspace) as space, engine_of(space, "baseline"):
         named = space.find(artifact)
         naming = Naming(space, _name(named, spec) if name is None else as_name(name), careful=not force)
 

@@ -15,6 +15,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
 from maskreg.space import filling
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.engines import engine_of
 from maskreg.workspace.recording import record as record_overlaps
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
@@ -177,7 +178,7 @@ def compare(
         raise UsageError(
             "what is recorded is the overlap of whole masks", hint="leave record, or roles and layers, out"
         )
-    with opened(workspace) as space:
+    with opened(workspace) as space, engine_of(space, "compare"):
         operands = tuple(space.find(mask, remote) for mask in expanded(space, masks, remote))
         if len(operands) < 2:
             raise UsageError("a comparison needs two masks or more")

@@ -15,6 +15,7 @@ from maskreg.registry.audit.verify import verify as audit
 from maskreg.store.http import HttpStore
 from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.engines import engine_of
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
 
@@ -47,7 +48,7 @@ def verify(
         ConfigError: there is no such remote.
         UnavailableError: the remote does not answer, or offline is set.
     """
-    with opened(workspace) as space:
+    with opened(workspace) as space, engine_of(space, "verify"):
         registry = space.registry(remote)
         if not artifacts:
             report = audit(registry, recount=recount, progress=progress)

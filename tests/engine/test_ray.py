@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from maskreg.engine import ordered, running_on
 from maskreg.errors import CorruptError, UnavailableError, UsageError, WorkerError
-from tests.engine.works import Deadly, Poisoned, Squares, block_of, unpicklable_error
+from tests.engine.works import Deadly, Poisoned, Squares, block_of, run_with, unpicklable_error
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_closing_leaves_no_worker(ray_cluster: Any, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("on_two")
 def test_what_exists_in_one_process_alone_is_refused() -> None:
     with pytest.raises(UsageError, match="workers of a cluster cannot do this") as raised:
-        list(ordered(lambda n: n, range(3), jobs=1))
+        list(ordered(partial(run_with, threading.Lock()), range(3), jobs=1))
     assert raised.value.hint.endswith("--engine threads")
 
 

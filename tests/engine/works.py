@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,3 +75,9 @@ def unpicklable_error(number: int) -> int:
         pass
 
     raise LocalError(f"at {number}")
+
+
+def run_with(lock: threading.Lock, number: int) -> int:
+    """What needs something that exists in one process alone."""
+    with lock:
+        return number

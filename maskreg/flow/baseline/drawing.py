@@ -187,14 +187,14 @@ class DrawnChooser:
         return choices
 
     def _sweep_once(self, rows: Sequence[Tensor], quotas: Mapping[str, Quota], draws: Mapping[str, Draw]) -> Choices:
-        by = self._spec.kind.class_by
+        by, keys, whole = self._spec.kind.class_by, self._keys, self._spec.kind.whole
 
         def group(row: Tensor) -> str:
-            return _WHOLE if self._spec.kind.whole else row.name
+            return _WHOLE if whole else row.name
 
         def work(span: MaskedSpan) -> Seen:
             classes = by.classes(span.codes, span.packed, span.numel)
-            return draws[group(span.row)].look(self._keys[span.row.name], span.start, span.numel, classes)
+            return draws[group(span.row)].look(keys[span.row.name], span.start, span.numel, classes)
 
         choices: Choices = {}
         tally: Tally | None = None
@@ -202,7 +202,7 @@ class DrawnChooser:
             name = group(span.row)
             tally = tally or Tally(quotas[name], draws[name])
             tally.add(seen)
-            done = [span.row] if name != _WHOLE else list(rows) if span.row is rows[-1] else []
+            done = [span.row] if name != _WHOLE else list(rows) if span.row.name == rows[-1].name else []
             if done and span.stop == span.row.numel:
                 settled = tally.settle()
                 tally = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.engine import ordered
 from maskreg.mask.baseline import Choice
-from maskreg.progress import Progress
+from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.update.verified import VerifiedSource
 
@@ -61,6 +61,10 @@ class Sweeper:
         self._artifact = artifact
         self._progress = progress
         self._jobs = jobs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Whoever hands out the spans reports progress.
+        return Sweeper, (self._artifact, self.source, SILENT, self._jobs)
 
     def sweep(
         self, rows: Iterable[Tensor], work: Callable[[MaskedSpan], ResultT], *, mask: bool = False, check: bool = False

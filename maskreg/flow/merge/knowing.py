@@ -11,7 +11,6 @@ from typing import TypeVar
 import numpy as np
 
 from maskreg.artifact.scope import Group
-from maskreg.engine import ordered
 from maskreg.flow.merge.base import Known, Sums, Tile
 from maskreg.flow.merge.cuts import (
     END,
@@ -34,6 +33,7 @@ from maskreg.flow.merge.cuts import (
 )
 from maskreg.flow.merge.operands import Operands, Span, SpanBits
 from maskreg.flow.merge.tiling import Arithmetic, add_up
+from maskreg.parallel import ordered
 from maskreg.progress import Progress
 from maskreg.tensors.blocks import BLOCK_NUMEL, blocks_of, numel_of
 

@@ -11,10 +11,9 @@ from maskreg.bucket import Location, located
 from maskreg.checkpoint import OutputPlan, copy_tensors, plan_like, write_checkpoint
 from maskreg.checkpoint.ahead import ahead
 from maskreg.digest import Digest
-from maskreg.engine import ordered
 from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.merge.merged import MergedCheckpoint
-from maskreg.parallel import Buffers, worker_count
+from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.tensors.blocks import blocks_of, numel_of

@@ -88,6 +88,10 @@ class SpanReader:
         self._held: dict[tuple[str, int, int], _Entry] = {}
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Elsewhere nobody knows when a tensor is done with, so nothing is held.
+        return SpanReader, (self._artifacts, self._source, self._scope, 0)
+
     def bits(self, span: SharedSpan) -> dict[int, Packed]:
         """Packed bits of the masks that the span's tile needs, by their numbers.
 

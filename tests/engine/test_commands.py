@@ -1,0 +1,124 @@
+"""Use cases on a Ray cluster: the same digests as on threads, whatever dies meanwhile, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import maskreg
+from maskreg.checkpoint import open_checkpoint
+from maskreg.engine import running_on
+from maskreg.errors import WrongCheckpointError
+from maskreg.flow.extract.extraction import extract
+from tests.checkpoints import bf16, make_checkpoint, make_pair, moved
+from tests.clusters import actor_pids
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    return make_pair(tmp_path, shards=3, specials=True)
+
+
+def test_extract_gives_the_same_digest_on_any_number_of_workers(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    with open_checkpoint(pair[0]) as source, open_checkpoint(pair[1]) as target:
+        digests = {extract(source, target, tmp_path / "threads", reversible=True).digest}
+        for workers in (1, 2, 4):
+            with running_on("ray", workers=workers):
+                digests.add(extract(source, target, tmp_path / f"ray-{workers}", reversible=True).digest)
+    assert len(digests) == 1
+
+
+def on_ray(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> Any:
+    with monkeypatch.context() as patch:
+        patch.setenv("MASKREG_ENGINE", "ray")
+        patch.setenv("MASKREG_WORKERS", "2")
+        return work()
+
+
+def test_use_cases_give_the_same_on_workers(
+    pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = pair
+    first = maskreg.extract(source, target, "first")
+    maskreg.extract(source, target, "second", rule="abs:1e-3")
+    works: dict[str, Callable[[], Any]] = {
+        "compare": lambda: maskreg.compare("first", "second", source=source, allow_different=True).to_json(),
+        "by class": lambda: maskreg.baseline("first", "exponent-matched", source=source, seed=1).digest,
+        "by rank": lambda: maskreg.baseline("first", "low-magnitude", source=source).digest,
+        "verify": lambda: maskreg.verify("first", recount=True).to_json(),
+    }
+    for name, work in works.items():
+        assert work() == on_ray(monkeypatch, work), name
+    applied = on_ray(monkeypatch, lambda: maskreg.apply(first, source, tmp_path / "out"))
+    names = {path.name for path in target.iterdir()}
+    assert {path.name: path.read_bytes() for path in applied.out.iterdir()} == {
+        name: (target / name).read_bytes() for name in names
+    }
+    with pytest.raises(WrongCheckpointError, match=r"tensor model\.embed_tokens\.weight"):
+        on_ray(monkeypatch, lambda: maskreg.apply("second", target, tmp_path / "wrong"))
+    assert not (tmp_path / "wrong").exists()
+
+
+class Killing:
+    """A progress listener that kills a worker at the first report."""
+
+    def __init__(self) -> None:
+        self.killed: set[int] = set()
+
+    def start(self, label: str, total_bytes: int) -> None:
+        pass
+
+    def advance(self, n_bytes: int) -> None:
+        if not self.killed:
+            self.killed = set(sorted(actor_pids())[:1])
+            for pid in self.killed:
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A pair of 40 blocks, so that something is left to do when a worker dies."""
+    folder = tmp_path_factory.mktemp("large")
+    tensor = bf16((1 << 22,), 1)
+    source = {f"layers.{n}.weight": tensor for n in range(40)}
+    target = dict.fromkeys(source, moved(tensor, 0.02, seed=2))
+    return make_checkpoint(folder / "source", source, shards=4), make_checkpoint(folder / "target", target, shards=4)
+
+
+def test_a_worker_that_is_killed_changes_nothing(large: tuple[Path, Path], tmp_path: Path) -> None:
+    with open_checkpoint(large[0]) as source, open_checkpoint(large[1]) as target:
+        digest = extract(source, target, tmp_path / "threads").digest
+        killing = Killing()
+        with running_on("ray", workers=2):
+            assert extract(source, target, tmp_path / "ray", progress=killing).digest == digest
+    assert killing.killed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_what_is_interrupted_leaves_nothing(large: tuple[Path, Path], number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "maskreg", "extract", *map(str, large), "--name", "large"]
+    started = subprocess.Popen(
+        [*command, "--engine", "ray", "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    staging = Path(os.environ["MASKREG_HOME"]) / "staging"
+    while started.poll() is None and not (actor_pids() and list(staging.glob("*/*"))):
+        time.sleep(0.05)
+    os.killpg(started.pid, number)
+    _, talk = started.communicate(timeout=60)
+    assert started.returncode == 128 + number, talk
+    assert list(staging.iterdir()) == []
+    for _ in range(200):
+        if not actor_pids():
+            break
+        time.sleep(0.1)
+    assert actor_pids() == set()
