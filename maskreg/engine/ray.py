@@ -107,7 +107,8 @@ class RayEngine:
             WorkerError: workers die with a task, again and again.
         """
         try:
-            pickled = cloudpickle.dumps(work)  # also a function within a function
+            # It takes functions within functions too.
+            pickled = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise UsageError(
                 f"workers of a cluster cannot do this: {error}", hint="run it on this machine: --engine threads"
