@@ -29,7 +29,9 @@ MaskregError
 │   ├── RateLimitedError        a server was sent more requests than it takes
 │   └── ConflictError           a tag moved between reading and writing
 │       └── StaleError          a tag is not as whoever changes it has last seen it
-├── NotAllowedError             the store or database refused the credentials (also PermissionError)
+├── NotAllowedError             somebody may not do that (also PermissionError)
+│   ├── RefusedError            a store, a database or a disk refused this process
+│   ├── UnauthenticatedError    a service was sent no token, or one that is not valid
 │   └── ImmutableTagError       a tag that must never point to another artifact
 ├── WorkerError                 a process of a training run or of a cluster crashed or raised what nobody expected
 └── ConfigError                 settings or a schema that are missing, wrong or of another version
@@ -304,9 +306,13 @@ class StaleError(ConflictError):
 
 
 class NotAllowedError(MaskregError, PermissionError):
-    """A store or database that refuses the credentials."""
+    """Something that whoever wants it may not do."""
 
     code = "DENIED"
+
+
+class RefusedError(NotAllowedError):
+    """A store, a database or a disk that refuses this process: its credentials, or what it would do with them."""
 
 
 class UnauthenticatedError(NotAllowedError):

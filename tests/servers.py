@@ -137,10 +137,24 @@ class S3Server(ABC):
         """Wake a hung server."""
         self._process.send_signal(signal.SIGCONT)
 
+    def kill(self) -> None:
+        """End the server as a crash does; what was written stays."""
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Start a killed server again, where it was and with what it held.
+
+        Raises:
+            RuntimeError: it does not start.
+        """
+        self._process = self._spawn(*self._others)
+        if not wait_until(self._answers, self._process):
+            raise RuntimeError(f"the S3 server did not start again:\n{self._log.read_text(errors='replace')[-4000:]}")
+
     def close(self) -> None:
         """End the server and remove its files."""
-        self._process.kill()  # it needs seconds for a polite end, and its files are thrown away
-        self._process.wait()
+        self.kill()  # it needs seconds for a polite end, and its files are thrown away
         shutil.rmtree(self._dir, ignore_errors=True)
 
 
@@ -187,7 +201,7 @@ class Moto(S3Server):
 
 
 class Postgres:
-    """A throw-away PostgreSQL that does not sync."""
+    """A throw-away PostgreSQL that does not sync: what was committed outlives its crash, not the machine's."""
 
     def __init__(self, bin_dir: Path) -> None:
         self._bin = bin_dir
@@ -208,17 +222,29 @@ class Postgres:
             raise
 
     def _start(self) -> None:
-        unsafe_but_fast = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off"
         for attempt in range(3):
             (self.port,) = free_ports(1)
-            where = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._dir}"
             try:
-                log = str(self._dir / "log")
-                self._run("pg_ctl", "-w", "-s", "-l", log, "-o", f"{where} {unsafe_but_fast}", "start")
+                self.restart()
                 return
             except RuntimeError:
                 if attempt == 2:
                     raise
+
+    def kill(self) -> None:
+        """End the server as a crash does; what was committed stays."""
+        self._run("pg_ctl", "-m", "immediate", "stop")
+
+    def restart(self) -> None:
+        """Start a killed server again, where it was and with what it held.
+
+        Raises:
+            RuntimeError: it does not start.
+        """
+        where = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._dir}"
+        unsafe_but_fast = "-c fsync=off -c full_page_writes=off"
+        log = str(self._dir / "log")
+        self._run("pg_ctl", "-w", "-s", "-l", log, "-o", f"{where} {unsafe_but_fast}", "start")
 
     def _run(self, program: str, *args: str) -> None:
         command = [*self._as_user, str(self._bin / program), "-D", str(self._dir / "data"), *args]
@@ -242,7 +268,7 @@ class Postgres:
     def close(self) -> None:
         """End the server and remove its files."""
         try:
-            self._run("pg_ctl", "-m", "immediate", "stop")
+            self.kill()
         finally:
             shutil.rmtree(self._dir, ignore_errors=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from maskreg.errors import ConfigError, MaskregError, NoSpaceError, NotAllowedError, NotFoundError, UnavailableError
+from maskreg.errors import ConfigError, MaskregError, NoSpaceError, NotFoundError, RefusedError, UnavailableError
 
 PERMISSIONS = {
     "get": "s3:GetObject",
@@ -95,7 +95,7 @@ def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str)
     if code in _FULL or status == 507:
         return NoSpaceError(refusal, hint=f"delete what nobody needs in {bucket}, or raise its quota")
     if code in _DENIED or status in (401, 403):
-        return NotAllowedError(
+        return RefusedError(
             refusal,
             hint=denied_hint(operation, bucket),
         )
@@ -120,7 +120,7 @@ def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     name = type(error).__name__
     if kinds & _NO_CREDENTIALS:
-        return NotAllowedError(f"{url}: no usable credentials ({name})", hint=CREDENTIALS_HINT)
+        return RefusedError(f"{url}: no usable credentials ({name})", hint=CREDENTIALS_HINT)
     if "SSLError" in kinds:
         return UnavailableError(
             f"{url}: {operation}: the service's certificate was not accepted", hint="set the remote's ca_bundle"

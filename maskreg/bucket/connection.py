@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskreg.bucket.answers import CREDENTIALS_HINT, denied_hint, translated
 from maskreg.bucket.client import addressing, check_options, connect
-from maskreg.errors import CorruptError, MaskregError, NotAllowedError, NotFoundError, UnavailableError
+from maskreg.errors import CorruptError, MaskregError, NotFoundError, RefusedError, UnavailableError
 from maskreg.extras import requiring
 from maskreg.settings import StoreOptions
 
@@ -91,7 +91,7 @@ class Bucket:
 
         Raises:
             UnavailableError: the service does not answer.
-            NotAllowedError: the credentials do not let it be listed.
+            RefusedError: the credentials do not let it be listed.
             NotFoundError: there is no such bucket.
         """
         with self._lock:
@@ -115,7 +115,7 @@ class Bucket:
             NotFoundError: there is no such object.
             CorruptError: it was replaced since its folder was listed.
             UnavailableError: the service does not answer.
-            NotAllowedError: the credentials do not let it be read.
+            RefusedError: the credentials do not let it be read.
         """
         import obstore
 
@@ -183,7 +183,7 @@ class Bucket:
                 hint = "check the credentials and what they allow"
                 if self.root.startswith("s3://"):
                     hint = denied_hint(operation, self.root.removeprefix("s3://"))
-                raise NotAllowedError(
+                raise RefusedError(
                     f"{url}: the credentials were refused" + (f" ({code})" if code else ""), hint=hint
                 ) from error
             if status == "404":
@@ -228,7 +228,7 @@ def _connect_s3(root: str, options: StoreOptions) -> S3Store:
         client.close()
         session = Session(profile_name=options.profile or None, region_name=region)
         if session.get_credentials() is None:
-            raise NotAllowedError(f"{root}: no credentials", hint=CREDENTIALS_HINT)
+            raise RefusedError(f"{root}: no credentials", hint=CREDENTIALS_HINT)
         credentials = Boto3CredentialProvider(session)
     own = not endpoint.rstrip("/").endswith((".amazonaws.com", ".amazonaws.com.cn"))
     how: S3Config = {"region": region, "virtual_hosted_style_request": addressing(options) != "path" and not own}

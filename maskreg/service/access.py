@@ -59,8 +59,8 @@ def principal_of(request: Request) -> Principal:
 
 
 @dataclass(frozen=True)
-class Needs:
-    """The demand of a route; called for each request, it returns who sends it.
+class Demand:
+    """What a route demands.
 
     Attributes:
         role: the lowest role that will do.
@@ -69,6 +69,27 @@ class Needs:
 
     role: Role
     where: Where = Where.PROJECT
+
+
+class Public(Demand):
+    """The demand of a route that everybody may use.
+
+    Not waiting for anything, it runs at once, where FastAPI would send a plain function to a thread: all threads may be
+    waiting for a store that hangs, and the process lives all the same.
+    """
+
+    async def __call__(self, request: Request, proof: Annotated[str, Depends(submitted)]) -> Principal:
+        """Let everybody in, and look who it is of nobody.
+
+        Raises:
+            NotAllowedError: a page of another site made a browser send the request.
+        """
+        check_origin(request, proof)
+        return Principal()
+
+
+class Needs(Demand):
+    """The demand of any other route; called for each request, it returns who sends it."""
 
     def __call__(self, request: Request, proof: Annotated[str, Depends(submitted)]) -> Principal:
         """Check the sender of a request.
@@ -84,8 +105,6 @@ class Needs:
             RateLimitedError: the sender has sent too many requests.
         """
         check_origin(request, proof)
-        if self.where is Where.NOWHERE:
-            return Principal()
         principal = principal_of(request)
         # For the log of the request, and for that of changes.
         request.state.by, request.state.principal = principal.name, principal
@@ -166,12 +185,12 @@ def record(router: APIRouter | FastAPI) -> None:
         route.openapi_extra = {**(route.openapi_extra or {}), "x-access": access}
 
 
-def _demands(dependant: Dependant) -> Iterator[Needs]:
-    if isinstance(dependant.call, Needs):
+def _demands(dependant: Dependant) -> Iterator[Demand]:
+    if isinstance(dependant.call, Public | Needs):
         yield dependant.call
     for inner in dependant.dependencies:
         yield from _demands(inner)
 
 
-PUBLIC = Depends(Needs(Role.NOBODY, Where.NOWHERE))
+PUBLIC = Depends(Public(Role.NOBODY, Where.NOWHERE))
 """The demand of a route that everybody may use, for a router's ``dependencies``."""

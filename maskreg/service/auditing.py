@@ -12,8 +12,11 @@ import re
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from maskreg.errors import MaskregError
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.roles import Principal
+from maskreg.service.faults import public_of
+from maskreg.service.problems import problem_of
 
 _UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 _OWN_RECORD = re.compile(
@@ -38,14 +41,24 @@ class Audited:
             await self.app(scope, receive, send)
             return
 
+        unrecorded: MaskregError | None = None
+
         async def recorded(message: Message) -> None:
+            nonlocal unrecorded
             if message["type"] == "http.response.start" and message["status"] < 400:
                 principal = scope.get("state", {}).get("principal")
-                if principal is not None:
-                    await run_in_threadpool(self._record, scope, principal)
-            await send(message)
+                try:
+                    if principal is not None:
+                        await run_in_threadpool(self._record, scope, principal)
+                except MaskregError as error:
+                    unrecorded = error
+            if unrecorded is None:
+                await send(message)
 
         await self.app(scope, receive, recorded)
+        if unrecorded is not None:
+            # Whoever is told that it failed does it again, which is recorded.
+            await problem_of(public_of(unrecorded))(scope, receive, send)
 
     def _record(self, scope: Scope, principal: Principal) -> None:
         path: str = scope["path"]

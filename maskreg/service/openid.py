@@ -31,10 +31,11 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
-from maskreg.errors import ConfigError, NotAllowedError, UnauthenticatedError, UnavailableError
+from maskreg.errors import ConfigError, NotAllowedError, UnauthenticatedError
 from maskreg.service.accounts.people import Person
 from maskreg.service.accounts.records import RoleName, role_named
 from maskreg.service.accounts.roles import Role
+from maskreg.service.faults import ProviderError
 from maskreg.settings.credentials import is_loopback
 
 SECRET = "MASKREG_OIDC_SECRET"
@@ -151,7 +152,7 @@ class OpenId:
             callback: URL of this server to which the provider sends it back.
 
         Raises:
-            UnavailableError: the provider does not answer.
+            ProviderError: the provider does not answer.
         """
         metadata, _ = self._provider()
         query = {
@@ -178,7 +179,7 @@ class OpenId:
 
         Raises:
             UnauthenticatedError: the answer does not belong to this attempt, or is not valid.
-            UnavailableError: the provider does not answer.
+            ProviderError: the provider does not answer.
         """
         if not hmac.compare_digest(attempt.value("state").encode(), state.encode()):
             raise UnauthenticatedError("the answer belongs to another sign-in", hint="sign in again")
@@ -254,9 +255,9 @@ class OpenId:
             content = answer.json()
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             host = urlsplit(url).hostname
-            raise UnavailableError(f"the OpenID provider {host} does not answer ({type(error).__name__})") from error
+            raise ProviderError(f"the OpenID provider {host} does not answer ({type(error).__name__})") from error
         if not isinstance(content, dict) or len(answer.content) > _MAX_ANSWER_BYTES:
-            raise UnavailableError(f"the OpenID provider {urlsplit(url).hostname} answers something else")
+            raise ProviderError(f"the OpenID provider {urlsplit(url).hostname} answers something else")
         return content
 
 

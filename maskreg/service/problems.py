@@ -31,6 +31,7 @@ from maskreg.errors import (
     UnavailableError,
     UsageError,
 )
+from maskreg.service.faults import public_of
 from maskreg.service.jobs.base import QueueFullError
 from maskreg.service.malformed import sentence
 from maskreg.service.observing.requests import HEADER, request_id
@@ -94,6 +95,13 @@ def problem(
     return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
 
 
+def problem_of(error: MaskregError) -> JSONResponse:
+    """The answer for an error that :func:`~maskreg.service.faults.public_of` gave."""
+    status = status_of(error)
+    title, hint = without_paths(error.message), without_paths(error.hint)
+    return problem(status, title, code=error.code, hint=hint, headers=_headers(status, error))
+
+
 def _no_page(*_: object) -> None:
     return None
 
@@ -116,11 +124,9 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
 
     @app.exception_handler(MaskregError)
     def _known(request: Request, error: MaskregError) -> Response:
-        status = status_of(error)
-        headers = _headers(status, error)
-        title, hint = without_paths(error.message), without_paths(error.hint)
-        page = as_page(request, status, title, error.code, hint)
-        return page or problem(status, title, code=error.code, hint=hint, headers=headers)
+        public = public_of(error)
+        title, hint = without_paths(public.message), without_paths(public.hint)
+        return as_page(request, status_of(public), title, public.code, hint) or problem_of(public)
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:

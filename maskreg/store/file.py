@@ -38,8 +38,8 @@ from maskreg.errors import (
     LimitError,
     MaskregError,
     NoSpaceError,
-    NotAllowedError,
     NotFoundError,
+    RefusedError,
     UnavailableError,
 )
 from maskreg.store.base import ObjectInfo
@@ -81,12 +81,12 @@ class FileStore:
 
         Raises:
             UsageError: the key is not clean.
-            NotAllowedError: the path leads through a symbolic link.
+            RefusedError: the path leads through a symbolic link.
         """
         path = self.root / check_key(key)
         # Equal as text exactly when no component is a link.
         if os.path.realpath(path) != str(path):
-            raise NotAllowedError(f"{path}: symbolic links inside a store are not followed")
+            raise RefusedError(f"{path}: symbolic links inside a store are not followed")
         return path
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
@@ -157,7 +157,7 @@ class FileStore:
             with self.errors("delete", key):
                 path = self.root / check_key(key)
                 if os.path.realpath(path.parent) != str(path.parent):
-                    raise NotAllowedError(f"{path}: symbolic links inside a store are not followed")
+                    raise RefusedError(f"{path}: symbolic links inside a store are not followed")
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     if not stat.S_ISDIR(path.lstat().st_mode):
                         path.unlink()
@@ -170,13 +170,13 @@ class FileStore:
         """Make the directory with the permissions that the umask leaves; one that exists stays as it is.
 
         Raises:
-            NotAllowedError: not allowed to.
+            RefusedError: not allowed to.
             CannotCreateError: something else has the name.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            kind = NotAllowedError if error.errno in _DENIED else CannotCreateError
+            kind = RefusedError if error.errno in _DENIED else CannotCreateError
             fault = f"cannot make the folder {self.root}: {error.strerror}"
             raise kind(fault, hint=f"ls -ld {nearest_existing(self.root)}") from error
 
@@ -240,7 +240,7 @@ class FileStore:
             sync_folder(self.root.parent)
         make_folder(folder)
         if folder.is_symlink():
-            raise NotAllowedError(f"{folder}: symbolic links inside a store are not followed")
+            raise RefusedError(f"{folder}: symbolic links inside a store are not followed")
 
     def _sweep(self, folder: Path) -> None:
         # Once per store object: files that a crash left behind a day ago or more.
@@ -310,7 +310,7 @@ class FileStore:
         if error.errno in _DENIED:
             # Which part of the path refused, as far as that can be told: the key's own, or one above it.
             path = Path(error.filename) if isinstance(error.filename, str) else self.root / key
-            return NotAllowedError(fault, hint=f"ls -ld {shlex.quote(str(barrier(path)))}")
+            return RefusedError(fault, hint=f"ls -ld {shlex.quote(str(barrier(path)))}")
         if verb == "write":
             return CannotCreateError(fault)
         if error.errno in _ABSENT:

@@ -17,6 +17,8 @@ from maskreg.service.paths import without_paths
         ("see https://example.org/docs/serve", "see https://example.org/docs/serve"),
         ("s3://bucket/prefix/key holds 3/4", "s3://bucket/prefix/key holds 3/4"),
         ("root=/srv/a", "root=a"),
+        ("postgresql+psycopg://a@db:5432/x: no lock", "the database: no lock"),
+        ("postgresql://[::1]/x?sslmode=require.", "the database."),
         ("a / b", "a / b"),
     ],
 )

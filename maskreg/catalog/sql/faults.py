@@ -25,7 +25,7 @@ from maskreg.errors import (
     LimitError,
     MaskregError,
     NoSpaceError,
-    NotAllowedError,
+    RefusedError,
     TryAgainError,
     UnavailableError,
 )
@@ -41,7 +41,7 @@ def translated(address: Address) -> Iterator[None]:
     Raises:
         TryAgainError: another process or client holds a lock for too long.
         CorruptError: the SQLite file is damaged, or not a database.
-        NotAllowedError: the database is read-only, or the credentials were refused.
+        RefusedError: the database is read-only, or the credentials were refused.
         CannotCreateError: the SQLite file cannot be opened, or the disk is full.
         UnavailableError: the server or the disk does not answer.
         ConfigError: the database or its tables do not exist.
@@ -90,7 +90,7 @@ def _sqlite(address: Address, error: BaseException | None) -> MaskregError | Non
             # The statements and values fit the schema that the file records, so it or a row is damaged.
             return CorruptError(str(address), text, hint=REBUILD)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            return NotAllowedError(f"{address} is read-only ({text})", hint=address.folder_step)
+            return RefusedError(f"{address} is read-only ({text})", hint=address.folder_step)
         case sqlite3.SQLITE_CANTOPEN:
             return CannotCreateError(f"{address}: {text}", hint=address.folder_step)
         case sqlite3.SQLITE_FULL:
@@ -108,11 +108,11 @@ def _postgresql(address: Address, error: BaseException | None) -> MaskregError |
     if state is None:
         return _unconnected(address, text) if isinstance(error, psycopg.Error) else None
     if state.startswith("28"):
-        return NotAllowedError(f"{address}: {text}", hint=_CREDENTIALS)
+        return RefusedError(f"{address}: {text}", hint=_CREDENTIALS)
     if state == "42501":
-        return NotAllowedError(f"{address}: {text}", hint=address.grant_step)
+        return RefusedError(f"{address}: {text}", hint=address.grant_step)
     if state == "25006":
-        return NotAllowedError(f"{address}: {text}", hint="name the primary server in the URL: this one only reads")
+        return RefusedError(f"{address}: {text}", hint="name the primary server in the URL: this one only reads")
     if state in ("55P03", "40001", "40P01"):
         return TryAgainError(f"{address}: another client holds a lock", hint="run the same command again")
     if state == "3D000":
@@ -133,7 +133,7 @@ def _postgresql(address: Address, error: BaseException | None) -> MaskregError |
 def _unconnected(address: Address, text: str) -> MaskregError:
     # Before a connection exists the client library gives a text and no SQLSTATE.
     if any(sign in text for sign in _REFUSALS):
-        return NotAllowedError(f"{address}: {text}", hint=_CREDENTIALS)
+        return RefusedError(f"{address}: {text}", hint=_CREDENTIALS)
     if "database" in text and "does not exist" in text:
         return ConfigError(f"{address}: {text}", hint=address.create_step)
     return UnavailableError(f"{address} does not answer: {text}", hint=address.ready_step)

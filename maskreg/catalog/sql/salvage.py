@@ -35,7 +35,7 @@ from maskreg.catalog.tables.columns import Row
 from maskreg.catalog.tables.rows import event_of, measurement_of, record_row
 from maskreg.catalog.tables.seals import SUMMED, seal_of
 from maskreg.disk import creating
-from maskreg.errors import NotAllowedError, TryAgainError, UsageError
+from maskreg.errors import RefusedError, TryAgainError, UsageError
 
 _PATIENCE_SECONDS = 30.0
 
@@ -112,7 +112,7 @@ def repairing(url: str) -> Iterator[None]:
 
     Raises:
         TryAgainError: another process has been repairing it for too long.
-        NotAllowedError: nothing may be written beside the file.
+        RefusedError: nothing may be written beside the file.
         CannotCreateError: nothing can be.
     """
     address = parse_address(url)
@@ -127,9 +127,7 @@ def repairing(url: str) -> Iterator[None]:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
-            raise NotAllowedError(
-                f"{address} cannot be written ({error.strerror})", hint=address.folder_step
-            ) from error
+            raise RefusedError(f"{address} cannot be written ({error.strerror})", hint=address.folder_step) from error
     with lock:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not _locked(lock.fileno()):

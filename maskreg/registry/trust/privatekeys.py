@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from maskreg.disk import replacing
-from maskreg.errors import CannotCreateError, FormatError, NotAllowedError, OutputExistsError
+from maskreg.errors import CannotCreateError, FormatError, OutputExistsError, RefusedError
 from maskreg.signature import PrivateKey, PublicKey
 from maskreg.store.keys import PRIVATE
 
@@ -41,7 +41,7 @@ class PrivateKeys:
         """The private key to a public one; None when it is not here.
 
         Raises:
-            NotAllowedError: others than its owner may read the file, or this user may not.
+            RefusedError: others than its owner may read the file, or this user may not.
             FormatError: the file holds something else.
             ConfigError: the package ``cryptography`` is not installed.
         """
@@ -52,9 +52,9 @@ class PrivateKeys:
         except FileNotFoundError:
             return None
         except PermissionError as error:
-            raise NotAllowedError(f"{path}: {error.strerror}", hint=f"ls -l {path}") from error
+            raise RefusedError(f"{path}: {error.strerror}", hint=f"ls -l {path}") from error
         if mode & 0o077:
-            raise NotAllowedError(f"{path}: others may read this private key", hint=f"chmod 600 {path}")
+            raise RefusedError(f"{path}: others may read this private key", hint=f"chmod 600 {path}")
         if private.key != key:
             raise FormatError(f"{path}: the private key of {private.key.short}, and not of {key.short}")
         return private
@@ -63,14 +63,14 @@ class PrivateKeys:
         """Keep a private key; returns its file.
 
         Raises:
-            CannotCreateError, NotAllowedError: it cannot be written.
+            CannotCreateError, RefusedError: it cannot be written.
         """
         path = self.path(private.key)
         try:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except PermissionError as error:
-            raise NotAllowedError(f"{self._folder}: {error.strerror}") from error
+            raise RefusedError(f"{self._folder}: {error.strerror}") from error
         except OSError as error:
             raise CannotCreateError(f"{self._folder}: {error.strerror}") from error
         write_private_key(private, path)
@@ -90,7 +90,7 @@ def service_key(home: Path) -> PrivateKey:
     It is a private key among the others, so commands that are run in this home sign with it, too.
 
     Raises:
-        CannotCreateError, NotAllowedError: it cannot be read or written.
+        CannotCreateError, RefusedError: it cannot be read or written.
         FormatError: the files hold something else.
         ConfigError: the package ``cryptography`` is not installed.
     """
@@ -110,7 +110,7 @@ def service_key(home: Path) -> PrivateKey:
         raise FormatError(f"{name}: not the name of a key") from error
     private = keys.find(key)
     if private is None:
-        raise NotAllowedError(f"{name} names a private key that is not there", hint=f"ls -l {name.parent}")
+        raise RefusedError(f"{name} names a private key that is not there", hint=f"ls -l {name.parent}")
     return private
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from datetime import UTC, datetime, timedelta
 
-from maskreg.errors import TryAgainError, UnauthenticatedError
+from maskreg.errors import MaskregError, TryAgainError, UnauthenticatedError
 from maskreg.service.accounts import audit, identity
 from maskreg.service.accounts.buckets import Buckets
 from maskreg.service.accounts.charges import Charges
@@ -22,6 +23,8 @@ from maskreg.service.accounts.sessions import Sessions
 from maskreg.service.accounts.tokens import Tokens
 
 _USED = timedelta(minutes=1)
+
+_log = logging.getLogger("maskreg.service.accounts")
 
 
 class Accounts:
@@ -117,6 +120,9 @@ class Accounts:
             except TryAgainError:
                 # Somebody else writes for long. The next request notes it; none has to wait for this.
                 self._seen.forget(token)
+            except MaskregError as error:
+                # The disk is full, or only reads: whoever reads is served all the same.
+                _log.warning("the use of token %s is not noted: %s", token, error)
 
 
 class _Seen:

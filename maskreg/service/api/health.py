@@ -12,7 +12,7 @@ router = APIRouter(tags=["health"], dependencies=[PUBLIC])
 
 
 @router.get("/livez")
-def live() -> dict[str, str]:
+async def live() -> dict[str, str]:
     """The process answers."""
     return {"status": "ok"}
 

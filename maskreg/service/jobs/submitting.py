@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.disk import occupied
-from maskreg.errors import NoSpaceError, NotFoundError, OutputExistsError, PartAbsentError, QuotaError, UsageError
+from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, QuotaError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.service.faults import NoRoomError
 from maskreg.service.jobs.base import OUTPUT_STATES, Job, JobFilter, JobState, NewJob, all_jobs
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.requests import ApplyRequest, ExtractRequest, MergeRequest
@@ -59,7 +60,7 @@ def new_job(
         UsageError: a name that is no name, or settings that make no sense.
         OutputExistsError: the output exists.
         QuotaError: it is larger than jobs may write.
-        NoSpaceError: the disk would fill up.
+        NoRoomError: the disk would fill up.
     """
     match request:
         case ApplyRequest():
@@ -193,13 +194,13 @@ def _require_space(patching: Patching, needed: int) -> None:
     """Refuse an output that does not fit beside those of the jobs before it.
 
     Raises:
-        NoSpaceError: it does not.
+        NoRoomError: it does not.
     """
     promised = sum(map(_promised, all_jobs(patching.queue, JobFilter(states=(JobState.QUEUED, JobState.RUNNING)))))
     free = free_bytes(patching.outputs)
     if needed + promised > free:
         before = f", and {promised:,} for the jobs before it" if promised else ""
-        raise NoSpaceError(
+        raise NoRoomError(
             f"the output needs {needed:,} bytes{before}; {free:,} are free on the server",
             hint="remove outputs that nobody needs, then submit it again",
             needed=needed,

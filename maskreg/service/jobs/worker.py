@@ -20,6 +20,7 @@ from maskreg.errors import MaskregError, TryAgainError, UnavailableError
 from maskreg.progress import Progress
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.roles import Principal
+from maskreg.service.faults import public_of
 from maskreg.service.jobs.base import Job, JobState, Lease, LeaseLostError
 from maskreg.service.jobs.bench import Bench
 from maskreg.service.jobs.kinds import KINDS, Work
@@ -130,8 +131,9 @@ class Worker:
             _log.warning("job %s: %s", job.id, error)
             self._leaving.wait(POLL_S * 4)
         except MaskregError as error:
-            hint = {"hint": without_paths(error.hint)} if error.hint else {}
-            self._end(lease, JobState.FAILED, {"code": error.code, "title": without_paths(error.message), **hint})
+            public = public_of(error)
+            hint = {"hint": without_paths(public.hint)} if public.hint else {}
+            self._end(lease, JobState.FAILED, {"code": public.code, "title": without_paths(public.message), **hint})
         finally:
             self._watch = None
             # Nothing is given back that has ended. What nobody expected leaves this process with its traceback.

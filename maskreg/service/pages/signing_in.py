@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Depends, Form, Query, Request
+from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from maskreg.errors import UnauthenticatedError
-from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.access import PUBLIC
+from maskreg.service.accounts.roles import Principal
 from maskreg.service.context import Served
 from maskreg.service.pages.rendering import page
 from maskreg.service.sessions import sign_in as begin
@@ -18,7 +18,7 @@ from maskreg.service.sessions import sign_out as end
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
-Nobody = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.NOWHERE))]
+Nobody = Annotated[Principal, PUBLIC]
 
 Next = Annotated[str, Query(max_length=4000)]
 

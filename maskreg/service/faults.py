@@ -1,0 +1,64 @@
+"""Faults of the server's own parts, as clients hear of them.
+
+A database that is gone, a bucket that refuses the server, a full disk: none of it is the client's doing, and the next
+step is not the client's to take. Clients hear which kind of fault it is, and the log says the rest::
+
+    the log         postgresql+psycopg://maskreg@db:5432/maskreg does not answer: connection failed: …
+    the client      the server's store or database does not answer
+                    next: try again in a moment; whoever runs the server finds the reason in its log
+"""
+
+from __future__ import annotations
+
+import logging
+
+from maskreg.errors import (
+    CannotCreateError,
+    ConfigError,
+    MaskregError,
+    NoSpaceError,
+    OutputExistsError,
+    QuotaError,
+    RefusedError,
+    UnavailableError,
+)
+
+
+class ProviderError(UnavailableError):
+    """The OpenID provider does not answer, or answers something else."""
+
+
+class NoRoomError(NoSpaceError):
+    """An output of a job that the server has no room for."""
+
+
+_log = logging.getLogger("maskreg.service.faults")
+
+_OPERATOR = "whoever runs the server finds the reason in its log"
+_LATER = f"try again in a moment; {_OPERATOR}"
+
+_FAULTS: dict[type[MaskregError], MaskregError | None] = {
+    MaskregError: None,
+    UnavailableError: UnavailableError("the server's store or database does not answer", hint=_LATER),
+    RefusedError: UnavailableError("the server's store or database refuses the server", hint=_OPERATOR),
+    ConfigError: ConfigError("the server is not set up for this", hint=_OPERATOR),
+    CannotCreateError: CannotCreateError("the server cannot write", hint=_OPERATOR),
+    NoSpaceError: NoSpaceError("the server has no space left", hint=_OPERATOR),
+    # What these say is for the client.
+    ProviderError: None,
+    NoRoomError: None,
+    QuotaError: None,
+    OutputExistsError: None,
+}
+
+
+def public_of(error: MaskregError) -> MaskregError:
+    """What clients hear in place of an error of the server's own parts, which is logged; any other error as it is.
+
+    The texts of both may hold paths still: see :func:`maskreg.service.paths.without_paths`.
+    """
+    fault = next(_FAULTS[kind] for kind in type(error).__mro__ if kind in _FAULTS)
+    if fault is None:
+        return error
+    _log.error("%s", error, extra={"fields": {"next": error.hint}})
+    return fault

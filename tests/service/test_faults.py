@@ -1,0 +1,121 @@
+"""Faults of a server's own parts: what clients hear, what the log says, and that the process lives."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx2
+import psycopg
+import pytest
+from fastapi.testclient import TestClient
+
+from maskreg.service.app import create_app
+from maskreg.service.context import Service
+from maskreg.service.observing import metrics
+from maskreg.service.upgrading import upgrade_server
+from maskreg.settings import Settings, StoreOptions
+from maskreg.store.s3 import S3Store
+from maskreg.workspace.workspace import Workspace
+from tests.servers import Postgres, S3Server
+from tests.service.serving import ADMIN, accounts_in, headers, listening, service_in, service_on
+
+THREADS = 40
+"""How many requests FastAPI works on at the same time, outside of its event loop."""
+
+
+@contextmanager
+def closed_to_all(postgres: Postgres, url: str) -> Iterator[None]:
+    """Let nobody into a database, and send away who is there, as a server does that is being restarted."""
+    name = url.rpartition("/")[2]
+    admin = f"host=127.0.0.1 port={postgres.port} user=maskreg dbname=postgres"
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false".encode())
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        yield
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
+
+
+def test_clients_hear_that_the_database_is_gone_and_not_where_it_was(
+    tmp_path: Path, postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = postgres.new_database()
+    upgrade_server(url)
+    workspace = Workspace(Settings.load(flags={"home": str(tmp_path)}))
+    service = Service(workspace, None, accounts_in(url), ("*",))
+    with TestClient(create_app(service)) as client, closing(service):
+        assert client.get("/api/v1/whoami", headers=headers(ADMIN)).status_code == 200
+        with closed_to_all(postgres, url):
+            for path, accept in (("/api/v1/whoami", "*/*"), ("/readyz", "*/*"), ("/", "text/html")):
+                answer = client.get(path, headers={**headers(ADMIN), "Accept": accept})
+                assert answer.status_code == 503, answer.text
+                assert "store or database does not answer" in answer.text
+                assert not {"postgres", "127.0.0.1", str(postgres.port)} & set(answer.text.replace("/", " ").split())
+            assert f"127.0.0.1:{postgres.port}" in caplog.text
+            assert client.get("/livez").status_code == 200
+        assert client.get("/api/v1/whoami", headers=headers(ADMIN)).status_code == 200
+
+
+def test_a_server_whose_bucket_refuses_it_does_not_tell_its_clients_that_they_may_not(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (s3_server.env() | {"AWS_SECRET_ACCESS_KEY": "wrong"}).items():
+        monkeypatch.setenv(name, value)
+    store = S3Store(s3_server.new_bucket(), "registry", StoreOptions(endpoint=s3_server.endpoint))
+    service = service_on(store, tmp_path)
+    with closing(service):
+        answer = TestClient(create_app(service)).get("/api/v1/objects/maskreg.json", headers=headers(ADMIN))
+    assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
+    assert "refuses the server" in answer.json()["title"]
+    assert "check the credentials" in caplog.text or "SignatureDoesNotMatch" in caplog.text
+
+
+def test_a_process_whose_every_thread_waits_for_a_bucket_that_hangs_is_alive(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.env().items():
+        monkeypatch.setenv(name, value)
+    store = S3Store(s3_server.new_bucket(), "registry", StoreOptions(endpoint=s3_server.endpoint))
+    service = service_on(store, tmp_path, f"sqlite:///{tmp_path / 'catalog.db'}")
+    service.registry.ensure_uuid()
+    with closing(service), listening(create_app(service)) as url, ThreadPoolExecutor(THREADS + 5) as pool:
+        s3_server.stop()
+        try:
+            waiting = [pool.submit(httpx2.get, f"{url}/readyz", timeout=120) for _ in range(THREADS + 5)]
+            while metrics.IN_FLIGHT._value.get() < THREADS:
+                time.sleep(0.01)
+            answers = [httpx2.get(f"{url}/livez", timeout=60).status_code for _ in range(20)]
+            assert not any(request.done() for request in waiting)
+        finally:
+            s3_server.cont()
+        assert answers == [200] * 20
+        assert {request.result().status_code for request in waiting} == {200}
+
+
+def test_what_is_not_recorded_is_no_success(tmp_path: Path) -> None:
+    service = service_in(tmp_path)
+    client = TestClient(create_app(service))
+    with closing(service), closing(sqlite3.connect(tmp_path / "service.db")) as database:
+        removal = {"url": "/api/v1/objects/probe/some", "headers": headers(ADMIN)}
+        assert client.delete(**removal).status_code == 204
+        assert [event.subject for event in service.accounts.audit()][:1] == ["objects/probe/some"]
+        database.execute("CREATE TRIGGER full BEFORE INSERT ON service_audit BEGIN SELECT RAISE(ABORT, 'full'); END")
+        answer = client.delete(**removal)
+        assert (answer.status_code, answer.json()["code"]) == (422, "DIGEST_MISMATCH")
+        database.execute("DROP TRIGGER full")
+        assert client.delete(**removal).status_code == 204
+
+
+def test_readers_are_served_where_the_use_of_their_token_cannot_be_noted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = service_in(tmp_path)
+    client = TestClient(create_app(service))
+    with closing(service), closing(sqlite3.connect(tmp_path / "service.db")) as database:
+        database.execute("CREATE TRIGGER full BEFORE UPDATE ON service_tokens BEGIN SELECT RAISE(ABORT, 'full'); END")
+        assert client.get("/api/v1/artifacts", headers=headers(ADMIN)).status_code == 200
+    assert "is not noted" in caplog.text
