@@ -137,21 +137,6 @@ class S3Server(ABC):
         """Wake a hung server."""
         self._process.send_signal(signal.SIGCONT)
 
-    def kill(self) -> None:
-        """End the server as a crash does; what was written stays."""
-        self._process.kill()
-        self._process.wait()
-
-    def restart(self) -> None:
-        """Start a killed server again, where it was and with what it held.
-
-        Raises:
-            RuntimeError: it does not start.
-        """
-        self._process = self._spawn(*self._others)
-        if not wait_until(self._answers, self._process):
-            raise RuntimeError(f"the S3 server did not start again:\n{self._log.read_text(errors='replace')[-4000:]}")
-
     def close(self) -> None:
         """End the server and remove its files."""
         self.kill()  # it needs seconds for a polite end, and its files are thrown away

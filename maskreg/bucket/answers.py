@@ -23,7 +23,7 @@ PERMISSIONS = {
 
 _DENIED = {
     *("AccessDenied", "AllAccessDisabled", "AccountProblem", "ExpiredToken", "InvalidAccessKeyId"),
-    *("InvalidSecurity", "InvalidToken", "NotSignedUp", "RequestTimeTooSkewed", "SignatureDoesNotMatch"),
+    *("InvalidSecurity", "InvalidToken", "NotSignedUp", "SignatureDoesNotMatch"),
 }
 _ELSEWHERE = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraint"}
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage"}
@@ -94,6 +94,8 @@ def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str)
     refusal = f"{url}: {operation} was refused ({status} {code})" + (f" for {key}" if key else "")
     if code in _FULL or status == 507:
         return NoSpaceError(refusal, hint=f"delete what nobody needs in {bucket}, or raise its quota")
+    if code == "RequestTimeTooSkewed":
+        return RefusedError(f"{refusal}: the clocks of this machine and of the service differ", hint="timedatectl")
     if code in _DENIED or status in (401, 403):
         return RefusedError(
             refusal,

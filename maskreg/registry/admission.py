@@ -12,7 +12,7 @@ checked where nobody can leave them out::
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, ImmutableTagError, UsageError
@@ -20,10 +20,8 @@ from maskreg.ref import DEFAULT_TAG
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling.publishing import settle_in_place
 from maskreg.registry.trust.document import KeyDocument, fresh_key, parse_heads
+from maskreg.registry.trust.fresh import MAX_SKEW
 from maskreg.store.reflog import RefEntry
-
-MAX_SKEW = timedelta(hours=1)
-"""How far the clock of whoever makes an entry may be from this machine's."""
 
 
 def admit(registry: Registry, entry: RefEntry) -> bool:
@@ -41,9 +39,12 @@ def admit(registry: Registry, entry: RefEntry) -> bool:
     before = registry.refs.head(entry.ref)
     if before is not None and entry.n <= before.n:
         return False
-    if abs(entry.at - datetime.now(UTC)) > MAX_SKEW:
+    now = datetime.now(UTC)
+    if abs(entry.at - now) > MAX_SKEW:
         raise UsageError(
-            f"{entry.key}: it is of {entry.at:%Y-%m-%d %H:%M:%S} UTC", hint="set the clock of your machine"
+            f"{entry.key}: it is of {entry.at:%Y-%m-%d %H:%M:%S} UTC, and the clock of the server says "
+            f"{now:%Y-%m-%d %H:%M:%S} UTC",
+            hint="set the clock of the machine that is wrong",
         )
     if before is None and entry.digest is None:
         raise UsageError(f"{entry.key}: there is no {entry.ref} to remove")

@@ -260,8 +260,9 @@ def _is_due(registry: Registry, project: str, share: float) -> bool:
     document = current_key(registry, project)
     if document.fresh_s == 0 or registry.trust.find(document.key) is None:
         return False
-    statement = latest(document, registry.trust.log, registry.trust.pins)
-    return registry.trust.clock() >= statement.at + share * timedelta(seconds=document.fresh_s)
+    now = registry.trust.clock()
+    statement = latest(document, registry.trust.log, registry.trust.pins, now)
+    return statement.is_ahead(now) or now >= statement.at + share * timedelta(seconds=document.fresh_s)
 
 
 def trust_key(registry: Registry, project: str, key: PublicKey) -> KeyDocument:

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
-from maskreg.disk import replacing
+from maskreg.disk import creating, replacing
 from maskreg.registry.index.results import LeftOut
 from maskreg.result import plain
 from maskreg.service.background import Background
@@ -52,20 +52,26 @@ class Follower(Background):
         self._service = service
         self._lock = lock
         self._shared = lock.with_name(f"{lock.name}.left-out.json")
-        self._opened: BinaryIO
+        self._opened: BinaryIO | None = None
 
     def run(self) -> None:
-        """Take turns with the lock file open: whoever gets the lock looks for all until it ends."""
-        self._lock.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock.open("ab") as self._opened:
+        """Take turns, the lock file staying open: whoever gets the lock looks for all until it ends."""
+        try:
             super().run()
+        finally:
+            if self._opened is not None:
+                self._opened.close()
 
     def turn(self) -> None:
         """Look, or read what the process that looks has written down.
 
         Raises:
-            MaskregError: the store or the catalog does not answer.
+            MaskregError: the store or the catalog does not answer, or the folder of the lock cannot be written.
         """
+        if self._opened is None:
+            with creating(self._lock):
+                self._lock.parent.mkdir(parents=True, exist_ok=True)
+                self._opened = self._lock.open("ab")
         if _lock_now(self._opened):
             self.look()
             with replacing(self._shared, sync=False) as file:

@@ -74,7 +74,7 @@ def open_service(options: Options) -> Service:
 
     Raises:
         UsageError: the options contradict each other.
-        ConfigError: a schema is behind, a registry has an unknown format, or a URL is wrong.
+        ConfigError: a schema is behind, a registry has an unknown format, a URL is wrong, or clocks differ.
         UnavailableError: the store or a database does not answer.
         NotAllowedError: it refuses the credentials.
     """
@@ -86,6 +86,7 @@ def open_service(options: Options) -> Service:
         registry = workspace.registry(remote)
         accounts = Accounts.open(database_of(settings, remote))
         try:
+            accounts.ready()
             registry.check_format()
             registry.index.must_open()
             if registry.witness is not None:

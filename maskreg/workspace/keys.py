@@ -361,7 +361,8 @@ def _seconds(fresh: timedelta | None) -> int:
 
 def _told(registry: Registry, document: KeyDocument) -> ProjectKey:
     is_current = document == registry.trust.documents(document.project)[-1]
-    stated = latest(document, registry.trust.log, registry.trust.pins).at if is_current else None
+    trust = registry.trust
+    stated = latest(document, trust.log, trust.pins, trust.clock()).at if is_current else None
     return ProjectKey(
         *(document.project, registry.name, document.n, document.key, document.at, document.by, is_current),
         private=registry.trust.find(document.key) is not None,

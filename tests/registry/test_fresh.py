@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from maskreg.errors import CorruptError, NotAllowedError, UntrustedError
+from maskreg.errors import CorruptError, NotAllowedError, UntrustedError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.signing import create_key, refresh, refresh_due, rotate_key
@@ -212,3 +212,50 @@ def test_lists_that_nothing_names_any_more_are_deleted(store: MemoryStore, time:
     # That of the key document, of this statement, and of the one before, which somebody may have just read.
     assert len(list(store.list("keys/team/heads/"))) == 3
     assert at(time, reader(store, MemoryStore())).audit() == []
+
+
+def test_a_statement_of_the_future_is_refused_until_a_right_clock_replaces_it(store: MemoryStore, time: Time) -> None:
+    """Else nobody would see for ten years that the state is not renewed any more."""
+    ada, memory = at(time, writer(store, KEY)), MemoryStore()
+    at(time, reader(store, memory)).head(REF)
+    time.forward(3650)
+    assert refresh_due(ada) == ("team",)
+    time.forward(-3650)
+    for known in (memory, MemoryStore()):
+        with pytest.raises(UntrustedError, match=r"of 2036-02-27 .* clock of this machine says 2026-03-01") as caught:
+            at(time, reader(store, known)).head(REF)
+        assert "set the clock of this machine" in caught.value.hint
+    time.forward(0.1)
+    assert refresh_due(ada) == ("team",)
+    assert refresh_due(ada) == ()
+    for known in (memory, MemoryStore()):
+        assert at(time, reader(store, known)).head(REF).digest == B  # type: ignore[union-attr]
+    # And it expires as any other does.
+    frozen = snapshot(store)
+    time.forward(8)
+    with pytest.raises(UntrustedError, match=r"expired at .* clock of this machine is wrong, which says 2026-03-09"):
+        at(time, reader(frozen, memory)).head(REF)
+
+
+def test_a_statement_of_the_future_is_not_accepted(store: MemoryStore, time: Time) -> None:
+    elsewhere = snapshot(store)
+    ada = at(time, writer(elsewhere, KEY))
+    time.forward(1)
+    refresh(ada, "team")
+    data = elsewhere.get(fresh_key("team"), max_bytes=MAX)
+    time.forward(-1)
+    with pytest.raises(UsageError, match=r"of 2026-03-02 .* clock of this machine says 2026-03-01"):
+        at(time, writer(store, KEY)).trust.accept_statement("team", data)
+
+
+def test_a_key_that_began_in_the_future_is_of_use_once_the_clock_is_right(time: Time) -> None:
+    store, memory = MemoryStore(), MemoryStore()
+    ada = at(time, writer(store, KEY))
+    set_to(ada, A)
+    time.forward(3650)
+    create_key(ada, "team", KEY, fresh_s=WEEK)
+    time.forward(-3650)
+    with pytest.raises(UntrustedError, match="is of 2036-02-27"):
+        at(time, reader(store, memory)).head(REF)
+    assert refresh_due(ada) == ("team",)
+    assert at(time, reader(store, memory)).head(REF).digest == A  # type: ignore[union-attr]

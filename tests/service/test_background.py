@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
 
 from maskreg.errors import UnavailableError
 from maskreg.service.background import Background
+from maskreg.service.follower import Follower
+from tests.service.serving import service_in
 
 
 class Turns(Background):
@@ -71,3 +75,22 @@ def test_the_end_of_an_application_does_not_wait_for_the_next_turn() -> None:
     run_until_enough(turns)
     assert turns.count == 1
     assert not [thread for thread in threading.enumerate() if thread.name == "turns"]
+
+
+def test_a_follower_whose_folder_cannot_be_written_tries_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = tmp_path / "follow.lock"
+    lock.mkdir()
+
+    async def run() -> None:
+        with closing(service_in(tmp_path / "home")) as service:
+            async with Follower(service, lock, seconds=0.01).during(FastAPI()):
+                while "cannot be written" not in caplog.text:
+                    await asyncio.sleep(0.01)
+                lock.rmdir()
+                while not lock.with_name("follow.lock.left-out.json").exists():
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    assert lock.is_file()

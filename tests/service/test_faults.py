@@ -13,6 +13,7 @@ import httpx2
 import psycopg
 import pytest
 from fastapi.testclient import TestClient
+from httpx2 import Response
 
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
@@ -100,14 +101,17 @@ def test_what_is_not_recorded_is_no_success(tmp_path: Path) -> None:
     service = service_in(tmp_path)
     client = TestClient(create_app(service))
     with closing(service), closing(sqlite3.connect(tmp_path / "service.db")) as database:
-        removal = {"url": "/api/v1/objects/probe/some", "headers": headers(ADMIN)}
-        assert client.delete(**removal).status_code == 204
+
+        def remove() -> Response:
+            return client.delete("/api/v1/objects/probe/some", headers=headers(ADMIN))
+
+        assert remove().status_code == 204
         assert [event.subject for event in service.accounts.audit()][:1] == ["objects/probe/some"]
         database.execute("CREATE TRIGGER full BEFORE INSERT ON service_audit BEGIN SELECT RAISE(ABORT, 'full'); END")
-        answer = client.delete(**removal)
+        answer = remove()
         assert (answer.status_code, answer.json()["code"]) == (422, "DIGEST_MISMATCH")
         database.execute("DROP TRIGGER full")
-        assert client.delete(**removal).status_code == 204
+        assert remove().status_code == 204
 
 
 def test_readers_are_served_where_the_use_of_their_token_cannot_be_noted(

@@ -6,9 +6,37 @@ import time
 
 from sqlalchemy import Connection, func, select
 
+from maskreg.catalog.sql.address import Address
+from maskreg.errors import ConfigError
+
+MAX_SKEW_S = 300.0
+"""How far the clock of a machine may be from that of its database, in seconds."""
+
 
 def now(connection: Connection) -> float:
     """Seconds since 1970. Machines share a PostgreSQL, and with it its clock; a SQLite file is on one machine."""
     if connection.dialect.name == "postgresql":
         return float(connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
     return time.time()
+
+
+def check_clock(connection: Connection, address: Address, own: float) -> None:
+    """Refuse a machine whose clock is far from the database's.
+
+    What it says of times would mean something else to other machines: tokens would expire years early, or never.
+
+    Args:
+        connection: to the database.
+        address: of the database, for the message.
+        own: seconds since 1970 by this machine's clock.
+
+    Raises:
+        ConfigError: it is.
+    """
+    ahead_s = own - now(connection)
+    if abs(ahead_s) > MAX_SKEW_S:
+        raise ConfigError(
+            f"the clock of this machine is {abs(ahead_s):,.0f} seconds {'ahead of' if ahead_s > 0 else 'behind'} "
+            f"that of {address}",
+            hint="timedatectl",
+        )

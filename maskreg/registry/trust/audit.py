@@ -34,7 +34,7 @@ def _project(trust: Trust, refs: RefLog, project: str, ref: Ref | None) -> Itera
         return
     unread: list[CorruptError] = []
     heads = {entry.ref: entry for entry in refs.heads(unread, project=project)}
-    listed = trust.log.read_heads(project, latest(documents[-1], trust.log, trust.pins).heads)
+    listed = trust.log.read_heads(project, latest(documents[-1], trust.log, trust.pins, trust.clock()).heads)
     tags = {*heads, *(ref_of(f"{REFS}{path}/") for path in listed)} - {ref_of(error.key) for error in unread}
     for tag in sorted(tags if ref is None else tags & {replace(ref, digest=None)}):
         try:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, FormatError, NotAllowedError, UntrustedError
+from maskreg.errors import CorruptError, FormatError, NotAllowedError, UntrustedError, UsageError
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.registry.trust.document import KeyDocument, fresh_key
@@ -77,6 +77,10 @@ class Statement:
         """Until when it is good for."""
         return self.at + timedelta(seconds=document.fresh_s)
 
+    def is_ahead(self, now: datetime) -> bool:
+        """Whether it is of the future, by more than clocks may differ."""
+        return self.at - now > MAX_SKEW
+
     def _row(self) -> dict[str, object]:
         return {
             "schema": _SCHEMA,
@@ -120,8 +124,21 @@ class Statement:
         return statement
 
 
-def latest(document: KeyDocument, log: KeyLog, pins: Pins | None) -> Statement:
+MAX_SKEW = timedelta(hours=1)
+"""How far the clock of whoever signs or writes something may be from the clock of whoever reads it."""
+
+
+def latest(document: KeyDocument, log: KeyLog, pins: Pins | None, now: datetime) -> Statement:
     """The newest statement that there is of a project, which is remembered.
+
+    A statement of the future, which somebody made whose clock was wrong, would be the newest one until then, and nobody
+    would see that no more are made. It is not remembered, and given only where the log shows it or there is no other.
+
+    Args:
+        document: the current key document of the project.
+        log: holds the statement that is shown.
+        pins: hold the one that was shown before.
+        now: the time.
 
     Raises:
         CorruptError: the stored statement is damaged, or not signed by the project's key.
@@ -129,16 +146,22 @@ def latest(document: KeyDocument, log: KeyLog, pins: Pins | None) -> Statement:
     newest = Statement.of(document)
     project = document.project
     remembered = pins.statement(document.registry, project) if pins is not None else None
-    for data in filter(None, [remembered, log.statement(project)]):
+    shown = log.statement(project)
+    for data in filter(None, [remembered, shown]):
         statement = Statement.parse(data, document)
-        if statement is not None and statement.at >= newest.at:
+        if statement is None:
+            continue
+        if statement.is_ahead(now):
+            if data == shown:
+                return statement
+        elif newest.is_ahead(now) or statement.at >= newest.at:
             newest = statement
             if pins is not None and data != remembered:
                 pins.put_statement(document.registry, project, data)
     return newest
 
 
-def accept(data: bytes, documents: Sequence[KeyDocument], log: KeyLog, pins: Pins | None) -> bool:
+def accept(data: bytes, documents: Sequence[KeyDocument], log: KeyLog, pins: Pins | None, now: datetime) -> bool:
     """Store a statement in the place of the one before, and delete the lists that nothing names any more.
 
     Args:
@@ -146,11 +169,13 @@ def accept(data: bytes, documents: Sequence[KeyDocument], log: KeyLog, pins: Pin
         documents: the trusted key documents of the project.
         log: where it goes.
         pins: remember it, too.
+        now: the time.
 
     Returns:
         Whether it was stored; False when there is a newer one.
 
     Raises:
+        UsageError: it is of the future.
         CorruptError: the project's key has not signed it, or the list that it names is missing.
         FormatError, LimitError: not a statement of this version.
     """
@@ -158,8 +183,12 @@ def accept(data: bytes, documents: Sequence[KeyDocument], log: KeyLog, pins: Pin
     statement = Statement.parse(data, documents[-1]) if documents else None
     if statement is None:
         raise CorruptError(fresh_key(project), "the project's key did not sign it")
-    before = latest(documents[-1], log, pins)
-    if statement.at < before.at:
+    if statement.is_ahead(now):
+        raise UsageError(
+            f"{fresh_key(project)}: {_ahead(statement, now)}", hint="set the clock of the machine that is wrong"
+        )
+    before = latest(documents[-1], log, pins, now)
+    if statement.at < before.at and not before.is_ahead(now):
         return False
     log.read_heads(project, statement.heads)
     log.put_statement(project, data)
@@ -183,13 +212,20 @@ def check_not_expired(document: KeyDocument, statement: Statement, now: datetime
         hint: what to do about it.
 
     Raises:
-        UntrustedError: it is.
+        UntrustedError: it is, or it is of the future.
     """
+    if statement.is_ahead(now):
+        raise UntrustedError(
+            fresh_key(document.project),
+            f"{where}: {_ahead(statement, now)}",
+            hint="set the clock of this machine; where it is right, that of whoever signs",
+        )
     if now > statement.expires(document):
         raise UntrustedError(
             fresh_key(document.project),
-            f"{where}: the newest statement of freshness is of {statement.at:%Y-%m-%d %H:%M:%S} UTC, and expired at "
-            f"{statement.expires(document):%Y-%m-%d %H:%M:%S} UTC: an old state is shown, or nobody has renewed it",
+            f"{where}: the newest statement of freshness is of {_time(statement.at)}, and expired at "
+            f"{_time(statement.expires(document))}: an old state is shown, or nobody has renewed it, or the clock of "
+            f"this machine is wrong, which says {_time(now)}",
             hint=hint,
         )
 
@@ -218,3 +254,11 @@ def check_not_behind(head: RefEntry | None, ref: Ref, statement: Statement, log:
         f"was last used to say so, at {statement.at:%Y-%m-%d %H:%M:%S} UTC",
         hint="restore its log from a copy",
     )
+
+
+def _ahead(statement: Statement, now: datetime) -> str:
+    return f"the statement of freshness is of {_time(statement.at)}, and the clock of this machine says {_time(now)}"
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -244,7 +244,7 @@ class Trust:
             if head is None:
                 check_not_behind(head, ref, Statement.of(current), self.log, self._name)
             return
-        statement = latest(current, self.log, self.pins)
+        statement = latest(current, self.log, self.pins, self.clock())
         if not expired_ok:
             renew = f"whoever has the key can renew it: maskreg key refresh {ref.project}{self._option}"
             check_not_expired(current, statement, self.clock(), f"{ref.project} on {self._name}", renew)
@@ -392,7 +392,7 @@ class Trust:
         Raises:
             CorruptError: it is not signed by the project's key, or names a list that is missing.
         """
-        return accept(data, self.documents(project), self.log, self.pins)
+        return accept(data, self.documents(project), self.log, self.pins, self.clock())
 
 
 def _state(entry: RefEntry) -> str:

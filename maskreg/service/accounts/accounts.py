@@ -100,11 +100,11 @@ class Accounts:
             audit.log(connection, by, action, project=project, subject=subject)
 
     def ready(self) -> None:
-        """Check that accounts can be read.
+        """Check that accounts can be read, and that their times mean what they say.
 
         Raises:
             UnavailableError: the database does not answer.
-            ConfigError: its schema is of another version.
+            ConfigError: its schema is of another version, or its clock and this machine's differ.
         """
         self._database.check()
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, text
 
 from maskreg.catalog.sql.address import Address, parse_address
+from maskreg.catalog.sql.clock import check_clock
 from maskreg.catalog.sql.engine import WRITE, make_engine, reading
 from maskreg.catalog.sql.faults import readable_rows, translated
 from maskreg.catalog.sql.schema import bring_up_own, installed, refuse_behind
@@ -18,10 +20,15 @@ _LOCK_KEY = 0x6D61736B72656702
 
 
 class Database:
-    """The service's own tables. Safe to use from many threads; several processes and servers may share them."""
+    """The service's own tables. Safe to use from many threads; several processes and servers may share them.
+
+    Attributes:
+        clock: gives the seconds since 1970 by this machine's clock.
+    """
 
     def __init__(self, address: Address, engine: Engine) -> None:
         """Use :meth:`open`."""
+        self.clock: Callable[[], float] = time.time
         self._address = address
         self._engine = engine
         self._read_engine = reading(engine)
@@ -54,13 +61,14 @@ class Database:
         return database
 
     def check(self) -> None:
-        """Check that the database answers, and has this version's schema.
+        """Check that the database answers, has this version's schema, and agrees with this machine about the time.
 
         Raises:
-            ConfigError: its schema is of another version.
+            ConfigError: its schema is of another version, or one of the two clocks is wrong.
             UnavailableError: it does not answer.
         """
         with self.read() as connection:
+            check_clock(connection, self._address, self.clock())
             refuse_behind(self._address, installed(connection, ACCOUNTS), ACCOUNTS)
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +18,7 @@ from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
 from maskreg.errors import ConfigError
 from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.schema import ACCOUNTS
 from tests.servers import Postgres
 
@@ -91,3 +93,14 @@ def test_a_shared_database_of_an_older_version_waits(postgres: Postgres) -> None
     with pytest.raises(ConfigError, match=f"has schema {ACCOUNTS.revisions[0]}; this version needs {ACCOUNTS.head}"):
         Accounts.open(url)
     assert current(url, ACCOUNTS) == ACCOUNTS.revisions[0]
+
+
+def test_a_machine_whose_clock_is_not_that_of_the_database_is_refused(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    upgrade(url, ACCOUNTS)
+    with closing(Database.open(url)) as database:
+        database.check()
+        for ahead_s, word in ((86_400, "ahead of"), (-315_576_000, "behind")):
+            database.clock = lambda ahead_s=ahead_s: time.time() + ahead_s  # type: ignore[misc]
+            with pytest.raises(ConfigError, match=rf"the clock of this machine is [\d,]+ seconds {word} that of post"):
+                database.check()
