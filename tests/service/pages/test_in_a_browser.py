@@ -127,6 +127,29 @@ def test_a_keyboard_is_enough(browser: Any, served: str) -> None:
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+FOCUS = """() => {
+  const node = document.activeElement, box = node.getBoundingClientRect(), style = getComputedStyle(node);
+  node.dataset.visited = "";
+  return {lost: node === document.body, at: node.outerHTML.slice(0, 120),
+          seen: box.width > 0 && box.bottom > 0 && box.top < innerHeight && style.outlineStyle !== "none"};
+}"""
+
+UNVISITED = """() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
+  .filter(node => node.checkVisibility() && !("visited" in node.dataset)).map(node => node.outerHTML.slice(0, 120))"""
+
+
+@pytest.mark.parametrize("path", ["/", "/p/team/toy-opd:v1", PAGES[8], "/settings/p/team"])
+def test_the_tab_key_goes_everywhere_and_is_never_lost(browser: Any, served: str, path: str) -> None:
+    with opened(browser, f"{served}{path}") as view:
+        stops: list[dict[str, Any]] = []
+        while not stops or not stops[-1]["lost"]:
+            assert len(stops) < 300, "the focus goes round within the page"
+            view.page.keyboard.press("Tab")
+            stops.append(view.page.evaluate(FOCUS))
+        assert [stop["at"] for stop in stops[:-1] if not stop["seen"]] == []
+        assert view.page.evaluate(UNVISITED) == []
+
+
 def test_lines_are_copied(browser: Any, served: str) -> None:
     from playwright.sync_api import expect
 
