@@ -15,6 +15,7 @@ views:
   served    pulling through a service by signed links, beside pulling from its bucket: scripts/bench/run served --help
   bucket    extracting from a bucket, beside the bare library and a disk: scripts/bench/run bucket --help
   large     extract and apply of a large pair in a bucket, in bounded memory: scripts/bench/run large --help
+  ray       workers of a Ray cluster, beside as many threads: scripts/bench/run ray --help
   page      the page of docs that shows it, from its JSON: scripts/bench/run page FILE
 
 The entropy limit knows only a weight's exponent in the source; a codec that also models rows, columns and low rank can
@@ -76,7 +77,14 @@ def large(args: list[str]) -> None:
     sys.exit(measure(args))
 
 
-BARS = {**OTHERS, "merge": merge, "served": served, "bucket": bucket, "large": large}
+def ray(args: list[str]) -> None:
+    """Workers of a Ray cluster, beside as many threads."""
+    from scripts.bench.engines import main as measure
+
+    sys.exit(measure(args))
+
+
+BARS = {**OTHERS, "merge": merge, "served": served, "bucket": bucket, "large": large, "ray": ray}
 """What has a command line of its own."""
 
 
