@@ -145,7 +145,8 @@ def matrix_of(pairs: Sequence[PairOverlap], names: Sequence[str]) -> PairMatrix:
             )
         )
     matrix = PairMatrix(tuple(names), null, pairs[0].asked.smallest, tested, tuple(answers))
-    return replace(matrix, order=order_of(matrix.headrooms))
+    known = all(pair.whole.nulls[MATCHED].expected is not None for pair in pairs)
+    return replace(matrix, order=order_of(matrix.headrooms), with_source=known)
 
 
 def _strictest(pairs: Sequence[PairOverlap]) -> str:

@@ -2,46 +2,40 @@
 
 Updates are striped: each row and each column has its own rate, from activations and from Adam's second moments. The
 null keeps, for each mask and tensor, how many coordinates moved in every class of the source's codes, in every row and
-in every column, and nothing else. Its model of one mask is logit P(moved) = a(class) + b(row) + c(column), to the first
-order around the rates by class p::
+in every column, and nothing else. :mod:`maskreg.analysis.scales` fits it to both masks, and says what they share then.
 
-    P = p + v (x_row + y_column)        v = p (1 - p)
+It is fitted to the same coordinates that are compared, so of what two masks share beyond chance the share 1 / columns +
+1 / rows counts as the rows' and columns' own.
 
-x and y are chosen so that every row and every column expects as many coordinates as moved. Expected in both masks is
-the sum over coordinates of P_A P_B. Classes are taken to lie in the same columns in every row, so that counts by row
-and by column are enough: of a sum over all columns every row has its share.
+What varies is less than without rows and columns. With z the noise of a coordinate, moved - p is z and the effects of
+row and column, and the product of both masks' is the sum of four parts. Let e be the share of a mask's variance that
+the effects explain::
 
-x and y are fitted to the same coordinates that are compared, so a coordinate in both masks raises the row's x in both,
-whatever its row. Products of x_A and x_B therefore leave out what a coordinate has in common with itself, r_A r_B with
-r = moved - p: the sum over pairs of different coordinates of a row is (sum of r_A) (sum of r_B) - sum of r_A r_B.
-
-What varies is less than without rows and columns. With z the noise of a coordinate, r = z + v (x + y), and r_A r_B is
-the sum of four parts. Let e be the share of the variance of r that x and y explain::
-
-    part          share of variance    observed - expected has it    its sums by row    by column
-    z_A z_B       (1 - e_A) (1 - e_B)  yes                           yes                yes
-    z_A effect_B  (1 - e_A) e_B        no: x_A and y_A fit z_A       that of y_B        that of x_B
-    effect_A z_B  e_A (1 - e_B)        no                            that of y_A        that of x_A
-    both effects  e_A e_B              no: it is what is expected    no                 no
+    part          share of variance    observed - expected has it         its sums by row    by column
+    z_A z_B       (1 - e_A) (1 - e_B)  yes                                yes                yes
+    z_A effect_B  (1 - e_A) e_B        no: the effects of A fit z_A       that of columns    that of rows
+    effect_A z_B  e_A (1 - e_B)        no                                 that of columns    that of rows
+    both effects  e_A e_B              no: it is what is expected         no                 no
 
 So the sums by row and those by column have together every part once too often, but the last: of a coordinate's
 variance, two-way clustering (:mod:`maskreg.analysis.clusters`) has to subtract 1 - e_A e_B.
 
 Example: all of one class, p = 1/4 in both masks, and both have moved coordinates in the upper half of the rows alone.
-v = 3/16, x = +4/3 and -4/3, so P = 1/2 above and 0 below: twice the overlap of chance, as it is. On a real pair, where
-the exponents alone leave 26.4 % of the headroom, this leaves 21.4 %; the logistic model, fitted to every coordinate,
-21.0 %.
+Their rate is 1/2 above and 0 below: twice the overlap of chance, as it is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.analysis.contingency import CELLS, IN_A, IN_B
 from maskreg.analysis.grid import Grid
+from maskreg.analysis.lines import Lines
+from maskreg.analysis.scales import Ints, Shared, Side, bins_of, expected_in_both, kinds_of, totals_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -69,66 +63,112 @@ class Margins:
         return float(self.by_row.sum())
 
 
-@dataclass(frozen=True, eq=False)
-class _Effects:
-    """x or y of one mask.
-
-    Attributes:
-        values: float64 ``[lines]``.
-        weights: sum of v in each line, that a sum of residuals is divided by.
-        explained: variance of the mask that they explain, in coordinates.
-    """
-
-    values: Floats
-    weights: Floats
-    explained: float
-
-
 def margins_of(grid: Grid) -> Margins:
     """Fit both masks of a tensor, and expect their overlap."""
     totals = grid.cells[grid.classes].astype(np.float64)
     n = totals.sum(1)
     p, q = (totals @ inside / np.maximum(n, 1) for inside in (IN_A, IN_B))
-    weights = _weights(p, q)
-    parts, shares, effects = [], [], []
-    for lines in (grid.rows, grid.columns):
-        share, itself, *both = lines.sums(weights).T
-        a, b = _effects(*both[:3]), _effects(*both[3:])
-        shares.append(share)
-        parts.append(share * (a.values * b.values - _divided(itself, a.weights * b.weights)))
-        effects.append((a, b))
-    whole = max(float(shares[0].sum()), _TINY)
-    (row_a, row_b), (column_a, column_b) = effects
-    crossed = (shares[0] @ row_a.values) * (shares[1] @ column_b.values)
-    crossed = (crossed + (shares[0] @ row_b.values) * (shares[1] @ column_a.values)) / whole
-    explained = [
-        min((row.explained + column.explained) / max(float(n @ (rate * (1 - rate))), _TINY), 1.0)
-        for row, column, rate in ((row_a, column_a, p), (row_b, column_b, q))
-    ]
-    # What the other direction adds is spread over the lines of this one by their weight.
-    return Margins(
-        parts[0] + shares[0] / whole * (parts[1].sum() + crossed),
-        parts[1] + shares[1] / whole * (parts[0].sum() + crossed),
-        1 - explained[0] * explained[1],
+    kinds = kinds_of(totals @ (IN_A + IN_B), n)
+    of_kind = np.maximum(totals_of(kinds, n), 1)
+    rates = totals_of(kinds, n * p) / of_kind, totals_of(kinds, n * q) / of_kind
+    rows, columns = (_Direction.of(lines, _weights(p, q), kinds) for lines in (grid.rows, grid.columns))
+    expected = expected_in_both(rows.side, columns.side, rates)
+    (by_row, within_rows), (by_column, within_columns) = (
+        own.added(shared) for own, shared in zip((rows, columns), expected, strict=True)
     )
+    # What lines of one bin differ in, in the other direction, is spread over the lines of this one.
+    by_row += within_rows + within_columns.sum() / by_row.size
+    by_column += within_columns + within_rows.sum() / by_column.size
+    variances = (float(n @ (rate * (1 - rate))) for rate in (p, q))
+    explained = [
+        min((own + other) / max(variance, _TINY), 1.0)
+        for own, other, variance in zip(rows.explained, columns.explained, variances, strict=True)
+    ]
+    return Margins(by_row, by_column, 1 - explained[0] * explained[1])
+
+
+@dataclass(frozen=True, eq=False)
+class _Direction:
+    """The rows of a tensor, or its columns.
+
+    Attributes:
+        side: the lines in bins.
+        busier: for each mask, coordinates of each line beyond those of its bin, as a share of the bin's mean.
+        explained: variance of each mask that the lines explain, in coordinates.
+    """
+
+    side: Side
+    busier: tuple[Floats, Floats]
+    explained: tuple[float, float]
+
+    @classmethod
+    def of(cls, lines: Lines, weights: Floats, kinds: Ints) -> _Direction:
+        numel, *both = lines.sums(weights).T
+        a, b = _Lines(numel, *both[:4]), _Lines(numel, *both[4:])
+        bins = a.bins, b.bins
+        moved = totals_of(bins[0], a.moved), totals_of(bins[1], b.moved)
+        side = Side(bins, lines.numel_by(*bins, kinds), moved)
+        return cls(side, (a.busier(bins[0]), b.busier(bins[1])), (a.explained, b.explained))
+
+    def added(self, shared: Shared) -> tuple[Floats, Floats]:
+        """What each line is expected to share beyond its classes, as its bins do; and as it differs from them."""
+        bins = self.side.bins
+        lines = np.zeros(shared.fitted.shape)
+        np.add.at(lines, bins, 1)
+        fitted, by_class = ((part / np.maximum(lines, 1))[bins] for part in shared)
+        within = fitted * self.busier[0] * self.busier[1]
+        for axis, (bin_, busier) in enumerate(zip(bins, self.busier, strict=True)):
+            # Lines that are busier in this mask than its bin can be so in the other too, and share more than the bin.
+            mean = shared.fitted.sum(1 - axis) / np.maximum(lines.sum(1 - axis), 1)
+            within += busier * (fitted - mean[bin_])
+        return fitted - by_class, within
+
+
+class _Lines(NamedTuple):
+    """Sums over the coordinates of each line, of one mask: 1; those that moved, r, v and v^2.
+
+    r is moved - p, and v is p (1 - p), with the rate p of the coordinate's class.
+    """
+
+    numel: Floats
+    moved: Floats
+    rest: Floats
+    slope: Floats
+    square: Floats
+
+    @property
+    def effects(self) -> Floats:
+        """How far each line raises the logit of its coordinates, to the first order."""
+        return _divided(self.rest, self.slope)
+
+    @property
+    def explained(self) -> float:
+        # A coordinate's own variance is v, and its effect is v x.
+        return float(self.square @ self.effects**2)
+
+    @property
+    def bins(self) -> Ints:
+        return bins_of(self.effects, self.moved, self.numel)
+
+    def busier(self, bins: Ints) -> Floats:
+        """Coordinates beyond those of the bin, of lines with the same classes, over the mean of the bin."""
+        moved, rest, slope, lines = (
+            totals_of(bins, sums) for sums in (self.moved, self.rest, self.slope, np.ones(bins.size))
+        )
+        beyond = self.rest - _divided(rest, slope)[bins] * self.slope
+        return _divided(beyond, (moved / np.maximum(lines, 1))[bins])
 
 
 def _weights(p: Floats, q: Floats) -> Floats:
-    """What a coordinate of each class and cell adds to eight sums of its line, float64 ``[k, 4, 8]``.
+    """What a coordinate of each class and cell adds to nine sums of its line, float64 ``[k, 4, 9]``.
 
-    They are v_A v_B and r_A r_B; then r, v and v^2 of A; then of B.
+    They are those of :class:`_Lines`: 1, then the others of A, and of B.
     """
-    residuals = IN_A - p[:, None], IN_B - q[:, None]
-    slopes = (p * (1 - p))[:, None], (q * (1 - q))[:, None]
-    of_each = ((residual, slope, slope**2) for residual, slope in zip(residuals, slopes, strict=True))
-    sums = (slopes[0] * slopes[1], residuals[0] * residuals[1], *(part for parts in of_each for part in parts))
+    sums = [np.ones((1, 1))]
+    for inside, rate in ((IN_A, p), (IN_B, q)):
+        slope = (rate * (1 - rate))[:, None]
+        sums += [inside[None, :], inside - rate[:, None], slope, slope**2]
     return np.stack([np.broadcast_to(part, (p.size, CELLS)) for part in sums], axis=2)
-
-
-def _effects(residuals: Floats, weights: Floats, squares: Floats) -> _Effects:
-    values = _divided(residuals, weights)
-    # A coordinate's own variance is v, and its effect is v x.
-    return _Effects(values, weights, float(squares @ values**2))
 
 
 def _divided(sums: Floats, weights: Floats) -> Floats:

@@ -90,6 +90,7 @@ class PairMatrix:
         tested: pairs that the correction counts: all but those that follow from each other, or from their sizes.
         pairs: in the order of the masks.
         order: numbers of the masks, similar ones beside each other.
+        with_source: whether the source was at hand, so that an answer can speak of rounding.
     """
 
     names: tuple[str, ...]
@@ -98,6 +99,7 @@ class PairMatrix:
     tested: int
     pairs: tuple[PairAnswer, ...]
     order: tuple[int, ...] = ()
+    with_source: bool = True
 
     @property
     def headrooms(self) -> Floats:
@@ -113,8 +115,9 @@ class PairMatrix:
         """What the pairs say together."""
         counts = Counter(pair.outcome for pair in self.pairs)
         said = "; ".join(f"{word}: {counts[outcome]:,}" for outcome, word in ANSWERS.items() if counts[outcome])
+        cause = "rounding and chance give" if self.with_source else "chance gives"
         return (
-            f"More than rounding and chance give? Of {counted(len(self.pairs), 'pair')}, {said}. These answers hold "
+            f"More than {cause}? Of {counted(len(self.pairs), 'pair')}, {said}. These answers hold "
             f"for all pairs together, at {percent(LEVEL)} (Holm's correction)."
         )
 

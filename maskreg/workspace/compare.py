@@ -224,7 +224,7 @@ def _mapped(
         return ()
     artifacts = [mask.artifact for mask in masks]
     if Path(out).exists():
-        raise OutputExistsError(f"{out} exists already", hint="name another file, or remove it")
+        raise OutputExistsError(str(out), hint="name another file, or remove it")
     with filling(Path(out), 0, what="the consensus map"), replacing(Path(out), force=False) as file:
         return write_consensus(artifacts, file, allow_different=allow_different, selection=selection, progress=progress)
 

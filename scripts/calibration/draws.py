@@ -95,11 +95,36 @@ def striped(sigma: float) -> Callable[[np.random.Generator], Pair]:
     def draw(rng: np.random.Generator) -> Pair:
         codes = weights(rng)
         starts = to_values(codes)
-        lines = (SIZE, 1), (1, SIZE)
-        scales = [3e-5 * np.exp(sum(rng.normal(0, sigma, shape) for shape in lines)) for _ in range(2)]
-        return Pair(codes, *(moved_by_rounding(rng, starts, codes, scale) for scale in scales))
+        return Pair(codes, *(moved_by_rounding(rng, starts, codes, _stripes(rng, sigma)) for _ in range(2)))
 
     return draw
+
+
+def striped_alike(sigma: float) -> Callable[[np.random.Generator], Pair]:
+    """Rounding alone, each row and column with a scale of its own, the same in both."""
+
+    def draw(rng: np.random.Generator) -> Pair:
+        codes = weights(rng)
+        starts, scales = to_values(codes), _stripes(rng, sigma)
+        return Pair(codes, *(moved_by_rounding(rng, starts, codes, scales) for _ in range(2)))
+
+    return draw
+
+
+def still_rows(share: float) -> Callable[[np.random.Generator], Pair]:
+    """Rounding alone, in rows that both have in common: tokens that the data holds, say."""
+
+    def draw(rng: np.random.Generator) -> Pair:
+        codes = weights(rng)
+        starts, scales = to_values(codes), np.where(rng.random((SIZE, 1)) < share, 0.0, 3e-5)
+        return Pair(codes, *(moved_by_rounding(rng, starts, codes, scales) for _ in range(2)))
+
+    return draw
+
+
+def _stripes(rng: np.random.Generator, sigma: float) -> Floats:
+    scales: Floats = 3e-5 * np.exp(sum(rng.normal(0, sigma, shape) for shape in ((SIZE, 1), (1, SIZE))))
+    return scales
 
 
 def sparse_by_dense(rng: np.random.Generator) -> Pair:
@@ -150,6 +175,9 @@ INDEPENDENT: Mapping[str, Callable[[np.random.Generator], Pair]] = {
     "rounding, off the grid, 1e-4": off_grid(1e-4),
     "striped, sigma .3": striped(0.3),
     "striped, sigma .6": striped(0.6),
+    "striped, sigma .3, in both alike": striped_alike(0.3),
+    "striped, sigma .6, in both alike": striped_alike(0.6),
+    "striped, half of the rows still in both": still_rows(0.5),
     "sparse x dense, .001 x .5": sparse_by_dense,
     "tiny, 150 x 150": tiny(150, 150),
     "tiny, 1 x 2": tiny(1, 2),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from maskreg.analysis.clusters import OBSERVED, SIZE_A, SIZE_B, Spread
@@ -22,7 +25,7 @@ from maskreg.analysis.margins import margins_of
 from maskreg.checkpoint.residual import Channels, Neurons, Shared
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
-from scripts.calibration.draws import Pair, striped
+from scripts.calibration.draws import Pair, striped, to_codes
 
 
 def pair() -> Pair:
@@ -207,19 +210,42 @@ def test_the_interval_of_an_odds_ratio_is_by_its_influence() -> None:
     assert (np.log(low), np.log(high)) == pytest.approx((np.log(ratio) - Z95 * error, np.log(ratio) + Z95 * error))
 
 
+def fitted(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Chances 2 Q(exp(-row - column)) that expect as many coordinates in every row and column as moved."""
+    chance = np.vectorize(lambda x: math.erfc(math.exp(-x) / math.sqrt(2)))
+    rows, columns = np.zeros((mask.shape[0], 1)), np.zeros((1, mask.shape[1]))
+    for _ in range(40):
+        for effects, axis in ((rows, 1), (columns, 0)):
+            lacking = (mask - chance(rows + columns)).sum(axis, keepdims=True)
+            slope = (chance(rows + columns + 1e-6) - chance(rows + columns)).sum(axis, keepdims=True) / 1e-6
+            effects += np.clip(lacking / slope, -0.5, 0.5)
+    chances: npt.NDArray[np.float64] = chance(rows + columns)
+    return chances
+
+
 def test_what_rows_and_columns_add_is_what_a_dense_fit_adds() -> None:
-    masks = pair()
-    # One exponent for all: then classes lie in all rows and columns alike, and nothing is approximated.
-    masks = Pair(np.full_like(masks.codes, 0x3F81), masks.a, masks.b)
-    a, b = masks.a - masks.a.mean(), masks.b - masks.b.mean()
-    height, width = a.shape
-    itself = a * b
-    rows = (a.sum(1) * b.sum(1) - itself.sum(1)) / width
-    columns = (a.sum(0) * b.sum(0) - itself.sum(0)) / height
-    added = margins_of(grid_of(masks))
-    assert added.added == pytest.approx(rows.sum() + columns.sum())
+    rng = np.random.default_rng(3)
+    # One exponent for all, and few lines: then every row and column is a bin of its own, and nothing is approximated.
+    rates = 1 / (1 + np.exp(-rng.normal(0, 0.8, (20, 1)) - rng.normal(0, 0.8, (1, 18))))
+    a, b = (rng.random(rates.shape) < rates for _ in range(2))
+    added = margins_of(grid_of(Pair(np.full(a.shape, 0x3F81, np.uint16), a, b)))
+    expected = fitted(a) * fitted(b)
+    assert added.added == pytest.approx(expected.sum() - a.sum() * b.sum() / a.size, abs=0.02)
+    assert added.added > 5
     assert added.by_row.sum() == pytest.approx(added.by_column.sum())
-    assert added.by_row == pytest.approx(rows + columns.sum() / height)
+    # By line beside what its own counts lead to expect.
+    by_class = a.sum(1) * b.mean() + b.sum(1) * a.mean() - a.mean() * b.mean() * a.shape[1]
+    assert added.by_row == pytest.approx(expected.sum(1) - by_class, abs=0.02)
+
+
+def test_nothing_is_expected_in_rows_that_never_move() -> None:
+    rng = np.random.default_rng(6)
+    codes = to_codes(rng.normal(0, 0.02, (300, 200)))
+    still = rng.random((300, 1)) < 0.6
+    a, b = ((rng.random(codes.shape) < 0.4) & ~still for _ in range(2))
+    figures = figures_of(sums_of(Pair(codes, a, b)))
+    assert (figures.nulls[MATCHED].headroom or 0) > 0.25
+    assert figures.nulls[STRIPED].expected == pytest.approx(a.sum() * b.sum() / (~still).sum() / 200, rel=5e-3)
 
 
 def test_masks_that_share_only_busy_rows_and_columns_share_what_is_expected() -> None:

@@ -100,10 +100,10 @@ NULLS = (
     Entry(
         "row-column-matched",
         "Null: both masks have their rates by exponent class, by row and by column of every matrix, and nothing else "
-        "in common. The model of a mask is logit P = a(class) + b(row) + c(column), to the first order around the "
-        "rates by class. Updates are striped, because activations and second moments are: this null removes what two "
-        "masks share by having the same busy rows and columns. Without the source it is matched by tensor, row and "
-        "column. Given for two or three masks.",
+        "in common. The model of a mask is rounding of Gaussian noise whose size is that of its class, times that of "
+        "its row, times that of its column, fitted to its counts. Updates are striped, because activations and second "
+        "moments are: this null removes what two masks share by having the same busy rows and columns, or the same "
+        "that never move. Without the source it is matched by tensor, row and column.",
         aliases=("the-same-by-row-and-column",),
     ),
     Entry(
