@@ -37,7 +37,7 @@ def test_the_page_and_the_picture_are_up_to_date() -> None:
         (replace(BASE, service=replace(EASY, gets=100), prefixes=4), 40e9 / BLOCK_BYTES / 400),
         (replace(BASE, node=replace(WIDE, connections=10), service=replace(EASY, connection=1e8)), 80 / 4),
         (replace(BASE, command="apply", service=replace(EASY, puts=100)), 40e9 / BLOCK_BYTES / 200),
-        (replace(BASE, command="apply", service=replace(EASY, complete=10.0)), 40 * 2.5 / 64 + 8 * 10),
+        (replace(BASE, command="apply", service=replace(EASY, complete=10.0)), 40 * 2.5 / 64 + 10),
     ],
 )
 def test_the_slowest_station_decides(plan: Plan, seconds: float) -> None:

@@ -38,6 +38,9 @@ _MOST_PARTS = 9000
 ATTEMPTS = 10
 """Tries of a request, with pauses that grow to 20 s: a server that starts again is back then."""
 
+COMPLETING = 16
+"""Objects that are completed at a time: the service works on each, and little is sent."""
+
 _SENDERS = 4
 _WAITING = 8
 """Full parts in memory at most: those on their way, and some that wait."""
@@ -214,7 +217,7 @@ class Upload:
                     Key=self.path.key,
                     PartNumber=number,
                     UploadId=self._upload_id,
-                    Body=bytes(memory),
+                    Body=memory,  # type: ignore[arg-type]  # which the stubs do not know to be taken
                 )
             return {"PartNumber": number, "ETag": answer["ETag"]}
         finally:

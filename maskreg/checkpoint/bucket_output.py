@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
 from maskreg.bucket import BucketPath, Location
-from maskreg.bucket.uploads import Upload, Uploads
+from maskreg.bucket.uploads import COMPLETING, Upload, Uploads
 from maskreg.checkpoint.aside import is_of_a_model
 from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError
+from maskreg.parallel import each
 
 
 @dataclass
@@ -75,9 +76,9 @@ class BucketOutput:
             self.kept = tuple(sorted(replaced - self.names))
             for name in sorted(filter(self._is_an_index, replaced)):
                 self._uploads.delete(self.path / name)
-        for name, upload in self._files.items():
-            if name != self.index:
-                upload.complete()
+        others = [upload for name, upload in self._files.items() if name != self.index]
+        # Large models have hundreds of shards, and the service takes its time for each.
+        each(others, Upload.complete, jobs=COMPLETING)
         self._files[self.index].complete(only_new=not replaced)
         self._files.clear()
 

@@ -4,6 +4,9 @@ One S3 server (SeaweedFS) in a process of its own, and a generated pair. In turn
 every range that extract asks for, eight at a time; extract reads the pair from the bucket;
 extract reads it from the disk.
 
+Extract can be no faster than either of the other two, so its rate is held against the slower of them: what is measured
+is how well fetching and work overlap. The server has one core for itself, so that neither takes time from the other.
+
     scripts/bench/run bucket --gigabytes 1 --rounds 3
 """
 
@@ -30,7 +33,7 @@ from tests.e2e.running import big_pair
 from tests.servers import SeaweedFS
 
 BAR = 0.8
-"""Rate of extract that must be reached, of the rate at which the library alone reads."""
+"""Rate of extract from a bucket that must be reached, of the least of the other two."""
 
 READERS = 8
 
@@ -44,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dir", default="/dev/shm", help="folder to work in")
     options = parser.parse_args(argv)
-    server = SeaweedFS()
+    server = _server_apart()
     try:
         os.environ.update(server.env())
         with tempfile.TemporaryDirectory(prefix="maskreg-bucket-", dir=options.dir) as folder:
@@ -52,7 +55,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         server.close()
     print(json.dumps(figures, indent=2))
-    return 0 if float(str(figures["ratio"])) >= BAR else 1
+    return 0 if float(str(figures["of the slower of both"])) >= BAR else 1
+
+
+def _server_apart() -> SeaweedFS:
+    """A server on a core of its own, where the system can say so; this process has the others."""
+    if not hasattr(os, "sched_setaffinity") or len(cpus := sorted(os.sched_getaffinity(0))) < 2:
+        return SeaweedFS()
+    os.sched_setaffinity(0, cpus[-1:])
+    try:
+        return SeaweedFS()
+    finally:
+        os.sched_setaffinity(0, cpus[:-1])
 
 
 def measured(server: SeaweedFS, folder: Path, gigabytes: float, rounds: int) -> dict[str, object]:
@@ -84,7 +98,12 @@ def measured(server: SeaweedFS, folder: Path, gigabytes: float, rounds: int) -> 
         "median MB/s": {name: round(rate, 1) for name, rate in rates.items()},
         "median CPU s": {name: round(statistics.median(times), 2) for name, times in cpu.items()},
         "peak MB beyond the beginning": round((peak() - before) / 1e6),
-        "ratio": round(rates["extract from the bucket"] / rates["library"], 3),
+        "fetched of the pair's bytes": round(sum(stop - start for _, start, stop in ranges) / size, 4),
+        "of the library": round(rates["extract from the bucket"] / rates["library"], 3),
+        "of the disk": round(rates["extract from the bucket"] / rates["extract from the disk"], 3),
+        "of the slower of both": round(
+            rates["extract from the bucket"] / min(rates["library"], rates["extract from the disk"]), 3
+        ),
     }
 
 

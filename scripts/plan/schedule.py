@@ -17,6 +17,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+from maskreg.bucket.uploads import COMPLETING
 from scripts.plan.inputs import BLOCK_BYTES, NODE, S3, SHARD_BYTES, Node, Rates, Service
 
 TASKS = 20_000
@@ -169,7 +170,8 @@ def simulate(plan: Plan) -> Schedule:
         end = written if task.result else nodes.write_free[node]
         window.append(end)
         last = max(last, end)
-    commit = 0.0 if plan.command == "extract" else 2 * plan.parameters / SHARD_BYTES * plan.service.complete
+    shards = 2 * plan.parameters / SHARD_BYTES
+    commit = 0.0 if plan.command == "extract" else math.ceil(shards / COMPLETING) * plan.service.complete
     return _result(plan, task, nodes, last + commit, commit)
 
 
