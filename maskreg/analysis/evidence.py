@@ -46,27 +46,50 @@ Cells = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 GLOBAL = "random-global"
+"""One mask redrawn with as many coordinates, anywhere in the group."""
+
 PER_TENSOR = "random-per-tensor"
+"""One mask redrawn with as many coordinates in every tensor."""
+
 MATCHED = "exponent-matched"
+"""One mask redrawn with as many coordinates in every exponent class of every tensor."""
+
 STRIPED = "row-column-matched"
+"""Masks with their rates by class, row and column of every matrix, and nothing else in common."""
+
 HIDDEN = "off-grid-matched"
+"""As ``row-column-matched``, for runs that began at the same weights off the bf16 grid."""
+
 ROUNDING = "rounding-null"
+"""Both masks as rounding alone makes them of noise as strong as the updates."""
+
 ROUNDING_A = "rounding-null-a"
+"""A alone as rounding makes it, beside B as it is."""
+
 ROUNDING_B = "rounding-null-b"
+"""B alone as rounding makes it, beside A as it is."""
 
 NULLS = (GLOBAL, PER_TENSOR, MATCHED, STRIPED, HIDDEN, ROUNDING, ROUNDING_A, ROUNDING_B)
 """The null models of an overlap; ``exponent-matched`` and those after it need the source, except for
 ``row-column-matched``, which without it does without exponents."""
 
 BY_TENSOR = "by-tensor"
+"""Strata of the odds ratio: tensors."""
+
 BY_EXPONENT = "by-exponent"
+"""Strata of the odds ratio: exponents of the source, over all tensors."""
+
 BY_BOTH = "by-tensor-and-exponent"
+"""Strata of the odds ratio: exponents of the source in each tensor."""
 
 STRATA = (BY_TENSOR, BY_EXPONENT, BY_BOTH)
 """Stratifications of the Mantel-Haenszel odds ratio; those by exponent need the source."""
 
 NO_SOURCE = "the source checkpoint is not available"
+"""Why what needs the source is undefined."""
+
 NO_LINES = "rows and columns were not counted"
+"""Why what needs rows and columns is undefined."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,17 +30,17 @@ def path(server: S3Server, bucket: str, tmp_path: Path) -> BucketPath:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Every range that was asked for."""
-    ranges: list[tuple[int, int]] = []
+    read_ranges: list[tuple[int, int]] = []
     read = Bucket.read
 
     def counted(self: Bucket, key: str, start: int, stop: int, etag: str = "") -> Buffer:
-        ranges.append((start, stop))
+        read_ranges.append((start, stop))
         return read(self, key, start, stop, etag)
 
     monkeypatch.setattr(Bucket, "read", counted)
-    return ranges
+    return read_ranges
 
 
 def filled(file: BucketFile, start: int, stop: int) -> bytes:
@@ -59,35 +59,35 @@ def test_any_part(path: BucketPath) -> None:
     file.close()
 
 
-def test_what_is_expected_is_fetched_once(path: BucketPath, asked: list[tuple[int, int]]) -> None:
+def test_what_is_expected_is_fetched_once(path: BucketPath, ranges: list[tuple[int, int]]) -> None:
     file = BucketFile(path)
     assert file.expect(0, 1 << 20) == 1 << 20
     assert file.expect(0, 1 << 20) == 1 << 20
     for _ in range(2):
         for start in range(0, 1 << 20, 1 << 18):
             assert filled(file, start, start + (1 << 18)) == DATA[start : start + (1 << 18)]
-    assert asked == [(0, 1 << 20)]
+    assert ranges == [(0, 1 << 20)]
     # Read as often as expected, it is forgotten.
     assert filled(file, 0, 10) == DATA[:10]
-    assert asked[1:] == [(0, 10)]
+    assert ranges[1:] == [(0, 10)]
 
 
-def test_small_parts_come_together(path: BucketPath, asked: list[tuple[int, int]]) -> None:
+def test_small_parts_come_together(path: BucketPath, ranges: list[tuple[int, int]]) -> None:
     file = BucketFile(path)
     starts = range(0, 10 * GAP_BYTES, GAP_BYTES)
     for start in starts:
         file.expect(start, 100)
-    assert asked == []
+    assert ranges == []
     assert [filled(file, start, start + 100) for start in starts] == [DATA[start : start + 100] for start in starts]
     # Nothing but what was expected, and what lies between.
-    assert asked == [(0, starts[-1] + 100)]
+    assert ranges == [(0, starts[-1] + 100)]
     file.expect(0, 100)
     file.expect(1 << 20, 100)
     file.expect((1 << 20) + 100, TOGETHER_BYTES)
     file.expect(len(DATA) - 10, 100)
     for start, stop in [(0, 100), (1 << 20, (1 << 20) + 100 + TOGETHER_BYTES), (len(DATA) - 10, len(DATA))]:
         assert filled(file, start, stop) == DATA[start:stop]
-    assert sorted(asked[1:]) == [(0, 100), (1 << 20, (1 << 20) + 100 + TOGETHER_BYTES), (len(DATA) - 10, len(DATA))]
+    assert sorted(ranges[1:]) == [(0, 100), (1 << 20, (1 << 20) + 100 + TOGETHER_BYTES), (len(DATA) - 10, len(DATA))]
     assert file.expect(len(DATA), 1) == 0
 
 

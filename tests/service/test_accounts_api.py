@@ -24,16 +24,16 @@ def ask(client: TestClient, method: str, path: str, token: str = ADMIN, status: 
 
 
 def test_somebody_is_told_who_they_are(client: TestClient) -> None:
-    said = ask(client, "GET", "/whoami", "writer-token")
-    assert (said["name"], said["projects"], len(said["token"])) == ("ada", {"team": "writer"}, 16)
+    identity = ask(client, "GET", "/whoami", "writer-token")
+    assert (identity["name"], identity["projects"], len(identity["token"])) == ("ada", {"team": "writer"}, 16)
     assert ask(client, "GET", "/whoami")["projects"] == {"*": "admin"}
     assert ask(client, "GET", "/whoami", "", 401)["code"] == "UNAUTHENTICATED"
 
 
 def test_a_token_is_shown_when_it_is_made_and_never_again(client: TestClient) -> None:
     made = ask(client, "POST", "/projects/team/tokens", status=201, json={"role": "reader", "name": "robot"})
-    said = ask(client, "GET", "/whoami", made["token"])
-    assert (said["name"], said["token"], said["projects"]) == ("robot", made["id"], {"team": "reader"})
+    identity = ask(client, "GET", "/whoami", made["token"])
+    assert (identity["name"], identity["token"], identity["projects"]) == ("robot", made["id"], {"team": "reader"})
     listed = client.get("projects/team/tokens", headers=headers(ADMIN)).text
     assert made["id"] in listed
     assert made["token"][20:] not in listed + client.get("audit", headers=headers(ADMIN)).text

@@ -49,23 +49,23 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     signal.signal(signal.SIGTERM, before)
 
 
-def said(run: Run, *args: str, **kwargs: Any) -> Any:
+def as_json(run: Run, *args: str, **kwargs: Any) -> Any:
     return json.loads(run(*args, "--json", **kwargs))
 
 
 def test_an_admin_makes_a_token_for_somebody_who_logs_in_with_it(url: str, run: Run) -> None:
-    signed_in = said(run, "login", url, "--token-stdin", stdin=f"{ADMIN}\n")
+    signed_in = as_json(run, "login", url, "--token-stdin", stdin=f"{ADMIN}\n")
     assert (signed_in["name"], signed_in["projects"], signed_in["kept"]) == (
         "root",
         {"*": "admin"},
         str(credentials_path()),
     )
-    made = said(run, "token", "create", "--project", "paper", "--role", "writer", "--name", "grace")
+    made = as_json(run, "token", "create", "--project", "paper", "--role", "writer", "--name", "grace")
     assert (made["name"], made["project"], made["role"], made["created_by"]) == ("grace", "paper", "writer", "root")
     assert run("token", "create", "--project", "paper", "--role", "reader", "--expires", "never").startswith("mr_")
     run("login", url, "--token-stdin", stdin=made["token"])
     assert run("whoami").split() == ["grace", "paper", "writer"]
-    assert [token["id"] for token in said(run, "token", "list")] == [made["id"]]
+    assert [token["id"] for token in as_json(run, "token", "list")] == [made["id"]]
     assert "token revoke" in run("logout", "--help")
     run("token", "revoke", made["id"])
     assert f"maskreg login {url} --token-stdin" in run("whoami", exit=77)
@@ -81,7 +81,7 @@ def test_the_list_of_a_project_is_for_its_admin(url: str, run: Run) -> None:
         assert "is not a" in run("token", "create", "--project", name, "--role", "reader", exit=2)
     listed = run("token", "list", "--project", "team", "-q").split()
     assert len(listed) == 2
-    assert [token["expires_at"] for token in said(run, "token", "list", "--project", "team")] == [None, None]
+    assert [token["expires_at"] for token in as_json(run, "token", "list", "--project", "team")] == [None, None]
 
 
 def test_a_token_that_is_not_valid_is_not_kept(url: str, run: Run) -> None:
@@ -94,8 +94,8 @@ def test_a_token_that_is_not_valid_is_not_kept(url: str, run: Run) -> None:
 
 def test_logging_out_forgets_the_token(url: str, run: Run) -> None:
     run("login", url, "--token-stdin", stdin="reader-token")
-    assert said(run, "logout") == {"url": url, "removed": True}
-    assert said(run, "logout", url) == {"url": url, "removed": False}
+    assert as_json(run, "logout") == {"url": url, "removed": True}
+    assert as_json(run, "logout", url) == {"url": url, "removed": False}
     assert token_for(url) == ""
     assert "no service is logged in to" in run("whoami", exit=78)
     assert "maskreg login" in run("whoami", "--server", url, exit=77)

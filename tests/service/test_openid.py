@@ -83,8 +83,8 @@ def sign_in(browser: TestClient, sub: str, next: str = "/") -> httpx2.Response:
 
 
 def who(browser: TestClient) -> tuple[str, dict[str, str]]:
-    said = browser.get("/api/v1/whoami").json()
-    return said["name"], said["projects"]
+    identity = browser.get("/api/v1/whoami").json()
+    return identity["name"], identity["projects"]
 
 
 def test_somebody_signs_in_and_has_the_roles_of_their_groups(browser: TestClient) -> None:

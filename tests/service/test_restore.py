@@ -34,9 +34,9 @@ BACKUP = "VACUUM INTO ?"
 
 def facts(service: Service) -> object:
     """What can be found in the served registry, and what happened to its names."""
-    found = service.registry.search(Query())
-    assert found.left_out == ()
-    rows = [replace(row, rlvr_overlap=None, rlvr_against=None) for row in found.results]
+    results = service.registry.search(Query())
+    assert results.left_out == ()
+    rows = [replace(row, rlvr_overlap=None, rlvr_against=None) for row in results.results]
     logs = [log(ref, remote=service.remote, workspace=service.workspace) for ref in ("team/opd:v1", "team/rlvr")]
     return rows, logs
 

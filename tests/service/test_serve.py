@@ -101,11 +101,13 @@ def test_several_processes_and_servers_share_a_database(person: Person, postgres
     served = ("--store", str(tmp_path / "store"), "--catalog", postgres.new_database())
     assert f"maskreg db upgrade --catalog {served[3]}" in person.run("serve", *served, exit=78)
     person.run("db", "upgrade", "--catalog", served[3])
-    with serving(person, *served, "--workers", "2") as one, serving(Person(tmp_path / "second"), *served) as two:
-        token = one.said["token"]
-        assert two.said["token"] is None
-        assert {server.get("/api/v1/whoami", token).status_code for server in (one, two) for _ in range(4)} == {200}
-    assert (one.status, two.status) == (0, 0)
+    with serving(person, *served, "--workers", "2") as first, serving(Person(tmp_path / "second"), *served) as second:
+        token = first.said["token"]
+        assert second.said["token"] is None
+        assert {server.get("/api/v1/whoami", token).status_code for server in (first, second) for _ in range(4)} == {
+            200
+        }
+    assert (first.status, second.status) == (0, 0)
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

@@ -93,19 +93,19 @@ def test_the_token_of_another_session_does_not_fit(app: FastAPI, browser: TestCl
 
 
 @pytest.mark.parametrize(
-    "said",
+    "origin",
     [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}],
     ids=["another origin", "no origin", "what the browser says"],
 )
-def test_a_page_elsewhere_signs_nobody_in(app: FastAPI, said: dict[str, str]) -> None:
-    answer = TestClient(app, "http://localhost").post("/sign-in", data={"token": "writer-token"}, headers=said)
+def test_a_page_elsewhere_signs_nobody_in(app: FastAPI, origin: dict[str, str]) -> None:
+    answer = TestClient(app, "http://localhost").post("/sign-in", data={"token": "writer-token"}, headers=origin)
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
 
 
 def test_a_page_of_this_server_signs_in(app: FastAPI) -> None:
-    said = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
-    answer = TestClient(app, "http://localhost").post("/sign-in", data={"token": "writer-token"}, headers=said)
+    origin = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+    answer = TestClient(app, "http://localhost").post("/sign-in", data={"token": "writer-token"}, headers=origin)
     assert answer.status_code == 200
 
 

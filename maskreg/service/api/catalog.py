@@ -148,10 +148,10 @@ def _measurements(service: Service, principal: Principal, row: Row) -> Row:
     digest = _digest(row)
     if not may_read(service, principal, digest):
         return {"measurements": []}
-    found = _catalog(service).measurements(
+    measurements = _catalog(service).measurements(
         digest, metrics=list(map(str, row.get("metrics", ()))), against=str(row.get("against", ""))
     )
-    return {"measurements": [record_row(one) for one in found if _may_know(service, principal, one.against)]}
+    return {"measurements": [record_row(item) for item in measurements if _may_know(service, principal, item.against)]}
 
 
 def _may_know(service: Service, principal: Principal, against: str) -> bool:

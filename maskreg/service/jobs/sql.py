@@ -147,7 +147,7 @@ class SqlJobQueue:
     def get(self, id: str) -> Job:
         """As the contract says."""
         with self._transaction(self._engine) as connection:
-            return _found(connection, id)
+            return _job_with(connection, id)
 
     def list(self, which: JobFilter) -> list[Job]:
         """As the contract says."""
@@ -177,7 +177,7 @@ class SqlJobQueue:
             if not connection.execute(update(JobRow).where(queued).values(ended)).rowcount:
                 running = and_(JobRow.id == id, JobRow.state == JobState.RUNNING, JobRow.canceled_by == "")
                 connection.execute(update(JobRow).where(running).values(canceled_by=by, **_bump()))
-            job = _found(connection, id)
+            job = _job_with(connection, id)
         if job.state in (JobState.DONE, JobState.FAILED):
             raise ConflictError(f"job {id} is {job.state} already")
         return job
@@ -285,7 +285,7 @@ class SqlJobQueue:
     def note_removed(self, id: str) -> None:
         """As the contract says."""
         with self._transaction(self._writing) as connection:
-            job = _found(connection, id)
+            job = _job_with(connection, id)
             if job.state is JobState.DONE:
                 removed = {**(job.result or {}), REMOVED: _moment(now(connection)).isoformat()}
                 connection.execute(update(JobRow).where(JobRow.id == id).values(result=removed, **_bump()))
@@ -336,7 +336,7 @@ def _waiting(counted: bool) -> dict[str, Any]:
     return {"state": JobState.QUEUED, "worker": "", "lease_until": 0.0, "attempt": attempt, **_bump()}
 
 
-def _found(connection: Connection, id: str) -> Job:
+def _job_with(connection: Connection, id: str) -> Job:
     row = connection.execute(select(_COLUMNS).where(JobRow.id == id)).mappings().one_or_none()
     if row is None:
         raise NotFoundError(f"there is no job {id}")

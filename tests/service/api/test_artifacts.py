@@ -249,9 +249,9 @@ def test_what_a_search_leaves_out_is_said_by_every_process(lab: Lab) -> None:
         assert TestClient(lab.app, headers=headers("stranger-token")).get(path).json()["left_out"] == []
         other = create_app(lab.service)
         with TestClient(other, headers=headers("reader-token")) as second:
-            while not (told := second.get(path).json()["left_out"]):
+            while not (left_out := second.get(path).json()["left_out"]):
                 time.sleep(0.01)
-        assert told == names
+        assert left_out == names
 
 
 def test_what_was_written_past_the_server_is_taken_in(lab: Lab) -> None:

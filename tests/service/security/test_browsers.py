@@ -30,10 +30,10 @@ def browser(site: Site) -> TestClient:
 
 def test_no_answer_lets_a_page_elsewhere_read_it(site: Site) -> None:
     client = site.client(ADMIN)
-    asked = {"Origin": ELSEWHERE, "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "x"}
+    preflight = {"Origin": ELSEWHERE, "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "x"}
     for method, path in routes():
         for verb in {method, "OPTIONS"}:
-            answer = client.request(verb, path, headers=asked)
+            answer = client.request(verb, path, headers=preflight)
             assert not [name for name in answer.headers if name.startswith("access-control")], f"{verb} {path}"
             assert verb != "OPTIONS" or answer.status_code == 405
 

@@ -22,18 +22,18 @@ def _answers(site: Site, digest: Digest) -> list[tuple[int, dict[str, Any]]]:
         row = {"key": key, "size": 1, "sha256": str(Digest.of(b"x"))}
         answers.append(client.post("/api/v1/uploads", json=row))
         answers.append(client.post("/api/v1/uploads/finished", json={"key": key, "number": "0" * 32}))
-    told = []
+    results = []
     for answer in answers:
         text = answer.text.replace(digest.hex, "HEX").replace(digest.short, "SHORT")
-        told.append((answer.status_code, {"said": text.replace(answer.headers["x-request-id"], "ID")}))
-    return told
+        results.append((answer.status_code, {"text": text.replace(answer.headers["x-request-id"], "ID")}))
+    return results
 
 
 def test_nobody_learns_which_artifacts_of_others_are_here_by_sending_objects(site: Site) -> None:
     hidden = _answers(site, site.digests["hidden"])
     assert hidden == _answers(site, Digest.of(b"nothing"))
     assert {status for status, _ in hidden} == {422}
-    assert all("not known here" in row["said"] for _, row in hidden)
+    assert all("not known here" in row["text"] for _, row in hidden)
 
 
 def test_who_has_the_manifest_may_send_what_it_lists(site: Site) -> None:

@@ -64,8 +64,8 @@ def test_no_name_in_a_path_reaches_out_of_the_server(site: Site) -> None:
                 case = f"{method} {address}"
                 assert answer.status_code < 500, f"{case}: {answer.text}"
                 assert not (method != "GET" and answer.status_code in (200, 201) and "team" not in name), case
-                for told in (SECRET, "root:x:", "Traceback", str(site.folder)):
-                    assert told not in answer.text, case
+                for secret in (SECRET, "root:x:", "Traceback", str(site.folder)):
+                    assert secret not in answer.text, case
     assert count > 500
     assert site.around() == before
     assert {key for key in _keys(site) if parse_key(key).kind is Kind.FOREIGN} == set()

@@ -35,9 +35,9 @@ def test_the_server_asks_for_no_address_that_somebody_names(
     url: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In every text of every document, and in every parameter that names something."""
-    asked: list[object] = []
-    monkeypatch.setattr(socket.socket, "connect", lambda _, address: asked.append(address))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *host, **_: asked.append(host))
+    addresses: list[object] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda _, address: addresses.append(address))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *host, **_: addresses.append(host))
     url = url.format(port=9)
     client = site.client(ADMIN)
     artifact = str(site.digests["opd"])
@@ -60,7 +60,7 @@ def test_the_server_asks_for_no_address_that_somebody_names(
     for params in ({"text": url}, {"source_root": url}, {"project": url}, {"next": url}, {"cursor": url}):
         for path in ("/api/v1/artifacts", "/"):
             assert client.get(path, params=params).status_code < 500
-    assert asked == []
+    assert addresses == []
 
 
 def test_no_secret_is_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -174,6 +174,6 @@ def test_no_answer_tells_where_the_server_keeps_its_files(tmp_path: Path) -> Non
             for accept in ("application/json", "text/html"):
                 answer = client.request(method, address, headers={"Accept": accept})
                 failed += answer.status_code >= 500 or "damaged" in answer.text
-                for told in (str(tmp_path), "Traceback", 'File "', "site-packages", "sqlite"):
-                    assert told not in answer.text, f"{method} {address}: {answer.text}"
+                for secret in (str(tmp_path), "Traceback", 'File "', "site-packages", "sqlite"):
+                    assert secret not in answer.text, f"{method} {address}: {answer.text}"
         assert failed
