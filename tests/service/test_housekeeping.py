@@ -22,10 +22,8 @@ from maskreg.service.housekeeping import Chore, Housekeeper, Stopped, housekeepe
 from maskreg.service.options import Options
 from maskreg.service.starting import open_service, serve
 from maskreg.settings import Remote, Settings
-from tests.service.api.conftest import Lab, lab
+from tests.service.labs import Lab
 from tests.service.serving import ADMIN, headers, listening, service_in
-
-__all__ = ["lab"]
 
 NEW = {"If-None-Match": "*"}
 TAG = "/api/v1/projects/team/refs/opd/v2"

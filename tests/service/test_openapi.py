@@ -22,7 +22,7 @@ from schemathesis.specs.openapi import checks
 
 from maskreg.service.app import create_app
 from maskreg.service.headers import HEADERS
-from tests.service.api.conftest import fill
+from tests.service.labs import fill
 from tests.service.serving import ADMIN, headers, listening, service_in
 
 EXAMPLES = int(os.environ.get("MASKREG_FUZZ_EXAMPLES", "4"))

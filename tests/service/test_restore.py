@@ -25,7 +25,7 @@ from maskreg.workspace.annotate import annotate
 from maskreg.workspace.log import log
 from maskreg.workspace.remove import remove
 from tests.servers import Postgres, find_program
-from tests.service.api.conftest import fill
+from tests.service.labs import fill
 from tests.service.serving import ROOT
 
 BACKUP = "VACUUM INTO ?"

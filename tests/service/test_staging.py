@@ -21,10 +21,10 @@ from maskreg.service.housekeeping import housekeeper
 from maskreg.service.staging import LIFE
 from maskreg.settings import Remote, Settings
 from tests.checkpoints import make_checkpoint, moved
-from tests.service.api.conftest import SOURCE, Lab, lab
+from tests.service.labs import SOURCE, Lab
 from tests.service.serving import ROOT, Switched, server
 
-__all__ = ["lab", "server"]
+__all__ = ["server"]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from maskreg.service.app import create_app
 from maskreg.service.cursors import cursor_of, position_of
 from maskreg.service.follower import Follower
 from maskreg.workspace.pairs import compare_pair
-from tests.service.api.conftest import Lab
+from tests.service.labs import Lab
 from tests.service.serving import ADMIN, headers
 
 

@@ -13,7 +13,7 @@ from maskreg.errors import RateLimitedError
 from maskreg.service.accounts.sessions import form_token
 from maskreg.service.app import create_app
 from maskreg.service.throttle import RateLimits, Throttle
-from tests.service.api.conftest import Lab
+from tests.service.labs import Lab
 from tests.service.serving import ADMIN, ROOT, headers
 
 

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.api.conftest import Lab, shared
+from tests.service.labs import Lab
 from tests.service.serving import ADMIN
-
-__all__ = ["shared"]
 
 DIGEST = "a has to be a digest, sha256: and 64 hex digits"
 

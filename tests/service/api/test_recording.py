@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tests.service.api.conftest import Lab
+from tests.service.labs import Lab
 from tests.service.serving import ADMIN
 
 RECORD = "/api/v1/catalog/measurements"

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 import maskreg
-from tests.service.api.conftest import Lab
+from tests.service.labs import Lab
 from tests.service.serving import ADMIN
 
 V1 = "/api/v1/projects/team/refs/opd/v1"

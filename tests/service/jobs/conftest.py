@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, update
 
 from maskreg.catalog.sql import upgrade
 from maskreg.catalog.sql.address import parse_address
@@ -17,8 +17,14 @@ from maskreg.service.jobs.schema import JOBS
 from maskreg.service.jobs.sql import SqlJobQueue
 from tests.servers import Postgres
 
-LEASE_S = 0.4
-"""How long workers in these tests may be silent, in seconds."""
+LEASE_S = 60.0
+"""How long workers in these tests may be silent, in seconds: longer than any test. Time passes by :func:`pass_time`."""
+
+
+def pass_time(queue: SqlJobQueue, seconds: float) -> None:
+    """Let every lease be so much nearer to its end."""
+    with queue._transaction(queue._writing) as connection:
+        connection.execute(update(JobRow).values(lease_until=JobRow.lease_until - seconds))
 
 
 def with_table(url: str) -> str:
@@ -48,7 +54,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def queue(url: str) -> Iterator[SqlJobQueue]:
-    """An empty queue whose leases are short."""
+    """An empty queue."""
     queue = SqlJobQueue.open(url, lease_s=LEASE_S)
     yield queue
     queue.close()

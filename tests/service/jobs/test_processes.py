@@ -29,6 +29,9 @@ from tests.service.patching import Site, site_in
 ADA = Submitter("ada", lambda project: None, lambda project: None, lambda ref: None)
 ELEMENTS = 32 << 20
 
+# What a queue answers to these is tested on both databases without processes.
+ONE_DATABASE = pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Site:
@@ -61,8 +64,8 @@ def site(request: pytest.FixtureRequest, large: Site, tmp_path: Path) -> Iterato
     queue.close()
 
 
-def submitted(site: Site, output: str = "patched") -> Job:
-    request = ApplyRequest(kind="apply", artifact="team/large", source="large", output=output)
+def submitted(site: Site, output: str = "patched", artifact: str = "team/large", source: str = "large") -> Job:
+    request = ApplyRequest(kind="apply", artifact=artifact, source=source, output=output)
     return site.patching.queue.submit(new_job(site.service.registry, site.patching, request, ADA), JobLimits())
 
 
@@ -107,6 +110,7 @@ def wait_for_pids(workers: Workers) -> list[int]:
     return pids
 
 
+@ONE_DATABASE
 def test_a_job_is_canceled_while_it_writes(site: Site) -> None:
     job = submitted(site)
     with start_workers(site.bench, 1):
@@ -117,6 +121,7 @@ def test_a_job_is_canceled_while_it_writes(site: Site) -> None:
     assert [path for path in site.outputs.rglob("*") if path.is_file()] == []
 
 
+@ONE_DATABASE
 def test_workers_that_are_closed_give_their_jobs_back(site: Site) -> None:
     job = submitted(site)
     with start_workers(site.bench, 1):
@@ -126,7 +131,7 @@ def test_workers_that_are_closed_give_their_jobs_back(site: Site) -> None:
 
 
 def test_two_workers_share_the_jobs(site: Site) -> None:
-    jobs = [submitted(site, f"out-{number}") for number in range(2)]
+    jobs = [submitted(site, f"out-{number}", "team/toy:v1", "base") for number in range(8)]
     with start_workers(site.bench, 2):
         ended = [wait_for(site, job, lambda now: now.state.is_final) for job in jobs]
-    assert [(job.state, job.attempt) for job in ended] == [(JobState.DONE, 1)] * 2
+    assert [(job.state, job.attempt) for job in ended] == [(JobState.DONE, 1)] * 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,7 +11,7 @@ from maskreg.errors import ConflictError, NotFoundError, TryAgainError
 from maskreg.service.jobs import base
 from maskreg.service.jobs.base import JobFilter, JobLimits, JobState, Lease, LeaseLostError, Meter, NewJob
 from maskreg.service.jobs.sql import SqlJobQueue
-from tests.service.jobs.conftest import LEASE_S
+from tests.service.jobs.conftest import LEASE_S, pass_time
 
 LIMITS = JobLimits(running=3, running_per_project=2, queued_per_project=4, attempts=2)
 
@@ -27,11 +26,6 @@ def claimed(queue: SqlJobQueue, worker: str = "w") -> Lease:
     lease = queue.claim(worker, LIMITS)
     assert lease is not None
     return lease
-
-
-def lapse() -> None:
-    """Wait until every lease has run out."""
-    time.sleep(LEASE_S + 0.1)
 
 
 def test_a_job_runs_and_is_done(queue: SqlJobQueue) -> None:
@@ -84,7 +78,7 @@ def test_no_two_jobs_make_the_same(queue: SqlJobQueue) -> None:
 def test_a_job_whose_worker_is_silent_is_taken_again_and_ends_once(queue: SqlJobQueue) -> None:
     queue.submit(new(), LIMITS)
     dead = claimed(queue, "dead")
-    lapse()
+    pass_time(queue, LEASE_S + 1)
     alive = claimed(queue, "alive")
     assert (alive.job.id, alive.job.attempt, alive.job.meter) == (dead.job.id, 2, Meter())
     with pytest.raises(LeaseLostError):
@@ -100,7 +94,7 @@ def test_a_job_whose_worker_is_silent_is_taken_again_and_ends_once(queue: SqlJob
 def test_one_worker_that_takes_a_job_again_has_lost_its_earlier_lease(queue: SqlJobQueue) -> None:
     queue.submit(new(), LIMITS)
     earlier = claimed(queue)
-    lapse()
+    pass_time(queue, LEASE_S + 1)
     claimed(queue)
     with pytest.raises(LeaseLostError):
         queue.renew(earlier)
@@ -110,7 +104,7 @@ def test_a_renewed_lease_does_not_run_out(queue: SqlJobQueue) -> None:
     queue.submit(new(), LIMITS)
     lease = claimed(queue)
     for _ in range(4):
-        time.sleep(LEASE_S / 2)
+        pass_time(queue, LEASE_S / 2)
         queue.renew(lease)
         assert queue.claim("other", LIMITS) is None
 
@@ -119,7 +113,7 @@ def test_a_job_that_kills_its_workers_fails(queue: SqlJobQueue) -> None:
     job = queue.submit(new(), LIMITS)
     for _ in range(LIMITS.attempts):
         claimed(queue)
-        lapse()
+        pass_time(queue, LEASE_S + 1)
     assert queue.claim("w", LIMITS) is None
     failed = queue.get(job.id)
     assert failed.state is JobState.FAILED
@@ -164,7 +158,7 @@ def test_a_canceled_job_whose_worker_died_is_not_taken_again(queue: SqlJobQueue)
     job = queue.submit(new(), LIMITS)
     claimed(queue)
     queue.cancel(job.id, "bob")
-    lapse()
+    pass_time(queue, LEASE_S + 1)
     assert queue.claim("w", LIMITS) is None
     assert queue.get(job.id).state is JobState.CANCELED
 

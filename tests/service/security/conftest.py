@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from maskreg.digest import Digest
 from maskreg.service.app import ROUTERS, create_app
 from maskreg.service.context import Service
-from tests.service.api.conftest import fill
+from tests.service.labs import fill
 from tests.service.serving import headers, service_in
 
 SECRET = "the secret of a neighbor"

@@ -24,7 +24,7 @@ from maskreg.settings import StoreOptions
 from maskreg.store import s3_links
 from maskreg.store.s3 import S3Store
 from tests.servers import S3Server
-from tests.service.api.conftest import fill
+from tests.service.labs import fill
 from tests.service.serving import ADMIN, headers, service_on
 
 

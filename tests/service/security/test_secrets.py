@@ -15,7 +15,7 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.errors import UnauthenticatedError
 from maskreg.service.accounts.roles import EVERY_PROJECT, Role
 from maskreg.service.accounts.tokens import Scope
-from tests.service.api.conftest import fill
+from tests.service.labs import fill
 from tests.service.security.conftest import Site, routes
 from tests.service.serving import ADMIN, ROOT, service_in
 

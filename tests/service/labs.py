@@ -1,8 +1,9 @@
-"""A registry with artifacts in three projects, and a client for each of the people of ``tests.service.serving``."""
+"""Labs: a served registry with artifacts in three projects, and clients for the people of ``tests.service.serving``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import maskreg
 from maskreg.digest import Digest
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
+from maskreg.settings import Settings
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.service.serving import headers, service_in
 
@@ -37,7 +39,7 @@ class Lab:
 
     service: Service
     app: FastAPI
-    digests: dict[str, Digest]
+    digests: Mapping[str, Digest]
 
     @property
     def workspace(self) -> maskreg.Workspace:
@@ -74,21 +76,41 @@ def fill(workspace: maskreg.Workspace, folder: Path) -> dict[str, Digest]:
     return digests
 
 
+@dataclass(frozen=True)
+class Filled:
+    """A registry that was filled once, and that nobody serves or changes: each lab gets a copy.
+
+    Attributes:
+        home: its folder.
+        digests: artifacts by the names ``opd``, ``rlvr`` and ``hidden``.
+    """
+
+    home: Path
+    digests: Mapping[str, Digest]
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """The registry that labs copy."""
+    folder = tmp_path_factory.mktemp("filled")
+    with maskreg.Workspace(Settings.load(flags={"home": str(folder / "home")})) as space:
+        return Filled(folder / "home", fill(space, folder))
+
+
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def shared(filled: Filled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab that tests only read."""
-    yield from _lab(tmp_path_factory.mktemp("lab"))
+    yield from _lab(filled, tmp_path_factory.mktemp("lab"))
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def lab(filled: Filled, tmp_path: Path) -> Iterator[Lab]:
     """A lab of one test."""
-    yield from _lab(tmp_path)
+    yield from _lab(filled, tmp_path)
 
 
-def _lab(folder: Path) -> Iterator[Lab]:
+def _lab(filled: Filled, folder: Path) -> Iterator[Lab]:
+    shutil.copytree(filled.home, folder / "home")
     service = service_in(folder / "home")
-    digests = fill(service.workspace, folder)
-    yield Lab(service, create_app(service), digests)
-    service.workspace.close()
-    service.accounts.close()
+    yield Lab(service, create_app(service), filled.digests)
+    service.close()
