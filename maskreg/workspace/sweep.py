@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from maskreg.bucket import BucketPath, Location, located
-from maskreg.checkpoint.run import checkpoints_of
+from maskreg.checkpoint.run import RunCheckpoint, checkpoints_of
 from maskreg.digest import Digest
 from maskreg.errors import ConfigError, MaskregError, NoSpaceError, UsageError
 from maskreg.progress import SILENT, Progress
@@ -168,39 +168,76 @@ def sweep(
         else:
             last = stack.enter_context(space.checkpoint(source, download=download, side="source"))
             run = [member for member in run if member.path.resolve() != last.path.resolve()]
-        extractions = Extractions(space, options)
+        how = {"device": device, "download": download, "force": force}
+        each = _Each(space, base, card, options, how, dry_run=dry_run)
         for number, member in enumerate(run, 1):
-            row = Swept(str(member.path), replace(base, tag=member.label), "waiting", str(_path(last)))
-            try:
-                # Before it is read: a file that changes meanwhile is another file at the next sweep.
-                key = extractions.key(_path(last), member.path)
-                earlier = extractions.recall(key)
-                if earlier is not None and _named(space, row.ref, earlier.digest, card, dry_run=dry_run):
-                    row = _with(row, "kept", earlier)
-                elif not dry_run:
-                    stored = extract(
-                        last,
-                        member.path,
-                        row.ref,
-                        **card,
-                        **options,
-                        device=device,
-                        download=download,
-                        force=force,
-                        progress=_Labeled(progress, f"{member.label}, {number} of {len(run)}"),
-                        workspace=space,
-                    )
-                    extractions.note(key, stored.digest)
-                    row = _with(row, "new", stored.artifact)
-            except (UsageError, ConfigError, NoSpaceError):
-                # None of these is about one checkpoint.
-                raise
-            except MaskregError as error:
-                row = replace(row, status="failed", error=error)
+            row = each.extract(last, member, _Labeled(progress, f"{member.label}, {number} of {len(run)}"))
             rows.append(row)
             if onto == "previous" and row.status != "failed":
                 last = member.path
     return Sweep(tuple(rows))
+
+
+class _Each:
+    """Extracts single checkpoints of a sweep."""
+
+    def __init__(
+        self,
+        space: Workspace,
+        name: Ref,
+        card: Mapping[str, Any],
+        options: Mapping[str, Any],
+        how: Mapping[str, Any],
+        *,
+        dry_run: bool,
+    ) -> None:
+        """Remember what all of them have in common.
+
+        Args:
+            space: where they are stored.
+            name: without a tag.
+            card: what is said about each.
+            options: what the artifacts depend on beside the checkpoints.
+            how: options of the extraction that no artifact depends on.
+            dry_run: look, and extract nothing.
+        """
+        self._space, self._name, self._card = space, name, card
+        self._options, self._how, self._dry_run = options, how, dry_run
+        self._extractions = Extractions(space, options)
+
+    def extract(self, source: CheckpointLike, target: RunCheckpoint, progress: Progress) -> Swept:
+        """What became of a checkpoint.
+
+        Raises:
+            UsageError, ConfigError, NoSpaceError: something that is not about this checkpoint.
+        """
+        row = Swept(str(target.path), replace(self._name, tag=target.label), "waiting", str(_path(source)))
+        try:
+            # Before it is read: a file that changes meanwhile is another file at the next sweep.
+            key = self._extractions.key(_path(source), target.path)
+            earlier = self._extractions.recall(key)
+            if earlier is not None and self._is_named(row.ref, earlier.digest):
+                return _with(row, "kept", earlier)
+            if self._dry_run:
+                return row
+            said = {**self._card, **self._options, **self._how}
+            stored = extract(source, target.path, row.ref, **said, progress=progress, workspace=self._space)
+            self._extractions.note(key, stored.digest)
+            return _with(row, "new", stored.artifact)
+        except (UsageError, ConfigError, NoSpaceError):
+            raise
+        except MaskregError as error:
+            return replace(row, status="failed", error=error)
+
+    def _is_named(self, ref: Ref, digest: Digest) -> bool:
+        """Whether a tag points to an artifact; then it gets what is said about it now."""
+        head = self._space.local.head(ref)
+        if head is None or head.digest != digest:
+            return False
+        card = merged_card(head.card, Card(**self._card))
+        if card != head.card and not self._dry_run:
+            self._space.local.publish(ref, digest, card=card, after=head)
+        return True
 
 
 class _Labeled:
@@ -233,17 +270,6 @@ def _check(name: Ref, onto: str, source: CheckpointLike | None) -> None:
 
 def _path(checkpoint: CheckpointLike) -> Location:
     return located(checkpoint) if isinstance(checkpoint, str | Path | BucketPath) else checkpoint.path
-
-
-def _named(space: Workspace, ref: Ref, digest: Digest, card: Mapping[str, Any], *, dry_run: bool) -> bool:
-    """Whether a tag points to an artifact; then it gets what is said about it now."""
-    head = space.local.head(ref)
-    if head is None or head.digest != digest:
-        return False
-    merged = merged_card(head.card, Card(**card))
-    if merged != head.card and not dry_run:
-        space.local.publish(ref, digest, card=merged, after=head)
-    return True
 
 
 def _with(row: Swept, status: Literal["new", "kept"], artifact: Artifact) -> Swept:
