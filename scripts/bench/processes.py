@@ -51,3 +51,10 @@ def run(command: Sequence[str | Path], folder: Path, env: Mapping[str, str] | No
             line = " ".join(map(str, [Path(command[0]).name, *command[1:2]]))
             raise SystemExit(f"{line} failed with exit code {process.returncode}: {said}")
     return Cost(usage.ru_utime + usage.ru_stime, wall)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds that a process has taken so far, with all threads, without other processes; on Linux."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system = fields[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -72,7 +72,7 @@ def measured(folder: Path, options: argparse.Namespace) -> dict[str, object]:
             size = max(published(space, folder, options.megabytes, ref, seed) for seed, ref in enumerate(refs))
         shutil.rmtree(folder / "ada")
         for name, url in stores.items():
-            with serving(url, database, *_OPTIONS, "--workers", str(options.workers)) as (address, token):
+            with serving(url, database, *_OPTIONS, "--workers", str(options.workers)) as (address, token, _):
                 os.environ["MASKREG_TOKEN"] = token
                 rates[name] = _rates(folder, {"direct": url, "server": address}, refs, options.rounds, size)
     shown = {name: {who: round(statistics.median(row)) for who, row in rows.items()} for name, rows in rates.items()}
