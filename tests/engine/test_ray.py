@@ -52,6 +52,18 @@ def test_a_worker_that_dies_is_replaced_and_its_batches_are_done_again(tmp_path:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_what_a_node_had_is_done_by_others_when_it_dies(ray_cluster: Any, tmp_path: Path) -> None:
+    node = ray_cluster.add_node(num_cpus=1, object_store_memory=200 << 20)
+    is_there = True
+    with running_on("ray", workers=5, label="maskreg test"):
+        for expected, square in enumerate(ordered(Squares(tmp_path, 0.1), range(60), jobs=1)):
+            assert square == expected * expected
+            if is_there and len(list(tmp_path.iterdir())) == 5:  # all work, that of the node too
+                ray_cluster.remove_node(node, allow_graceful=False)
+                is_there = False
+    assert not is_there
+
+
 @pytest.mark.usefixtures("on_two")
 def test_what_kills_every_worker_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="3 workers died with the same work"):

@@ -1,0 +1,39 @@
+"""Which engine is at hand, and how one is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from maskreg.engine import is_here, ordered, parse_engine, running_on
+from maskreg.errors import ConfigError
+from maskreg.settings import Settings
+
+
+@pytest.mark.parametrize("text", ["threads", "ray", "ray://head:10001"])
+def test_engines_that_there_are(text: str) -> None:
+    assert parse_engine(text, "--engine") == text
+
+
+@pytest.mark.parametrize("text", ["", "dask", "ray://", "ray:head", "threads://head:1"])
+def test_engines_that_there_are_not(text: str) -> None:
+    with pytest.raises(ConfigError, match="--engine: .* is not an engine"):
+        parse_engine(text, "--engine")
+
+
+def test_threads_are_the_default_and_come_back() -> None:
+    assert is_here()
+    with running_on("ray"):  # nothing starts before something is handed out
+        assert not is_here()
+        with running_on("threads"):
+            assert list(ordered(abs, [-1, -2], jobs=2)) == [1, 2]
+        assert not is_here()
+    assert is_here()
+
+
+def test_the_setting_is_checked_where_it_is_read() -> None:
+    settings = Settings.load(env={"MASKREG_ENGINE": "ray", "MASKREG_WORKERS": "64"})
+    assert (settings.engine, settings.workers) == ("ray", 64)
+    with pytest.raises(ConfigError, match="MASKREG_ENGINE: 'dask' is not an engine"):
+        Settings.load(env={"MASKREG_ENGINE": "dask"})
+    with pytest.raises(ConfigError, match="MASKREG_WORKERS: '-1' is not a number"):
+        Settings.load(env={"MASKREG_WORKERS": "-1"})
