@@ -84,9 +84,11 @@ def command(
         explanation(output, explain, "analyze")
         return
     if trajectory:
+        _refuse_unused("--trajectory", _SHARED)
         _follow(output, operands, verbose, by=by, **{name: options[name] for name in _SHARED})
         return
     if optimizer is not None:
+        _refuse_unused("--optimizer", _OF_STATE)
         _moments(output, optimizer, operands, by, **{name: options[name] for name in _OF_STATE}, verbose=verbose)
         return
     if len(operands) != 1:
@@ -109,6 +111,19 @@ def command(
         output.data(published(str(result.ref), shown, result.analysis["notes"]))
     else:
         output.data(geometry(str(result.ref), str(result.digest), result.analysis, by, verbose=verbose))
+
+
+def _refuse_unused(mode: str, used: tuple[str, ...]) -> None:
+    """Refuse options that would change nothing, instead of leaving them out without a word."""
+    context = click.get_current_context()
+    modes = ("operands", "trajectory", "optimizer", "by", "verbose", "explain")
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.expose_value and name not in (*modes, *used):
+            raise click.UsageError(f"{parameter.opts[-1]} changes nothing of {mode}: leave it out")
+    if mode == "--trajectory" and context.get_parameter_source("optimizer") is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError("give --trajectory or --optimizer, not both")
 
 
 def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: Any) -> None:

@@ -170,10 +170,10 @@ def _layers(text: str) -> Layers:
 
 def _near(word: str, tensors: Mapping[str, Shape]) -> str:
     names = dict.fromkeys(part for name in tensors for part in name.split(".") if _WORD.fullmatch(part))
-    near = difflib.get_close_matches(word, [*ROLES, *PRESETS, *names], n=1)
-    return (
-        f"--role {near[0]}" if near else f"the roles are {', '.join(ROLES)}; maskreg show REF --by module lists names"
-    )
+    roles = [role for role in ROLES if any(role_of(name) == role for name in tensors)]
+    near = difflib.get_close_matches(word, [*roles, *names], n=1)
+    there = f"the roles here are {', '.join(roles)}; maskreg show REF --by module lists names"
+    return f"--role {near[0]}" if near else there
 
 
 def _split(name: str, fused: str, tensors: Mapping[str, Shape]) -> Iterator[Part]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from maskreg.checkpoint.run import checkpoints_of, is_pattern
 from maskreg.checkpoint.selection import Selection
 from maskreg.digest import Digest
-from maskreg.errors import DataError, NotFoundError
+from maskreg.errors import DataError, NotFoundError, UsageError
 from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
@@ -142,6 +142,11 @@ def analyze(
     with opened(workspace) as space:
         named = space.find(artifact)
         if named.artifact.manifest.kind == "analysis":
+            if any((metrics, presets, ranks, roles, layers)):
+                raise UsageError(
+                    f"{named.name} is an analysis already, and shows what was measured",
+                    hint="name the artifact that it is of, or leave out metrics, presets, ranks, roles and layers",
+                )
             return Analysis(named.ref, named.artifact, None, read_analysis(named.artifact))
         with requiring("an analysis"):
             from maskreg.flow.geometry.analysis import lineage_recipe

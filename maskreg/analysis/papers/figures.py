@@ -71,8 +71,12 @@ def mean(figure: str, group: str, factor: float = 1.0, role: str = "", *, key: s
             return Ours(reason=f"the update has no tensor of {role}")
         summary = document["roles"][role] if role else document["total"]
         values = summary["figures"].get(figure)
-        if values is None:
+        if values is None and group not in document["recipe"]["metrics"]:
             return Ours(reason=f"{figure} was not measured: analyze with --metrics {group}")
+        if values is None:
+            return Ours(
+                reason=f"no matrix has {figure}: they are too small, or it was analyzed with another --preset or --rank"
+            )
         if values[key] is None:
             return Ours(reason=f"{figure} is undefined for every matrix: they are too small, or did not move")
         return Ours(values[key], values.get(f"null_{key}")).times(factor)

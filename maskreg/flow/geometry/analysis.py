@@ -226,6 +226,11 @@ def _notes(rows: Sequence[TensorRow], left_out: Sequence[str], recipe: Mapping[s
             f"merged LoRA suspected: in {suspected} of {counted(matrices, 'matrix')} the spectrum has a step at "
             "least 1.6 high, above which lies most of the energy"
         )
+    if unmeasured := [row.name for row in rows if any("NaN" in note for note in row.notes)]:
+        yield (
+            f"{counted(len(unmeasured), 'tensor')} with a NaN or an infinity, such as {unmeasured[0]}: it counts in "
+            "sparsity, and is left out of all other figures"
+        )
     no_null = [row.name for row in rows if row.scale is None]
     if no_null:
         yield (

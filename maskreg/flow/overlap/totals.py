@@ -160,7 +160,8 @@ class OverlapTotals:
         manifests = [self._artifacts[mask].manifest for mask in pair]
         if table.a != table.b and table.most and table.both == table.most:
             small, large = names if table.a < table.b else names[::-1]
-            yield f"{small} lies in {large}"
+            part = _of_part([self._artifacts[mask] for mask in pair], table)
+            yield f"{small} lies in {large}{part and f', counting the coordinates{part}'}"
         known = {str(artifact.digest): name for artifact, name in zip(self._artifacts, self._names, strict=True)}
         for parent in manifests[0].parents:
             if parent in manifests[1].parents:
@@ -213,12 +214,18 @@ def _relation(masks: tuple[Artifact, Artifact], names: tuple[str, str], table: O
         yield f"{names[0]} and {names[1]} are the same artifact"
         return
     if table.a == table.b == table.both:
-        yield f"{names[0]} and {names[1]} hold the same coordinates"
+        what = "hold the same" if table.both else "both hold no"
+        yield f"{names[0]} and {names[1]} {what} coordinates{_of_part(masks, table)}"
     for child, parent in ((0, 1), (1, 0)):
         manifest = masks[child].manifest
         if masks[parent].digest in manifest.parents:
             how = f" ({manifest.recipe['kind']})" if manifest.recipe else ""
             yield f"{names[child]} was made from {names[parent]}{how}"
+
+
+def _of_part(masks: Sequence[Artifact], table: OverlapCounts) -> str:
+    """What a statement about masks is restricted to: nothing where all of them is compared."""
+    return " of what is compared" if any(mask.manifest.totals.numel != table.numel for mask in masks) else ""
 
 
 def _check(row: Tensor, counted: int) -> None:
