@@ -16,7 +16,7 @@ def test_engines_that_there_are(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "dask", "ray://", "ray:head", "threads://head:1"])
 def test_engines_that_there_are_not(text: str) -> None:
-    with pytest.raises(ConfigError, match="--engine: .* is not an engine"):
+    with pytest.raises(ConfigError, match=r"--engine: .* is not an engine"):
         parse_engine(text, "--engine")
 
 
