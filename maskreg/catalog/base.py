@@ -74,6 +74,18 @@ class Catalog(Searchable, Protocol):
     def number(self, ref: Ref) -> int:
         """Number of the indexed entry of a tag, which may say that it was removed; 0 when there is none."""
 
+    def numbers(self, refs: Collection[Ref]) -> dict[Ref, int]:
+        """Number of the indexed entry of each of these tags that is indexed."""
+
+    def all_numbers(self) -> dict[Ref, int]:
+        """The same of every tag, however many there are."""
+
+    def followed(self) -> int | None:
+        """Generation of the store's journal up to which the index took in what moved; None when it never did."""
+
+    def follow(self, generation: int) -> None:
+        """Remember that the index took in what moved up to this generation of the store's journal."""
+
     def search(self, query: Query = ...) -> list[SearchResult]:
         """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
 
@@ -122,6 +134,7 @@ class Catalog(Searchable, Protocol):
         *,
         registry: str = "",
         unread: Mapping[str, str] = ...,
+        followed: int | None = None,
     ) -> tuple[int, int, int]:
         """Replace the index, atomically; measurements, events and seen sources stay, except damaged ones.
 
@@ -133,6 +146,7 @@ class Catalog(Searchable, Protocol):
             registry: uuid of the registry they come from, for ``filled_from``.
             unread: keys of ref entries that cannot be read, and why, for :meth:`answer`; looked at when ``entries``
                 and ``manifests`` have ended.
+            followed: generation of the store's journal at which reading them began, for :meth:`followed`.
 
         Returns:
             How many refs, deleted ones included, and how many artifacts were indexed; and how many measurements and

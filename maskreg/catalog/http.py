@@ -94,6 +94,21 @@ class HttpCatalog(Closing):
         """Number of the indexed entry of a tag; 0 when there is none, or it may not be seen."""
         return self._ask("number", {"ref": [ref.project, ref.name, ref.tag]}, lambda row: int(row["number"]))
 
+    def numbers(self, refs: Collection[Ref]) -> dict[Ref, int]:
+        """Number of the indexed entry of each of these tags that is indexed and may be seen; a request for each."""
+        return {ref: n for ref in refs if (n := self.number(ref))}
+
+    def all_numbers(self) -> dict[Ref, int]:
+        """Number of the indexed entry of every tag that may be seen; none where the service has too many to send."""
+        return self.answer(Query(limit=0)).numbers or {}
+
+    def followed(self) -> int | None:
+        """None: the service follows its own store."""
+        return None
+
+    def follow(self, generation: int) -> None:
+        """Do nothing: the service follows its own store."""
+
     def check(self) -> None:
         """Have the service compare its catalog with what was written; for its admins.
 
@@ -128,6 +143,7 @@ class HttpCatalog(Closing):
         *,
         registry: str = "",
         unread: Mapping[str, str] = MappingProxyType({}),
+        followed: int | None = None,
     ) -> tuple[int, int, int]:
         """Have the service rebuild its index from its own store; for its admins. What is passed is not sent."""
         counts = ("refs", "artifacts", "lost")

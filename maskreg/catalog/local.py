@@ -187,6 +187,22 @@ class LocalCatalog(Closing):
 
     # Left to the catalog behind
 
+    def numbers(self, refs: Collection[Ref]) -> dict[Ref, int]:
+        """Number of the indexed entry of each of these tags that is indexed."""
+        return self._open_behind().numbers(refs)
+
+    def all_numbers(self) -> dict[Ref, int]:
+        """Number of the indexed entry of every tag."""
+        return self._open_behind().all_numbers()
+
+    def followed(self) -> int | None:
+        """Generation of the store's journal up to which the index took in what moved; None when it never did."""
+        return self._open_behind().followed()
+
+    def follow(self, generation: int) -> None:
+        """Remember that the index took in what moved up to this generation of the store's journal."""
+        self._open_behind().follow(generation)
+
     def drop_artifact(self, digest: Digest) -> None:
         """Remove an artifact from the index; its measurements stay."""
         self._open_behind().drop_artifact(digest)
@@ -223,9 +239,10 @@ class LocalCatalog(Closing):
         *,
         registry: str = "",
         unread: Mapping[str, str] = MappingProxyType({}),
+        followed: int | None = None,
     ) -> tuple[int, int, int]:
         """Replace the index; see :meth:`maskreg.catalog.base.Catalog.rebuild`."""
-        return self._open_behind().rebuild(entries, manifests, registry=registry, unread=unread)
+        return self._open_behind().rebuild(entries, manifests, registry=registry, unread=unread, followed=followed)
 
     def record(self, measurement: Measurement) -> None:
         """Keep a measurement. The latest ``rlvr_overlap`` of a whole mask also becomes searchable."""

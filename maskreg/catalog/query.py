@@ -188,17 +188,23 @@ class SearchResult:
         return Position(value, self.ref)
 
 
+LARGE = 10_000
+"""Names up to which a search compares every name of the index with the store, and says which it lacks."""
+
+
 class Answer(NamedTuple):
     """What a catalog answers to a query.
 
     Attributes:
         results: live refs that match, in the query's order.
-        unindexed: live refs that match or not, whose artifact is not in the index; in the order of their names.
+        unindexed: live refs that match or not, whose artifact is not in the index; in the order of their names. Of an
+            index of more than ``LARGE`` refs nobody knows in time.
         unread: keys of the store's ref entries that could not be read when the index was filled, and why.
-        numbers: number of the indexed entry of every ref, removed ones included.
+        numbers: number of the indexed entry of every ref, removed ones included; None where there are more than
+            ``LARGE``.
     """
 
     results: list[SearchResult]
     unindexed: list[tuple[Ref, Digest]]
     unread: dict[str, str]
-    numbers: dict[Ref, int]
+    numbers: dict[Ref, int] | None

@@ -68,7 +68,7 @@ def answer_row(answer: Answer) -> Row:
         "results": [{**asdict(result), "at": result.at.isoformat()} for result in answer.results],
         "unindexed": [[_path(ref), digest] for ref, digest in answer.unindexed],
         "unread": answer.unread,
-        "numbers": [[_path(ref), n] for ref, n in answer.numbers.items()],
+        "numbers": None if answer.numbers is None else [[_path(ref), n] for ref, n in answer.numbers.items()],
     }
 
 
@@ -86,7 +86,7 @@ def answer_of(row: Mapping[str, Any]) -> Answer:
         results,
         [(_ref(path), Digest(digest)) for path, digest in row["unindexed"]],
         {str(key): str(reason) for key, reason in row["unread"].items()},
-        {_ref(path): int(n) for path, n in row["numbers"]},
+        None if row["numbers"] is None else {_ref(path): int(n) for path, n in row["numbers"]},
     )
 
 

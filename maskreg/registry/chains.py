@@ -163,8 +163,8 @@ class Chains:
     def _beside(self, ref: Ref, *, whole: bool) -> Iterator[Digest]:
         # Other tags of the name; with ``whole`` also what this tag pointed to earlier.
         registry = self.registries[-1]
-        for tag in registry.refs.tags():
-            if (tag.project, tag.name) == (ref.project, ref.name) and tag.tag != ref.tag:
+        for tag in registry.refs.tags(ref.project, ref.name):
+            if tag.tag != ref.tag:
                 entry = registry.head(tag)
                 if entry is not None and entry.digest is not None:
                     yield entry.digest

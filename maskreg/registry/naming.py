@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
+from maskreg.catalog.query import LARGE
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.store.reflog import RefEntry
+from maskreg.store.reflog import RefEntry, RefLog
 
 _MAX_SUGGESTIONS = 3
 _MAX_CANDIDATES = 20
@@ -72,6 +73,12 @@ class Removal(Result):
         """A remark for people."""
         when = f"{self.at:%Y-%m-%d %H:%M:%S} UTC"
         return f"{ref} was {self.digest.short} until {self.by} removed it at {when}; it is another artifact now"
+
+
+def nearby(log: RefLog, ref: Ref) -> list[Ref]:
+    """Tags among which to look for what was meant: all; of a large registry those of the project, and not too many."""
+    tags = list(islice(log.tags(), LARGE + 1))
+    return tags if len(tags) <= LARGE else list(islice(log.tags(ref.project), LARGE))
 
 
 def similar_names(tags: Iterable[Ref], ref: Ref, *, is_set: Callable[[Ref], bool] = lambda tag: True) -> list[str]:

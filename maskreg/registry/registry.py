@@ -18,7 +18,7 @@ from maskreg.registry.index.index import Index
 from maskreg.registry.index.results import Search
 from maskreg.registry.known import KnownLog
 from maskreg.registry.locking import StoreLock
-from maskreg.registry.naming import Resolved, similar_names
+from maskreg.registry.naming import Resolved, nearby, similar_names
 from maskreg.registry.settling.publishing import settle_in_place
 from maskreg.registry.settling.settle import PATIENCE_S
 from maskreg.registry.trust.pins import Pins
@@ -291,7 +291,7 @@ class Registry(Closing):
         return head
 
     def _unknown(self, ref: Ref) -> NotFoundError:
-        similar = similar_names(self.refs.tags(), ref, is_set=self._is_set)
+        similar = similar_names(nearby(self.refs, ref), ref, is_set=self._is_set)
         remark = f"; similar: {', '.join(similar)}" if similar else ""
         # The name alone, so that the list shows it with all its tags and in all projects.
         hint = f"maskreg list {Ref.parse(similar[0]).name}{self.remote_option}" if similar else self.listing_step

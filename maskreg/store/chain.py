@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
@@ -43,6 +43,16 @@ class Folder:
         """Keys of the entries, the oldest first."""
         return [numbered(self.path, n) for n in self.numbers]
 
+    @property
+    def latest_key(self) -> str:
+        """Key of the latest entry, of which there has to be one."""
+        return numbered(self.path, self.latest)
+
+    def sorted(self) -> Folder:
+        """The same, once all of its keys are in it."""
+        self.numbers.sort()
+        return self
+
     def first_gap(self) -> str:
         """Key of the first entry that is missing before a later one; empty when none is."""
         if len(self.numbers) == self.latest:
@@ -68,27 +78,34 @@ class Folder:
         )
 
 
-def folders(listing: Iterable[ObjectInfo]) -> dict[str, Folder]:
-    """The tags that a listing of ``refs/``, or of a part of it, shows, by folder.
+def each_folder(listing: Iterable[ObjectInfo]) -> Iterator[Folder]:
+    """The tags that a listing of ``refs/``, or of a part of it, shows, one after another in the order of their keys.
 
-    Names that begin with a dot are left alone: file systems and desktops leave such files anywhere, and no reader
-    takes one for an entry.
+    Keys of a tag stand together in a listing, so only one tag is in memory. Names that begin with a dot are left alone:
+    file systems and desktops leave such files anywhere, and no reader takes one for an entry.
     """
-    tags: dict[str, Folder] = {}
+    folder = None
     for info in listing:
         parts = info.key.split("/")
         if len(parts) <= _TAG_DEPTH or parts[-1].startswith("."):
             continue
         path = "/".join(parts[:_TAG_DEPTH])
-        folder = tags.setdefault(path, Folder(path))
+        if folder is None or folder.path != path:
+            if folder is not None:
+                yield folder.sorted()
+            folder = Folder(path)
         match = _FILE.fullmatch("/".join(parts[_TAG_DEPTH:]))
         if match and 1 <= int(match[1]) <= LIMITS.ref_entries:
             folder.numbers.append(int(match[1]))
         else:
             folder.strays.append(info.key)
-    for folder in tags.values():
-        folder.numbers.sort()
-    return tags
+    if folder is not None:
+        yield folder.sorted()
+
+
+def folders(listing: Iterable[ObjectInfo]) -> dict[str, Folder]:
+    """The same by folder."""
+    return {folder.path: folder for folder in each_folder(listing)}
 
 
 def link_fault(before: RefEntry, entry: RefEntry) -> str:

@@ -6,7 +6,8 @@ each holds the id of the one before it (:mod:`maskreg.store.entry`)::
 
     after = the latest entry                  read when the command begins, before its work
     ... extract, push ...                     minutes or hours
-    put(back reference)                       for garbage collection (:mod:`maskreg.store.backrefs`)
+    put(change, back reference)               for readers that are behind (:mod:`maskreg.store.journal`), and for
+                                              garbage collection (:mod:`maskreg.store.backrefs`)
     create(entry after.n + 1)                 the store refuses it when there is one (If-None-Match: *, O_EXCL)
       written                                 go on
       refused, or the answer was lost         read the entry of that number:
@@ -28,30 +29,30 @@ listing stale, not the log damaged (:mod:`maskreg.store.listing`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from uuid import uuid4
 
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, CorruptError, DataError, NotFoundError, UnavailableError
-from maskreg.limits import LIMITS
+from maskreg.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
 from maskreg.ref import Card, Ref
 from maskreg.store.backrefs import put_back_reference
 from maskreg.store.base import Store
-from maskreg.store.chain import Folder, check_link, check_movable, folders, link_fault, removal
+from maskreg.store.chain import Folder, check_link, check_movable, each_folder, folders, link_fault
+from maskreg.store.entries import Entries
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
+from maskreg.store.journal import Journal
 from maskreg.store.listing import looks, not_listed
 
 __all__ = ["RefEntry", "RefLog"]
 
-_READERS = 16
-_BATCH = 1_024
-
 
 class RefLog:
     """The tags of a registry, read from and appended to a store.
+
+    Attributes:
+        journal: which tags moved lately.
 
     Args:
         store: where the entries are.
@@ -71,7 +72,9 @@ class RefLog:
         may_change: bool = False,
         check: Callable[[RefEntry], None] | None = None,
     ) -> None:
+        self.journal = Journal(store)
         self._store = store
+        self._entries = Entries(store)
         self._lock = lock
         self._sign = sign
         self._may_change = may_change
@@ -96,7 +99,7 @@ class RefLog:
 
     def entry(self, ref: Ref, n: int) -> RefEntry:
         """Entry ``n`` of a tag, which must exist; what is raised is as for :meth:`head`."""
-        result = self._read_or_error(entry_key(ref, n))
+        result = self._entries.read_or_error(entry_key(ref, n))
         if isinstance(result, RefEntry):
             return result
         raise result
@@ -104,7 +107,7 @@ class RefLog:
     def peek(self, ref: Ref, n: int) -> RefEntry | None:
         """Entry ``n`` of a tag, read directly and not through a listing; None when there is none."""
         try:
-            return self._read(entry_key(ref, n))
+            return self._entries.read(entry_key(ref, n))
         except NotFoundError:
             return None
 
@@ -150,7 +153,7 @@ class RefLog:
     def heads(
         self, damaged: list[CorruptError] | None = None, *, project: str = "", name: str = ""
     ) -> Iterator[RefEntry]:
-        """The latest entry of every tag, deleted ones included, in the order of their names.
+        """The latest entry of every tag, deleted ones included, in the order of their keys, as they are read.
 
         Args:
             damaged: errors of tags that cannot be read are appended to it and the tags left out; without it the first
@@ -158,10 +161,9 @@ class RefLog:
             project: only its tags; those of all projects when empty.
             name: only the tags of this name in the project; those of all names when empty.
         """
-        prefix = "/".join([REFS.removesuffix("/"), *filter(None, (project, name)), ""])
-        tags = [folder for _, folder in sorted(folders(self._store.list(prefix)).items())]
-        keys = [folder.keys[-1] for folder in tags if self._is_sound(folder, damaged)]
-        for _, entry in self._readable(keys, damaged):
+        tags = each_folder(self._store.list(_prefix(project, name)))
+        keys = (folder.latest_key for folder in tags if self._is_sound(folder, damaged))
+        for entry in self._entries.read_all(keys, damaged):
             try:
                 if self._check is not None:
                     self._check(entry)
@@ -174,33 +176,38 @@ class RefLog:
 
     def _linked(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
         before: RefEntry | None = None
-        for _, entry in self._readable(keys, damaged):
+        for entry in self._entries.read_all(keys, damaged):
             if before is not None and (before.ref, before.n + 1) == (entry.ref, entry.n):
                 check_link(before, entry, damaged)
             before = entry
             yield entry
 
-    def _readable(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[tuple[str, RefEntry]]:
-        for key, result in zip(keys, self._read_many(keys), strict=True):
-            if isinstance(result, RefEntry):
-                yield key, result
-            elif damaged is None:
-                raise result
-            else:
-                damaged.append(CorruptError(key, result.message.removeprefix(f"{key}: "), hint=result.hint))
-
-    def read(self, keys: Sequence[str], damaged: list[CorruptError]) -> Iterator[RefEntry]:
+    def read(self, keys: Iterable[str], damaged: list[CorruptError]) -> Iterator[RefEntry]:
         """Entries by their keys, in order; errors of those that cannot be read are appended to ``damaged``."""
-        return (entry for _, entry in self._readable(keys, damaged))
+        return self._entries.read_all(keys, damaged)
 
-    def tags(self) -> list[Ref]:
-        """Every tag that was ever set, deleted ones included; lists keys and reads no entry."""
-        return [ref_of(f"{path}/") for path in sorted(folders(self._store.list(REFS)))]
+    def tags(self, project: str = "", name: str = "") -> Iterator[Ref]:
+        """Every tag that was ever set, deleted ones included; lists keys, as they are asked for, and reads no entry.
+
+        Args:
+            project: only its tags; those of all projects when empty.
+            name: only the tags of this name in the project; those of all names when empty.
+        """
+        infos = self._store.list(_prefix(project, name))
+        return (ref_of(f"{folder.path}/") for folder in each_folder(infos))
 
     def numbers(self) -> dict[Ref, int]:
         """Number of the latest entry of every tag, removed ones included; lists keys and reads no entry."""
-        tags = folders(self._store.list(REFS))
-        return {ref_of(f"{path}/"): folder.latest for path, folder in tags.items() if folder.latest}
+        return dict(self.each_number())
+
+    def each_number(self) -> Iterator[tuple[Ref, int]]:
+        """The same, tag by tag, in the order of their keys."""
+        tags = each_folder(self._store.list(REFS))
+        return ((ref_of(f"{folder.path}/"), folder.latest) for folder in tags if folder.latest)
+
+    def has(self, ref: Ref, n: int) -> bool:
+        """Whether entry ``n`` of a tag is there, by a direct look."""
+        return self._store.head(entry_key(ref, n)) is not None
 
     def digests(self, damaged: list[CorruptError] | None = None) -> set[Digest]:
         """Digests that some tag points to; ``damaged`` and what is raised are as for :meth:`heads`."""
@@ -257,8 +264,7 @@ class RefLog:
         data = entry.to_bytes()
         # An unreadable entry must never become the latest one.
         RefEntry.parse(entry.key, data)
-        # First, so that no entry is without one: see maskreg.store.backrefs.
-        put_back_reference(self._store, entry)
+        self._announce(entry)
         return self._read_back(self._create(entry, data))
 
     def accept(self, entry: RefEntry, after: RefEntry | None) -> bool:
@@ -281,8 +287,15 @@ class RefLog:
         check_movable(after, entry.digest)
         if after is not None and (fault := link_fault(after, entry)):
             raise CorruptError(entry.key, fault, hint=f"maskreg log {entry.ref}")
-        put_back_reference(self._store, entry)
+        self._announce(entry)
         return self._write(entry, entry.to_bytes())
+
+    def _announce(self, entry: RefEntry) -> None:
+        # First, so that no entry is without them.
+        if not self._may_change:
+            # A service notes what it accepts.
+            self.journal.note(entry)
+        put_back_reference(self._store, entry)
 
     def _create(self, entry: RefEntry, data: bytes) -> RefEntry:
         try:
@@ -303,7 +316,7 @@ class RefLog:
 
     def _settle(self, mine: RefEntry, lost: UnavailableError | None) -> RefEntry:
         try:
-            theirs = self._read(mine.key)
+            theirs = self._entries.read(mine.key)
         except NotFoundError:
             # The request never arrived.
             if lost is not None:
@@ -366,33 +379,9 @@ class RefLog:
                 raise folder.gap_error(self._store.url, missing)
         raise not_listed(self._store.url, missing)
 
-    def _read(self, key: str) -> RefEntry:
-        try:
-            return RefEntry.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
-        except DataError as error:
-            # An entry of a later version has a hint already, and must not be removed.
-            error.hint = error.hint or self._repair(key)
-            raise
 
-    def _repair(self, key: str) -> str:
-        return f"restore it from a copy, or return to the entry before it: {removal(self._store.url, key)}"
-
-    def _read_or_error(self, key: str) -> RefEntry | DataError:
-        try:
-            return self._read(key)
-        except DataError as error:
-            return error
-        except NotFoundError:
-            return CorruptError(key, "it was listed, and is not there", hint="run the same command again in a moment")
-
-    def _read_many(self, keys: Sequence[str]) -> Iterator[RefEntry | DataError]:
-        if len(keys) < 2:
-            yield from map(self._read_or_error, keys)
-            return
-        with ThreadPoolExecutor(_READERS) as pool:
-            # In batches, so that a caller who stops early does not wait for all of them.
-            for start in range(0, len(keys), _BATCH):
-                yield from pool.map(self._read_or_error, keys[start : start + _BATCH])
+def _prefix(project: str, name: str) -> str:
+    return "/".join([REFS.removesuffix("/"), *filter(None, (project, name)), ""])
 
 
 def _state(entry: RefEntry) -> str:

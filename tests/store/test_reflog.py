@@ -67,7 +67,7 @@ def test_heads_are_the_latest_of_every_tag(store: Store) -> None:
             log.append(ref, after=log.head(ref), digest=Digest.of(f"{ref}{n}".encode()), card=Card(), by="ada")
     heads = list(log.heads())
     assert {head.ref: head.n for head in heads} == dict.fromkeys(refs, 3)
-    assert [head.ref.path for head in heads] == sorted(ref.path for ref in refs)
+    assert [head.key for head in heads] == sorted(head.key for head in heads)
     assert log.digests() == {Digest.of(f"{ref}2".encode()) for ref in refs}
     assert all(len(log.history(ref)) == 3 for ref in refs)
 

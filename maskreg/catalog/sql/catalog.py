@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from operator import itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, select, text, update
+from sqlalchemy import Connection, Engine, and_, delete, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from maskreg.catalog.base import REBUILD
@@ -23,12 +23,14 @@ from maskreg.catalog.sql.comparing import differing
 from maskreg.catalog.sql.engine import WRITE, make_engine, reading
 from maskreg.catalog.sql.faults import readable_rows, translated
 from maskreg.catalog.sql.models import ArtifactRow, EventRow, FilledRow, MeasurementRow, RefRow, SeenSourceRow
+from maskreg.catalog.sql.numbers import all_numbers, is_large, numbers_among
 from maskreg.catalog.sql.recorded import recorded_overlap, recorded_overlaps
 from maskreg.catalog.sql.salvage import drop_damaged
 from maskreg.catalog.sql.schema import bring_up, installed, refuse_behind, refuse_newer
 from maskreg.catalog.sql.seals import checked_rows, dicts, sum_anew, summing
 from maskreg.catalog.sql.statement import events, matches, results, statement, unindexed
-from maskreg.catalog.tables.columns import HEAD, Row
+from maskreg.catalog.sql.writing import change_filled, forget_unread, put_artifacts, put_refs
+from maskreg.catalog.tables.columns import HEAD
 from maskreg.catalog.tables.filesystem import writable
 from maskreg.catalog.tables.matching import answer_from, measured
 from maskreg.catalog.tables.rows import (
@@ -38,7 +40,6 @@ from maskreg.catalog.tables.rows import (
     event_of,
     indexed_of,
     measurement_of,
-    numbers_of,
     pair_of,
     record_row,
     ref_row,
@@ -49,7 +50,6 @@ from maskreg.catalog.tables.seals import SUMMED, check_seals, sealed
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError
-from maskreg.store.entry import ref_of
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from maskreg.store.reflog import RefEntry
 
 _REF_KEY = ("project", "name", "tag")
-_NUMBERED = select(RefRow.project, RefRow.name, RefRow.tag, RefRow.n)
 
 
 class SqlCatalog(Closing):
@@ -128,7 +127,7 @@ class SqlCatalog(Closing):
     def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
         """Index an artifact; indexing it again changes nothing."""
         with self._write() as connection, summing(connection, "artifacts", ArtifactRow.digest == digest):
-            self._put_artifacts(connection, [artifact_row(digest, manifest, recorded_overlap(connection, digest))])
+            put_artifacts(connection, [artifact_row(digest, manifest, recorded_overlap(connection, digest))])
 
     def drop_artifact(self, digest: Digest) -> None:
         """Remove an artifact from the index; its measurements stay."""
@@ -141,8 +140,8 @@ class SqlCatalog(Closing):
         key = and_(*(getattr(RefRow, name) == row[name] for name in _REF_KEY))
         with self._write() as connection:
             with summing(connection, "refs", key):
-                self._put_refs(connection, [row])
-            _forget_unread(connection, entry)
+                put_refs(connection, [row])
+            forget_unread(connection, entry)
 
     def get(self, digest: Digest) -> Indexed | None:
         """The indexed facts of an artifact; None when it is not indexed."""
@@ -160,6 +159,26 @@ class SqlCatalog(Closing):
             rows = dicts(connection.execute(select(RefRow.__table__).where(key)))
             check_seals("refs", rows)
             return int(rows[0]["n"]) if rows else 0
+
+    def numbers(self, refs: Collection[Ref]) -> dict[Ref, int]:
+        """Number of the indexed entry of each of these tags that is indexed."""
+        with self._read() as connection:
+            return numbers_among(connection, refs)
+
+    def all_numbers(self) -> dict[Ref, int]:
+        """Number of the indexed entry of every tag, however many there are."""
+        with self._read() as connection:
+            return all_numbers(connection)
+
+    def followed(self) -> int | None:
+        """Generation of the store's journal up to which the index took in what moved; None when it never did."""
+        with self._read() as connection:
+            return connection.execute(select(FilledRow.followed)).scalar()
+
+    def follow(self, generation: int) -> None:
+        """Remember that the index took in what moved up to this generation of the store's journal."""
+        with self._write() as connection:
+            change_filled(connection, followed=generation)
 
     def search(self, query: Query = Query()) -> list[SearchResult]:  # noqa: B008 (frozen)
         """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
@@ -181,10 +200,12 @@ class SqlCatalog(Closing):
         query.check()
         with self._read() as connection:
             unread = self._unread(connection)
+            if self._unchecked and is_large(connection):
+                return Answer(matches(connection, query), [], unread, None)
             if self._unchecked:
                 live = results(connection.execute(*statement(query)))
                 lacking = [pair_of(row) for row in dicts(connection.execute(unindexed()))]
-                return Answer(live, lacking, unread, numbers_of(dicts(connection.execute(_NUMBERED))))
+                return Answer(live, lacking, unread, all_numbers(connection))
             refs, artifacts = (checked_rows(connection, name) for name in ("refs", "artifacts"))
             return answer_from(refs, artifacts, query, unread)
 
@@ -234,6 +255,7 @@ class SqlCatalog(Closing):
         *,
         registry: str = "",
         unread: Mapping[str, str] = MappingProxyType({}),
+        followed: int | None = None,
     ) -> tuple[int, int, int]:
         """Replace the index; see :meth:`maskreg.catalog.base.Catalog.rebuild`.
 
@@ -249,15 +271,15 @@ class SqlCatalog(Closing):
             for table in (RefRow, ArtifactRow, FilledRow):
                 connection.execute(delete(table))
             for rows in batches(ref_row(entry) for entry in entries):
-                self._put_refs(connection, rows)
+                put_refs(connection, rows)
                 refs += len(rows)
             for rows in batches(artifact_row(d, m, overlaps.get(d, NO_OVERLAP)) for d, m in manifests):
-                self._put_artifacts(connection, rows)
+                put_artifacts(connection, rows)
                 artifacts += len(rows)
             for name in SUMMED:
                 sum_anew(connection, name)
-            filled = sealed("filled", {"source": registry, "at": datetime.now(UTC), "unread": dict(unread)})
-            connection.execute(self._insert(FilledRow).values(filled))
+            filled = {"source": registry, "at": datetime.now(UTC), "unread": dict(unread), "followed": followed}
+            connection.execute(self._insert(FilledRow).values(sealed("filled", filled)))
         return refs, artifacts, lost
 
     # What only the catalog holds
@@ -275,7 +297,7 @@ class SqlCatalog(Closing):
                 check_seals("artifacts", [artifact])
                 row = with_overlap(artifact, recorded_overlap(connection, measurement.digest))
                 with summing(connection, "artifacts", ArtifactRow.digest == measurement.digest):
-                    self._put_artifacts(connection, [row])
+                    put_artifacts(connection, [row])
 
     def measurements(self, digest: Digest, *, metrics: Collection[str] = (), against: str = "") -> list[Measurement]:
         """Measurements of an artifact, in the order of recording."""
@@ -371,27 +393,3 @@ class SqlCatalog(Closing):
                 return
             with self._read_engine.connect() as connection:
                 yield connection
-
-    def _put_artifacts(self, connection: Connection, rows: list[Row]) -> None:
-        row = self._insert(ArtifactRow)
-        connection.execute(row.on_conflict_do_update(index_elements=["digest"], set_=_replaced(row, rows[0])), rows)
-
-    def _put_refs(self, connection: Connection, rows: list[Row]) -> None:
-        row = self._insert(RefRow)
-        # Entries arrive in any order; the one with the higher number is newer.
-        newer = row.excluded.n >= RefRow.n
-        upsert = row.on_conflict_do_update(index_elements=_REF_KEY, set_=_replaced(row, rows[0]), where=newer)
-        connection.execute(upsert, rows)
-
-
-def _replaced(insert: sqlite.Insert | postgresql.Insert, row: Row) -> dict[str, ColumnElement[Any]]:
-    return {name: insert.excluded[name] for name in row}
-
-
-def _forget_unread(connection: Connection, entry: RefEntry) -> None:
-    # The entry at hand is newer than one that could not be read.
-    for filled in dicts(connection.execute(select(FilledRow.__table__))):
-        unread = dict(filled["unread"] or {})
-        rest = {key: why for key, why in unread.items() if ref_of(key) != entry.ref}
-        if len(rest) < len(unread):
-            connection.execute(update(FilledRow).values(sealed("filled", {**filled, "unread": rest})))

@@ -100,6 +100,8 @@ class FilledRow(Base):
         source: uuid of the store's registry; empty while that has none.
         at: when the index was filled.
         unread: keys of the store's ref entries that could not be read then, and why.
+        followed: generation of the store's journal up to which the index has taken in what moved since; NULL where it
+            has not.
     """
 
     __tablename__ = "filled"
@@ -107,6 +109,7 @@ class FilledRow(Base):
     source: Mapped[str] = mapped_column(primary_key=True)
     at: Mapped[datetime]
     unread: Mapped[dict[str, Any] | None]
+    followed: Mapped[int | None]
     seal: Mapped[str | None]
 
 

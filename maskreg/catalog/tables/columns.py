@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Any
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every revision of the schema that this version knows, oldest first; listed here because alembic is slow to import."""
 
 HEAD = REVISIONS[-1]
@@ -58,7 +58,7 @@ TABLES: Mapping[str, Mapping[str, Kind]] = {
         "at": Kind.MOMENT,
         **dict.fromkeys(("origin", "folded", "seal"), _T),
     },
-    "filled": {"source": _T, "at": Kind.MOMENT, "unread": Kind.DOCUMENT, "seal": _T},
+    "filled": {"source": _T, "at": Kind.MOMENT, "unread": Kind.DOCUMENT, "followed": _W, "seal": _T},
     "sums": {"table": _T, "rows": _W, "sum": _T},
     "measurements": {
         "id": _W,

@@ -4,50 +4,57 @@ The log only grows: no entry is ever replaced or deleted. So what a listing once
 listing that lacks it is wrong (a cache, a proxy, a rule that deletes). Collecting by it would delete what it hides::
 
     look    list refs/; an entry that an earlier look had is not listed?  UnavailableError
-    live    the digest in the last entry of each tag, read once per entry: entries do not change
+    read    the digest in the last entry of each tag, read once per entry: entries do not change
 
-For example, of 10,000 tags 3 move between two looks: the second one reads 3 entries.
+For example, of 10,000 tags 3 move between two looks: the second one reads 3 entries. What the looks showed is on disk
+(:mod:`maskreg.registry.garbage.ledger`), and one tag at a time is in memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import datetime
+from itertools import groupby, pairwise
 
-from maskreg.digest import Digest
+from maskreg.closing import Closing
 from maskreg.errors import CorruptError, UnavailableError
 from maskreg.ref import Ref
+from maskreg.registry.garbage.ledger import Ledger, Tag, Totals, in_ranges, ranges
 from maskreg.registry.garbage.standing import Kept, Standing
 from maskreg.registry.registry import Registry
+from maskreg.store.backrefs import tag_hash
 from maskreg.store.base import ObjectInfo
-from maskreg.store.chain import Folder, folders
-from maskreg.store.entry import REFS, ref_of
+from maskreg.store.chain import Folder, each_folder
+from maskreg.store.entry import REFS, numbered, ref_of
 from maskreg.store.listing import ASK, not_listed
 
+_PATH_SEGMENTS = 4
 
-@dataclass
-class Census:
+
+class Census(Closing):
     """The tags of a registry as its listings show them.
 
     Attributes:
         registry: whose.
-        tags: what the last look showed of each, by folder.
+        deadline: what a tag left after this, by the store's clock, can be restored for a while (aware).
+        ledger: what the looks showed.
         standing: which artifacts stand on which.
     """
 
-    registry: Registry
-    tags: dict[str, Folder] = field(default_factory=dict)
-    standing: Standing = field(init=False, repr=False)
-    _infos: dict[str, ObjectInfo] = field(default_factory=dict)
-    _heads: dict[str, tuple[ObjectInfo, Digest | None]] = field(default_factory=dict)
+    def __init__(self, registry: Registry, deadline: datetime) -> None:
+        self.registry = registry
+        self.deadline = deadline
+        self.ledger = Ledger()
+        self.standing = Standing(registry.store, self.ledger)
+        self._looks = 0
 
-    def __post_init__(self) -> None:
-        self.standing = Standing(self.registry.store)
+    def close(self) -> None:
+        """Forget everything."""
+        self.ledger.close()
 
-    @property
-    def entries(self) -> int:
-        """How many entries all tags have."""
-        return sum(len(folder.numbers) for folder in self.tags.values())
+    def totals(self) -> Totals:
+        """How many tags and entries the last look showed."""
+        return self.ledger.totals()
 
     def look(self) -> None:
         """List the log again.
@@ -55,19 +62,19 @@ class Census:
         Raises:
             UnavailableError: an entry that was listed before is not any more.
         """
-        infos = {info.key: info for info in self.registry.store.list(REFS)}
-        for folder in self.tags.values():
-            for key in folder.keys:
-                if key not in infos:
-                    raise UnavailableError(
-                        f"listings of {self.registry.url} disagree: {key} was listed a moment ago and is not any "
-                        "more, though entries of tags are never deleted",
-                        hint=ASK,
-                    )
-        self._infos, self.tags = infos, folders(infos.values())
+        self._looks += 1
+        for folder, infos in _folders(self.registry.store.list(REFS)):
+            numbers = ranges(folder.numbers)
+            before = self.ledger.numbers_of(folder.path)
+            if before and before != numbers and (lost := set(in_ranges(before)) - set(folder.numbers)):
+                raise self._vanished(numbered(folder.path, min(lost)))
+            self.ledger.leave(self._left(folder, infos))
+            self.ledger.put(_tag(folder, numbers, infos), self._looks)
+        if (missed := self.ledger.missed(self._looks)) is not None:
+            raise self._vanished(numbered(missed.path, next(iter(in_ranges(missed.numbers)), 1)))
 
-    def live(self, damaged: list[CorruptError]) -> set[Digest]:
-        """Digests that some tag points to.
+    def read(self, damaged: list[CorruptError]) -> None:
+        """Read what tags point to, as far as the last look showed something new.
 
         Args:
             damaged: errors of tags that cannot be read are appended to it.
@@ -75,61 +82,90 @@ class Census:
         Raises:
             UnavailableError: the listing lacks an entry that is there.
         """
-        latest = [tag.keys[-1] for _, tag in sorted(self.tags.items()) if self._is_sound(tag, damaged)]
-        heads = {key: self._heads[key] for key in latest if self._heads.get(key, (None,))[0] == self._infos[key]}
-        for entry in self.registry.refs.read([key for key in latest if key not in heads], damaged):
-            heads[entry.key] = self._infos[entry.key], entry.digest
-        self._heads = heads
-        return {digest for _, digest in heads.values() if digest is not None}
+        for tag in self.ledger.unsound():
+            self._note_damage(tag, damaged)
+            self.ledger.names(tag.path, None, is_read=False)
+        for batch in self.ledger.unread():
+            paths = {numbered(tag.path, tag.latest): tag.path for tag in batch}
+            for path in paths.values():
+                self.ledger.names(path, None, is_read=False)
+            for entry in self.registry.refs.read(paths, damaged):
+                self.ledger.names(paths[entry.key], entry.digest)
 
-    def lost_since(self, deadline: datetime, damaged: list[CorruptError]) -> set[Digest]:
-        """Digests that a tag left after ``deadline``, by the store's clock: they can be restored for a while.
-
-        Args:
-            deadline: aware.
-            damaged: errors of entries that cannot be read are appended to it.
-        """
-        before = [
-            earlier
-            for folder in self.tags.values()
-            for earlier, later in zip(folder.keys, folder.keys[1:], strict=False)
-            if self._infos[later].modified > deadline
-        ]
-        return {entry.digest for entry in self.registry.refs.read(before, damaged) if entry.digest is not None}
-
-    def spares(self, deadline: datetime, damaged: list[CorruptError]) -> Kept:
+    def spares(self, damaged: list[CorruptError]) -> Kept:
         """Which artifacts a collection leaves alone because of their names, or of the names of links above them.
 
         A tag that cannot be read may name any artifact that it ever named, or one that nothing else mentions. So while
         tags are damaged, only artifacts are given up that some other, readable tag used to name.
 
         Args:
-            deadline: as for :meth:`lost_since`.
             damaged: errors of tags that cannot be read are appended to it.
 
         Raises:
             CorruptError: no entry of a tag can be read, so it may name any artifact.
             UnavailableError: the listing lacks an entry that is there.
         """
-        kept = self.live(damaged) | self.lost_since(deadline, damaged)
+        self.read(damaged)
+        # Digests that a tag left a short while ago: they can be restored.
+        for entry in self.registry.refs.read(self.ledger.left(), damaged):
+            if entry.digest is not None:
+                self.ledger.add("lost", [entry.digest])
         if not damaged:
-            return Kept(kept, self.standing)
+            return Kept(self.ledger, self.standing)
         unread: dict[Ref, CorruptError] = {ref_of(error.key): error for error in damaged}
-        abandoned: set[Digest] = set()
-        for path, folder in self.tags.items():
-            ref = ref_of(f"{path}/")
-            log = list(self.registry.refs.read(folder.keys, []))
+        for tag in self.ledger.all_tags():
+            ref = ref_of(f"{tag.path}/")
+            keys = [numbered(tag.path, n) for n in in_ranges(tag.numbers)]
+            log = list(self.registry.refs.read(keys, []))
             if not log and ref in unread:
                 raise unread[ref]
-            (kept if ref in unread else abandoned).update(entry.digest for entry in log if entry.digest is not None)
-        return Kept(kept, self.standing, abandoned)
+            named = [entry.digest for entry in log if entry.digest is not None]
+            self.ledger.add("lost" if ref in unread else "given_up", named)
+        return Kept(self.ledger, self.standing, only_given_up=True)
 
-    def _is_sound(self, folder: Folder, damaged: list[CorruptError]) -> bool:
+    def _left(self, folder: Folder, infos: dict[str, ObjectInfo]) -> list[str]:
+        # Keys of the entries whose successor is younger than the deadline.
+        keys = folder.keys
+        return [a for a, later in pairwise(keys) if infos[later].modified > self.deadline]
+
+    def _note_damage(self, tag: Tag, damaged: list[CorruptError]) -> None:
         store = self.registry.store
+        folder = Folder(tag.path, in_ranges(tag.numbers), [tag.stray])
         if missing := folder.first_gap():
             if store.head(missing) is not None:
                 raise not_listed(store.url, missing)
             damaged.append(folder.gap_error(store.url, missing))
-        elif folder.strays:
-            damaged.append(folder.stray_error(store.url))
-        return not missing and not folder.strays
+            return
+        damaged.append(folder.stray_error(store.url))
+
+    def _vanished(self, key: str) -> UnavailableError:
+        return UnavailableError(
+            f"listings of {self.registry.url} disagree: {key} was listed a moment ago and is not any more, "
+            "though entries of tags are never deleted",
+            hint=ASK,
+        )
+
+
+def _folders(listing: Iterator[ObjectInfo]) -> Iterator[tuple[Folder, dict[str, ObjectInfo]]]:
+    # Each tag with its keys, which stand together.
+    for _, group in groupby(listing, lambda info: info.key.split("/")[:_PATH_SEGMENTS]):
+        infos = {info.key: info for info in group}
+        for folder in each_folder(infos.values()):
+            yield folder, infos
+
+
+def _tag(folder: Folder, numbers: str, infos: dict[str, ObjectInfo]) -> Tag:
+    stamp = ""
+    if folder.latest:
+        latest = infos[folder.latest_key]
+        stamp = f"{folder.latest}/{latest.size}/{latest.modified.isoformat()}"
+    return Tag(
+        folder.path,
+        tag_hash(ref_of(f"{folder.path}/")),
+        numbers,
+        folder.latest,
+        len(folder.numbers),
+        stamp,
+        stray=folder.strays[0] if folder.strays else "",
+        sound=bool(folder.numbers) and not folder.first_gap() and not folder.strays,
+    )

@@ -16,6 +16,9 @@ The protocol with push is described in :mod:`maskreg.registry.settling.settle`. 
 The manifest goes first: without it every reader takes the rest for an interrupted push. The marker stays until
 everything is gone, even if the process dies, so that a push of the same artifact waits or sees the holes.
 
+A collection that is killed has done what it deleted, and the next one begins anew: it lifts the markers and lists the
+log again. What it knows of names is in a temporary file, so that its memory grows with the garbage alone.
+
 All ages are by the store's clock: when an object was written, and when an entry was that took a name away. The times
 that writers put into entries are for people.
 """
@@ -51,6 +54,7 @@ _LONGEST_GRACE = timedelta(days=36_500)
 """Older than any artifact; longer periods would end before the first year that a date can have."""
 
 _BATCH = 256
+_LOOKS = 16
 
 
 def collect(
@@ -93,41 +97,41 @@ def collect(
     now = store.clock()
     # Without a grace period ages are not compared: clocks differ, and those of buckets tick in whole seconds.
     deadline = now - min(grace, _LONGEST_GRACE) if grace else datetime.max.replace(tzinfo=UTC)
-    census = Census(registry)
-    census.look()
-    census.look()
-    damaged: list[CorruptError] = []
-    plan = survey(store, census.spares(deadline, damaged), deadline)
-    if only is not None:
-        plan.candidates = {digest: candidate for digest, candidate in plan.candidates.items() if digest in only}
-    if not trust_listing:
-        check_listing(registry, census, plan)
-    witnesses = Witnesses(census, frozenset(ref_of(error.key) for error in damaged))
-    witnesses.examine(plan, now)
-    if announce is not None:
-        announce([candidate.report for candidate in plan.candidates.values()])
-    work = _Collection(registry, census, deadline, damaged, progress)
-    if dry_run:
-        work.collected = [candidate.report for candidate in plan.candidates.values()]
-    else:
-        if not delete_many:
-            check_amount(registry, plan)
-        progress.start("collect", 0)
-        work.collect_all(plan.candidates.values())
-        store.delete([r.info.key for r in plan.stale if store.head(artifact_prefix(r.digest) + MANIFEST) is None])
-        remember(registry, census, plan.artifacts - len(work.collected))
-    files, size = _sweep(registry, grace, dry_run=dry_run) if only is None else (0, 0)
-    deleted = {item.digest for item in work.collected}
-    return Garbage(
-        collected=tuple(work.collected),
-        spared=tuple(digest for digest in plan.candidates if digest not in deleted),
-        debris_files=files,
-        debris_bytes=size,
-        dry_run=dry_run,
-        damaged=(*damaged, *witnesses.damaged),
-        overtaken=tuple(work.overtaken),
-        many=is_many(plan),
-    )
+    with Census(registry, deadline) as census:
+        census.look()
+        census.look()
+        damaged: list[CorruptError] = []
+        plan = survey(store, census.spares(damaged), deadline)
+        if only is not None:
+            plan.candidates = {digest: candidate for digest, candidate in plan.candidates.items() if digest in only}
+        if not trust_listing:
+            check_listing(registry, census, plan)
+        witnesses = Witnesses(census, frozenset(ref_of(error.key) for error in damaged))
+        witnesses.examine(plan, now)
+        if announce is not None:
+            announce([candidate.report for candidate in plan.candidates.values()])
+        work = _Collection(registry, census, damaged, progress)
+        if dry_run:
+            work.collected = [candidate.report for candidate in plan.candidates.values()]
+        else:
+            if not delete_many:
+                check_amount(registry, plan)
+            progress.start("collect", 0)
+            work.collect_all(plan.candidates.values())
+            store.delete([r.info.key for r in plan.stale if store.head(artifact_prefix(r.digest) + MANIFEST) is None])
+            remember(registry, census, plan.artifacts - len(work.collected))
+        files, size = _sweep(registry, grace, dry_run=dry_run) if only is None else (0, 0)
+        deleted = {item.digest for item in work.collected}
+        return Garbage(
+            collected=tuple(work.collected),
+            spared=tuple(digest for digest in plan.candidates if digest not in deleted),
+            debris_files=files,
+            debris_bytes=size,
+            dry_run=dry_run,
+            damaged=(*damaged, *witnesses.damaged),
+            overtaken=tuple(work.overtaken),
+            many=is_many(plan),
+        )
 
 
 class _Deleted(Enum):
@@ -139,21 +143,20 @@ class _Deleted(Enum):
 class _Collection:
     # One run over several batches, and what it has done so far.
 
-    def __init__(
-        self, registry: Registry, census: Census, deadline: datetime, damaged: list[CorruptError], progress: Progress
-    ) -> None:
+    def __init__(self, registry: Registry, census: Census, damaged: list[CorruptError], progress: Progress) -> None:
         self.registry = registry
         self.census = census
-        self.deadline = deadline
         self.known = {error.key for error in damaged}
         self.progress = progress
         self.collected: list[Collected] = []
         self.overtaken: list[Digest] = []
 
-    def collect_all(self, candidates: Iterable[Candidate]) -> None:
+    def collect_all(self, candidates: Collection[Candidate]) -> None:
         rest = iter(candidates)
+        # Before each batch everything is listed, which takes minutes where there are millions of entries.
+        size = max(_BATCH, -(-len(candidates) // _LOOKS))
         try:
-            while batch := list(islice(rest, _BATCH)):
+            while batch := list(islice(rest, size)):
                 self._collect_batch(batch)
         except MaskregError as error:
             if self.collected:
@@ -167,10 +170,10 @@ class _Collection:
                     run.mark(candidate.digest)
             self.census.look()
             damaged: list[CorruptError] = []
-            live = self.census.live(damaged)
+            self.census.read(damaged)
             if fresh := [error for error in damaged if error.key not in self.known]:
                 raise fresh[0]
-            kept = Kept(live, self.census.standing)
+            kept = Kept(self.census.ledger, self.census.standing, with_lost=False)
             for candidate in batch:
                 if not kept(candidate.digest) and run.is_valid():
                     self._collect_one(run, candidate)

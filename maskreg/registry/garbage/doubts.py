@@ -16,7 +16,7 @@ each states what was there, and no count ever shrinks, so any of them will do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,8 +27,7 @@ from maskreg.registry.garbage.census import Census
 from maskreg.registry.garbage.survey import Survey
 from maskreg.registry.registry import Registry
 from maskreg.seal import parse_sealed, sealed
-from maskreg.store.backrefs import BackReference, tag_hash
-from maskreg.store.chain import Folder
+from maskreg.store.backrefs import BackReference
 from maskreg.store.entry import entry_key, ref_of
 from maskreg.store.listing import looks, not_listed
 from maskreg.words import counted
@@ -50,14 +49,15 @@ def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
     Raises:
         DataError: it lists no tag beside artifacts that would be deleted, or less than the last collection saw.
     """
-    if not census.tags and survey.candidates and survey.complete:
+    totals = census.totals()
+    if not totals.tags and survey.candidates and survey.complete:
         raise DataError(
             f"{registry.url} lists no name at all, and {counted(survey.complete, 'artifact', 'is')} there; "
             "nothing was deleted",
             hint=f"{_command(registry)} --trust-listing --dry-run shows what would go if no artifact has a name",
         )
     last = read_last(registry)
-    counts = {"tags": len(census.tags), "entries": census.entries}
+    counts = {"tags": totals.tags, "entries": totals.entries}
     for name, number in counts.items():
         if number < last.get(name, 0):
             raise DataError(
@@ -88,10 +88,11 @@ def is_many(survey: Survey) -> bool:
 
 def remember(registry: Registry, census: Census, artifacts: int) -> None:
     """Record what a collection that has ended saw, for the next one."""
+    totals = census.totals()
     row = {
         "schema": _SCHEMA,
-        "tags": len(census.tags),
-        "entries": census.entries,
+        "tags": totals.tags,
+        "entries": totals.entries,
         "artifacts": artifacts,
         "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
         "by": registry.by,
@@ -114,8 +115,6 @@ class Witnesses:
     unread: frozenset[Ref]
     damaged: list[CorruptError] = field(default_factory=list)
     dangling: set[str] = field(default_factory=set)
-    _hashed: dict[str, Folder] = field(default_factory=dict)
-    _by_hash: dict[str, Folder] = field(default_factory=dict)
 
     def examine(self, survey: Survey, now: datetime) -> None:
         """Take artifacts that have to be kept out of the candidates, and write former names into the others.
@@ -172,9 +171,9 @@ class Witnesses:
         for turn in looks():
             if turn:
                 self.census.look()
-            folder = self._tags().get(reference.tag)
-            if folder is not None and folder.latest >= reference.n:
-                return ref_of(f"{folder.path}/")
+            tag = self.census.ledger.by_hash(reference.tag)
+            if tag is not None and tag.latest >= reference.n:
+                return ref_of(f"{tag.path}/")
             try:
                 ref = reference.read(store)
             except NotFoundError:
@@ -184,13 +183,6 @@ class Witnesses:
                 return None
             # Written since the listing, or left out of it.
         raise not_listed(store.url, key, "nothing was deleted")
-
-    def _tags(self) -> Mapping[str, Folder]:
-        # By hash; hashed again after each look.
-        if self._hashed is not self.census.tags:
-            self._hashed = self.census.tags
-            self._by_hash = {tag_hash(ref_of(f"{path}/")): folder for path, folder in self._hashed.items()}
-        return self._by_hash
 
 
 def read_last(registry: Registry) -> dict[str, Any]:

@@ -5,14 +5,13 @@ A reader that is behind needs every link between its weights and the tag, though
     tag -> link C -> link B -> A        B and A have no name any more, and stay
     tag -> S (what squashing gives)     C, B and A go when the grace period is over
 
-Manifests are read once each, and only if there is something that may be deleted. One that is damaged keeps every
-artifact whose digest it mentions.
+Manifests are read once each, a few at a time, and only if there is something that may be deleted. One that is damaged
+keeps every artifact whose digest it mentions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -22,38 +21,36 @@ from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.limits import LIMITS
+from maskreg.registry.garbage.ledger import Ledger
 from maskreg.store import Store
 
 _READERS = 16
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Standing:
     """Which artifacts of a store stand on which.
 
     Attributes:
         store: where they are.
+        ledger: what is known of them.
     """
 
     store: Store
-    _below: dict[Digest, frozenset[Digest]] = field(default_factory=dict, repr=False)
+    ledger: Ledger
 
-    def below(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Everything that these artifacts stand on, down to the first of each chain.
+    def read(self) -> None:
+        """Read the manifests of artifacts with a name, and of what they stand on, down to the first of each chain.
 
         Raises:
             UnavailableError: the store does not answer.
         """
-        held: set[Digest] = set()
-        level = set(digests)
-        while level:
-            new = [digest for digest in level if digest not in self._below]
-            with ThreadPoolExecutor(_READERS) as pool:
-                self._below.update(zip(new, pool.map(self._read, new), strict=True))
-            level = {below for digest in level for below in self._below[digest]} - held
-            held |= level
-        return held
+        with ThreadPoolExecutor(_READERS) as pool:
+            for batch in self.ledger.unread_artifacts():
+                for digest, below in zip(batch, pool.map(self._read, batch), strict=True):
+                    self.ledger.link(digest, below)
+                self.ledger.add("read", batch)
 
     def _read(self, digest: Digest) -> frozenset[Digest]:
         try:
@@ -76,20 +73,25 @@ class Kept:
     """Which artifacts names keep: those that they point to, and what these stand on.
 
     Attributes:
-        named: what names point to, or did until a while ago.
+        ledger: which names there are.
         standing: of the store.
-        abandoned: if not None, only these may go.
+        only_given_up: tags are damaged, so only what was given up may go.
+        with_lost: what a tag left a while ago is kept too.
     """
 
-    named: set[Digest]
+    ledger: Ledger
     standing: Standing
-    abandoned: set[Digest] | None = None
-    _below: set[Digest] | None = field(default=None, repr=False)
+    only_given_up: bool = False
+    with_lost: bool = True
+    _has_read: bool = field(default=False, repr=False)
 
     def __call__(self, digest: Digest) -> bool:
         """Whether an artifact is kept."""
-        if digest in self.named or (self.abandoned is not None and digest not in self.abandoned):
+        if self.ledger.is_named(digest) or (self.with_lost and self.ledger.has("lost", digest)):
             return True
-        if self._below is None:
-            self._below = self.standing.below(self.named)
-        return digest in self._below
+        if self.only_given_up and not self.ledger.has("given_up", digest):
+            return True
+        if not self._has_read:
+            self.standing.read()
+            self._has_read = True
+        return self.ledger.carries(digest)

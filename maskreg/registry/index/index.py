@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from maskreg.artifact.presence import read_manifest
 from maskreg.catalog import (
-    Answer,
     Catalog,
     Event,
     Query,
-    Searchable,
     SearchResult,
     Snapshot,
     open_catalog,
@@ -24,11 +21,12 @@ from maskreg.catalog import (
 )
 from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError, UsageError
+from maskreg.errors import CorruptError, MaskregError, NotFoundError, UsageError
 from maskreg.ref import Ref
-from maskreg.registry.index.freshness import behind, catch_up, lost
+from maskreg.registry.index.freshness import behind
 from maskreg.registry.index.manifests import digests_in, readable_manifests
-from maskreg.registry.index.results import LeftOut, Rebuilt, Search, without
+from maskreg.registry.index.results import Rebuilt, Search
+from maskreg.registry.index.searching import Searcher
 from maskreg.store.base import Store
 from maskreg.store.entry import ref_of
 from maskreg.store.reflog import RefEntry, RefLog
@@ -125,12 +123,11 @@ class Index:
         Raises:
             UsageError: the query is malformed.
         """
-        search = None
+        result = None
+        searcher = Searcher(self._refs, self._store, seen, hint)
         if not self.is_unmade():
-            search = self.use(lambda catalog: self._searched(catalog, query, (seen, hint), follows=True))
-        if search is None:
-            search = self._searched(self._in_memory(), query, (seen, hint), follows=False)
-        return search
+            result = self.use(lambda catalog: searcher.search(catalog, query))
+        return searcher.search_snapshot(self._in_memory(), query) if result is None else result
 
     def page(self, query: Query) -> list[SearchResult]:
         """Results alone, as the catalog has them now; from the store where there is no catalog.
@@ -168,7 +165,7 @@ class Index:
     def is_unmade(self) -> bool:
         """Whether a local catalog is still to be made, and has nothing to hold yet: then looking does not make it."""
         is_missing = self.url.startswith(_LOCAL) and not Path(self.url.removeprefix(_LOCAL)).exists()
-        return is_missing and not self._refs.numbers()
+        return is_missing and not any(self._refs.each_number())
 
     def note(self, entry: RefEntry, action: str) -> None:
         """Index an entry of the ref log and the artifact it points to, and log the event."""
@@ -228,7 +225,7 @@ class Index:
             if catalog.filled_from() != self._uuid():
                 return ()
             unread: dict[str, str] = {}
-            late = set(behind(self._refs.numbers(), catalog.answer(Query()).numbers))
+            late = set(behind(self._refs.numbers(), catalog.all_numbers()))
             heads = [entry for entry in self._heads(unread, []) if entry.ref not in late]
             digests = set(digests_in(self._store))
             # An artifact without a name need not be in the index.
@@ -272,15 +269,17 @@ class Index:
     def _fill_if_new(self, catalog: Catalog) -> None:
         filled, uuid = catalog.filled_from(), self._uuid()
         # A registry that nothing was ever written to has nothing to fill it with.
-        if filled != uuid and (filled is not None or uuid or self._refs.numbers()):
+        if filled != uuid and (filled is not None or uuid or any(self._refs.each_number())):
             self._fill(catalog)
 
     def _fill(self, catalog: Catalog) -> Rebuilt:
         unread: dict[str, str] = {}
         damaged: list[MaskregError] = []
+        followed = self._refs.journal.start()
         manifests = readable_manifests(self._store, digests_in(self._store), damaged)
         entries = self._heads(unread, damaged)
-        refs, artifacts, lost = catalog.rebuild(entries, manifests, registry=self._uuid(), unread=unread)
+        uuid = self._uuid()
+        refs, artifacts, lost = catalog.rebuild(entries, manifests, registry=uuid, unread=unread, followed=followed)
         return Rebuilt(refs, artifacts, tuple(damaged), lost)
 
     def _in_memory(self) -> Snapshot:
@@ -295,51 +294,6 @@ class Index:
         yield from self._refs.heads(errors)
         damaged += errors
         unread.update((error.key, error.message) for error in errors)
-
-    # Searching
-
-    def _searched(
-        self, catalog: Searchable, query: Query, memory: tuple[Mapping[Ref, int], str], *, follows: bool
-    ) -> Search:
-        # A catalog that follows the log may be behind it, or know what it has lost; so may what this machine remembers.
-        # One that was just filled from the log is the log: another listing may show what that one lacked.
-        answer = catalog.answer(query)
-        log, (seen, hint) = self._refs.numbers() if follows else answer.numbers, memory
-        damaged = lost(log, seen, "was seen by this machine", hint) | lost(log, answer.numbers)
-        if not catalog.keeps_up and catch_up(catalog, self._refs.head, behind(log, answer.numbers)):
-            answer = catalog.answer(query)
-        left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
-        if len(left_out) < len(answer.unread) + len(answer.unindexed):
-            # What was damaged or missing is there now, and has been indexed.
-            answer = catalog.answer(query)
-        return without(Search(tuple(answer.results), tuple(left_out)), damaged)
-
-    def _unread(self, catalog: Searchable, unread: Iterable[str]) -> Iterator[LeftOut]:
-        for key in unread:
-            ref = ref_of(key)
-            try:
-                head = self._refs.head(ref)
-            except DataError as error:
-                yield LeftOut(str(ref), None, error.message, error.hint)
-                continue
-            if head is None:
-                yield LeftOut(str(ref), None, f"{key}: gone since the catalog was filled", "maskreg db rebuild")
-            elif not catalog.keeps_up:
-                catalog.put_ref(head)
-
-    def _unindexed(self, catalog: Searchable, answer: Answer) -> Iterator[LeftOut]:
-        reasons: dict[Digest, MaskregError] = {}
-        for digest in sorted({digest for _, digest in answer.unindexed}):
-            try:
-                manifest = read_manifest(self._store, digest)[1]
-                if not catalog.keeps_up:
-                    catalog.put_artifact(digest, manifest)
-            except (DataError, NotFoundError, NotAllowedError) as error:
-                reasons[digest] = error
-        for ref, digest in answer.unindexed:
-            if digest in reasons:
-                hint = reasons[digest].hint.replace("<name>", str(ref))
-                yield LeftOut(str(ref), digest, reasons[digest].message, hint)
 
     # Repairing
 

@@ -123,7 +123,7 @@ def _answer(service: Service, principal: Principal, row: Row) -> Row:
         answer._replace(
             unindexed=[(ref, digest) for ref, digest in answer.unindexed if is_readable(ref)],
             unread={key: why for key, why in answer.unread.items() if is_readable(ref_of(key))},
-            numbers={ref: n for ref, n in answer.numbers.items() if is_readable(ref)},
+            numbers=None if answer.numbers is None else {r: n for r, n in answer.numbers.items() if is_readable(r)},
         )
     )
 
