@@ -79,6 +79,8 @@ class Ledger(Closing):
         for statement in ("journal_mode = OFF", "synchronous = OFF", "temp_store = FILE"):
             self._file.execute(f"PRAGMA {statement}")
         self._file.executescript(_TABLES)
+        # Never ended: nobody else reads it, and a transaction for each row would write every page many times.
+        self._file.execute("BEGIN")
 
     def close(self) -> None:
         """Delete it."""
