@@ -50,6 +50,11 @@ def engine_options(function: _FunctionT) -> _FunctionT:
     return engine(workers(function))
 
 
+def engine_given() -> bool:
+    """Whether the command line that runs now names an engine."""
+    return bool(click.get_current_context().meta.get(_SETTINGS))
+
+
 def _turn_on(field: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     def callback(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         if value:

@@ -9,6 +9,7 @@ import click
 
 from maskreg.words import counted, human_bytes
 
+from .command import engine_given
 from .output import Output
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def refuse_here_only(**options: object) -> None:
     Raises:
         click.UsageError: one is set.
     """
-    for name, value in options.items():
+    for name, value in {**options, "engine": engine_given()}.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} is about this machine; leave it out with --on")
 

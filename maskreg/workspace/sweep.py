@@ -16,6 +16,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.engines import engine_of
 from maskreg.workspace.extract import extract, merged_card
 from maskreg.workspace.swept import Extractions
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
@@ -161,6 +162,7 @@ def sweep(
     rows: list[Swept] = []
     with ExitStack() as stack:
         space = stack.enter_context(opened(workspace))
+        stack.enter_context(engine_of(space, "sweep"))
         run = list(checkpoints_of(pattern, space.settings.options_of))
         last: CheckpointLike
         if source is None:

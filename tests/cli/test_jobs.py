@@ -91,6 +91,7 @@ def test_what_a_server_offers_is_listed(site: Site, run: Run) -> None:
         (["apply", "--on", "lab"], 2, "with --on, name the artifact"),
         (["apply", "team/toy:v1", "--on", "lab", "--device", "cuda"], 2, "--device is about this machine"),
         (["apply", "team/toy:v1", "--on", "lab", "--with-code"], 2, "--with-code is about this machine"),
+        (["apply", "team/toy:v1", "--on", "lab", "--engine", "ray"], 2, "--engine is about this machine"),
         (["apply", "team/toy:v1", "--on", "lab", "--source", "./base"], 2, "'./base' is not the name of a checkpoint"),
         (["apply", "team/toy:v1", "--on", "lab", "--source", "nothing"], 66, "offers no checkpoint called nothing"),
         (["apply", "team/toy:v1", "--on", "lab", "-o", "a/b"], 2, "'a/b' is not the name of an output"),

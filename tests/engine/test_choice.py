@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from maskreg.engine import is_here, ordered, parse_engine, running_on
 from maskreg.errors import ConfigError
 from maskreg.settings import Settings
+from maskreg.workspace.engines import engine_of
+from maskreg.workspace.workspace import Workspace
 
 
 @pytest.mark.parametrize("text", ["threads", "ray", "ray://head:10001"])
@@ -37,3 +41,14 @@ def test_the_setting_is_checked_where_it_is_read() -> None:
         Settings.load(env={"MASKREG_ENGINE": "dask"})
     with pytest.raises(ConfigError, match="MASKREG_WORKERS: '-1' is not a number"):
         Settings.load(env={"MASKREG_WORKERS": "-1"})
+
+
+def test_a_use_case_within_another_one_runs_on_the_same_engine(tmp_path: Path) -> None:
+    there, here = (Settings(home=tmp_path, config_path=tmp_path / "c", engine=name) for name in ("ray", "threads"))
+    with Workspace(there) as outer, Workspace(here) as inner:
+        with engine_of(outer, "sweep"):
+            with engine_of(inner, "extract"):
+                assert not is_here()
+            assert not is_here()
+        with engine_of(inner, "extract"):
+            assert is_here()
