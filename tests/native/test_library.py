@@ -11,6 +11,31 @@ import pytest
 
 from maskreg.errors import ConfigError
 from maskreg.native import LEVELS, NUMPY, available, library, using
+from tests.native.sanitizing import ROOT
+
+COUNTING = """
+import numpy as np
+from maskreg.analysis.grid import Grid, count_grid, count_unclassed
+from maskreg.mask import pack
+from maskreg.native import available, using
+from tests.analysis.test_grid import KINDS, SHAPES, cut, drawn
+
+rng = np.random.default_rng(0)
+for level in available():
+    with using(level):
+        for shape in SHAPES:
+            for kind in KINDS:
+                n = shape.height * shape.width
+                codes, a, b = drawn(rng, n, kind), rng.random(n) < 0.4, rng.random(n) < 0.3
+                grid = Grid(shape)
+                for start, stop in cut(n, 4, rng):
+                    # Copies end where their last element does, so that a read behind it is noticed.
+                    bits = pack(a[start:stop]).copy(), pack(b[start:stop]).copy()
+                    grid.add(count_grid(*bits, codes[start:stop].copy(), start, shape))
+                    count_unclassed(*bits, stop - start, start, shape)
+print("watched")
+"""
+"""Counts of two masks by row and column, in spans of odd sizes."""
 
 NAME = "from maskreg.native import library; found = library(); print(found.level if found else 'numpy')"
 
@@ -68,3 +93,12 @@ def test_watched_kernels_end_the_process_that_reads_too_far(sanitized_kernels: d
     assert done.returncode != 0
     assert "heap-buffer-overflow" in done.stderr
     assert "in maskreg_fill_decoding" in done.stderr
+
+
+def test_counting_reads_and_writes_within_its_arrays(sanitized_kernels: dict[str, str]) -> None:
+    environment = {**os.environ, **sanitized_kernels}
+    environment.pop("MASKREG_KERNELS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "watched\n"), done.stderr
