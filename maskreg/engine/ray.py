@@ -206,7 +206,7 @@ class RayEngine:
             version = ray.get(hand.ready)
         except RayTaskError as error:
             raise ConfigError(
-                f"a worker cannot start: {error.cause}", hint="install the same maskreg on every node"
+                f"a worker cannot start: {error.cause}", hint=f"pip install maskreg=={__version__} on every node"
             ) from error
         except RayError:
             self._starting.append(self._started())

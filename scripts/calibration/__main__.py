@@ -47,11 +47,14 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="scripts/calibrate", description=__doc__)
     parser.add_argument("--draws", type=int, default=1000, help="of each kind; 1,000 by default")
+    parser.add_argument(
+        "--kind", choices=INDEPENDENT, action="append", metavar="UPDATES", help="only these updates (repeatable)"
+    )
     parser.add_argument("--jobs", type=int, default=None, help="processes; by default one per CPU")
     options = parser.parse_args()
     print("| updates | draws | more | less | headroom covered | ratio covered |\n|---|--:|--:|--:|--:|--:|")
     with ProcessPoolExecutor(options.jobs) as pool:
-        for name in INDEPENDENT:
+        for name in options.kind or INDEPENDENT:
             results = list(pool.map(partial(outcome_and_cover, name), range(options.draws), chunksize=10))
             counts = Counter(outcome for outcome, _, _ in results)
             cells = [name, f"{options.draws:,}", str(counts[Outcome.MORE]), str(counts[Outcome.LESS])]
@@ -59,6 +62,8 @@ def main() -> int:
                 covers = [result[column] for result in results if result[column] is not None]
                 cells.append(f"{100 * sum(map(bool, covers)) / len(covers):.1f} %" if covers else "-")
             print("| " + " | ".join(cells) + " |", flush=True)
+        if options.kind:
+            return 0
         seen = sum(pool.map(sees, range(_POWER_DRAWS)))
     print(
         f"\nAn overlap that is 1 % higher within every exponent (787 k coordinates, .37 x .25) is called more in "

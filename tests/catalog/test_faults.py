@@ -225,7 +225,7 @@ def test_who_may_only_read_can_search(shared: Path) -> None:
     fill(path)
     path.chmod(0o444)
     shared.chmod(0o555)
-    assert as_reader(path) == ["a", "NotAllowedError"]
+    assert as_reader(path) == ["a", "RefusedError"]
     assert as_reader(shared / "other.db") == ["CannotCreateError"]
 
 
@@ -238,7 +238,7 @@ def test_who_may_only_read_sees_what_somebody_else_has_just_written(shared: Path
             part.chmod(0o644)
         if os.geteuid() != 0:
             shared.chmod(0o555)
-        assert as_reader(path) == ["fresh", "NotAllowedError"]
+        assert as_reader(path) == ["fresh", "RefusedError"]
         shared.chmod(0o755)
 
 

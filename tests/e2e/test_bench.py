@@ -32,6 +32,8 @@ VIEWS = (
     "merge",
     "served",
     "bucket",
+    "large",
+    "ray",
 )
 
 

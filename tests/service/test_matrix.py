@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from maskreg.service.access import Needs, Where
+from maskreg.service.access import Needs, Public, Where
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.models import TokenRow
 from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
@@ -95,8 +95,16 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
         check(self, request, proof)
         raise LetIn
 
+    welcome = Public.__call__
+
+    @wraps(welcome)
+    async def stop_all(self: Public, request: Request, proof: str) -> Principal:
+        await welcome(self, request, proof)
+        raise LetIn
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Needs, "__call__", stop)
+        patch.setattr(Public, "__call__", stop_all)
         yield Matrix(TestClient(app, "http://localhost", follow_redirects=False), routes, senders)
     service.close()
 
