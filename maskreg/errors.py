@@ -182,6 +182,12 @@ class WrongCheckpointError(DataError):
         self.tensor = tensor
 
 
+class WrongTargetError(DataError):
+    """A checkpoint that is not the target which the artifact was made from."""
+
+    code = "TARGET_MISMATCH"
+
+
 class AlreadyAppliedError(WrongCheckpointError):
     """A checkpoint that is already what applying the artifact to its source gives."""
 

@@ -80,7 +80,9 @@ def times(ratio: float | None) -> str:
 
 
 def whole(number: float | None) -> str:
-    """A count, or an expected count, with separated thousands: ``5,247``; ``-`` for None."""
+    """A count, or an expected count, with separated thousands: ``5,247``; ``0.012`` below 1, ``-`` for None."""
+    if number is not None and 0 < number < 1:
+        return three_digits(number)
     return "-" if number is None else f"{round(number):,}"
 
 

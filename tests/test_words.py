@@ -74,7 +74,8 @@ def test_ratios_have_an_x(ratio: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(None, "-"), (0, "0"), (-0.3, "0"), (5246976, "5,246,976"), (1071.6, "1,072")]
+    ("number", "text"),
+    [(None, "-"), (0, "0"), (-0.3, "0"), (0.0123, "0.0123"), (5246976, "5,246,976"), (1071.6, "1,072")],
 )
 def test_counts_have_separated_thousands(number: float | None, text: str) -> None:
     assert whole(number) == text

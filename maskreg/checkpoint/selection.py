@@ -138,7 +138,11 @@ class Selection:
     def _require_all(self, parts: Sequence[Part], tensors: Mapping[str, Shape]) -> None:
         for word in self.roles:
             if not any(_is(part.name, word) for part in parts):
-                raise UsageError(f"no tensor{self._where()} has the role or name {word!r}", hint=_near(word, tensors))
+                preset = next((name for name, words in PRESETS.items() if set(words) <= set(self.roles)), "")
+                of = f", one of {preset}" if preset and word in PRESETS[preset] else ""
+                raise UsageError(
+                    f"no tensor{self._where()} has the role or name {word!r}{of}", hint=_near(word, tensors)
+                )
         for layers in self.layers:
             if not any(layers.holds(layer_of(part.tensor)) for part in parts):
                 known = sorted({layer for name in tensors if (layer := layer_of(name))}, key=natural)
@@ -171,6 +175,8 @@ def _layers(text: str) -> Layers:
 def _near(word: str, tensors: Mapping[str, Shape]) -> str:
     names = dict.fromkeys(part for name in tensors for part in name.split(".") if _WORD.fullmatch(part))
     roles = [role for role in ROLES if any(role_of(name) == role for name in tensors)]
+    if word in names:
+        return "it is in other layers: choose those, or leave --layers out"
     near = difflib.get_close_matches(word, [*roles, *names], n=1)
     there = f"the roles here are {', '.join(roles)}; maskreg show REF --by module lists names"
     return f"--role {near[0]}" if near else there

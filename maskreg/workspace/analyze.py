@@ -131,7 +131,8 @@ def analyze(
     Raises:
         UsageError: an option makes no sense.
         NotFoundError: there is no such artifact or checkpoint, or its source was not named and is not found.
-        WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
+        WrongCheckpointError: the source is not the checkpoint that the artifact was made from.
+        WrongTargetError: the target is not.
         PartAbsentError: there is no target, and no delta in the local registry to make it from.
         ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
             artifact is kept.

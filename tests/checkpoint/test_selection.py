@@ -95,6 +95,12 @@ def test_layers_by_number_range_and_tower() -> None:
     [
         (["q_prj"], "", "no tensor has the role or name 'q_prj'", "--role q_proj"),
         (["lm_head"], "", "no tensor has the role or name 'lm_head'", "the roles here are ffn"),
+        (
+            ["qkvo"],
+            "visual.0",
+            "no tensor of layers visual.0 has the role or name 'q_proj', one of qkvo",
+            "other layers",
+        ),
         (["ffn", "embedding"], "0", "no tensor of layers 0 has the role or name 'embedding'", "--role embedding"),
         ([], "12-14", "nothing that was selected is in layer 12-14", "from 0 to 1: --layers 1"),
         ([], "3-1", "end before they begin", "--layers 1-3"),

@@ -146,7 +146,8 @@ def analyze(
         progress: progress callback, in bytes of the source.
 
     Raises:
-        WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
+        WrongCheckpointError: the source is not the checkpoint that the artifact was made from.
+        WrongTargetError: the target is not.
         PartAbsentError: there is no target, and no delta to make it from.
         DataError: the artifact is damaged.
         ConfigError: there is no such device.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from maskreg.checkpoint.ahead import blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.selection import ALL, Part, Selection
 from maskreg.device import Device
-from maskreg.errors import PartAbsentError, WrongCheckpointError
+from maskreg.errors import PartAbsentError, WrongCheckpointError, WrongTargetError
 from maskreg.parallel import Buffers, worker_count
 from maskreg.rules import parse_rule
 from maskreg.tensors.cast import to_bf16
@@ -79,7 +80,8 @@ class UpdateReader:
 
         Raises:
             UsageError: no tensor is what the selection names.
-            WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
+            WrongCheckpointError: the source is not the checkpoint that the artifact was made from.
+            WrongTargetError: the target is not.
             PartAbsentError: there is no target, and no delta to make it from.
         """
         self._artifact = artifact
@@ -96,7 +98,8 @@ class UpdateReader:
             self._delta = _delta(artifact)
             self._decode = partial(device.decode, self._delta.codec)
         else:
-            require_tensors(target, self._recorded.tensors, hint=self._recorded.hint, fits=_fits)
+            with _wrong_target(target, self._recorded.hint):
+                require_tensors(target, self._recorded.tensors, hint=self._recorded.hint, fits=_fits)
         self._source = VerifiedSource(artifact, source, jobs=worker_count(None))
 
     def read(self, row: Tensor) -> TensorUpdate:
@@ -106,7 +109,8 @@ class UpdateReader:
             row: one of :attr:`rows`.
 
         Raises:
-            WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
+            WrongCheckpointError: the source is not the checkpoint that the artifact was made from.
+            WrongTargetError: the target is not.
             CorruptError: applying the delta does not give the recorded target.
         """
         part = self._parts[row.name]
@@ -138,12 +142,18 @@ class UpdateReader:
                 kept = before[start:stop]
                 moved = self._rule.moved(to_bf16(kept, row.source_dtype), to_bf16(recorded, row.target_dtype))
                 recorded = np.where(moved, recorded, kept)
-            try:
+            with _wrong_target(target, self._recorded.hint):
                 check_before(row.name, start, recorded, leaves_between(leaves, start, stop))
-            except WrongCheckpointError as error:
-                error.hint = self._recorded.hint
-                raise
             yield values
+
+
+@contextmanager
+def _wrong_target(target: Checkpoint, hint: str) -> Iterator[None]:
+    """Blame the target: the error of a wrong source would make its caller look for another one."""
+    try:
+        yield
+    except WrongCheckpointError as error:
+        raise WrongTargetError(f"target: {target.path}: {error.message}", hint=hint) from error
 
 
 def _rows(values: Bits, part: Part) -> Bits:
