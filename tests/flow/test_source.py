@@ -11,7 +11,7 @@ import pytest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.device import open_device
-from maskreg.errors import WrongCheckpointError
+from maskreg.errors import WrongCheckpointError, WrongTargetError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.geometry.exponents import by_exponent
@@ -61,11 +61,11 @@ def test_a_target_with_a_tensor_more_is_refused(tmp_path: Path) -> None:
     opened_source, opened_target = opened(tmp_path, source, target)
     artifact = extracted(tmp_path / "root", opened_source, opened_target, reversible=True)
     wrong = open_checkpoint(make_checkpoint(tmp_path / "wrong", {**target, "more": bf16((3,))}))
-    for use in (
-        lambda: UpdateReader(artifact, opened_source, wrong, open_device("cpu")),
-        lambda: apply(artifact, wrong, tmp_path / "out", revert=True),
+    for use, error in (
+        (lambda: UpdateReader(artifact, opened_source, wrong, open_device("cpu")), WrongTargetError),
+        (lambda: apply(artifact, wrong, tmp_path / "out", revert=True), WrongCheckpointError),
     ):
-        with pytest.raises(WrongCheckpointError, match="tensor more: surplus") as caught:
+        with pytest.raises(error, match="tensor more: surplus") as caught:
             use()
         assert caught.value.hint.startswith("give the target that the artifact was made from: with root sha256:")
 
