@@ -22,7 +22,6 @@ _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
 
 _ARGUMENTS = "maskreg.arguments"  # key of click's context: what was typed after the command
 
-
 _SETTINGS = "maskreg.settings"  # key of click's context: settings that options of the command win over
 
 

@@ -51,8 +51,6 @@ def sweep_run(output: Output, pattern: str, checkpoints: Sequence[str], *, onto:
 
     if len(checkpoints) > 1:
         raise click.UsageError("with --each there is a SOURCE and no TARGET; quote the pattern: --each 'out/step-*'")
-    if options["mask_only"] and options["reversible"]:
-        raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
     source = checkpoints[0] if checkpoints else None
     output.note_slow_kernels()
     with output.progress() as progress:

@@ -23,7 +23,7 @@ _SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".json"})
 _MAX_LABEL = 128
 
 Stamp = tuple[tuple[str, int, str], ...]
-"""Path below the checkpoint, size and version of each of its files."""
+"""Path, size and version of each file of a checkpoint, as JSON can hold them."""
 
 
 class RunCheckpoint(NamedTuple):
@@ -39,7 +39,7 @@ class RunCheckpoint(NamedTuple):
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text stands for several checkpoints: it has ``*``, ``?`` or ``[`` in it."""
+    """Whether a text stands for several checkpoints, or several references: it has ``*``, ``?`` or ``[`` in it."""
     return bool(_WILD.search(text))
 
 
@@ -71,15 +71,15 @@ def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[R
 
 
 def stamp_of(path: Location) -> Stamp:
-    """What says whether the files of a checkpoint are the same as at another time: sizes, and times or ETags.
+    """What says whether the files of a checkpoint are the same as at another time: paths, sizes, and times or ETags.
 
     Raises:
         NotFoundError: there is no such checkpoint.
     """
     if not path.exists():
         raise NotFoundError(f"{path}: no such checkpoint")
-    root = len(str(path))
-    return tuple(sorted((str(file)[root:].lstrip("/"), *_version(file)) for file in _files(path)))
+    # A name may hold any bytes, and JSON only characters.
+    return tuple(sorted((ascii(str(file)), *_version(file)) for file in _files(path.absolute())))
 
 
 def _split(pattern: str, options_of: OptionsOf | None) -> tuple[Location, list[str]]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from maskreg.catalog.query import Query
+from maskreg.checkpoint.run import is_pattern
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 
 _ANY = "*"
-_WILD = frozenset("*?[")
-_MARKS = _WILD | frozenset("/:@")
+_MARKS = frozenset("/:@*?[")
 _DIGITS = re.compile(r"sha256:([0-9a-f]{1,64})")
 
 
@@ -68,11 +68,6 @@ class Pattern:
         """The parts that are no patterns but have one value, for a query."""
         parts = {"project": self.project, "tag": self.tag}
         return {key: part for key, part in parts.items() if not is_pattern(part)}
-
-
-def is_pattern(text: str) -> bool:
-    """Whether a text stands for several references, because a part of it may be anything."""
-    return bool(_WILD & set(text))
 
 
 def narrowed(query: Query, patterns: Sequence[Pattern]) -> Query:

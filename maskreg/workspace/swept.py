@@ -45,8 +45,7 @@ class Extractions:
         Raises:
             NotFoundError: one is not there.
         """
-        sides = [[str(side.absolute()), stamp_of(side)] for side in (source, target)]
-        return Digest.of(canonical({"sides": sides, "options": self._options})).hex
+        return Digest.of(canonical([stamp_of(source), stamp_of(target), self._options])).hex
 
     def recall(self, key: str) -> Artifact | None:
         """The artifact that was extracted, if it is still in the local registry, whole."""

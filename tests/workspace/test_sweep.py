@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,14 @@ def test_what_was_extracted_is_not_read_again(
     assert [row.digest for row in again.checkpoints] == [row.digest for row in first.checkpoints]
     # What is said now holds, and reads no checkpoint either.
     assert ada.find("run:step-10").card.family == "toy"
+
+
+def test_names_that_are_no_text_are_known_again(lab: Lab, ada: maskreg.Workspace) -> None:
+    folder = lab.folder / os.fsdecode(b"r\xffn")
+    make_checkpoint(folder / "step-1", {name: moved(tensor, 0.1, 3) for name, tensor in SOURCE.items()})
+    for status in ("new", "kept"):
+        result = maskreg.sweep(str(folder / "step-*"), "run", source=lab.source, workspace=ada)
+        assert states(result.checkpoints) == [status]
 
 
 def test_a_run_that_grew_or_changed_is_extracted_where_it_did(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
