@@ -12,6 +12,7 @@ announcement that no reader sees::
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from uuid import uuid4
 
 from maskreg.digest import Digest
@@ -35,32 +36,36 @@ from maskreg.words import human_bytes
 _UPLOADS_BYTES = 1 << 30
 
 
+@dataclass(frozen=True)
+class Reception:
+    """What a server does about what is sent, besides checking it.
+
+    Attributes:
+        ensure: called with each new entry and its sender; makes a project that is not there yet, or raises.
+        stage: called with each artifact that a writer begins to send, its size in bytes and its sender; raises where
+            there is no room for it.
+        accepted: called with each entry that was written.
+    """
+
+    ensure: Callable[[RefEntry, Principal], None]
+    stage: Callable[[Digest, int, Principal], None]
+    accepted: Callable[[RefEntry], None]
+
+
 class Incoming:
     """Takes what is sent for a registry, after the policy. Safe to use from many threads."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        sight: Sight,
-        manifests: Manifests,
-        ensure: Callable[[RefEntry, Principal], None],
-        stage: Callable[[Digest, int, Principal], None],
-        accepted: Callable[[RefEntry], None],
-    ) -> None:
+    def __init__(self, registry: Registry, sight: Sight, manifests: Manifests, reception: Reception) -> None:
         """Take what is sent for a registry.
 
         Args:
             registry: the registry.
             sight: where its artifacts are named.
             manifests: what the artifacts consist of that are being sent.
-            ensure: called with each new entry and its sender; makes a project that is not there yet, or raises.
-            stage: called with each artifact that a writer begins to send, its size in bytes and its sender; raises
-                where there is no room for it.
-            accepted: called with each entry that was written.
+            reception: what the server does about it.
         """
         self._registry, self._store = registry, registry.store
-        self._sight, self._manifests = sight, manifests
-        self._ensure, self._stage, self._accepted = ensure, stage, accepted
+        self._sight, self._manifests, self._reception = sight, manifests, reception
         self.presented = Presented(registry.store, sight)
 
     def accept(self, key: Key, sent: bytes, digest: Digest, principal: Principal, *, create: bool) -> bool:
@@ -150,7 +155,7 @@ class Incoming:
     def _stage_new(self, digest: Digest, size: int, principal: Principal) -> None:
         named = self._sight.projects(digest, principal)
         if not any(principal.role(project) >= Role.WRITER for project in named):
-            self._stage(digest, size, principal)
+            self._reception.stage(digest, size, principal)
 
     def _accept_entry(self, key: Key, data: bytes, principal: Principal) -> bool:
         entry = RefEntry.parse(key.key, data)
@@ -162,7 +167,7 @@ class Incoming:
         before = self._registry.refs.peek(entry.ref, entry.n - 1) if entry.n > 1 else None
         check_role(principal, entry.project, Role.ADMIN if entry.deleted else Role.WRITER)
         check_tombstone(self._registry, entry.ref, before, principal)
-        self._ensure(entry, principal)
+        self._reception.ensure(entry, principal)
         if entry.digest is not None:
             self.presented.check_complete(entry.digest, principal)
         if not admit(self._registry, entry):
@@ -170,7 +175,7 @@ class Incoming:
         self._sight.saw(entry)
         if entry.digest is not None:
             self.presented.forget(entry.digest, principal)
-        self._accepted(entry)
+        self._reception.accepted(entry)
         return True
 
     def _accept_back_reference(self, key: Key, data: bytes, principal: Principal) -> bool:

@@ -16,7 +16,7 @@ from maskreg.registry import Registry
 from maskreg.registry.settling.markers import MARKERS, lift_dead
 from maskreg.registry.trust.document import KEYS
 from maskreg.service.accounts.roles import Principal, Role
-from maskreg.service.incoming import Incoming
+from maskreg.service.incoming import Incoming, Reception
 from maskreg.service.manifests import Manifests
 from maskreg.service.policy import PROBE, Action, Key, Kind, allows, check, parse_key
 from maskreg.service.presented import record
@@ -44,26 +44,17 @@ class Objects:
         incoming: takes what is sent.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        ensure: Callable[[RefEntry, Principal], None],
-        stage: Callable[[Digest, int, Principal], None],
-        accepted: Callable[[RefEntry], None],
-    ) -> None:
+    def __init__(self, registry: Registry, reception: Reception) -> None:
         """Serve a registry; nothing is read yet.
 
         Args:
             registry: the registry.
-            ensure: called with each new entry and its sender; makes a project that is not there yet, or raises.
-            stage: called with each artifact that a writer begins to send, its size in bytes and its sender; raises
-                where there is no room for it.
-            accepted: called with each entry that was written.
+            reception: what the server does about what is sent.
         """
         self.registry = registry
         self.store = registry.store
         self._sight, self._manifests = Sight(registry), Manifests(registry.store)
-        self.incoming = Incoming(registry, self._sight, self._manifests, ensure, stage, accepted)
+        self.incoming = Incoming(registry, self._sight, self._manifests, reception)
         self._presented = self.incoming.presented
 
     def permit(self, text: str, action: Action, principal: Principal) -> Key:

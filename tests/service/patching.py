@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,3 +90,12 @@ def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits(), *, lea
     queue = SqlJobQueue.open(url, lease_s=lease_s)
     patching = Patching(queue, Sources(folders=(models,)), outputs, limits)
     return Site(folder, url, replace(service, patching=patching))
+
+
+@contextmanager
+def closing_site(folder: Path, limits: JobLimits) -> Iterator[Site]:
+    """A server in a folder for the time of a ``with``."""
+    site = site_in(folder, limits=limits)
+    yield site
+    site.patching.queue.close()
+    site.service.workspace.close()

@@ -16,7 +16,7 @@ from maskreg.service.app import create_app
 from maskreg.service.jobs import events as streaming
 from maskreg.service.jobs import submitting
 from maskreg.service.jobs.base import JobFilter, JobLimits, JobState, Meter
-from tests.service.patching import Site, site_in
+from tests.service.patching import Site, closing_site
 from tests.service.serving import ADMIN, headers, listening, service_in
 
 PATCHES = "/api/v1/patches"
@@ -26,10 +26,8 @@ LIMITS = JobLimits(queued_per_project=3)
 @pytest.fixture(scope="module")
 def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server that the tests of this file share."""
-    site = site_in(tmp_path_factory.mktemp("site"), limits=LIMITS)
-    yield site
-    site.patching.queue.close()
-    site.service.workspace.close()
+    with closing_site(tmp_path_factory.mktemp("site"), LIMITS) as site:
+        yield site
 
 
 @pytest.fixture

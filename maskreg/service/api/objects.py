@@ -21,6 +21,7 @@ from maskreg.service.api import models
 from maskreg.service.bodies import Stated, chosen, pieces, received
 from maskreg.service.context import Served
 from maskreg.service.documents import DocumentRoute
+from maskreg.service.incoming import Reception
 from maskreg.service.objects import Objects, no_links
 from maskreg.service.policy import Action, Key, Kind
 from maskreg.service.problems import problem
@@ -51,7 +52,8 @@ async def objects_of(request: Request, service: Served) -> Objects:
             if entry.digest is not None:
                 accounts.charges.drop(entry.digest)
 
-        state.objects = Objects(registry, partial(admit_entry, service), partial(stage, accounts, registry), accepted)
+        reception = Reception(partial(admit_entry, service), partial(stage, accounts, registry), accepted)
+        state.objects = Objects(registry, reception)
     objects: Objects = state.objects
     return objects
 

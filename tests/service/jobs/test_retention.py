@@ -20,7 +20,7 @@ from maskreg.service.jobs.retention import _is_of_a_later_job, retire
 from maskreg.service.jobs.sources import Sources
 from maskreg.service.jobs.submitting import Submitter, new_job
 from maskreg.service.jobs.worker import Worker
-from tests.service.patching import Site, site_in
+from tests.service.patching import Site, closing_site
 
 ADA = Submitter("ada", lambda project: None, lambda project: None, lambda ref: None)
 DAY = 86_400.0
@@ -29,10 +29,8 @@ LIMITS = JobLimits(keep_outputs_s=30 * DAY, keep_jobs_s=90 * DAY)
 
 @pytest.fixture(scope="module")
 def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    site = site_in(tmp_path_factory.mktemp("site"), limits=LIMITS)
-    yield site
-    site.patching.queue.close()
-    site.service.workspace.close()
+    with closing_site(tmp_path_factory.mktemp("site"), LIMITS) as site:
+        yield site
 
 
 @pytest.fixture
