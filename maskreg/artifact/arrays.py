@@ -16,8 +16,8 @@ import numpy.typing as npt
 from maskreg.artifact.layout import GROUP
 from maskreg.artifact.metadata import ARRAYS, SHARD_BYTES, ArrayLayout
 from maskreg.artifact.objects import VerifiedObjects
-from maskreg.artifact.shards import pack_shard, stored_chunk
-from maskreg.artifact.staging import StagingStore
+from maskreg.artifact.shards import stored_chunk
+from maskreg.artifact.storing import ShardStorer
 from maskreg.artifact.zstd import pack_frame, unpack_frame
 from maskreg.errors import CorruptError
 
@@ -31,13 +31,13 @@ CACHED_CHUNKS = 4
 
 
 class GrowingArray:
-    """Collects rows of one array and writes them shard by shard, in the memory of one shard.
+    """Collects rows of one array, in the memory of one shard, and has full shards stored.
 
     Rows have a fixed shape (``()`` for a 1-D array); the array grows along the first axis.
     """
 
-    def __init__(self, store: StagingStore, name: str, *, compress: bool = False) -> None:
-        self._store = store
+    def __init__(self, storer: ShardStorer, name: str, *, compress: bool = False) -> None:
+        self._storer = storer
         self._name = name
         self._compress = compress
         self._compressed = False
@@ -54,10 +54,11 @@ class GrowingArray:
         return ArrayLayout(self._name, self.length, self._compressed)
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        """Append rows; they are copied, and written when a shard is full.
+        """Append rows; they are copied, and stored when a shard is full.
 
         Raises:
             ValueError: they are not rows of this array.
+            MaskregError: an earlier shard could not be stored.
         """
         if rows.dtype != ARRAYS[self._name].dtype or rows.shape[1:] != ARRAYS[self._name].row:
             raise ValueError(f"{self._name}: rows of {rows.dtype} {rows.shape[1:]}")
@@ -73,10 +74,9 @@ class GrowingArray:
                 self._write()
 
     def finish(self) -> None:
-        """Write the last rows."""
+        """Have the last rows stored."""
         if self._filled:
             self._write()
-        self._pending = np.empty(0, np.uint8)
 
     def _reserve(self, size: int) -> None:
         if size > self._pending.size:
@@ -90,9 +90,9 @@ class GrowingArray:
             self._compressed = len(pack_frame(rows, 1)) < _WORTH_COMPRESSING * rows.size
         # The array may still grow, but a shard that is not its last has chunks of one size.
         layout = ArrayLayout(self._name, max(self.length, self._filled // self._row_bytes), self._compressed)
-        self._store.put_pieces(layout.shard_key(self._shards), pack_shard(layout, rows))
+        self._storer.put(layout, self._shards, self._pending, self._filled)
         self._shards += 1
-        self._filled = 0
+        self._pending, self._filled = self._storer.memory(), 0
 
 
 class StoredArray:

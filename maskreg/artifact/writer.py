@@ -16,6 +16,7 @@ from maskreg.artifact.layout import FILES, GROUP, PARTS, REVERSE_FILES, TENSORS
 from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, PartName, Side, part_entry
 from maskreg.artifact.metadata import dump_metadata, group_document
 from maskreg.artifact.staging import Staging
+from maskreg.artifact.storing import ShardStorer
 from maskreg.artifact.tensors import Tensor, dump_tensors
 from maskreg.artifact.totals import six_digits, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
@@ -95,22 +96,24 @@ class ArtifactWriter:
     A context manager: leaving it without :meth:`finish`, or with an exception, removes the staging folder.
     """
 
-    def __init__(self, root: Path, parts: Collection[PartName]) -> None:
+    def __init__(self, root: Path, parts: Collection[PartName], *, jobs: int = 1) -> None:
         """Start an artifact.
 
         Args:
             root: folder of the registry's file store.
             parts: ``{"mask"}``, with ``delta``, with ``reverse``.
+            jobs: threads that store full shards; the caller's is not among them.
         """
         self._parts = frozenset(parts)
         self._staging = Staging(root)
         self._store = self._staging.store
         # First of all, so that a folder that cannot be written is noticed before any work is done.
         self._store.put(f"{GROUP}/zarr.json", dump_metadata(group_document(SCHEMA)))
-        self._mask = GrowingArray(self._store, "mask", compress=True)
-        self._leaves = GrowingArray(self._store, "leaves")
-        self._coded = {p: GrowingArray(self._store, p) for p in PARTS[1:] if p in self._parts}
-        self._index = {p: GrowingArray(self._store, f"{p}_index") for p in self._coded}
+        self._storer = ShardStorer(self._store, jobs)
+        self._mask = GrowingArray(self._storer, "mask", compress=True)
+        self._leaves = GrowingArray(self._storer, "leaves")
+        self._coded = {p: GrowingArray(self._storer, p) for p in PARTS[1:] if p in self._parts}
+        self._index = {p: GrowingArray(self._storer, f"{p}_index") for p in self._coded}
         self._whole: dict[str, GrowingArray] = {}
         self._blocks = 0
         self._open: _OpenTensor | None = None
@@ -123,6 +126,7 @@ class ArtifactWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._storer.close()
         self._staging.discard()
 
     def begin(self, name: str, *, role: str, layer: str, source: TensorLike | None, target: TensorLike | None) -> None:
@@ -230,6 +234,7 @@ class ArtifactWriter:
             array.finish()
             self._store.put(array.layout.key, dump_metadata(array.layout.document()))
         self._store.put(TENSORS, dump_tensors(tuple(self.tensors)))
+        self._storer.finish()
         objects = tuple(self._store.written[k] for k in sorted(self._store.written))
         manifest = Manifest(
             schema=SCHEMA,
@@ -253,7 +258,7 @@ class ArtifactWriter:
 
     def _append_whole(self, name: str, data: bytes) -> int:
         if name not in self._whole:
-            self._whole[name] = GrowingArray(self._store, name)
+            self._whole[name] = GrowingArray(self._storer, name)
         self._whole[name].append(np.frombuffer(data, np.uint8))
         return len(data)
 

@@ -23,6 +23,7 @@ from maskreg.artifact.metadata import (
     metadata_key,
 )
 from maskreg.artifact.staging import StagingStore
+from maskreg.artifact.storing import ShardStorer
 from maskreg.digest import Digest
 from maskreg.errors import FormatError
 
@@ -53,10 +54,13 @@ def by_zarr(values: np.ndarray, layout: ArrayLayout) -> dict[str, bytes]:
 def written(values: np.ndarray, name: str, compress: bool, folder: Path) -> tuple[StagingStore, ArrayLayout]:
     """The same array as artifacts store it, appended to in uneven pieces."""
     store = StagingStore(folder, folder)
-    array = GrowingArray(store, name, compress=compress)
+    storer = ShardStorer(store, jobs=2)
+    array = GrowingArray(storer, name, compress=compress)
     for start in range(0, max(1, len(values)), 300_007):
         array.append(values[start : start + 300_007])
     array.finish()
+    storer.finish()
+    storer.close()
     return store, array.layout
 
 

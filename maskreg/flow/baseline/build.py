@@ -157,7 +157,11 @@ def make_baseline(
     rows = artifact.tensors
     needed = sum(packed_bytes(row.numel) + 2 * FINGERPRINT_BYTES * row.leaves for row in rows)
     nnz, recorded = 0, RecordedSide(artifact)
-    with artifact_space(root, needed), ArtifactWriter(root, ["mask"]) as writer, closing(baseline.blocks()) as blocks:
+    with (
+        artifact_space(root, needed),
+        ArtifactWriter(root, ["mask"], jobs=worker_count(jobs)) as writer,
+        closing(baseline.blocks()) as blocks,
+    ):
         for block in blocks:
             nnz += _write(writer, recorded, block)
         manifest = artifact.manifest

@@ -84,7 +84,7 @@ def combine(
     threads, source = worker_count(jobs), RecordedSide(masks[0])
     with (
         artifact_space(root, size + leaves),
-        ArtifactWriter(root, ["mask"]) as writer,
+        ArtifactWriter(root, ["mask"], jobs=threads) as writer,
         closing(ordered(work, _blocks(masks, groups), jobs=threads, size=numel_of)) as results,
     ):
         for block, packed in results:

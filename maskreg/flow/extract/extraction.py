@@ -121,7 +121,7 @@ def extract(
     progress.start("extract", sum(t.nbytes for side in (source, target) for t in side.tensors.values()))
     with (
         artifact_space(root, needed),
-        ArtifactWriter(root, parts) as writer,
+        ArtifactWriter(root, parts, jobs=threads) as writer,
         closing(ordered(differ, spans, jobs=threads, size=numel_of, near=differ.near)) as diffs,
     ):
         tensors = _TensorWriter(writer, differ)

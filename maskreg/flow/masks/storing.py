@@ -72,7 +72,7 @@ def store_mask(
     infos = source.tensors.values()
     leaves = sum(2 * FINGERPRINT_BYTES * (info.numel // LEAF_NUMEL + 1) for info in infos)
     size = leaves + sum(packed_bytes(info.numel) for info in infos if info.dtype in FLOAT)
-    buffers, aliases = Buffers(), _aliases(source, masks)
+    buffers, aliases, threads = Buffers(), _aliases(source, masks), worker_count(jobs)
 
     def work(block: _Block) -> tuple[_Block, LeafHashes]:
         room = buffers.bytes("source", (block.stop - block.start) * block.info.item_bytes)
@@ -82,8 +82,8 @@ def store_mask(
     progress.start("convert", sum(info.nbytes for info in infos))
     with (
         artifact_space(root, size),
-        ArtifactWriter(root, ["mask"]) as writer,
-        closing(ordered(work, blocks, jobs=worker_count(jobs), size=numel_of)) as results,
+        ArtifactWriter(root, ["mask"], jobs=threads) as writer,
+        closing(ordered(work, blocks, jobs=threads, size=numel_of)) as results,
     ):
         for block, hashes in results:
             _write(writer, block, hashes, [alias for alias, owner in aliases.items() if owner == block.info.name])

@@ -1,0 +1,99 @@
+"""Shards are stored on threads: the same bytes on any number of them, few at a time, and no error is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maskreg.artifact.arrays import GrowingArray
+from maskreg.artifact.metadata import SHARD_BYTES
+from maskreg.artifact.staging import StagingStore
+from maskreg.artifact.storing import ShardStorer
+from maskreg.artifact.writer import ArtifactWriter, BlockRecord
+from maskreg.errors import MaskregError
+
+
+class GatedStore(StagingStore):
+    """Stores nothing before its gate is open, and counts who waits for that."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, folder)
+        self.gate = threading.Event()
+        self.waiting = self.most = 0
+        self._lock = threading.Lock()
+
+    def put_pieces(self, key: str, pieces: Sequence[bytes | memoryview]) -> None:
+        with self._lock:
+            self.waiting += 1
+            self.most = max(self.most, self.waiting)
+        self.gate.wait()
+        with self._lock:
+            self.waiting -= 1
+        super().put_pieces(key, pieces)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_as_many_shards_are_on_the_way_as_there_are_threads(jobs: int, tmp_path: Path) -> None:
+    store = GatedStore(tmp_path)
+    storer = ShardStorer(store, jobs)
+    array = GrowingArray(storer, "delta")
+    rows = np.arange(SHARD_BYTES // 8, dtype=np.uint64).view(np.uint8)
+    full = threading.Event()
+
+    def fill() -> None:
+        for number in range(jobs + 2):
+            if number == jobs:
+                full.set()
+            array.append(rows ^ np.uint8(number))
+        array.finish()
+        storer.finish()
+
+    filler = threading.Thread(target=fill)
+    filler.start()
+    assert full.wait(60)
+    assert len(store.written) == 0
+    store.gate.set()
+    filler.join()
+    storer.close()
+    assert 1 <= store.most <= jobs
+    assert [store.get(f"data.zarr/delta/c/{n}", max_bytes=1 << 30)[:SHARD_BYTES][8:16] for n in range(jobs + 2)] == [
+        (rows[8:16] ^ np.uint8(n)).tobytes() for n in range(jobs + 2)
+    ]
+
+
+def written_digest(root: Path, jobs: int) -> str:
+    rng = np.random.default_rng(0)
+    with ArtifactWriter(root, {"mask", "delta"}, jobs=jobs) as writer:
+        writer.begin("w", role="", layer="", source=None, target=None)
+        for _ in range(40):
+            coded = rng.integers(0, 256, 1 << 20, np.uint8).tobytes()
+            writer.add_block(
+                BlockRecord(rng.integers(0, 256, 8 << 16, np.uint8), numel=8 * (8 << 16), nnz=0, delta=coded)
+            )
+        writer.end()
+        storer = writer._storer
+        storer.finish()
+        return str(sorted(writer._store.written.values(), key=lambda entry: entry.key))
+
+
+def test_the_number_of_threads_changes_no_object(tmp_path: Path) -> None:
+    assert written_digest(tmp_path / "one", 1) == written_digest(tmp_path / "many", 5)
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_a_shard_that_cannot_be_stored_ends_the_writer_and_leaves_nothing(jobs: int, tmp_path: Path) -> None:
+    root = tmp_path / "registry"
+    with pytest.raises(MaskregError, match="delta"), ArtifactWriter(root, {"mask", "delta"}, jobs=jobs) as writer:
+        (folder,) = (root / "staging").iterdir()
+        # A file where the folder of the delta's shards would be.
+        (folder / "data.zarr" / "delta").write_bytes(b"")
+        writer.begin("w", role="", layer="", source=None, target=None)
+        for _ in range(20):
+            writer.add_block(BlockRecord(np.zeros(8, np.uint8), numel=64, nnz=0, delta=bytes(1 << 20)))
+        writer.end()
+        writer._storer.finish()
+    assert list((root / "staging").iterdir()) == []
