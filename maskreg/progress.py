@@ -4,11 +4,17 @@ Work runs on many threads, and whichever finishes a block reports it, so a liste
 known at the start of a phase; a phase ends where the next one starts, or with the work::
 
     start("read", 100)   advance(60) advance(40)   start("write", 50)   advance(50)
+
+Work on very many small things is told by their number instead: each thousand is a phase, whose label counts
+(:func:`counting`).
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Progress(Protocol):
@@ -38,3 +44,22 @@ class Silent:
 
 SILENT = Silent()
 """The default listener."""
+
+_EVERY = 1_000
+
+
+def counting(progress: Progress, label: str, things: Iterable[T], *, total: int = 0) -> Iterator[T]:
+    """Pass things on one by one, and report how many it were: ``list names: 12,000 of 1,000,000``.
+
+    Args:
+        progress: the listener.
+        label: names the work, in the imperative.
+        things: what is passed on.
+        total: how many there are; 0 when nobody knows.
+    """
+    of = f" of {total:,}" if total else ""
+    progress.start(label, 0)
+    for number, thing in enumerate(things, 1):
+        if not number % _EVERY:
+            progress.start(f"{label}: {number:,}{of}", 0)
+        yield thing

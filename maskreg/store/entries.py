@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 
 from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.limits import LIMITS
@@ -74,8 +74,14 @@ class Entries:
             batch = [*first, *islice(rest, _BATCH)]
             # In batches, so that a caller who stops early does not wait for all of them.
             while batch:
-                yield from zip(batch, pool.map(self.read_or_error, batch), strict=True)
+                # Some to each thread at a time: handing over a key costs more than parsing its entry.
+                size = -(-len(batch) // (4 * _READERS))
+                parts = [batch[start : start + size] for start in range(0, len(batch), size)]
+                yield from zip(batch, chain.from_iterable(pool.map(self._read_some, parts)), strict=True)
                 batch = list(islice(rest, _BATCH))
+
+    def _read_some(self, keys: list[str]) -> list[RefEntry | DataError]:
+        return [self.read_or_error(key) for key in keys]
 
     def _repair(self, key: str) -> str:
         return f"restore it from a copy, or return to the entry before it: {removal(self._store.url, key)}"

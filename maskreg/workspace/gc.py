@@ -36,7 +36,7 @@ def gc(
         trust_listing: believe the list of names although it is empty, or shorter than at the last collection.
         delete_many: delete more than half of all artifacts, if it comes to that.
         announce: is given what will be deleted, before anything is.
-        progress: progress callback, in deleted bytes.
+        progress: progress callback: tags and artifacts that were looked at, then deleted bytes.
         workspace: by default what the settings say.
 
     Raises:

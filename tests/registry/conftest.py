@@ -30,9 +30,11 @@ class Heard:
     def __init__(self) -> None:
         self.promised = 0
         self.done = 0
+        self.labels: list[str] = []
         self._lock = threading.Lock()
 
     def start(self, label: str, total_bytes: int) -> None:
+        self.labels.append(label)
         self.promised += total_bytes
 
     def advance(self, n_bytes: int) -> None:

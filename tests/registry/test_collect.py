@@ -20,7 +20,7 @@ from maskreg.registry.tags import remove, restore
 from maskreg.registry.transfer.pull import pull
 from maskreg.registry.transfer.push import push
 from maskreg.store import FileStore
-from tests.registry.conftest import CARD, REF, age
+from tests.registry.conftest import CARD, REF, Heard, age
 from tests.registry.steps import Steps
 
 NOW = timedelta(0)
@@ -196,3 +196,13 @@ def test_one_name_of_two_is_enough(local: Registry, digest: Digest) -> None:
     assert collect(local, NOW).collected == ()
     remove(local, Ref.parse("second"))
     assert len(collect(local, NOW).collected) == 1
+
+
+def test_progress_says_what_is_looked_at_and_counts_deleted_bytes(local: Registry, digest: Digest) -> None:
+    remove(local, REF)
+    heard = Heard()
+    report = collect(local, NOW, progress=heard)
+    assert [item.digest for item in report.collected] == [digest]
+    assert heard.labels[:3] == ["list tags", "list tags", "read tags"]
+    assert {"list artifacts", "read manifests", "delete"} <= set(heard.labels)
+    assert heard.done == heard.promised == report.bytes

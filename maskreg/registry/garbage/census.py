@@ -18,14 +18,14 @@ from itertools import groupby, pairwise
 
 from maskreg.closing import Closing
 from maskreg.errors import CorruptError, UnavailableError
+from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.garbage.ledger import Ledger, Tag, Totals, in_ranges, ranges
 from maskreg.registry.garbage.standing import Kept, Standing
 from maskreg.registry.registry import Registry
-from maskreg.store.backrefs import tag_hash
 from maskreg.store.base import ObjectInfo
 from maskreg.store.chain import Folder, each_folder
-from maskreg.store.entry import REFS, numbered, ref_of
+from maskreg.store.entry import REFS, RefEntry, numbered, ref_of
 from maskreg.store.listing import ASK, not_listed
 
 _PATH_SEGMENTS = 4
@@ -37,16 +37,17 @@ class Census(Closing):
     Attributes:
         registry: whose.
         deadline: what a tag left after this, by the store's clock, can be restored for a while (aware).
+        progress: progress callback, in tags.
         ledger: what the looks showed.
         standing: which artifacts stand on which.
     """
 
-    def __init__(self, registry: Registry, deadline: datetime) -> None:
+    def __init__(self, registry: Registry, deadline: datetime, progress: Progress = SILENT) -> None:
         self.registry = registry
         self.deadline = deadline
+        self.progress = progress
         self.ledger = Ledger()
-        self.standing = Standing(registry.store, self.ledger)
-        self._looks = 0
+        self.standing = Standing(registry.store, self.ledger, progress)
 
     def close(self) -> None:
         """Forget everything."""
@@ -62,16 +63,24 @@ class Census(Closing):
         Raises:
             UnavailableError: an entry that was listed before is not any more.
         """
-        self._looks += 1
-        for folder, infos in _folders(self.registry.store.list(REFS)):
-            numbers = ranges(folder.numbers)
-            before = self.ledger.numbers_of(folder.path)
-            if before and before != numbers and (lost := set(in_ranges(before)) - set(folder.numbers)):
+        earlier = self.ledger.all_tags()
+        known = next(earlier, None)
+        folders = _folders(self.registry.store.list(REFS))
+        for folder, infos in counting(self.progress, "list tags", folders, total=self.totals().tags):
+            # Both are in the order of their keys, so what was passed over is not there any more.
+            if known is not None and f"{known.path}/" < f"{folder.path}/":
+                break
+            before, known = (known, next(earlier, None)) if known and known.path == folder.path else (None, known)
+            tag = _tag(folder, infos)
+            earlier_numbers = before.numbers if before else tag.numbers
+            if earlier_numbers != tag.numbers and (lost := set(in_ranges(earlier_numbers)) - set(folder.numbers)):
                 raise self._vanished(numbered(folder.path, min(lost)))
-            self.ledger.leave(self._left(folder, infos))
-            self.ledger.put(_tag(folder, numbers, infos), self._looks)
-        if (missed := self.ledger.missed(self._looks)) is not None:
-            raise self._vanished(numbered(missed.path, next(iter(in_ranges(missed.numbers)), 1)))
+            if any(info.modified > self.deadline for info in infos.values()):
+                self.ledger.leave(self._left(folder, infos))
+            if tag != before:
+                self.ledger.put(tag)
+        if known is not None:
+            raise self._vanished(numbered(known.path, next(iter(in_ranges(known.numbers)), 1)))
 
     def read(self, damaged: list[CorruptError]) -> None:
         """Read what tags point to, as far as the last look showed something new.
@@ -85,12 +94,17 @@ class Census(Closing):
         for tag in self.ledger.unsound():
             self._note_damage(tag, damaged)
             self.ledger.names(tag.path, None, is_read=False)
+        for _ in counting(self.progress, "read tags", self._new_entries(damaged)):
+            pass
+
+    def _new_entries(self, damaged: list[CorruptError]) -> Iterator[RefEntry]:
         for batch in self.ledger.unread():
             paths = {numbered(tag.path, tag.latest): tag.path for tag in batch}
             for path in paths.values():
                 self.ledger.names(path, None, is_read=False)
             for entry in self.registry.refs.read(paths, damaged):
                 self.ledger.names(paths[entry.key], entry.digest)
+                yield entry
 
     def spares(self, damaged: list[CorruptError]) -> Kept:
         """Which artifacts a collection leaves alone because of their names, or of the names of links above them.
@@ -154,15 +168,14 @@ def _folders(listing: Iterator[ObjectInfo]) -> Iterator[tuple[Folder, dict[str, 
             yield folder, infos
 
 
-def _tag(folder: Folder, numbers: str, infos: dict[str, ObjectInfo]) -> Tag:
+def _tag(folder: Folder, infos: dict[str, ObjectInfo]) -> Tag:
     stamp = ""
     if folder.latest:
         latest = infos[folder.latest_key]
         stamp = f"{folder.latest}/{latest.size}/{latest.modified.isoformat()}"
     return Tag(
         folder.path,
-        tag_hash(ref_of(f"{folder.path}/")),
-        numbers,
+        ranges(folder.numbers),
         folder.latest,
         len(folder.numbers),
         stamp,

@@ -82,7 +82,7 @@ def collect(
         delete_many: delete more than half of all artifacts, if it comes to that.
         only: of these artifacts alone, and leave files of interrupted work alone.
         announce: is given what will be deleted, before anything is.
-        progress: progress callback, in deleted bytes.
+        progress: progress callback: tags and artifacts that were looked at, then deleted bytes.
 
     Raises:
         CorruptError: no entry of a tag can be read, so it may name any artifact.
@@ -97,11 +97,11 @@ def collect(
     now = store.clock()
     # Without a grace period ages are not compared: clocks differ, and those of buckets tick in whole seconds.
     deadline = now - min(grace, _LONGEST_GRACE) if grace else datetime.max.replace(tzinfo=UTC)
-    with Census(registry, deadline) as census:
+    with Census(registry, deadline, progress) as census:
         census.look()
         census.look()
         damaged: list[CorruptError] = []
-        plan = survey(store, census.spares(damaged), deadline)
+        plan = survey(store, census.spares(damaged), deadline, progress)
         if only is not None:
             plan.candidates = {digest: candidate for digest, candidate in plan.candidates.items() if digest in only}
         if not trust_listing:
@@ -116,7 +116,6 @@ def collect(
         else:
             if not delete_many:
                 check_amount(registry, plan)
-            progress.start("collect", 0)
             work.collect_all(plan.candidates.values())
             store.delete([r.info.key for r in plan.stale if store.head(artifact_prefix(r.digest) + MANIFEST) is None])
             remember(registry, census, plan.artifacts - len(work.collected))
@@ -174,6 +173,7 @@ class _Collection:
             if fresh := [error for error in damaged if error.key not in self.known]:
                 raise fresh[0]
             kept = Kept(self.census.ledger, self.census.standing, with_lost=False)
+            self.progress.start("delete", sum(candidate.report.bytes for candidate in batch))
             for candidate in batch:
                 if not kept(candidate.digest) and run.is_valid():
                     self._collect_one(run, candidate)

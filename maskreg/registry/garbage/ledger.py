@@ -1,6 +1,8 @@
 """What a collection knows of names and artifacts, on disk: its memory does not grow with the registry.
 
-It is a temporary database of SQLite, which has no name and is gone when it is closed::
+It is a temporary database of SQLite, which has no name and is gone when it is closed. Everything is written in the
+order of its key, and an index is made when somebody first looks by it: in any other order each row of a large registry
+would bring another page from disk::
 
     tags       one row for each: what the last listing showed of it, and what its latest entry names
     left       keys of entries that were followed by another within the grace period
@@ -19,16 +21,18 @@ from typing import NamedTuple
 
 from maskreg.closing import Closing
 from maskreg.digest import Digest
+from maskreg.store.backrefs import tag_hash
+from maskreg.store.entry import ref_of
 
-_PAGES_KIB = 32 << 10
+_PAGES_KIB = 16 << 10
 _BATCH = 1_000
+_BY_HASH = "CREATE INDEX IF NOT EXISTS by_hash ON tags (hash)"
+_BY_DIGEST = "CREATE INDEX IF NOT EXISTS by_digest ON tags (digest) WHERE digest IS NOT NULL"
 _TABLES = """
     CREATE TABLE tags (
-        path TEXT PRIMARY KEY, hash TEXT, numbers TEXT, latest INTEGER, entries INTEGER, stamp TEXT, stray TEXT,
-        sound INTEGER, look INTEGER, read TEXT, digest TEXT
+        path TEXT PRIMARY KEY, numbers TEXT, latest INTEGER, entries INTEGER, stamp TEXT, stray TEXT,
+        sound INTEGER, hash TEXT, read TEXT, digest TEXT
     ) WITHOUT ROWID;
-    CREATE INDEX by_hash ON tags (hash);
-    CREATE INDEX by_digest ON tags (digest) WHERE digest IS NOT NULL;
     CREATE TABLE left (key TEXT PRIMARY KEY) WITHOUT ROWID;
     CREATE TABLE lost (digest TEXT PRIMARY KEY) WITHOUT ROWID;
     CREATE TABLE given_up (digest TEXT PRIMARY KEY) WITHOUT ROWID;
@@ -42,7 +46,6 @@ class Tag(NamedTuple):
 
     Attributes:
         path: its folder.
-        hash: of the tag, as back references have it.
         numbers: of its entries, as :func:`ranges` writes them.
         latest: the highest of them.
         entries: how many there are.
@@ -52,7 +55,6 @@ class Tag(NamedTuple):
     """
 
     path: str
-    hash: str
     numbers: str
     latest: int
     entries: int
@@ -88,26 +90,19 @@ class Ledger(Closing):
 
     # Names
 
-    def numbers_of(self, path: str) -> str:
-        """Numbers of the entries that an earlier listing showed of a tag; empty when it showed none."""
-        row = self._file.execute("SELECT numbers FROM tags WHERE path = ?", (path,)).fetchone()
-        return row[0] if row else ""
-
-    def put(self, tag: Tag, look: int) -> None:
-        """Write what listing number ``look`` showed of a tag; what was read of its latest entry stays."""
+    def put(self, tag: Tag) -> None:
+        """Write what a listing showed of a tag; what was read of its latest entry stays."""
+        folder = f"{tag.path}/"
         self._file.execute(
-            "INSERT INTO tags VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL) ON CONFLICT (path) DO UPDATE SET"
+            "INSERT INTO tags VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL) ON CONFLICT (path) DO UPDATE SET"
             " numbers = excluded.numbers, latest = excluded.latest, entries = excluded.entries,"
-            " stamp = excluded.stamp, stray = excluded.stray, sound = excluded.sound, look = excluded.look",
-            (*tag, look),
+            " stamp = excluded.stamp, stray = excluded.stray, sound = excluded.sound",
+            (folder, *tag[1:], tag_hash(ref_of(folder))),
         )
 
-    def missed(self, look: int) -> Tag | None:
-        """A tag that an earlier listing showed, and listing number ``look`` did not; None when there is none."""
-        return next(self._tags("look < ?", look), None)
-
     def by_hash(self, tag_hash: str) -> Tag | None:
-        """The tag of a hash; None when no listing showed it."""
+        """The tag of a hash, as back references have it; None when no listing showed it."""
+        self._file.execute(_BY_HASH)
         return next(self._tags("hash = ?", tag_hash), None)
 
     def unsound(self) -> list[Tag]:
@@ -115,23 +110,17 @@ class Ledger(Closing):
         return list(self._tags("NOT sound ORDER BY path"))
 
     def all_tags(self) -> Iterator[Tag]:
-        """Every tag, in the order of their folders."""
-        last = ""
-        while batch := list(self._tags("path > ? ORDER BY path LIMIT ?", last, _BATCH)):
-            yield from batch
-            last = batch[-1].path
+        """Every tag, in the order of their keys; others may be written meanwhile."""
+        return (tag for batch in self._batches("") for tag in batch)
 
     def unread(self) -> Iterator[list[Tag]]:
         """Sound tags whose latest entry was not read yet, or is another one now; some at a time."""
-        last = ""
-        while batch := list(self._tags("path > ? AND sound AND read IS NOT stamp ORDER BY path LIMIT ?", last, _BATCH)):
-            yield batch
-            last = batch[-1].path
+        return self._batches("AND sound AND read IS NOT stamp")
 
     def names(self, path: str, digest: Digest | None, *, is_read: bool = True) -> None:
         """Write what the latest entry of a tag names; None when it removed the name, or cannot be read."""
         read = "stamp" if is_read else "NULL"
-        self._file.execute(f"UPDATE tags SET read = {read}, digest = ? WHERE path = ?", (digest, path))
+        self._file.execute(f"UPDATE tags SET read = {read}, digest = ? WHERE path = ?", (digest, f"{path}/"))
 
     def totals(self) -> Totals:
         """How much the last listing showed."""
@@ -157,6 +146,7 @@ class Ledger(Closing):
 
     def is_named(self, digest: Digest) -> bool:
         """Whether the latest entry of some tag names an artifact."""
+        self._file.execute(_BY_DIGEST)
         return self._any("SELECT 1 FROM tags WHERE digest = ?", digest)
 
     def link(self, digest: Digest, below: Iterable[Digest]) -> None:
@@ -169,6 +159,7 @@ class Ledger(Closing):
 
     def unread_artifacts(self) -> Iterator[list[Digest]]:
         """Artifacts with a name, or below one, whose manifest was not read; some at a time, until all were."""
+        self._file.execute(_BY_DIGEST)
         for source in ("SELECT DISTINCT digest FROM tags WHERE digest > ?", "SELECT digest FROM lost WHERE digest > ?"):
             last = ""
             while batch := self._digests(f"{source} ORDER BY digest LIMIT {_BATCH}", last):
@@ -182,10 +173,17 @@ class Ledger(Closing):
     def _digests(self, query: str, *values: str) -> list[Digest]:
         return [Digest(row[0]) for row in self._file.execute(query, values)]
 
+    def _batches(self, where: str) -> Iterator[list[Tag]]:
+        last = ""
+        while batch := list(self._tags(f"path > ? {where} ORDER BY path LIMIT {_BATCH}", last)):
+            yield batch
+            last = f"{batch[-1].path}/"
+
     def _tags(self, where: str, *values: object) -> Iterator[Tag]:
+        # Folders are kept with the slash at their end, which puts them in the order of their keys.
         columns = ", ".join(Tag._fields)
         for row in self._file.execute(f"SELECT {columns} FROM tags WHERE {where}", values):
-            yield Tag._make((*row[:-1], bool(row[-1])))
+            yield Tag._make((row[0][:-1], *row[1:-1], bool(row[-1])))
 
     def _any(self, query: str, value: str) -> bool:
         return self._file.execute(query, (value,)).fetchone() is not None

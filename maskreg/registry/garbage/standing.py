@@ -12,20 +12,24 @@ keeps every artifact whose digest it mentions.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.links import stands_on
-from maskreg.artifact.presence import read_manifest
+from maskreg.artifact.manifest import load_manifest
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.limits import LIMITS
+from maskreg.progress import SILENT, Progress, counting
 from maskreg.registry.garbage.ledger import Ledger
 from maskreg.store import Store
 
 _READERS = 16
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
+_LINK = re.compile(rb'"link"|\\')
+# What a manifest of a link has in it, however it is spelled. To check all of a manifest takes far longer than this.
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,12 @@ class Standing:
     Attributes:
         store: where they are.
         ledger: what is known of them.
+        progress: progress callback, in manifests.
     """
 
     store: Store
     ledger: Ledger
+    progress: Progress = SILENT
 
     def read(self) -> None:
         """Read the manifests of artifacts with a name, and of what they stand on, down to the first of each chain.
@@ -46,26 +52,30 @@ class Standing:
         Raises:
             UnavailableError: the store does not answer.
         """
+        for _ in counting(self.progress, "read manifests", self._read_all()):
+            pass
+
+    def _read_all(self) -> Iterator[Digest]:
         with ThreadPoolExecutor(_READERS) as pool:
             for batch in self.ledger.unread_artifacts():
                 for digest, below in zip(batch, pool.map(self._read, batch), strict=True):
                     self.ledger.link(digest, below)
+                    yield digest
                 self.ledger.add("read", batch)
 
     def _read(self, digest: Digest) -> frozenset[Digest]:
         try:
-            below = stands_on(read_manifest(self.store, digest)[1])
-            return frozenset() if below is None else frozenset([below])
+            data = self.store.get(artifact_prefix(digest) + MANIFEST, max_bytes=LIMITS.manifest_bytes)
         except NotFoundError:
             # Nobody can follow a chain through what is not there.
             return frozenset()
+        if Digest.of(data) == digest and not _LINK.search(data):
+            return frozenset()
+        try:
+            below = stands_on(load_manifest(data, digest, LIMITS))
+            return frozenset() if below is None else frozenset([below])
         except DataError:
-            return self._mentioned(digest)
-
-    def _mentioned(self, digest: Digest) -> frozenset[Digest]:
-        key = artifact_prefix(digest) + MANIFEST
-        text = self.store.get(key, max_bytes=LIMITS.manifest_bytes).decode("ascii", "replace")
-        return frozenset(Digest(each) for each in _DIGEST.findall(text))
+            return frozenset(Digest(each) for each in _DIGEST.findall(data.decode("ascii", "replace")))
 
 
 @dataclass

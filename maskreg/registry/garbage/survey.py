@@ -10,6 +10,7 @@ from itertools import groupby
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST, artifact_prefix
 from maskreg.digest import Digest
+from maskreg.progress import SILENT, Progress, counting
 from maskreg.registry.garbage.report import Collected
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo, Store
@@ -52,17 +53,20 @@ class Survey:
     stale: list[BackReference] = field(default_factory=list)
 
 
-def survey(store: Store, is_spared: Callable[[Digest], bool], deadline: datetime) -> Survey:
+def survey(
+    store: Store, is_spared: Callable[[Digest], bool], deadline: datetime, progress: Progress = SILENT
+) -> Survey:
     """Find the artifacts that no name spares and whose objects were all written before the deadline.
 
     Args:
         store: where they are.
         is_spared: whether names keep an artifact.
         deadline: by the store's clock (aware).
+        progress: progress callback, in artifacts.
     """
     result = Survey()
     references = _References(store)
-    for digest, infos in _artifacts(store):
+    for digest, infos in counting(progress, "list artifacts", _artifacts(store)):
         result.artifacts += 1
         result.stale += references.before(digest)
         # Read to the end in any case: whether there is a manifest is counted.
