@@ -5,17 +5,38 @@
     every process    is refresh due?     claim: due is put off by the lease, where it is not yet     one row changes
     the winner       does the work, and says when it is due next
     killed           nobody says so: due again when the lease is over, for whoever claims it then
+
+Some chores delete what is old, and a clock that is wrong makes everything old. Times when chores are due show when a
+server ran last, because one of them is due every minute::
+
+    a server runs               due: a minute to an hour from now
+    its clock goes ahead        every chore was due more than a day ago: deletions wait for a day, and the log says so
+      years, or no server
+      ran for days
+    the clock is set right      due years from now: no chore is put off for that long, so it is due
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
+from datetime import timedelta
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
 
 from maskreg.catalog.sql.clock import now
 from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.models import ChoreRow
+
+ABSENCE_S = 86_400.0
+"""A clock that is further ahead of when a server last ran may be wrong, in seconds."""
+
+WAIT_S = 86_400.0
+"""How long nothing is deleted then, in seconds; no chore is put off for longer."""
+
+_DELETIONS = "deletions"
+
+_log = logging.getLogger("maskreg.service.chores")
 
 
 class Chores:
@@ -28,31 +49,33 @@ class Chores:
     def is_due(self, name: str) -> bool:
         """Whether a chore may be claimed now; nothing is written."""
         with self._database.read() as connection:
-            due = connection.execute(select(ChoreRow.due).where(ChoreRow.name == name)).scalar()
-            return due is None or due <= now(connection)
+            waits = ChoreRow.name == name, ~_is_over(now(connection))
+            return connection.execute(select(ChoreRow.name).where(*waits)).first() is None
 
-    def claim(self, name: str, lease_s: float) -> bool:
+    def claim(self, name: str, lease_s: float, *, deletes: bool = False) -> bool:
         """Take a chore that is due.
 
         Args:
             name: of the chore.
             lease_s: how long nobody else may take it, in seconds, unless :meth:`done` says otherwise.
+            deletes: it deletes what is old by the clock, and waits while that may be wrong.
 
         Returns:
             Whether this process does it.
         """
-        if not self.is_due(name):
+        if not self.is_due(name) or (deletes and not self.is_due(_DELETIONS)):
             return False
         with self._database.write() as connection:
             at = now(connection)
-            taken = {"due": at + lease_s, "holder": self._holder}
-            mine = update(ChoreRow).where(ChoreRow.name == name, ChoreRow.due <= at).values(**taken)
-            if connection.execute(mine).rowcount:
-                return True
-            # Writers follow one another, so that nobody else inserts it meanwhile.
-            if connection.execute(select(ChoreRow.name).where(ChoreRow.name == name)).first() is not None:
+            if _is_far_ahead(connection, at):
+                _put(connection, _DELETIONS, due=at + WAIT_S, holder="")
+                if deletes:
+                    return False
+            waits = ChoreRow.name == name, ~_is_over(at)
+            if connection.execute(select(ChoreRow.name).where(*waits)).first() is not None:
                 return False
-            connection.execute(insert(ChoreRow).values(name=name, **taken))
+            # Writers follow one another, so that nobody else takes it meanwhile.
+            _put(connection, name, due=at + lease_s, holder=self._holder)
             return True
 
     def renew(self, name: str, lease_s: float) -> None:
@@ -66,3 +89,30 @@ class Chores:
         with self._database.write() as connection:
             mine = update(ChoreRow).where(ChoreRow.name == name, ChoreRow.holder == self._holder)
             connection.execute(mine.values(due=now(connection) + next_s, holder=""))
+
+
+def _is_over(at: float) -> ColumnElement[bool]:
+    return or_(ChoreRow.due <= at, ~_is_possible(at))
+
+
+def _is_possible(at: float) -> ColumnElement[bool]:
+    # What is due later than a chore can be was put off by a clock that was ahead.
+    return ChoreRow.due <= at + 2 * WAIT_S
+
+
+def _is_far_ahead(connection: Connection, at: float) -> bool:
+    latest = connection.execute(select(func.max(ChoreRow.due)).where(_is_possible(at))).scalar()
+    if latest is None or at - latest <= ABSENCE_S:
+        return False
+    _log.warning(
+        "no server ran for %s, or the clock is ahead: nothing that is old is deleted for %s; if the clock is wrong, "
+        "set it (timedatectl)",
+        timedelta(seconds=round(at - latest)),
+        timedelta(seconds=WAIT_S),
+    )
+    return True
+
+
+def _put(connection: Connection, name: str, **values: object) -> None:
+    if not connection.execute(update(ChoreRow).where(ChoreRow.name == name).values(values)).rowcount:
+        connection.execute(insert(ChoreRow).values(name=name, **values))

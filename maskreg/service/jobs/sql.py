@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from maskreg.catalog.sql.address import Address, parse_address
-from maskreg.catalog.sql.clock import now
+from maskreg.catalog.sql.clock import MAX_SKEW_S, now
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import translated
 from maskreg.catalog.sql.schema import bring_up_own, installed
@@ -188,17 +188,17 @@ class SqlJobQueue:
         """As the contract says."""
         with self._transaction(self._engine) as connection:
             # Most of the time there is nothing to do, and nobody has to wait for that to be found out.
-            if connection.execute(select(JobRow.id).where(_claimable(now(connection))).limit(1)).scalar() is None:
+            if connection.execute(select(JobRow.id).where(self._claimable(now(connection))).limit(1)).scalar() is None:
                 return None
         with self._alone() as connection:
             at = now(connection)
             self._end_hopeless(connection, at, limits)
-            held = and_(JobRow.state == JobState.RUNNING, JobRow.lease_until >= at)
+            held = and_(JobRow.state == JobState.RUNNING, not_(self._is_over(at)))
             if connection.execute(select(func.count()).where(held)).scalar_one() >= limits.running:
                 return None
             full = select(JobRow.project).where(held).group_by(JobRow.project)
             full = full.having(func.count() >= limits.running_per_project)
-            ready = select(JobRow.number).where(_claimable(at), JobRow.project.not_in(full))
+            ready = select(JobRow.number).where(self._claimable(at), JobRow.project.not_in(full))
             number = connection.execute(ready.order_by(JobRow.number).limit(1)).scalar()
             if number is None:
                 return None
@@ -214,15 +214,15 @@ class SqlJobQueue:
                 **_bump(),
             }
             # A renewal takes no lock that claims take, so the condition is checked once more.
-            mine = and_(JobRow.number == number, _claimable(at))
+            mine = and_(JobRow.number == number, self._claimable(at))
             if not connection.execute(update(JobRow).where(mine).values(values)).rowcount:
                 return None
             return Lease(_required(connection, JobRow.number == number), worker)
 
     def _end_hopeless(self, connection: Connection, at: float, limits: JobLimits) -> None:
-        lost = and_(JobRow.state == JobState.RUNNING, JobRow.lease_until < at)
+        lost = and_(JobRow.state == JobState.RUNNING, self._is_over(at))
         ended = {"finished": at, "worker": "", "lease_until": 0.0, **_bump()}
-        canceled = and_(_claimable(at), JobRow.canceled_by != "")
+        canceled = and_(self._claimable(at), JobRow.canceled_by != "")
         connection.execute(update(JobRow).where(canceled).values(state=JobState.CANCELED, **ended))
         worn = and_(or_(lost, JobRow.state == JobState.QUEUED), JobRow.attempt >= limits.attempts)
         error = {
@@ -299,6 +299,13 @@ class SqlJobQueue:
         if not connection.execute(update(JobRow).where(_held(lease)).values(**values)).rowcount:
             raise LeaseLostError(f"job {lease.job.id} is not worked on by {lease.worker} any more")
 
+    def _claimable(self, at: float) -> ColumnElement[bool]:
+        return or_(JobRow.state == JobState.QUEUED, and_(JobRow.state == JobState.RUNNING, self._is_over(at)))
+
+    def _is_over(self, at: float) -> ColumnElement[bool]:
+        # A lease that ends later than one can was given by a clock that was ahead.
+        return or_(JobRow.lease_until < at, JobRow.lease_until > at + self._lease_s + MAX_SKEW_S)
+
     # Transactions
 
     @contextmanager
@@ -312,10 +319,6 @@ class SqlJobQueue:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
             yield connection
-
-
-def _claimable(at: float) -> ColumnElement[bool]:
-    return or_(JobRow.state == JobState.QUEUED, and_(JobRow.state == JobState.RUNNING, JobRow.lease_until < at))
 
 
 def _held(lease: Lease) -> ColumnElement[bool]:

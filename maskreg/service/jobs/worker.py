@@ -105,7 +105,7 @@ class Worker:
     def _retire(self) -> None:
         # One worker of all does this; so do not all look at all jobs.
         chores = self._accounts.chores
-        if chores.claim(_RETIRE, SWEEP_S):
+        if chores.claim(_RETIRE, SWEEP_S, deletes=True):
             retire(self._patching)
             chores.done(_RETIRE, RETIRE_S)
 

@@ -6,10 +6,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import update
 
 from maskreg.errors import ConflictError, NotFoundError, TryAgainError
 from maskreg.service.jobs import base
 from maskreg.service.jobs.base import JobFilter, JobLimits, JobState, Lease, LeaseLostError, Meter, NewJob
+from maskreg.service.jobs.models import JobRow
 from maskreg.service.jobs.sql import SqlJobQueue
 from tests.service.jobs.conftest import LEASE_S, pass_time
 
@@ -107,6 +109,20 @@ def test_a_renewed_lease_does_not_run_out(queue: SqlJobQueue) -> None:
         pass_time(queue, LEASE_S / 2)
         queue.renew(lease)
         assert queue.claim("other", LIMITS) is None
+
+
+def test_a_lease_that_ends_in_years_is_over(queue: SqlJobQueue) -> None:
+    job = queue.submit(new(), LIMITS)
+    lease = claimed(queue)
+    with queue._transaction(queue._writing) as connection:
+        connection.execute(update(JobRow).values(lease_until=JobRow.lease_until + 300))
+    assert queue.claim("other", LIMITS) is None
+    with queue._transaction(queue._writing) as connection:
+        connection.execute(update(JobRow).values(lease_until=JobRow.lease_until + 3e7))
+    again = claimed(queue, "other")
+    assert (again.job.id, again.job.attempt) == (job.id, 2)
+    with pytest.raises(LeaseLostError):
+        queue.renew(lease)
 
 
 def test_a_job_that_kills_its_workers_fails(queue: SqlJobQueue) -> None:

@@ -172,6 +172,18 @@ def test_a_worker_deletes_what_is_old_and_one_of_them_does(site: Site) -> None:
     assert "removed" in (site.patching.queue.get(job.id).result or {})
 
 
+def test_a_worker_whose_clock_went_ahead_deletes_nothing_for_a_day(site: Site) -> None:
+    applied(site)
+    worker = Worker(site.bench, site.patching, "w", accounts=site.service.accounts)
+    worker._retire()
+    for days, outputs in ((1000, {"team/patched"}), (0.9, {"team/patched"}), (0.2, set())):
+        pass_days(site, days)
+        with site.service.accounts._database.write() as connection:
+            connection.exec_driver_sql(f"UPDATE service_chores SET due = due - {days * DAY}")
+        worker._retire()
+        assert left(site) == outputs, days
+
+
 def test_no_job_writes_more_than_it_may(site: Site) -> None:
     job = applied(site)
     size = job.request["bytes"]
