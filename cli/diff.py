@@ -12,6 +12,7 @@ from maskreg.words import counted, percent, whole
 
 from .command import Command, workspace
 from .output import Output
+from .selecting import selecting
 from .table import table
 from .values import REF
 
@@ -23,22 +24,32 @@ if TYPE_CHECKING:
     cls=Command,
     example="""
     maskreg diff qwen3-8b-opd:v1 qwen3-8b-opd:v2
+    maskreg diff qwen3-8b-opd:v1 qwen3-8b-opd:v2 --role ffn --layers 0-11
     maskreg diff qwen3-8b-opd@sha256:4be0 qwen3-8b-opd --json
     """,
 )
 @click.argument("a", type=REF)
 @click.argument("b", type=REF)
+@selecting
 @click.pass_obj
-def command(output: Output, /, a: Ref | Digest | ShortDigest, b: Ref | Digest | ShortDigest) -> None:
+def command(
+    output: Output,
+    /,
+    a: Ref | Digest | ShortDigest,
+    b: Ref | Digest | ShortDigest,
+    roles: tuple[str, ...],
+    layers: str,
+) -> None:
     """List what changed from artifact A to artifact B.
 
     Manifest and card, source and target, tensors that were added, removed or have another shape or dtype, density by
-    role, and how many coordinates the masks share. How much of that is chance says `compare`.
+    role, and how many coordinates the masks share; of the tensors that --role and --layers choose. How much of that
+    is chance says `compare`.
     """
     from maskreg.workspace.diff import diff
 
     with output.progress() as progress:
-        difference = diff(a, b, progress=progress, workspace=workspace(output))
+        difference = diff(a, b, roles=roles, layers=layers, progress=progress, workspace=workspace(output))
     if output.json:
         output.document(difference.to_json())
         return
@@ -57,6 +68,8 @@ def _lines(difference: Difference) -> list[str]:
         for side, same in (("source", difference.same_source), ("target", difference.same_target))
     ]
     lines.append(", ".join(sides))
+    if difference.selection:
+        lines.append(f"of tensors, only what {difference.selection} selects")
     # One value below the other, so that roots and descriptions fit narrow terminals.
     for change in (*difference.fields, *difference.changed):
         lines += [change.name, f"  A  {_text(change.name, change.a)}", f"  B  {_text(change.name, change.b)}"]

@@ -127,24 +127,19 @@ class Lines:
             sums[:, part] = by_key.T @ tables
         return sums.T
 
-    def numel_by(self, first: Counts, second: Counts, kinds: Counts) -> Floats:
-        """Coordinates of lines that have two labels in common, by kind of class.
+    def numel_by(self, kinds: Counts) -> Floats:
+        """Coordinates of every line by kind of class.
 
         Args:
-            first: int64 ``[lines]``, from 0.
-            second: int64 ``[lines]``, from 0.
             kinds: int64 ``[k]``, from 0: of each class.
 
         Returns:
-            float64 ``[labels, labels, kinds]``.
+            float64 ``[kinds, lines]``.
         """
-        shape = int(first.max(initial=0)) + 1, int(second.max(initial=0)) + 1, int(kinds.max(initial=0)) + 1
-        labels = first * shape[1] + second
-        numel = np.zeros((shape[2], len(self)))
+        numel = np.zeros((int(kinds.max(initial=0)) + 1, len(self)))
         for kind, number in zip(kinds.tolist(), sorted(self._by_class), strict=True):
             numel[kind] += self._by_class[number].sum(0, dtype=np.int64)
-        sums: Floats = np.stack([np.bincount(labels, own, shape[0] * shape[1]) for own in numel], axis=-1)
-        return sums.reshape(shape)
+        return numel
 
     def _described(self, compiled: Library, counts: Mapping[int, npt.NDArray[Any]], kinds: int) -> tuple[Any, Any]:
         """What kernels are told of the counts of some classes, and the memory that it points to."""

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from maskreg.analysis.contingency import CELLS, IN_A, IN_B
 from maskreg.analysis.grid import Grid
 from maskreg.analysis.lines import Lines
-from maskreg.analysis.scales import Ints, Shared, Side, bins_of, expected_in_both, kinds_of, totals_of
+from maskreg.analysis.scales import Ints, Shared, Side, bins_of, expected_in_both, kinds_of, numel_by, totals_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,7 +74,7 @@ def margins_of(grid: Grid) -> Margins:
     rows, columns = (_Direction.of(lines, _weights(p, q), kinds) for lines in (grid.rows, grid.columns))
     expected = expected_in_both(rows.side, columns.side, rates)
     (by_row, within_rows), (by_column, within_columns) = (
-        own.added(shared) for own, shared in zip((rows, columns), expected, strict=True)
+        own.added(shared, rates) for own, shared in zip((rows, columns), expected, strict=True)
     )
     # What lines of one bin differ in, in the other direction, is spread over the lines of this one.
     by_row += within_rows + within_columns.sum() / by_row.size
@@ -93,13 +93,13 @@ class _Direction:
 
     Attributes:
         side: the lines in bins.
-        busier: for each mask, coordinates of each line beyond those of its bin, as a share of the bin's mean.
-        explained: variance of each mask that the lines explain, in coordinates.
+        lines: their sums, of each mask.
+        numel: coordinates by kind of class, float64 ``[kinds, lines]``.
     """
 
     side: Side
-    busier: tuple[Floats, Floats]
-    explained: tuple[float, float]
+    lines: tuple[_Lines, _Lines]
+    numel: Floats
 
     @classmethod
     def of(cls, lines: Lines, weights: Floats, kinds: Ints) -> _Direction:
@@ -107,21 +107,42 @@ class _Direction:
         a, b = _Lines(numel, *both[:4]), _Lines(numel, *both[4:])
         bins = a.bins, b.bins
         moved = totals_of(bins[0], a.moved), totals_of(bins[1], b.moved)
-        side = Side(bins, lines.numel_by(*bins, kinds), moved)
-        return cls(side, (a.busier(bins[0]), b.busier(bins[1])), (a.explained, b.explained))
+        by_kind = lines.numel_by(kinds)
+        return cls(Side(bins, numel_by(bins, by_kind), moved), (a, b), by_kind)
 
-    def added(self, shared: Shared) -> tuple[Floats, Floats]:
-        """What each line is expected to share beyond its classes, as its bins do; and as it differs from them."""
+    @property
+    def explained(self) -> tuple[float, float]:
+        """Variance of each mask that the lines explain, in coordinates."""
+        a, b = self.lines
+        return a.explained, b.explained
+
+    def added(self, shared: Shared, rates: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        """What each line is expected to share beyond its classes, as its bins do; and as it differs from them.
+
+        Args:
+            shared: what its bins share.
+            rates: p of A and q of B by kind of class.
+        """
         bins = self.side.bins
-        lines = np.zeros(shared.fitted.shape)
-        np.add.at(lines, bins, 1)
-        fitted, by_class = ((part / np.maximum(lines, 1))[bins] for part in shared)
-        within = fitted * self.busier[0] * self.busier[1]
-        for axis, (bin_, busier) in enumerate(zip(bins, self.busier, strict=True)):
-            # Lines that are busier in this mask than its bin can be so in the other too, and share more than the bin.
-            mean = shared.fitted.sum(1 - axis) / np.maximum(lines.sum(1 - axis), 1)
-            within += busier * (fitted - mean[bin_])
+        count = np.zeros(shared.fitted.shape)
+        np.add.at(count, bins, 1)
+        fitted, by_class = ((part / np.maximum(count, 1))[bins] for part in (shared.fitted, shared.by_class))
+        busier = self._busier(0, shared, rates), self._busier(1, shared, rates)
+        within = fitted * busier[0] * busier[1]
+        for axis, part in enumerate(shared.one_by_class):
+            # A line that is busier than its bin shares more by as much, of which its own classes expect this already.
+            known = part.sum(1 - axis) / np.maximum(count.sum(1 - axis), 1)
+            within += busier[axis] * (fitted - known[bins[axis]])
         return fitted - by_class, within
+
+    def _busier(self, mask: int, shared: Shared, rates: tuple[Floats, Floats]) -> Floats:
+        """Coordinates of each line beyond those that its bin expects of its classes, as a share of the bin's mean."""
+        lines, bins = self.lines[mask], self.side.bins[mask]
+        beyond = lines.rest - (self.numel * (shared.rates[mask] - rates[mask][:, None])[:, bins]).sum(0)
+        count = totals_of(bins, np.ones(bins.size))
+        # Of all lines of a bin together nothing: the fit is of kinds, and not so exact.
+        beyond -= (totals_of(bins, beyond) / count)[bins]
+        return _divided(beyond, (totals_of(bins, lines.moved) / count)[bins])
 
 
 class _Lines(NamedTuple):
@@ -149,14 +170,6 @@ class _Lines(NamedTuple):
     @property
     def bins(self) -> Ints:
         return bins_of(self.effects, self.moved, self.numel)
-
-    def busier(self, bins: Ints) -> Floats:
-        """Coordinates beyond those of the bin, of lines with the same classes, over the mean of the bin."""
-        moved, rest, slope, lines = (
-            totals_of(bins, sums) for sums in (self.moved, self.rest, self.slope, np.ones(bins.size))
-        )
-        beyond = self.rest - _divided(rest, slope)[bins] * self.slope
-        return _divided(beyond, (moved / np.maximum(lines, 1))[bins])
 
 
 def _weights(p: Floats, q: Floats) -> Floats:

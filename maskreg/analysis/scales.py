@@ -89,6 +89,19 @@ def kinds_of(moved: Floats, numel: Floats) -> Ints:
     return np.unique(kinds, return_inverse=True)[1].astype(np.int64)
 
 
+def numel_by(bins: tuple[Ints, Ints], numel: Floats) -> Floats:
+    """Coordinates by bin of A, bin of B and kind of class, float64 ``[bins, bins, kinds]``.
+
+    Args:
+        bins: of A and of B, int64 ``[lines]``.
+        numel: coordinates of every line by kind, float64 ``[kinds, lines]``.
+    """
+    shape = int(bins[0].max(initial=0)) + 1, int(bins[1].max(initial=0)) + 1
+    labels = bins[0] * shape[1] + bins[1]
+    sums: Floats = np.stack([np.bincount(labels, own, shape[0] * shape[1]) for own in numel], axis=-1)
+    return sums.reshape(*shape, -1)
+
+
 def totals_of(labels: Ints, values: Floats) -> Floats:
     """Sums of the values of each label, from 0 on."""
     return np.bincount(labels, values).astype(np.float64)
@@ -111,10 +124,14 @@ class Shared(NamedTuple):
     Attributes:
         fitted: by the model.
         by_class: by the classes alone, which of a line's own counts expect A q + B p - n p q.
+        one_by_class: A q of that, and B p.
+        rates: of the bins of A by kind of class, and of those of B, float64 ``[kinds, bins]``.
     """
 
     fitted: Floats
     by_class: Floats
+    one_by_class: tuple[Floats, Floats]
+    rates: tuple[Floats, Floats]
 
 
 def expected_in_both(rows: Side, columns: Side, rates: tuple[Floats, Floats]) -> tuple[Shared, Shared]:
@@ -140,14 +157,16 @@ def expected_in_both(rows: Side, columns: Side, rates: tuple[Floats, Floats]) ->
     column_a = (of_rows.sum(2)[:, None] @ a)[:, 0] / whole[..., 0]
     column_b = (of_rows.sum(1)[:, None] @ b)[:, 0] / whole[..., 0]
     return (
-        Shared(by_rows, _by_class(of_rows, row_a, row_b, p, q)),
-        Shared(by_columns, _by_class(of_columns, column_a, column_b, p, q)),
+        Shared(by_rows, *_by_class(of_rows, row_a, row_b, p, q), (row_a, row_b)),
+        Shared(by_columns, *_by_class(of_columns, column_a, column_b, p, q), (column_a, column_b)),
     )
 
 
-def _by_class(numel: Floats, a: Floats, b: Floats, p: Floats, q: Floats) -> Floats:
-    linear: Floats = (numel * ((a * q)[:, :, None] + (b * p - p * q)[:, None, :])).sum(0)
-    return linear
+def _by_class(numel: Floats, a: Floats, b: Floats, p: Floats, q: Floats) -> tuple[Floats, tuple[Floats, Floats]]:
+    of_a: Floats = (numel * (a * q)[:, :, None]).sum(0)
+    of_b: Floats = (numel * (b * p)[:, None, :]).sum(0)
+    linear: Floats = of_a + of_b - (numel * (p * q)[:, :, None]).sum(0)
+    return linear, (of_a, of_b)
 
 
 def _fitted(rows: Side, columns: Side, mask: int, rates: Floats) -> Floats:

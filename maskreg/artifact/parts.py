@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.checkpoint.selection import Part, Selection
+from maskreg.checkpoint.selection import Part, Selection, Shape
 from maskreg.errors import UsageError
 from maskreg.mask.packed import nnz_of
 
@@ -23,6 +23,35 @@ def parts_of(rows: Iterable[Tensor], selection: Selection) -> tuple[Part, ...]:
         UsageError: no tensor is what the selection names, or a fused one cannot be split.
     """
     return selection.parts({row.name: row.source_shape or () for row in rows})
+
+
+def selected_rows(
+    artifact: Artifact, selection: Selection, besides: Mapping[str, Shape] | None = None
+) -> tuple[Tensor, ...]:
+    """The rows of an artifact that a selection names, in their order; all of them where it leaves nothing out.
+
+    Args:
+        artifact: whose.
+        selection: which.
+        besides: shapes of tensors, by name, that may be named too: those of another artifact.
+
+    Raises:
+        UsageError: no tensor is what the selection names, or a fused one cannot be split.
+        PartAbsentError: a fused tensor is to be split, and the mask is not here.
+    """
+    if not selection:
+        return artifact.tensors
+    parts = selection.parts({**(besides or {}), **shapes_of(artifact)})
+    return tuple(
+        masked_row(artifact, part, artifact.by_name[part.tensor])
+        for part in parts
+        if part.tensor in artifact.by_name and artifact.by_name[part.tensor].name == part.tensor
+    )
+
+
+def shapes_of(artifact: Artifact) -> dict[str, Shape]:
+    """The shape of every tensor that has a mask, by name; none for the others."""
+    return {row.name: (row.source_shape or ()) if row.numel else () for row in artifact.tensors}
 
 
 def row_of(part: Part, row: Tensor) -> Tensor:

@@ -130,7 +130,7 @@ class Selection:
             yield Part(name, name, 0, rows)
             return
         for fused, words in FUSED.items():
-            if fused in name.split(".") and len(tensors[name]) < 3 and set(words) & set(self.roles):
+            if fused in name.split(".") and len(tensors[name]) in (1, 2) and set(words) & set(self.roles):
                 for part in _split(name, fused, tensors):
                     if any(_is(part.name, word) for word in self.roles):
                         yield part

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.digest import Digest
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
@@ -13,6 +14,7 @@ from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Group
     from maskreg.artifact.reader import Artifact
     from maskreg.artifact.tensors import Tensor
 
@@ -63,6 +65,7 @@ class Difference(Result):
         roles: density by role, also where it is the same.
         masks: how the masks overlap; None where a mask is not in the local registry.
         notes: remarks for people, one sentence each.
+        selection: the tensors that are listed and counted; fields are of the artifacts as a whole.
     """
 
     a: str
@@ -77,11 +80,18 @@ class Difference(Result):
     roles: tuple[Change, ...]
     masks: MaskCounts | None
     notes: tuple[str, ...]
+    selection: Selection = ALL
 
 
 @check_arguments
 def diff(
-    a: ArtifactLike, b: ArtifactLike, *, progress: Progress = SILENT, workspace: Workspace | None = None
+    a: ArtifactLike,
+    b: ArtifactLike,
+    *,
+    roles: Sequence[str] = (),
+    layers: str = "",
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
 ) -> Difference:
     """List what changed between two artifacts, such as two tags of one name.
 
@@ -91,18 +101,37 @@ def diff(
     Args:
         a: the earlier artifact: a reference, a digest or an open artifact.
         b: the later one.
+        roles: list and count only tensors of these roles (``attention``) and names within their layer (``q_proj``;
+            ``qkvo`` for the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is
+            split.
+        layers: list and count only these layers, such as ``0-11`` or ``0,35``; all by default.
         progress: progress callback, in bytes of both masks.
         workspace: by default what the settings say.
 
     Raises:
+        UsageError: no tensor of either is what the selection names.
         NotFoundError: there is no such artifact.
+        PartAbsentError: a fused tensor is to be split, and its mask is not in the local registry.
         DataError: one is damaged.
     """
+    from maskreg.artifact.parts import selected_rows, shapes_of
+    from maskreg.artifact.totals import totals_of
+
+    selection = Selection.parse(roles, layers)
     with opened(workspace) as space:
         first, second = space.find(a), space.find(b)
         left, right = first.artifact, second.artifact
         same_source = left.manifest.source.root == right.manifest.source.root
-        rows = [(row, right.by_name[row.name]) for row in left.tensors if row.name in right.by_name]
+        # Tensors that only the other has may be named too: they were added, or removed.
+        before = {row.name: row for row in selected_rows(left, selection, besides=shapes_of(right))}
+        after = {row.name: row for row in selected_rows(right, selection, besides=shapes_of(left))}
+        # What is a tensor of its own in one may be tied in the other.
+        pairs = ((row, after.get(name) or right.by_name.get(name)) for name, row in before.items())
+        rows = [(row, other) for row, other in pairs if other is not None]
+        totals = [
+            totals_of(own.values()) if selection else artifact.manifest.totals
+            for artifact, own in ((left, before), (right, after))
+        ]
         notes = [] if same_source else ["the sources differ, so these artifacts are not of one lineage"]
         has_masks = all("mask" in artifact.present() for artifact in (left, right))
         if not has_masks:
@@ -112,12 +141,13 @@ def diff(
             same_source=same_source,
             same_target=left.manifest.target.root == right.manifest.target.root,
             fields=_changes(_fields(first), _fields(second)),
-            added=tuple(row.name for row in right.tensors if row.name not in left.by_name),
-            removed=tuple(row.name for row in left.tensors if row.name not in right.by_name),
+            added=tuple(name for name in after if name not in left.by_name and name not in before),
+            removed=tuple(name for name in before if name not in right.by_name and name not in after),
             changed=_changes({x.name: _form(x) for x, _ in rows}, {x.name: _form(y) for x, y in rows}),
-            roles=tuple(_roles(left, right)),
+            roles=tuple(_roles(*(each.roles for each in totals))),
             masks=_count(left, right, rows, progress) if has_masks else None,
             notes=tuple(notes),
+            selection=selection,
         )
 
 
@@ -156,10 +186,9 @@ def _form(row: Tensor) -> str:
     return " -> ".join(dict.fromkeys(texts))
 
 
-def _roles(a: Artifact, b: Artifact) -> Iterator[Change]:
-    left, right = a.manifest.totals.roles, b.manifest.totals.roles
-    for role in sorted({**left, **right}):
-        densities = (side[role].density if role in side else None for side in (left, right))
+def _roles(a: Mapping[str, Group], b: Mapping[str, Group]) -> Iterator[Change]:
+    for role in sorted({**a, **b}):
+        densities = (side[role].density if role in side else None for side in (a, b))
         yield Change(role, *densities)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.parts import masked_row, parts_of
+from maskreg.artifact.parts import selected_rows
 from maskreg.artifact.totals import grouped, totals_of
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.errors import UsageError
@@ -17,7 +17,6 @@ from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Group, Manifest
-    from maskreg.artifact.tensors import Tensor
     from maskreg.catalog import Measurement
     from maskreg.digest import Digest
     from maskreg.registry import Registry
@@ -80,20 +79,13 @@ class Description(Named):
             UsageError: ``by`` is something else, or no tensor is what the selection names.
             PartAbsentError: a fused tensor is to be split, and the mask is not here.
         """
-        rows = self._selected(selection)
+        rows = [row for row in selected_rows(self.artifact, selection) if row.numel]
         totals = totals_of(rows) if selection else self.manifest.totals
         if by in ("role", "layer"):
             return dict(totals.roles if by == "role" else totals.layers)
         if by not in ("module", "tensor"):
             raise UsageError(f"there are no groups by {by!r}", hint="choose role, layer, module or tensor")
         return grouped(rows, by)
-
-    def _selected(self, selection: Selection) -> tuple[Tensor, ...]:
-        if not selection:
-            return self.artifact.tensors
-        rows = {row.name: row for row in self.artifact.tensors if row.numel}
-        parts = parts_of(rows.values(), selection)
-        return tuple(masked_row(self.artifact, part, rows[part.tensor]) for part in parts)
 
     def grid(self) -> Grid:
         """Coordinates by layer and module, and how many of them moved."""

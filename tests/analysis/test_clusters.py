@@ -286,6 +286,20 @@ def test_standard_errors_of_strongly_striped_masks_are_not_too_large() -> None:
     assert 0.88 < np.std(deviations) < 1.12
 
 
+def test_standard_errors_of_masks_with_the_same_stripes_are_those_of_their_noise() -> None:
+    """Rows and columns differ from those of their bin, and the masks agree in that: it is expected line by line."""
+    variances = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        steps = np.exp(0.3 - rng.normal(0, 0.6, (300, 1)) - rng.normal(0, 0.6, (1, 256)))
+        rates = np.vectorize(math.erfc)(steps / math.sqrt(2))
+        a, b = (rng.random(rates.shape) < rates for _ in range(2))
+        over = figures_of(sums_of(Pair(np.full(rates.shape, 0x3F81, np.uint16), a, b))).nulls[STRIPED]
+        variances.append(((over.standard_error or 0) ** 2, ((rates * (1 - rates)) ** 2).sum()))
+    estimated, true = np.sum(variances, axis=0)
+    assert estimated == pytest.approx(true, rel=0.15)
+
+
 def test_groups_add_up() -> None:
     masks = pair()
     one = sums_of(masks)

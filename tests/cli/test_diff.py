@@ -36,6 +36,16 @@ def test_what_changed_is_listed(run: Run, artifact: str, pair: tuple[Path, Path]
         "only_b": int((right & ~left).sum()),
         "both": int((left & right).sum()),
     }
+    # A tensor that only one of them has can be selected.
+    for word, added, removed, changed in (
+        ("extra", ["extra.weight"], [], []),
+        ("lm_head", [], [], ["lm_head.weight"]),
+        ("q_proj", [], [], []),
+    ):
+        part = run("diff", REF, "toy-opd:v2", "--role", word, "--json").json
+        assert (part["added"], part["removed"]) == (added, removed)
+        assert [row["name"] for row in part["changed"]] == changed
+        assert part["fields"] == document["fields"]
     roles = {row["name"]: (row["a"], row["b"]) for row in document["roles"]}
     assert roles["ffn"] == tuple(maskreg.show(ref).manifest.totals.roles["ffn"].density for ref in (REF, "toy-opd:v2"))
     told = run("diff", REF, "toy-opd:v2").out

@@ -42,6 +42,19 @@ def test_what_is_compared_can_be_selected(run: Run, masks: tuple[str, str, str])
     assert "leave out --record" in run("compare", *masks[:2], "--role", "q_proj", "--record", status=2).err
 
 
+def test_what_differs_can_be_selected(run: Run, masks: tuple[str, str, str]) -> None:
+    counts = run("compare", *masks[:2], "--role", "q_proj", "--layers", "0", "--json").json["pairs"][0]["whole"]
+    words = ("diff", *masks[:2], "--role", "q_proj", "--layers", "0")
+    document = run(*words, "--json").json
+    assert document["selection"] == {"roles": ["q_proj"], "layers": "0"}
+    both = counts["nnz_both"]
+    assert document["masks"] == {"only_a": counts["nnz_a"] - both, "only_b": counts["nnz_b"] - both, "both": both}
+    densities = {"name": "attention", "a": counts["nnz_a"] / 256, "b": counts["nnz_b"] / 256}
+    assert document["roles"] == [densities]
+    assert "of tensors, only what --role q_proj --layers 0 selects" in run(*words).out
+    assert "--role q_proj" in run("diff", *masks[:2], "--role", "qproj", status=2).err
+
+
 def test_the_parts_of_a_fused_matrix_compare_as_if_stored_alone(run: Run, tmp_path: Path) -> None:
     rows = {"q_proj": 32, "k_proj": 16, "v_proj": 16}
     at = "model.layers.0.self_attn.{}.weight"
@@ -64,7 +77,9 @@ def test_the_parts_of_a_fused_matrix_compare_as_if_stored_alone(run: Run, tmp_pa
         split = run("show", names[0], "--by", "tensor", "--role", "qkvo", "--json").json["groups"]
         assert set(split) == set(alone)
         found[-1][0]["split"] = split
-    for key in ("whole", "tensors", "roles", "split"):
+        changes = run("diff", *names, "--role", "q_proj,v_proj", "--json").json
+        found[-1][0]["diff"] = changes["masks"], changes["roles"]
+    for key in ("whole", "tensors", "roles", "split", "diff"):
         assert found[0][0][key] == found[1][0][key]
     assert found[0][1]["tensors"] == found[1][1]["tensors"]
 
