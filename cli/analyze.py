@@ -8,7 +8,7 @@ import click
 
 from maskreg.ref import Ref, parse_artifact
 
-from .command import Command, workspace
+from .command import Command, engine_options, workspace
 from .explanation import explanation
 from .layout import GROUPS
 from .output import Output
@@ -61,6 +61,7 @@ METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
 @FORCE
 @PAPER
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
+@engine_options
 @click.pass_obj
 def command(
     output: Output,

@@ -10,7 +10,7 @@ import click
 from maskreg.ref import Ref, printable
 from maskreg.words import counted, percent
 
-from .command import Command, workspace
+from .command import Command, engine_options, workspace
 from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
 from .values import CHECKPOINT_OUT, FILE, NAME, PAIR, REF, WEIGHT
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 @click.option("--with-code", is_flag=True, help="Take along files that can run code, such as .py.")
 @ON
 @WAIT
+@engine_options
 @click.pass_obj
 def command(
     output: Output,

@@ -120,6 +120,8 @@ def ordered(
 
         sizes 4M 4M 64 64 64 4M     ->  [4M] [4M] [64 64 64] [4M]
 
+    Where a single task may be in flight, the caller's thread works on it: the next is drawn when its result is taken.
+
     Args:
         work: called on a worker thread.
         tasks: may be a generator that reads from disk.
@@ -128,6 +130,9 @@ def ordered(
         size: elements of a task; tasks go together up to :data:`BATCH_NUMEL`. Without, each task goes alone.
     """
     room = in_flight or jobs + 2
+    if room == 1:
+        yield from map(work, tasks)
+        return
     window: deque[_Batch[TaskT, ResultT]] = deque()
     with ThreadPoolExecutor(jobs, thread_name_prefix="maskreg") as pool:
         try:

@@ -15,11 +15,21 @@ from hypothesis import HealthCheck, settings
 from maskreg.native import available, using
 from tests.clusters import _ray_nodes, ray_cluster
 from tests.demo import demo
+from tests.engine.subprocesses import _subprocess_engine, subprocess_engine
 from tests.kernels import COMPILED, KERNELS, NAMED, VARIABLE
 from tests.native.sanitizing import sanitized
 from tests.servers import other_s3_server, postgres, s3_server
 
-__all__ = ["_ray_nodes", "demo", "other_s3_server", "postgres", "ray_cluster", "s3_server"]
+__all__ = [
+    "_ray_nodes",
+    "_subprocess_engine",
+    "demo",
+    "other_s3_server",
+    "postgres",
+    "ray_cluster",
+    "s3_server",
+    "subprocess_engine",
+]
 
 # How long a test takes says nothing here: machines are busy.
 settings.register_profile("maskreg", deadline=None, suppress_health_check=[HealthCheck.too_slow])

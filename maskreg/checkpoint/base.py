@@ -252,6 +252,34 @@ class Blockwise(Protocol):
     """Whether it is."""
 
 
+@runtime_checkable
+class Counting(Protocol):
+    """A checkpoint that counts something of what is read from it, in whichever process that is."""
+
+    def counted(self, name: str, start: int, stop: int) -> Any:
+        """What it has counted of elements that were read in this process: a small value that can be pickled.
+
+        Args:
+            name: of the tensor.
+            start: first element.
+            stop: one past the last.
+        """
+
+    def count(self, counted: Any) -> None:
+        """Take what was counted, here or in another process; the same counts once, however often it is taken."""
+
+
+def counted_by(checkpoint: Checkpoint, name: str, start: int, stop: int) -> Any:
+    """What a checkpoint has counted of elements that were read; None for one that counts nothing."""
+    return checkpoint.counted(name, start, stop) if isinstance(checkpoint, Counting) else None
+
+
+def give_counted(checkpoint: Checkpoint, counted: Any) -> None:
+    """Give a checkpoint what :func:`counted_by` gave, in whichever process."""
+    if isinstance(checkpoint, Counting):
+        checkpoint.count(counted)
+
+
 class Reopen(Protocol):
     """Opens a checkpoint that another one is built on."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from maskreg.checkpoint.ahead import ahead
-from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan, file_of
+from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan, counted_by, file_of, give_counted
 from maskreg.engine import ordered
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
@@ -48,26 +48,30 @@ def copy_tensors(
     copy = _Copying(checkpoint, writer)
     blocks = ahead(_blocks(plan), lambda block: (block.name, block.start, block.stop), checkpoint)
     with closing(ordered(copy, blocks, jobs=worker_count(jobs), size=numel_of, near=copy.near)) as results:
-        for offset, size in results:
+        for offset, size, counted in results:
             writer.wrote(offset, size)
+            give_counted(checkpoint, counted)
             progress.advance(size)
 
 
 @dataclass(frozen=True)
 class _Copying:
-    """Writes a block with the values that a checkpoint has for it; returns where its bytes begin, and how many."""
+    """Writes a block with the values that a checkpoint has for it.
+
+    It returns where its bytes begin, how many they are, and what the checkpoint has counted.
+    """
 
     checkpoint: Checkpoint
     writer: CheckpointWriter
     _buffers: Buffers = field(default_factory=Buffers)
 
-    def __call__(self, block: _Block) -> tuple[int, int]:
+    def __call__(self, block: _Block) -> tuple[int, int, Any]:
         size = numel_of(block) * self.checkpoint.tensors[block.name].item_bytes
         # Memory that is written begins where the disk can fetch it from.
         into = self._buffers.bytes("copied", size, self.writer.phase(block.offset))
         values = self.checkpoint.read(block.name, block.start, block.stop, into)
         self.writer.put_at(block.offset, values)
-        return block.offset, values.nbytes
+        return block.offset, values.nbytes, counted_by(self.checkpoint, block.name, block.start, block.stop)
 
     def near(self, block: _Block) -> str:
         """The file that holds a block."""

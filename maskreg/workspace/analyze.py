@@ -17,6 +17,7 @@ from maskreg.ref import Card, Ref
 from maskreg.result import plain
 from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -140,7 +141,7 @@ def analyze(
     """
     from maskreg.artifact.analysis import read_analysis
 
-    with opened(workspace) as space:
+    with opened(workspace) as space, engine_of(space, "analyze"):
         named = space.find(artifact)
         if named.artifact.manifest.kind == "analysis":
             if any((metrics, presets, ranks, roles, layers)):
@@ -225,7 +226,7 @@ def trajectory(
         from maskreg.flow.geometry.trajectory import trajectory as follow
 
     spec = _spec(metrics, presets, ranks, seed, exact_up_to, Selection.parse(roles, layers))
-    with opened(workspace) as space, ExitStack() as stack:
+    with opened(workspace) as space, engine_of(space, "analyze"), ExitStack() as stack:
         start = stack.enter_context(space.checkpoint(source, download=download))
         run = [path for given in checkpoints for path in _paths(space, given)]
         points = [stack.enter_context(space.checkpoint(path, download=download)) for path in run]

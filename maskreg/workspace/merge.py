@@ -13,6 +13,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.engines import engine_of
 from maskreg.workspace.merge_recipe import request_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember, require_free, shared_family
@@ -131,7 +132,7 @@ def merge(
     request = request_of(artifacts, method, weights, settings, recipe)
     if dry_run and (name is not None or out is not None):
         raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")
-    with opened(workspace) as space:
+    with opened(workspace) as space, engine_of(space, "merge"):
         operands = [space.find(artifact) for artifact in request.artifacts]
         mask = space.find(request.mask) if request.mask is not None else None
         path = None if out is None else space.location(out)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from maskreg.checkpoint.selection import Selection
 from maskreg.progress import SILENT, Progress
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
@@ -58,7 +59,7 @@ def moments(
     from maskreg.flow.geometry.momentum import measure_moments
 
     selection = Selection.parse(roles, layers)
-    with opened(workspace) as space, open_moments(state) as opened_state:
+    with opened(workspace) as space, engine_of(space, "analyze"), open_moments(state) as opened_state:
         if artifact is None:
             return measure_moments(opened_state, selection=selection, progress=progress)
         update = space.find(artifact).artifact

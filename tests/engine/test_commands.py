@@ -55,6 +55,7 @@ def test_use_cases_give_the_same_on_workers(
         "compare": lambda: maskreg.compare("first", "second", source=source, allow_different=True).to_json(),
         "by class": lambda: maskreg.baseline("first", "exponent-matched", source=source, seed=1).digest,
         "by rank": lambda: maskreg.baseline("first", "low-magnitude", source=source).digest,
+        "merge": lambda: maskreg.merge(["first", "second"], method="ties", source=source, dry_run=True).to_json(),
         "verify": lambda: maskreg.verify("first", recount=True).to_json(),
     }
     for name, work in works.items():

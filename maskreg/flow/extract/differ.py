@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.checkpoint.base import Checkpoint, file_of
+from maskreg.checkpoint.base import Checkpoint, counted_by, file_of
 from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.codec import Codec, grid_at
 from maskreg.device import Device, HostDevice
@@ -56,6 +56,7 @@ class BlockDiff:
         delta, reverse: coded values of target and source, if requested.
         source_bytes, target_bytes: raw bytes of tensors stored whole, if requested.
         read_bytes: bytes read from both sides.
+        counted: what the target has counted; see :class:`maskreg.checkpoint.base.Counting`.
     """
 
     span: PairSpan
@@ -74,6 +75,7 @@ class BlockDiff:
     source_bytes: bytes = b""
     target_bytes: bytes = b""
     read_bytes: int = 0
+    counted: Any = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class Differ:
             source_bytes=source.values.tobytes() if source and stored_whole and self.reversible else b"",
             target_bytes=target.values.tobytes() if target and stored_whole and self.codec else b"",
             read_bytes=sum(side.values.nbytes for side in sides if side),
+            counted=self._counted(span, target),
         )
 
     def near(self, span: PairSpan) -> str:
@@ -155,7 +158,11 @@ class Differ:
             delta=codec.encode(before, after, grid) if codec else None,
             reverse=codec.encode(after, before, grid) if codec and self.reversible else None,
             read_bytes=read_bytes,
+            counted=self._counted(span, target_side),
         )
+
+    def _counted(self, span: PairSpan, target: _Side | None) -> Any:
+        return counted_by(self.target, span.pair.name, target.start, target.stop) if target else None
 
     def _comparing(self, span: PairSpan) -> Comparing | None:
         """Compares both sides as they are read, which needs no other memory: bf16 by the exact rule on the CPU."""
@@ -190,7 +197,7 @@ class _Side:
     """One side of a span: its values, and their hashes."""
 
     def __init__(self, reader: LeafReader) -> None:
-        self.values = reader.values
+        self.start, self.stop, self.values = reader.start, reader.stop, reader.values
         self._reader, self._hashes = reader, [np.empty((0, FINGERPRINT_BYTES), np.uint8)]
 
     def read(self) -> Iterator[npt.NDArray[Any]]:

@@ -13,7 +13,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
-from maskreg.checkpoint.base import Checkpoint, remarks_on
+from maskreg.checkpoint.base import Checkpoint, give_counted, remarks_on
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
@@ -127,6 +127,7 @@ def extract(
         tensors = _TensorWriter(writer, differ)
         for diff in diffs:
             tensors.write(diff)
+            give_counted(target, diff.counted)
             progress.advance(diff.read_bytes * (1 + len(diff.span.pair.aliases)))
         code = CodeFiles()
         if codec:

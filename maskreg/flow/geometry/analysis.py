@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.device import open_device
 from maskreg.digest import Digest
+from maskreg.engine import ordered
 from maskreg.errors import DataError, UsageError
 from maskreg.flow.geometry.finished import FinishedTensors
 from maskreg.flow.geometry.measuring import RULES, measure
@@ -133,8 +135,8 @@ def analyze(
 ) -> AnalysisResult:
     """Measure an update and store the figures as an artifact.
 
-    One tensor is in memory at a time. Finished tensors stay in a working folder of the registry until all are done,
-    so that an interrupted analysis resumes.
+    A worker has one tensor in memory at a time; on threads there is one worker. Finished tensors stay in a working
+    folder of the registry until all are done, so that an interrupted analysis resumes.
 
     Args:
         artifact: whose update it is.
@@ -158,20 +160,33 @@ def analyze(
     side = str(target.path.absolute()) if target is not None else ""
     finished = FinishedTensors(root, [str(artifact.digest), recipe, ascii(side)])
     progress.start("analyze", sum(map(_nbytes, reader.rows)))
-    rows, resumed = list[TensorRow](), 0
-    for number, tensor in enumerate(reader.rows):
-        row = _row(finished.load(number, tensor.name))
-        if row is None:
-            row = measure(reader.read(tensor), spec, torch.device(device))
-            finished.keep(number, row.to_json())
-        else:
-            resumed += 1
-        rows.append(row)
-        progress.advance(_nbytes(tensor))
+    known = [_row(finished.load(number, tensor.name)) for number, tensor in enumerate(reader.rows)]
+    left = [tensor.name for tensor, row in zip(reader.rows, known, strict=True) if row is None]
+    rows = list[TensorRow]()
+    work = _Measuring(reader, spec, device)
+    with closing(ordered(work, left, jobs=1, in_flight=1, near=reader.file_of)) as measured:
+        for number, (tensor, row) in enumerate(zip(reader.rows, known, strict=True)):
+            if row is None:
+                row = next(measured)
+                finished.keep(number, row.to_json())
+            rows.append(row)
+            progress.advance(_nbytes(tensor))
     document = _document(artifact, rows, reader.left_out, recipe)
     digest = write_analysis(root, artifact, document, recipe)
     finished.remove()
-    return AnalysisResult(digest, document, resumed)
+    return AnalysisResult(digest, document, len(rows) - len(left))
+
+
+@dataclass(frozen=True)
+class _Measuring:
+    """Measures a tensor, by its name."""
+
+    reader: UpdateReader
+    spec: AnalysisSpec
+    device: str
+
+    def __call__(self, name: str) -> TensorRow:
+        return measure(self.reader.read(self.reader.by_name[name]), self.spec, torch.device(self.device))
 
 
 def _nbytes(row: Tensor) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,13 @@ import numpy.typing as npt
 
 from maskreg.analysis.moments import MomentSums, summarized
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.moments import FIRST, GRADIENT, SECOND, Moments
 from maskreg.checkpoint.selection import ALL, Part, Selection
 from maskreg.device import HostDevice
+from maskreg.engine import ordered
 from maskreg.flow.geometry.reading import TensorUpdate, UpdateReader
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import blocks_of
@@ -35,7 +39,7 @@ def measure_moments(
 ) -> dict[str, Any]:
     """Measure the spread of second moments, and how first moments point to gradient and update.
 
-    One weight is in memory at a time where there is an update, else one block.
+    A worker has one weight in memory at a time where there is an update, else one block.
 
     Args:
         state: of Adam.
@@ -52,24 +56,39 @@ def measure_moments(
     """
     parts = selection.parts({name: state.shape(name) for name in state.names})
     spans = {part: _span(part, state.shape(part.tensor)) for part in parts}
-    reader = rows = None
+    reader = None
     if artifact is not None and source is not None:
         reader = UpdateReader(artifact, source, None, HostDevice())
-        rows = {row.name: row for row in reader.rows}
     progress.start("measure moments", sum(stop - start for start, stop in spans.values()) * _ITEM_BYTES)
     weights: dict[str, MomentSums] = {}
     unpaired: list[str] = []
-    for part, (first, last) in spans.items():
-        update = None
-        if reader is not None and rows is not None:
-            row = rows.get(part.tensor)
-            if row is not None and (row.source_shape or ()) == state.shape(part.tensor):
-                update = reader.read(row)
-            else:
+    work = _Summing(state, reader)
+    with closing(ordered(work, spans.items(), jobs=1, in_flight=1)) as results:
+        for (part, (first, last)), sums in zip(spans.items(), results, strict=True):
+            if reader is not None and work.row(part.tensor) is None:
                 unpaired.append(part.tensor)
-        weights[part.name] = _sums(state, part.tensor, (first, last), update)
-        progress.advance((last - first) * _ITEM_BYTES)
+            weights[part.name] = sums
+            progress.advance((last - first) * _ITEM_BYTES)
     return _document(state, weights, unpaired, selection)
+
+
+@dataclass(frozen=True)
+class _Summing:
+    """Adds up the elements of a weight, beside its update where there is one."""
+
+    state: Moments
+    reader: UpdateReader | None
+
+    def __call__(self, task: tuple[Part, tuple[int, int]]) -> MomentSums:
+        part, span = task
+        row = self.row(part.tensor)
+        update = None if self.reader is None or row is None else self.reader.read(row)
+        return _sums(self.state, part.tensor, span, update)
+
+    def row(self, name: str) -> Tensor | None:
+        """The tensor of the update that a weight is; None without one of its shape."""
+        row = None if self.reader is None else self.reader.by_name.get(name)
+        return row if row is not None and (row.source_shape or ()) == self.state.shape(name) else None
 
 
 def _span(part: Part, shape: tuple[int, ...]) -> tuple[int, int]:

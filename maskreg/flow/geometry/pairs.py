@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -18,6 +19,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import module_of
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.device import HostDevice
+from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, PartAbsentError
 from maskreg.flow.geometry.reading import TensorUpdate, UpdateReader
 from maskreg.progress import SILENT, Progress
@@ -35,7 +37,7 @@ def compare_updates(
 ) -> tuple[UpdatePair, ...]:
     """Measure how far updates of one source point the same way, for every pair.
 
-    One tensor is in memory at a time, as stored, of the source and of every artifact.
+    A worker has one tensor in memory at a time, as stored, of the source and of every artifact.
 
     Args:
         artifacts: two or more deltas.
@@ -61,19 +63,20 @@ def compare_updates(
     require_one_source(artifacts, "updates", "compare updates of one source")
     readers = [UpdateReader(artifact, source, None, HostDevice(), selection) for artifact in artifacts]
     for reader, label in zip(readers[1:], labels[1:], strict=True):
-        if {row.name for row in reader.rows} != {row.name for row in readers[0].rows}:
+        if reader.by_name.keys() != readers[0].by_name.keys():
             raise PairMismatchError(
                 f"{labels[0]} and {label} cover different tensors", hint="choose those of both with --role or --layers"
             )
     progress.start("compare updates", sum(row.numel for row in readers[0].rows) * 2 * len(readers))
     pairs = [_Pair((labels[a], labels[b])) for a, b in combinations(range(len(readers)), 2)]
-    by_name = [{row.name: row for row in reader.rows} for reader in readers]
-    for row in readers[0].rows:
-        updates = [reader.read(rows[row.name]) for reader, rows in zip(readers, by_name, strict=True)]
-        channels = _add(pairs, row, updates)
-        for pair, (a, b) in zip(pairs, combinations(channels, 2), strict=True):
-            pair.add_channels(row, a, b)
-        progress.advance(row.numel * 2 * len(readers))
+    rows = readers[0].rows
+    work, every = _Multiplying(readers), list(readers[0].by_name)
+    with closing(ordered(work, every, jobs=1, in_flight=1, near=readers[0].file_of)) as results:
+        for row, (products, channels) in zip(rows, results, strict=True):
+            for pair, product, (a, b) in zip(pairs, products, combinations(channels, 2), strict=True):
+                pair.add(row, product)
+                pair.add_channels(row, a, b)
+            progress.advance(row.numel * 2 * len(readers))
     return tuple(pair.result() for pair in pairs)
 
 
@@ -86,8 +89,7 @@ class _Pair:
     channels: tuple[dict[str, Floats], dict[str, Floats]] = field(default_factory=lambda: ({}, {}))
 
     def add(self, row: Tensor, products: Products) -> None:
-        _, before = self.tensors.get(row.name, (row, Products()))
-        self.tensors[row.name] = row, before + products
+        self.tensors[row.name] = row, products
 
     def add_channels(self, row: Tensor, a: Floats | None, b: Floats | None) -> None:
         if (of := mlp_of(row.name, row.source_shape or ())) is None or a is None or b is None:
@@ -114,14 +116,26 @@ class _Pair:
         )
 
 
-def _add(pairs: Sequence[_Pair], row: Tensor, updates: Sequence[TensorUpdate]) -> list[Floats | None]:
-    """Add a tensor to every pair; the energy of each channel by update, None for a tensor without channels."""
+@dataclass(frozen=True)
+class _Multiplying:
+    """Reads a tensor of every update, by its name, and multiplies each with each."""
+
+    readers: Sequence[UpdateReader]
+
+    def __call__(self, name: str) -> tuple[list[Products], list[Floats | None]]:
+        return _products([reader.read(reader.by_name[name]) for reader in self.readers])
+
+
+def _products(updates: Sequence[TensorUpdate]) -> tuple[list[Products], list[Floats | None]]:
+    """Of every pair; and by update the energy of each channel, None for a tensor without channels."""
+    row = updates[0].row
+    products = [Products() for _ in combinations(updates, 2)]
     of = mlp_of(row.name, row.source_shape or ())
     channels: list[Floats | None] = [None if of is None else np.zeros((row.source_shape or ())[of[1]]) for _ in updates]
     for start, stop in _row_spans(updates[0].before.shape):
         differences = [_difference(update, start, stop) for update in updates]
-        for pair, (a, b) in zip(pairs, combinations(differences, 2), strict=True):
-            pair.add(row, Products.of(a.reshape(-1), b.reshape(-1)))
+        for number, (a, b) in enumerate(combinations(differences, 2)):
+            products[number] += Products.of(a.reshape(-1), b.reshape(-1))
         for difference, sums in zip(differences, channels, strict=True):
             if of is not None and sums is not None:
                 squares = np.square(np.nan_to_num(difference, posinf=0.0, neginf=0.0))
@@ -129,7 +143,7 @@ def _add(pairs: Sequence[_Pair], row: Tensor, updates: Sequence[TensorUpdate]) -
                     sums += squares.sum(0)
                 else:
                     sums[start:stop] += squares.sum(1)
-    return channels
+    return products, channels
 
 
 def _row_spans(shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,7 @@ from maskreg.artifact.parts import parts_of, row_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.ahead import blocks_ahead
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, file_of
 from maskreg.checkpoint.selection import ALL, Part, Selection
 from maskreg.device import Device
 from maskreg.errors import PartAbsentError, WrongCheckpointError, WrongTargetError
@@ -55,8 +55,8 @@ class UpdateReader:
     """Reads the compared tensors of an artifact from its source, and from its target or the delta.
 
     Attributes:
-        rows: the selected tensors with coordinates to compare, in the order of the tensor table. Of a part of a fused
-            tensor, the name, shape and size that it has where it is stored alone.
+        by_name: the selected tensors with coordinates to compare, in the order of the tensor table. Of a part of a
+            fused tensor, the name, shape and size that it has where it is stored alone.
         left_out: names of the tensors without coordinates to compare.
     """
 
@@ -84,6 +84,31 @@ class UpdateReader:
             WrongTargetError: the target is not.
             PartAbsentError: there is no target, and no delta to make it from.
         """
+        self._open(artifact, target, device, selection)
+        if target is not None:
+            with _wrong_target(target, self._recorded.hint):
+                require_tensors(target, self._recorded.tensors, hint=self._recorded.hint, fits=_fits)
+        self._source = VerifiedSource(artifact, source, jobs=worker_count(None))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The rest follows, and what was verified need not be verified again.
+        return {"opened": self._opened, "_source": self._source}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._source = state["_source"]
+        self._open(*state["opened"])
+
+    @property
+    def rows(self) -> tuple[Tensor, ...]:
+        """The selected tensors, in order."""
+        return tuple(self.by_name.values())
+
+    def file_of(self, name: str) -> str:
+        """The source's file that holds a tensor, one of :attr:`by_name`."""
+        return file_of(self._source.checkpoint, self._parts[name].tensor)
+
+    def _open(self, artifact: Artifact, target: Checkpoint | None, device: Device, selection: Selection) -> None:
+        self._opened = artifact, target, device, selection
         self._artifact = artifact
         self._target = target
         self._rule = parse_rule(artifact.manifest.rule)
@@ -91,22 +116,18 @@ class UpdateReader:
         compared = {row.name: row for row in artifact.tensors if row.numel}
         self._parts = {part.name: part for part in parts_of(compared.values(), selection)}
         self._wholes = {part.tensor: compared[part.tensor] for part in self._parts.values()}
-        self.rows = tuple(row_of(part, self._wholes[part.tensor]) for part in self._parts.values())
+        self.by_name = {name: row_of(part, self._wholes[part.tensor]) for name, part in self._parts.items()}
         self._buffers = Buffers()
         self.left_out = tuple(row.name for row in artifact.tensors if not row.numel)
         if target is None:
             self._delta = _delta(artifact)
             self._decode = partial(device.decode, self._delta.codec)
-        else:
-            with _wrong_target(target, self._recorded.hint):
-                require_tensors(target, self._recorded.tensors, hint=self._recorded.hint, fits=_fits)
-        self._source = VerifiedSource(artifact, source, jobs=worker_count(None))
 
     def read(self, row: Tensor) -> TensorUpdate:
         """Both sides of a tensor, all of it in memory.
 
         Args:
-            row: one of :attr:`rows`.
+            row: one of :attr:`by_name`.
 
         Raises:
             WrongCheckpointError: the source is not the checkpoint that the artifact was made from.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -19,11 +20,12 @@ from maskreg.analysis.matrix import AnalysisSpec, Matrix
 from maskreg.analysis.spectrum import hill, stable_rank
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import read_span
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, file_of
 from maskreg.checkpoint.roles import GROUPS
 from maskreg.checkpoint.run import stamp_of
 from maskreg.checkpoint.selection import Part
 from maskreg.device import open_device
+from maskreg.engine import ordered
 from maskreg.errors import UsageError
 from maskreg.flow.geometry.analysis import analysis_spec
 from maskreg.flow.geometry.finished import FinishedTensors
@@ -60,8 +62,9 @@ def trajectory(
     rank, spectral norm and Hill exponent of its matrices, mean subspace similarity of their top 16 right directions to
     the final update's (after "On the Geometry of On-Policy Distillation") beside K/n, and what changed since the
     checkpoint before. On request what an analysis of one update has: principal angles, the shift of the spectrum,
-    projections and coverage, without their rounding nulls; and the concentration of energy. One tensor is in memory at
-    a time, of the source and of three checkpoints; for what is on request also the factors of the source's matrices.
+    projections and coverage, without their rounding nulls; and the concentration of energy. A worker has one tensor in
+    memory at a time, of the source and of three checkpoints; for what is on request also the factors of the source's
+    matrices. On threads there is one worker.
 
     Args:
         source: where the run began.
@@ -94,16 +97,18 @@ def trajectory(
         require_tensors(checkpoint, infos, hint=hint, fits=_same_shape, allow_surplus=True)
     progress.start("analyze", sum(_nbytes(part, c) for part in parts for c in checkpoints))
     sums = _Totals(len(checkpoints), None if by is None else GROUPS[by])
-    follower = _Follower(checkpoints, spec, torch.device(device))
+    follower = _Follower(source, checkpoints, spec, device)
     finished = None if root is None else FinishedTensors(root, _decides([source, *checkpoints], spec, device))
-    for number, part in enumerate(parts):
-        tensor = _Tensor.of(finished.load(number, part.name) if finished else None)
-        if tensor is None:
-            tensor = follower.follow(_Values.read(source, part))
-            if finished and tensor.is_finite:
-                finished.keep(number, tensor.to_json())
-        sums.add(tensor)
-        progress.advance(sum(_nbytes(part, checkpoint) for checkpoint in checkpoints))
+    known = [_Tensor.of(finished.load(n, part.name) if finished else None) for n, part in enumerate(parts)]
+    left = [part for part, tensor in zip(parts, known, strict=True) if tensor is None]
+    with closing(ordered(follower.follow, left, jobs=1, in_flight=1, near=follower.near)) as followed:
+        for number, (part, tensor) in enumerate(zip(parts, known, strict=True)):
+            if tensor is None:
+                tensor = next(followed)
+                if finished and tensor.is_finite:
+                    finished.keep(number, tensor.to_json())
+            sums.add(tensor)
+            progress.advance(sum(_nbytes(part, checkpoint) for checkpoint in checkpoints))
     if finished:
         finished.remove()
     return {
@@ -266,15 +271,20 @@ class _Totals:
 class _Follower:
     """Follows single tensors through the checkpoints of a run."""
 
-    def __init__(self, checkpoints: Sequence[Checkpoint], spec: AnalysisSpec, device: torch.device) -> None:
-        self._checkpoints = checkpoints
+    def __init__(self, source: Checkpoint, checkpoints: Sequence[Checkpoint], spec: AnalysisSpec, device: str) -> None:
+        self._source, self._checkpoints = source, checkpoints
         self._spec = spec
         self._asked = replace(spec, metrics=spec.metrics & _OF_MATRICES)
         self._device = device
 
-    def follow(self, source: _Values) -> _Tensor:
+    def near(self, part: Part) -> str:
+        """The source's file that holds a tensor."""
+        return file_of(self._source, part.tensor)
+
+    def follow(self, part: Part) -> _Tensor:
         """What is measured of a tensor."""
-        part, shape = source.part, source.codes.shape
+        source = _Values.read(self._source, part)
+        shape = source.codes.shape
         points: list[_Sums] = []
         matrices = slices_of(shape) if has_matrices(role_of(part.name), shape) else []
         # Infinite weights give figures that are undefined, not warnings.

@@ -58,6 +58,28 @@ class Cut(NamedTuple):
         return above
 
 
+class Tally(NamedTuple):
+    """Counts of which most are 0, as they travel.
+
+    Attributes:
+        bins: where they are not, uint32 ``[k]``.
+        counts: there, int64 ``[k]``.
+    """
+
+    bins: npt.NDArray[np.uint32]
+    counts: Counts
+
+    @classmethod
+    def of(cls, counts: Counts) -> Tally:
+        """Those of int64 ``[n]``."""
+        bins = np.flatnonzero(counts)
+        return cls(bins.astype(np.uint32), counts[bins])
+
+    def add_to(self, total: Counts) -> None:
+        """Add them to int64 ``[n]``."""
+        total[self.bins] += self.counts
+
+
 END = 1 << 62
 """End of a cut that all of its size are above."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from threading import Lock
-from typing import TypeVar
+from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from maskreg.artifact.scope import Group
+from maskreg.checkpoint.base import file_of
+from maskreg.engine import ordered
 from maskreg.flow.merge.base import Known, Sums, Tile
 from maskreg.flow.merge.cuts import (
     END,
@@ -23,6 +24,7 @@ from maskreg.flow.merge.cuts import (
     Counts,
     Cut,
     Edge,
+    Tally,
     bin_of,
     codes_inside,
     count_lower,
@@ -33,37 +35,40 @@ from maskreg.flow.merge.cuts import (
 )
 from maskreg.flow.merge.operands import Operands, Span, SpanBits
 from maskreg.flow.merge.tiling import Arithmetic, add_up
-from maskreg.parallel import ordered
 from maskreg.progress import Progress
 from maskreg.tensors.blocks import BLOCK_NUMEL, blocks_of, numel_of
+from maskreg.tensors.info import TensorInfo
 
 ResultT = TypeVar("ResultT")
 
 MODEL = ""
 """Stands for the whole model where something is given by tensor name."""
 
+NOTHING_KNOWN: Mapping[str, Known] = {}
+
 Cuts = Sequence[Sequence[Cut]]
 """By artifact, for each rank."""
 
 _Bins = list[list[Bin | Cut]]
 _Edges = list[list[Edge | Cut]]
+_Look = Callable[[Span, Iterable[Tile]], ResultT]
 
 
 @dataclass(frozen=True)
 class Sweeps:
-    """Sweeps over the tensors that are merged.
+    """Sweeps over the tensors that are merged, on the engine at hand.
 
     Attributes:
         operands: what is merged.
         arithmetic: the method.
-        groups: the tensors.
+        tensors: those that are merged.
         jobs: threads.
         progress: told of the elements' bytes.
     """
 
     operands: Operands
     arithmetic: Arithmetic
-    groups: Sequence[Group]
+    tensors: Sequence[TensorInfo]
     jobs: int
     progress: Progress
 
@@ -85,122 +90,81 @@ class Sweeps:
         return known
 
     def _sums(self, known: Mapping[str, Known], of_model: bool) -> dict[str, Sums]:
-        measure = self.arithmetic.method.measure
-        assert measure is not None
-
-        def work(tiles: Iterable[Tile]) -> Sums:
-            sums = np.empty(0)
-            for tile in tiles:
-                sums = add_up(sums, measure(tile))
-            return sums
-
         sums: dict[str, Sums] = {}
-        with closing(self._sweep("measure", self.groups, work, known)) as results:
+        with closing(self._sweep("measure", self.tensors, partial(_measured, self.arithmetic), known)) as results:
             for span, more in results:
                 name = MODEL if of_model else span.name
                 sums[name] = add_up(sums.get(name, np.empty(0)), more)
         # A model of which nothing is merged.
         return sums
 
-    def _ranks(self, numel: int) -> tuple[int, ...]:
-        method = self.arithmetic.method
-        return method.ranks(numel, self.arithmetic.settings) if method.ranks else ()
-
     def _cuts_of_model(self) -> dict[str, Cuts]:
-        numel = sum(group.rows[0].numel for group in self.groups)
-        ranks, count = self._ranks(numel), len(self.operands.artifacts)
-        upper, lock = np.zeros((count, UPPER), np.int64), Lock()
-
-        def high(tiles: Iterable[Tile]) -> None:
-            counts = _upper(tiles, count)
-            with lock:
-                np.add(upper, counts, out=upper)
-
-        self._run("count sizes", high, {})
+        numel = sum(tensor.numel for tensor in self.tensors)
+        ranks, count = self.arithmetic.ranks(numel), len(self.operands.artifacts)
+        upper = np.zeros((count, UPPER), np.int64)
+        with closing(self._sweep("count sizes", self.tensors, partial(_upper_tallies, count))) as results:
+            for _, tallies in results:
+                for tally, counts in zip(tallies, upper, strict=True):
+                    tally.add_to(counts)
         bins = [[_bin(counts, rank, numel) for rank in ranks] for counts in upper]
-        lower = _lower((), bins)
-
-        def low(tiles: Iterable[Tile]) -> None:
-            counts = _lower(tiles, bins)
-            with lock:
-                for totals, more in zip(lower, counts, strict=True):
-                    for total, part in zip(totals, more, strict=True):
-                        np.add(total, part, out=total)
-
-        self._run("rank sizes", low, {})
+        lower = _no_lower(bins)
+        with closing(self._sweep("rank sizes", self.tensors, partial(_lower_tallies, {MODEL: bins}))) as results:
+            for _, rows in results:
+                _add_tallies(lower, rows)
         # Of the size at the cut of a model, all are above it.
         edges = _edges(bins, lower)
         return {MODEL: [[_cut(edge) for edge in row] for row in edges]}
 
     def _cuts_of_tensors(self) -> dict[str, Cuts]:
         cuts: dict[str, Cuts] = {}
-        large = [group for group in self.groups if group.rows[0].numel > BLOCK_NUMEL]
-        small = [group for group in self.groups if group.rows[0].numel <= BLOCK_NUMEL]
-        with closing(self._sweep("rank sizes", small, self._cuts_of_block, {})) as results:
+        large = [tensor for tensor in self.tensors if tensor.numel > BLOCK_NUMEL]
+        small = [tensor for tensor in self.tensors if tensor.numel <= BLOCK_NUMEL]
+        at_once = partial(_cuts_of_block, self.arithmetic, len(self.operands.artifacts))
+        with closing(self._sweep("rank sizes", small, at_once)) as results:
             for span, own in results:
                 cuts[span.name] = own
         bins = self._bins(large)
         edges = self._edges(large, bins)
         ends = self._ends(large, edges)
-        for group in large:
-            name = group.names[0]
+        for name in (tensor.name for tensor in large):
             cuts[name] = [
                 [_cut(edge, end) for edge, end in zip(*row, strict=True)]
                 for row in zip(edges[name], ends[name], strict=True)
             ]
         return cuts
 
-    def _cuts_of_block(self, tiles: Iterable[Tile]) -> Cuts:
-        """The cuts of a tensor of one block, which is at hand: its tiles are made anew for each count."""
-        counts = _upper(tiles, len(self.operands.artifacts))
-        numel = int(counts[0].sum())
-        bins = [[_bin(row, rank, numel) for rank in self._ranks(numel)] for row in counts]
-        edges = _edges_at_hand(tiles, bins)
-        equal = _positions(tiles, edges) if any(_missing(edge) for row in edges for edge in row) else []
-        cuts = [[_cut(edge) for edge in row] for row in edges]
-        for artifact, rows in enumerate(equal):
-            for number, positions in enumerate(rows):
-                if missing := _missing(edges[artifact][number]):
-                    cuts[artifact][number] = _cut(edges[artifact][number], _end(positions, missing))
-        return cuts
-
-    def _bins(self, groups: Sequence[Group]) -> dict[str, _Bins]:
+    def _bins(self, tensors: Sequence[TensorInfo]) -> dict[str, _Bins]:
         count = len(self.operands.artifacts)
-        totals: dict[str, Counts] = {}
         bins: dict[str, _Bins] = {}
-        with closing(self._sweep("count sizes", groups, lambda tiles: _upper(tiles, count), {})) as results:
-            for span, counts in results:
-                totals[span.name] = counts if span.start == 0 else totals[span.name] + counts
-                numel = span.group.rows[0].numel
-                if span.stop == numel:
-                    own = totals.pop(span.name)
-                    bins[span.name] = [[_bin(row, rank, numel) for rank in self._ranks(numel)] for row in own]
+        with closing(self._sweep("count sizes", tensors, partial(_upper_tallies, count))) as results:
+            for span, tallies in results:
+                if span.start == 0:
+                    totals = np.zeros((count, UPPER), np.int64)
+                for tally, counts in zip(tallies, totals, strict=True):
+                    tally.add_to(counts)
+                if span.ends_tensor:
+                    numel = span.tensor.numel
+                    ranks = self.arithmetic.ranks(numel)
+                    bins[span.name] = [[_bin(row, rank, numel) for rank in ranks] for row in totals]
         return bins
 
-    def _edges(self, groups: Sequence[Group], bins: Mapping[str, _Bins]) -> dict[str, _Edges]:
+    def _edges(self, tensors: Sequence[TensorInfo], bins: Mapping[str, _Bins]) -> dict[str, _Edges]:
         edges: dict[str, _Edges] = {}
-        totals: list[list[Counts]] = []
-
-        def work(span: Span, tiles: Iterable[Tile]) -> list[list[Counts]]:
-            return _lower(tiles, bins[span.name])
-
-        with closing(self._sweep_spans("rank sizes", groups, work, {})) as results:
-            for span, counts in results:
-                totals = counts if span.start == 0 else _sum(totals, counts)
-                if span.stop == span.group.rows[0].numel:
+        with closing(self._sweep("rank sizes", tensors, partial(_lower_tallies, bins))) as results:
+            for span, rows in results:
+                if span.start == 0:
+                    totals = _no_lower(bins[span.name])
+                _add_tallies(totals, rows)
+                if span.ends_tensor:
                     edges[span.name] = _edges(bins[span.name], totals)
         return edges
 
-    def _ends(self, groups: Sequence[Group], edges: Mapping[str, _Edges]) -> dict[str, list[list[int]]]:
+    def _ends(self, tensors: Sequence[TensorInfo], edges: Mapping[str, _Edges]) -> dict[str, list[list[int]]]:
         """Where the last of equal sizes lies that is above the cut; :data:`END` where all are."""
         ends = {name: [[END for _ in row] for row in rows] for name, rows in edges.items()}
         left = {name: [[_missing(edge) for edge in row] for row in rows] for name, rows in edges.items()}
-        cut = [group for group in groups if any(number for row in left[group.names[0]] for number in row)]
-
-        def work(span: Span, tiles: Iterable[Tile]) -> list[list[Counts]]:
-            return _positions(tiles, edges[span.name])
-
-        with closing(self._sweep_spans("place cuts", cut, work, {})) as results:
+        cut = [tensor for tensor in tensors if any(number for row in left[tensor.name] for number in row)]
+        with closing(self._sweep("place cuts", cut, partial(_positions_at, edges))) as results:
             for span, equal in results:
                 for artifact, row in enumerate(equal):
                     for number, positions in enumerate(row):
@@ -210,39 +174,42 @@ class Sweeps:
                         left[span.name][artifact][number] = max(0, missing - positions.size)
         return ends
 
-    def _run(self, label: str, work: Callable[[Iterable[Tile]], None], known: Mapping[str, Known]) -> None:
-        with closing(self._sweep(label, self.groups, work, known)) as results:
-            for _ in results:
-                pass
-
     def _sweep(
-        self, label: str, groups: Sequence[Group], work: Callable[[Iterable[Tile]], ResultT], known: Mapping[str, Known]
-    ) -> Generator[tuple[Span, ResultT], None, None]:
-        return self._sweep_spans(label, groups, lambda _, tiles: work(tiles), known)
-
-    def _sweep_spans(
         self,
         label: str,
-        groups: Sequence[Group],
-        work: Callable[[Span, Iterable[Tile]], ResultT],
-        known: Mapping[str, Known],
+        tensors: Sequence[TensorInfo],
+        look: _Look[ResultT],
+        known: Mapping[str, Known] = NOTHING_KNOWN,
     ) -> Generator[tuple[Span, ResultT], None, None]:
-        if not groups:
+        """What ``look`` makes of each span, in order."""
+        if not tensors:
             return
-        width = sum(group.rows[0].numel for group in groups)
-        self.progress.start(label, 2 * width)
-
-        def call(span: Span) -> tuple[Span, ResultT]:
-            about = known.get(MODEL) or known.get(span.name) or Known()
-            tiles = _Tiles(self.arithmetic, span, self.operands.bits(span), about)
-            return span, work(span, tiles)
-
-        every = (Span(group, *block) for group in groups for block in blocks_of(group.rows[0].numel))
+        self.progress.start(label, 2 * sum(tensor.numel for tensor in tensors))
+        work = _Looking(self.operands, self.arithmetic, known, look)
+        every = (Span(tensor, *block) for tensor in tensors for block in blocks_of(tensor.numel))
         spans = self.operands.source.ahead(every, lambda span: (span.name, span.start, span.stop))
-        with closing(ordered(call, spans, jobs=self.jobs, size=numel_of)) as results:
+        with closing(ordered(work, spans, jobs=self.jobs, size=numel_of, near=work.near)) as results:
             for span, result in results:
                 self.progress.advance(2 * numel_of(span))
                 yield span, result
+
+
+@dataclass(frozen=True)
+class _Looking(Generic[ResultT]):
+    """The work of a sweep: what ``look`` makes of the tiles of a span."""
+
+    operands: Operands
+    arithmetic: Arithmetic
+    known: Mapping[str, Known]
+    look: _Look[ResultT]
+
+    def __call__(self, span: Span) -> tuple[Span, ResultT]:
+        about = self.known.get(MODEL) or self.known.get(span.name) or Known()
+        return span, self.look(span, _Tiles(self.arithmetic, span, self.operands.bits(span), about))
+
+    def near(self, span: Span) -> str:
+        """The file that holds a span's source."""
+        return file_of(self.operands.source.checkpoint, span.name)
 
 
 @dataclass(frozen=True)
@@ -255,7 +222,44 @@ class _Tiles:
     known: Known
 
     def __iter__(self) -> Iterator[Tile]:
-        return self.arithmetic.tiles(self.span.group, self.span.start, self.bits, self.known)
+        return self.arithmetic.tiles(self.span.tensor, self.span.start, self.bits, self.known)
+
+
+def _measured(arithmetic: Arithmetic, span: Span, tiles: Iterable[Tile]) -> Sums:
+    measure = arithmetic.method.measure
+    assert measure is not None
+    sums = np.empty(0)
+    for tile in tiles:
+        sums = add_up(sums, measure(tile))
+    return sums
+
+
+def _cuts_of_block(arithmetic: Arithmetic, count: int, span: Span, tiles: Iterable[Tile]) -> Cuts:
+    """The cuts of a tensor of one block, which is at hand: its tiles are made anew for each count."""
+    counts = _upper(tiles, count)
+    numel = int(counts[0].sum())
+    bins = [[_bin(row, rank, numel) for rank in arithmetic.ranks(numel)] for row in counts]
+    edges = _edges_at_hand(tiles, bins)
+    equal = _positions(tiles, edges) if any(_missing(edge) for row in edges for edge in row) else []
+    cuts = [[_cut(edge) for edge in row] for row in edges]
+    for artifact, rows in enumerate(equal):
+        for number, positions in enumerate(rows):
+            if missing := _missing(edges[artifact][number]):
+                cuts[artifact][number] = _cut(edges[artifact][number], _end(positions, missing))
+    return cuts
+
+
+def _upper_tallies(count: int, span: Span, tiles: Iterable[Tile]) -> list[Tally]:
+    return [Tally.of(counts) for counts in _upper(tiles, count)]
+
+
+def _lower_tallies(bins: Mapping[str, _Bins], span: Span, tiles: Iterable[Tile]) -> list[list[Tally]]:
+    own = bins.get(MODEL) or bins[span.name]
+    return [[Tally.of(counts) for counts in row] for row in _lower(tiles, own)]
+
+
+def _positions_at(edges: Mapping[str, _Edges], span: Span, tiles: Iterable[Tile]) -> list[list[Counts]]:
+    return _positions(tiles, edges[span.name])
 
 
 def _upper(tiles: Iterable[Tile], count: int) -> Counts:
@@ -267,13 +271,23 @@ def _upper(tiles: Iterable[Tile], count: int) -> Counts:
 
 
 def _lower(tiles: Iterable[Tile], bins: _Bins) -> list[list[Counts]]:
-    counts = [[np.zeros(LOWER if isinstance(b, Bin) else 0, np.int64) for b in row] for row in bins]
+    counts = _no_lower(bins)
     for tile in tiles:
         for update, row, own in zip(tile.updates, bins, counts, strict=True):
             for narrowed, total in zip(row, own, strict=True):
                 if isinstance(narrowed, Bin):
                     count_lower(update, narrowed.upper, total)
     return counts
+
+
+def _no_lower(bins: _Bins) -> list[list[Counts]]:
+    return [[np.zeros(LOWER if isinstance(b, Bin) else 0, np.int64) for b in row] for row in bins]
+
+
+def _add_tallies(totals: Sequence[Sequence[Counts]], rows: Sequence[Sequence[Tally]]) -> None:
+    for own, tallies in zip(totals, rows, strict=True):
+        for counts, tally in zip(own, tallies, strict=True):
+            tally.add_to(counts)
 
 
 def _edges_at_hand(tiles: Iterable[Tile], bins: _Bins) -> _Edges:
@@ -301,10 +315,6 @@ def _positions(tiles: Iterable[Tile], edges: _Edges) -> list[list[Counts]]:
                     assert isinstance(edge, Edge)
                     positions.append(positions_of(update, edge.code) + tile.first)
     return [[np.concatenate([np.empty(0, np.int64), *positions]) for positions in row] for row in parts]
-
-
-def _sum(totals: list[list[Counts]], more: list[list[Counts]]) -> list[list[Counts]]:
-    return [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(totals, more, strict=True)]
 
 
 def _edges(bins: _Bins, counts: Sequence[Sequence[Counts]]) -> _Edges:

@@ -6,11 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import require_one_source
@@ -20,20 +16,21 @@ from maskreg.checkpoint.code import can_run_code
 from maskreg.checkpoint.roles import role_of
 from maskreg.closing import Closing
 from maskreg.device import Device, open_device
-from maskreg.flow.merge.base import Known
-from maskreg.flow.merge.knowing import MODEL, Sweeps
-from maskreg.flow.merge.operands import Operands, Span
+from maskreg.flow.merge.knowing import Sweeps
+from maskreg.flow.merge.operands import Operands
 from maskreg.flow.merge.outline import SOURCE, Fate, fates_of
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.flow.merge.report import Report, RoleFigures
-from maskreg.flow.merge.tiling import Arithmetic, Counts
+from maskreg.flow.merge.tiling import Arithmetic
+from maskreg.flow.merge.weights import BlockCounts, MergedWeights
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import BLOCK_NUMEL
 from maskreg.tensors.info import TensorInfo
 from maskreg.words import counted, listed
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from maskreg.checkpoint.base import Memory
 
 
@@ -92,24 +89,16 @@ class MergedCheckpoint(Closing):
         threads = worker_count(jobs)
         self.source, self.recipe = source, recipe
         self._artifacts = tuple(artifacts)
-        self._operands = Operands(artifacts, source, open_device(device), mask=mask, jobs=threads)
-        self._fates = fates_of(self._operands.deltas)
-        self._by_name = {name: fate for fate in self._fates for name in fate.group.names}
-        self._arithmetic = Arithmetic(
-            recipe.method, recipe.settings, recipe.weights, [artifact.digest for artifact in artifacts]
-        )
-        groups = [fate.group for fate in self._fates if fate.merged]
-        self._known = Sweeps(self._operands, self._arithmetic, groups, threads, progress).known()
-        self._counts: dict[tuple[str, int], Counts] = {}
-        self._lock = Lock()
+        operands = Operands(artifacts, source, open_device(device), mask=mask, jobs=threads)
+        arithmetic = Arithmetic(recipe, [artifact.digest for artifact in artifacts])
+        self._fates = fates_of(operands.deltas)
+        merged = [fate.info for fate in self._fates if fate.merged and fate.info is not None]
+        known = Sweeps(operands, arithmetic, merged, threads, progress).known()
+        self._weights = MergedWeights(operands, arithmetic, self._fates, known)
         self._files = _small_files(artifacts, source, with_code)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.format, self.path, self.hub = source.format, source.path, ""
-        self.tensors: Mapping[str, TensorInfo] = {
-            name: TensorInfo(name, fate.info.dtype, fate.info.shape)
-            for name in _in_order(source, self._by_name)
-            if (fate := self._by_name[name]).info is not None
-        }
+        self.tensors = self._weights.tensors
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -129,7 +118,7 @@ class MergedCheckpoint(Closing):
             )
         if self._files.code:
             notes.append(f"left out, because it can run code: {listed(self._files.code)}")
-        number = sum(counts.nonfinite for counts in self._counts.values())
+        number = sum(self._weights.counts_of(fate).nonfinite for fate in self._fates)
         if number:
             notes.append(
                 f"{counted(number, 'coordinate', 'is')} NaN or infinite in an artifact or the source: "
@@ -137,36 +126,36 @@ class MergedCheckpoint(Closing):
             )
         return tuple(notes)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process reads weights alone.
+        return self._weights.__reduce__()
+
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
-        info = self.tensors[name]
-        if not 0 <= start <= stop <= info.numel:
-            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
-        size = (stop - start) * info.item_bytes
-        result = np.empty(size, np.uint8) if into is None else into[:size]
-        values = result.view(np.dtype(f"<u{info.item_bytes}"))
-        for number in range(start // BLOCK_NUMEL, -(-stop // BLOCK_NUMEL)):
-            offset = number * BLOCK_NUMEL
-            own = slice(max(start, offset), min(stop, offset + BLOCK_NUMEL))
-            block = self._block(self._by_name[name], number)
-            values[own.start - start : own.stop - start] = block[own.start - offset : own.stop - offset]
-        return values
+        return self._weights.read(name, start, stop, into)
 
     def expect(self, name: str, start: int, stop: int) -> int:
         """Hand on which blocks of the source are read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
-        if name not in self.tensors:
-            return 0
-        numbers = range(start // BLOCK_NUMEL, -(-stop // BLOCK_NUMEL))
-        fate = self._by_name[name]
-        reads = (self._rows_around(fate, number) for number in numbers) if fate.merged else ((start, stop),)
-        return sum(self._operands.expect(name, *span) for span in reads)
+        return self._weights.expect(name, start, stop)
+
+    def file_of(self, name: str) -> str:
+        """The source's file that holds a tensor; see :class:`maskreg.checkpoint.base.Sharded`."""
+        return self._weights.file_of(name)
+
+    def counted(self, name: str, start: int, stop: int) -> BlockCounts:
+        """What merging did to elements that were read; see :class:`maskreg.checkpoint.base.Counting`."""
+        return self._weights.counted(name, start, stop)
+
+    def count(self, counted: BlockCounts) -> None:
+        """Take what merging did elsewhere; see :class:`maskreg.checkpoint.base.Counting`."""
+        self._weights.count(counted)
 
     def changes(self) -> Iterator[tuple[str, TensorInfo | None]]:
         """Tensors whose form is not that of the source, by name; None for one that is removed."""
-        for name, fate in self._by_name.items():
-            before, after = self.source.tensors.get(name), fate.info
+        for name in (name for fate in self._fates for name in fate.group.names):
+            before, after = self.source.tensors.get(name), self.tensors.get(name)
             if after is None or before is None or (before.dtype, before.shape) != (after.dtype, after.shape):
-                yield name, self.tensors.get(name)
+                yield name, after
 
     def report(self) -> Report:
         """What merging does, by role; complete when every tensor has been read."""
@@ -201,45 +190,14 @@ class MergedCheckpoint(Closing):
             self._folder.cleanup()
             self._folder = None
 
-    def _block(self, fate: Fate, number: int) -> npt.NDArray[Any]:
-        if not fate.merged:
-            # Unchanged everywhere: any artifact gives the source's values, checked.
-            return self._operands.taken(max(fate.owner, 0), fate.name, number)
-        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, fate.group.rows[0].numel)
-        first, last = self._rows_around(fate, number)
-        bits = self._operands.bits(Span(fate.group, first, last))
-        known = self._known.get(MODEL) or self._known.get(fate.name) or Known()
-        merged, counts = self._arithmetic.merged(fate.group, first, bits, known)
-        with self._lock:
-            # A block may be read several times; what is counted stays the same.
-            self._counts[fate.name, number] = counts
-        return merged[start - first : stop - first]
-
-    def _rows_around(self, fate: Fate, number: int) -> tuple[int, int]:
-        """The elements of a block, or for methods by row all rows that it has a part of."""
-        row = fate.group.rows[0]
-        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, row.numel)
-        if length := self._arithmetic.rows(row.source_shape or ()):
-            return start // length * length, -(-stop // length) * length
-        return start, stop
-
     def _figures(self, fate: Fate) -> RoleFigures:
         rows = fate.group.rows
         # A tensor that one artifact adds has no coordinates to compare.
         moved = tuple(row.nnz for row in rows) if len(rows) == len(self._artifacts) else (0,) * len(self._artifacts)
         if fate.merged:
-            own = [counts for (name, _), counts in self._counts.items() if name == fate.name]
-            total = Counts()
-            for counts in own:
-                total = total.plus(counts)
-            return RoleFigures(rows[0].numel, moved, *total[:4])
+            return RoleFigures(rows[0].numel, moved, *self._weights.counts_of(fate)[:4])
         after = max(moved, default=0)
         return RoleFigures(rows[0].numel, moved, after, 0, 0, after)
-
-
-def _in_order(source: Checkpoint, fates: Mapping[str, Fate]) -> Iterator[str]:
-    yield from source.tensors
-    yield from (name for name in fates if name not in source.tensors)
 
 
 def _small_files(artifacts: Sequence[Artifact], source: Checkpoint, with_code: bool) -> _Files:

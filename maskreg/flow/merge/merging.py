@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +11,11 @@ from maskreg.bucket import Location, located
 from maskreg.checkpoint import OutputPlan, copy_tensors, plan_like, write_checkpoint
 from maskreg.checkpoint.ahead import ahead
 from maskreg.digest import Digest
+from maskreg.engine import ordered
 from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.merge.merged import MergedCheckpoint
-from maskreg.parallel import Buffers, ordered, worker_count
+from maskreg.flow.merge.weights import BlockCounts
+from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.tensors.blocks import blocks_of, numel_of
@@ -125,17 +127,30 @@ def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int 
         DataError: the source is another one, or an artifact is damaged.
     """
     progress.start("merge", sum(info.nbytes for info in merged.tensors.values()))
-    buffers = Buffers()
-
-    def work(block: _Block) -> int:
-        size = numel_of(block) * merged.tensors[block.name].item_bytes
-        return merged.read(block.name, block.start, block.stop, buffers.bytes("merged", size)).nbytes
-
+    work = _Computing(merged)
     every = (_Block(name, *span) for name, info in merged.tensors.items() for span in blocks_of(info.numel))
     blocks = ahead(every, lambda block: (block.name, block.start, block.stop), merged)
-    with closing(ordered(work, blocks, jobs=worker_count(jobs), size=numel_of)) as results:
-        for read in results:
-            progress.advance(read)
+    with closing(ordered(work, blocks, jobs=worker_count(jobs), size=numel_of, near=work.near)) as results:
+        for size, counted in results:
+            merged.count(counted)
+            progress.advance(size)
+
+
+@dataclass(frozen=True)
+class _Computing:
+    """Computes a block and forgets it; returns its bytes, and what merging did to it."""
+
+    merged: MergedCheckpoint
+    _buffers: Buffers = field(default_factory=Buffers)
+
+    def __call__(self, block: _Block) -> tuple[int, BlockCounts]:
+        size = numel_of(block) * self.merged.tensors[block.name].item_bytes
+        self.merged.read(block.name, block.start, block.stop, self._buffers.bytes("merged", size))
+        return size, self.merged.counted(block.name, block.start, block.stop)
+
+    def near(self, block: _Block) -> str:
+        """The source's file that holds a block."""
+        return self.merged.file_of(block.name)
 
 
 def _plan(merged: MergedCheckpoint) -> OutputPlan:

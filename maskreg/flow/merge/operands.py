@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
-from maskreg.artifact.scope import Group
 from maskreg.checkpoint.base import Checkpoint, expect
 from maskreg.codec.base import Codes
 from maskreg.device import Device
@@ -18,6 +17,7 @@ from maskreg.flow.merge.numbers import Bits, replace
 from maskreg.mask import unpack
 from maskreg.parallel import Buffers
 from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.info import TensorInfo
 from maskreg.update.delta import Change, Delta
 from maskreg.update.verified import VerifiedSource
 
@@ -25,14 +25,19 @@ from maskreg.update.verified import VerifiedSource
 class Span(NamedTuple):
     """Elements ``[start, stop)`` of a tensor: a block, or for methods by row all rows that a block has a part of."""
 
-    group: Group
+    tensor: TensorInfo
     start: int
     stop: int
 
     @property
     def name(self) -> str:
         """Of the tensor."""
-        return self.group.names[0]
+        return self.tensor.name
+
+    @property
+    def ends_tensor(self) -> bool:
+        """Whether it is the tensor's last."""
+        return self.stop == self.tensor.numel
 
 
 class SpanBits(NamedTuple):
@@ -84,11 +89,11 @@ class Operands:
         """
         first, last = span.start // BLOCK_NUMEL, max(span.start, span.stop - 1) // BLOCK_NUMEL
         if first == last and span.start == first * BLOCK_NUMEL:
-            return self._block(span.group, first)
+            return self._block(span.name, first)
         # Rows reach into neighboring blocks: those parts are copied out of each block before the next is decoded.
         parts = []
         for number in range(first, last + 1):
-            block, offset = self._block(span.group, number), number * BLOCK_NUMEL
+            block, offset = self._block(span.name, number), number * BLOCK_NUMEL
             own = slice(max(0, span.start - offset), span.stop - offset)
             parts.append([side[own].copy() for side in (block.source, *block.targets)])
         source, *targets = (np.concatenate(sides) for sides in zip(*parts, strict=True))
@@ -114,8 +119,7 @@ class Operands:
         source = self._source(name, number) if tensor.change in (Change.KEEP, Change.DECODE) else None
         return self._target(index, name, number, source).copy()
 
-    def _block(self, group: Group, number: int) -> SpanBits:
-        name = group.names[0]
+    def _block(self, name: str, number: int) -> SpanBits:
         source = self._source(name, number)
         targets = [self._target(index, name, number, source) for index in range(len(self.deltas))]
         if self.mask is not None:

@@ -56,6 +56,10 @@ class Recipe:
             method.check(weights, complete)
         return cls(method, tuple(float(weight) for weight in weights), complete)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Methods are known by name: they hold functions.
+        return Recipe.of, (self.method.name, self.weights, dict(self.settings))
+
     def check(self, count: int, *, masked: bool) -> None:
         """Check that it is for so many artifacts, and for a mask or none.
 

@@ -16,16 +16,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.scope import Group
 from maskreg.digest import short_key
 from maskreg.errors import UsageError
 from maskreg.flow.merge.base import Floats, Known, Method, Settings, Sums, Tile
 from maskreg.flow.merge.numbers import Bits, is_nonfinite, replace
 from maskreg.flow.merge.operands import SpanBits
+from maskreg.flow.merge.recipe import Recipe
 from maskreg.mask.philox import TILE as DRAWN
 from maskreg.mask.philox import words_of
 from maskreg.tensors.blocks import BLOCK_NUMEL
 from maskreg.tensors.cast import fp32_of, stored_bits
+from maskreg.tensors.info import TensorInfo
 
 TILE_NUMEL = 1 << 16
 """Coordinates whose intermediate results fit a core's cache; a multiple of those that are drawn together."""
@@ -61,50 +62,60 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """A method with all that its function needs. Pure.
+    """A recipe with all that its method's function needs. Pure.
 
     Attributes:
-        method: the method.
-        settings: complete.
-        weights: of the artifacts.
+        recipe: method, weights and settings.
         digests: of the artifacts; random words depend on them.
     """
 
-    method: Method
-    settings: Settings
-    weights: Sequence[float]
+    recipe: Recipe
     digests: Sequence[str]
+
+    @property
+    def method(self) -> Method:
+        """The method."""
+        return self.recipe.method
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the method, complete."""
+        return self.recipe.settings
+
+    def ranks(self, numel: int) -> tuple[int, ...]:
+        """How many of the largest updates each cut leaves above, of so many elements."""
+        return self.method.ranks(numel, self.settings) if self.method.ranks else ()
 
     def rows(self, shape: tuple[int, ...]) -> int:
         """Elements of a row, for methods by row; 0 where spans are blocks."""
         row = shape[-1] if len(shape) > 1 else int(np.prod(shape))
         return row if self.method.by_row and row <= BLOCK_NUMEL else 0
 
-    def tiles(self, group: Group, start: int, bits: SpanBits, known: Known) -> Iterator[Tile]:
+    def tiles(self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known) -> Iterator[Tile]:
         """The tiles of a span, in order.
 
         Args:
-            group: the tensor.
+            tensor: as the source has it.
             start: its first element in the span.
             bits: the span.
             known: what sweeps have found out.
         """
-        for piece in self._pieces(group, start, bits, known):
+        for piece in self._pieces(tensor, start, bits, known):
             yield piece.tile
 
-    def merged(self, group: Group, start: int, bits: SpanBits, known: Known) -> tuple[Bits, Counts]:
+    def merged(self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known) -> tuple[Bits, Counts]:
         """The merged bits of a span, and what merging did; arguments as above.
 
         Raises:
             UsageError: a number becomes too large for the tensor's dtype.
         """
-        dtype = group.rows[0].source_dtype
+        dtype = tensor.dtype
         result, counts = np.empty_like(bits.source), Counts()
         with np.errstate(over="ignore", invalid="ignore"):
-            for tile, at, nonfinite in self._pieces(group, start, bits, known):
+            for tile, at, nonfinite in self._pieces(tensor, start, bits, known):
                 source, targets = bits.source[at], [target[at] for target in bits.targets]
                 merged = self._exact(tile, source, targets, dtype)
-                self._require_finite(merged, nonfinite, dtype, group.names[0], start + at.start)
+                self._require_finite(merged, nonfinite, dtype, tensor.name, start + at.start)
                 if nonfinite is not None:
                     _fill_nonfinite(merged, source, targets, nonfinite)
                 result[at] = merged
@@ -139,9 +150,9 @@ class Arithmetic:
                 "changes less",
             )
 
-    def _pieces(self, group: Group, start: int, bits: SpanBits, known: Known) -> Iterator[_Piece]:
-        dtype = group.rows[0].source_dtype
-        row = self.rows(group.rows[0].source_shape or ())
+    def _pieces(self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known) -> Iterator[_Piece]:
+        dtype = tensor.dtype
+        row = self.rows(tensor.shape)
         step = max(row, TILE_NUMEL // row * row) if row else TILE_NUMEL
         with np.errstate(over="ignore", invalid="ignore"):
             for first in range(0, bits.source.size, step):
@@ -156,11 +167,11 @@ class Arithmetic:
                         source.reshape(shape),
                         [target.reshape(shape) for target in targets],
                         [update.reshape(shape) for update in updates],
-                        self.weights,
+                        self.recipe.weights,
                         self.settings,
                         known,
                         start + first,
-                        partial(self._words, group.names[0], start + first, source.reshape(shape).shape),
+                        partial(self._words, tensor.name, start + first, source.reshape(shape).shape),
                     ),
                     at,
                     nonfinite,

@@ -1,0 +1,101 @@
+"""An engine for tests: one process that shares nothing with this one but the disk, and no Ray.
+
+What it is handed is pickled, and the sizes are noted, as everything has to travel on a cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import cloudpickle  # type: ignore[import-untyped]
+import pytest
+
+from maskreg.engine import ENGINES
+from maskreg.engine.base import ResultT, TaskT
+from maskreg.engine.worker import Outcome, Worker
+from maskreg.parallel import batches
+
+_worker = Worker()
+
+
+def _run(number: int, work: bytes, tasks: bytes) -> tuple[int, Outcome]:
+    return _worker.run(number, lambda: work, tasks)
+
+
+class SubprocessEngine:
+    """See :class:`maskreg.engine.base.Engine`.
+
+    Attributes:
+        callers: modules that have handed out tasks.
+        largest_work: bytes of the largest pickled work.
+        largest_task: bytes of the largest pickled task.
+    """
+
+    is_here = False
+
+    def __init__(self) -> None:
+        # A new interpreter, not a copy of this one: what this one has open or has set is not there.
+        self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        self._numbers = itertools.count()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was noted."""
+        self.callers: set[str] = set()
+        self.largest_work = self.largest_task = 0
+
+    def ordered(
+        self,
+        work: Callable[[TaskT], ResultT],
+        tasks: Iterable[TaskT],
+        *,
+        jobs: int,
+        in_flight: int | None = None,
+        size: Callable[[TaskT], int] | None = None,
+        near: Callable[[TaskT], str] | None = None,
+    ) -> Generator[ResultT, None, None]:
+        """Call ``work`` on every task there, batch by batch."""
+        frame = sys._getframe(1)
+        while (caller := str(frame.f_globals["__name__"])) == "maskreg.engine":
+            assert frame.f_back is not None
+            frame = frame.f_back
+        self.callers.add(caller)
+        pickled: bytes = cloudpickle.dumps(work)
+        self.largest_work = max(self.largest_work, len(pickled))
+        return self._results(next(self._numbers), pickled, batches(tasks, size))
+
+    def _results(self, number: int, work: bytes, drawn: Iterator[list[TaskT]]) -> Generator[ResultT, None, None]:
+        for batch in drawn:
+            tasks = pickle.dumps(batch)
+            self.largest_task = max(self.largest_task, len(tasks) // len(batch))
+            _, outcome = self._pool.submit(_run, number, work, tasks).result()
+            yield from outcome.results
+            if outcome.error is not None:
+                raise outcome.error
+
+    def close(self) -> None:
+        """Do nothing: the process serves all tests."""
+
+    def end(self) -> None:
+        """End the process."""
+        self._pool.shutdown()
+
+
+@pytest.fixture(scope="session")
+def _subprocess_engine() -> Iterator[SubprocessEngine]:
+    engine = SubprocessEngine()
+    yield engine
+    engine.end()
+
+
+@pytest.fixture
+def subprocess_engine(_subprocess_engine: SubprocessEngine, monkeypatch: pytest.MonkeyPatch) -> SubprocessEngine:
+    """The engine, which ``running_on("subprocess")`` takes in this test."""
+    _subprocess_engine.forget()
+    monkeypatch.setitem(ENGINES, "subprocess", lambda address, workers, label: _subprocess_engine)
+    return _subprocess_engine
