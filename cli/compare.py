@@ -91,8 +91,6 @@ def command(
         return
     if len(refs) < 2 and not any(isinstance(ref, str) for ref in refs):
         raise click.UsageError("name at least two masks")
-    if record and (options["roles"] or options["layers"]):
-        raise click.UsageError("--record keeps the overlap of whole masks: leave out --record, or --role and --layers")
     from maskreg.workspace.compare import compare, keep
     from maskreg.workspace.storing import note_catalog
 
@@ -114,7 +112,10 @@ def command(
             output.data(text(result, by, verbose=verbose))
     if not output.json:
         for measurement in result.recorded:
-            output.note(f"recorded {measurement.metric} {times(measurement.value)} of {measurement.digest.short}")
+            group = f", {measurement.by_group}" if measurement.by_group else ""
+            output.note(
+                f"recorded {measurement.metric} {times(measurement.value)} of {measurement.digest.short}{group}"
+            )
         if not verbose:
             output.note("  more: add --verbose" + ("" if by else " or --by role|layer|module|tensor"))
     output.notes(result.notes)

@@ -16,6 +16,7 @@ from maskreg.result import plain
 from maskreg.space import filling
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
+from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.recording import record as record_overlaps
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
@@ -141,7 +142,7 @@ def compare(
         require_source: fail without the source.
         stripes: count rows and columns of matrices that move together.
         allow_different: compare what masks of other rules, tensors or sources share.
-        record: keep the lift in the catalog, as a measurement of the first mask of each pair; see :func:`record`.
+        record: keep the lift in the catalog, as a measurement of the first mask of each pair; see :func:`keep`.
         smallest_effect: the smallest headroom that matters to the verdict, 0 to 1.
         start: whether training started at the source, bit for bit: ``yes``, ``no`` or ``unknown``. Off the bf16 grid,
             as in a resumed run, two updates share more by chance. By default what the cards of both masks say.
@@ -174,10 +175,6 @@ def compare(
     if not 0 <= smallest_effect < 1:
         raise UsageError(f"the smallest effect that matters is {smallest_effect}", hint="give a share, such as 0.01")
     selection = Selection.parse(roles, layers)
-    if record and selection:
-        raise UsageError(
-            "what is recorded is the overlap of whole masks", hint="leave record, or roles and layers, out"
-        )
     with opened(workspace) as space, engine_of(space, "compare"):
         operands = tuple(space.find(mask, remote) for mask in expanded(space, masks, remote))
         if len(operands) < 2:
@@ -189,6 +186,7 @@ def compare(
         # First, so that a file that exists is refused before the work.
         maps = _mapped(operands, consensus_map, selection, progress, allow_different=allow_different)
         artifacts, names = [operand.artifact for operand in operands], [operand.name for operand in operands]
+        ancestries = [ancestry(artifact, remote=remote, workspace=space) for artifact in artifacts]
 
         def work(checkpoint: Checkpoint | None) -> tuple[Comparison, tuple[UpdatePair, ...]]:
             pairs: tuple[UpdatePair, ...] = ()
@@ -205,6 +203,7 @@ def compare(
                 start=start or [start_of(operand) for operand in operands],
                 by=(by,) if by else (),
                 selection=selection,
+                ancestries=ancestries,
                 progress=progress,
             )
             return comparison, pairs
@@ -253,7 +252,8 @@ def keep(result: MaskComparison, *, workspace: Workspace | None = None) -> MaskC
 
     Every pair becomes a measurement ``overlap`` of its first mask: the lift. It becomes ``rlvr_overlap`` too when
     the second mask is what the source's ``rlvr-reference`` tag points to, and ``seed_overlap`` of both for two seeds
-    of one family and method.
+    of one family and method. Where only some tensors were compared, the measurements say which (``by_group``), and
+    ``show`` and ``list``, which tell of whole masks, leave them out.
 
     Returns:
         The comparison, with what was recorded, and notes about what could not be.
@@ -262,5 +262,5 @@ def keep(result: MaskComparison, *, workspace: Workspace | None = None) -> MaskC
         MaskregError: there is no catalog, or it cannot be written.
     """
     with opened(workspace) as space:
-        recorded, notes = record_overlaps(space.local, result.comparison, result.masks)
+        recorded, notes = record_overlaps(space.local, result.comparison, result.masks, result.selection)
     return replace(result, recorded=recorded, notes=notes)

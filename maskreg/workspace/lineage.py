@@ -18,11 +18,16 @@ from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
+    from maskreg.artifact.reader import Artifact
+    from maskreg.flow.overlap.relations import Ancestry
     from maskreg.registry import Registry
 
 ResultT = TypeVar("ResultT")
 
 _READERS = 8
+
+_GENERATIONS = 64
+"""Ancestors of which the parents are followed at most."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,37 @@ def lineage(
                 waiting += [(Digest(parent), depth + 1) for parent in manifest.parents]
             ancestors[digest] = Ancestor(digest, manifest, depth)
         return Lineage(tuple(ancestors.values()), tuple(left_out))
+
+
+def ancestry(artifact: Artifact, *, remote: str | None = None, workspace: Workspace | None = None) -> Ancestry:
+    """What an artifact was made from, through all generations of which the registry has the manifests.
+
+    Args:
+        artifact: opened.
+        remote: look on this remote instead of in the local registry.
+        workspace: by default what the settings say.
+
+    Raises:
+        DataError: it is damaged.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
+    """
+    from maskreg.flow.overlap.relations import Ancestry
+
+    if not artifact.manifest.parents:
+        return Ancestry({})
+    known = lineage(artifact, limit=_GENERATIONS, remote=remote, workspace=workspace)
+    steps: dict[str, tuple[str, ...]] = {artifact.digest: ()}
+    # Children come before their parents.
+    for child in known.ancestors:
+        manifest = child.manifest
+        if manifest is not None:
+            kind = (str(manifest.recipe["kind"]),) if manifest.recipe else ()
+            for parent in manifest.parents:
+                steps.setdefault(parent, (*kind, *steps[child.digest]))
+    del steps[artifact.digest]
+    gone = [ancestor.digest for ancestor in known.ancestors if ancestor.manifest is None]
+    return Ancestry(steps, (*gone, *known.left_out))
 
 
 def layer_densities(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from maskreg.catalog import Measurement
 from maskreg.errors import LimitError, NotFoundError
 from maskreg.words import counted
+from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.workspace import Workspace, opened
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def compare_pair(
         for artifact in artifacts:
             artifact.require("mask")
         check_size([artifact.manifest.totals.numel for artifact in artifacts], most_coordinates, (first, second))
-        pair = measure_overlap(artifacts).pairs[0]
+        ancestries = [ancestry(artifact, remote=remote, workspace=space) for artifact in artifacts]
+        pair = measure_overlap(artifacts, ancestries=ancestries).pairs[0]
         figures = {key: value for key, value in pair.to_json().items() if key not in _LEFT_OUT}
         lift = pair.whole.overlap.lift
         if lift is None:

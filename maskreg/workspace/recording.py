@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.catalog import Measurement, Query
 from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
+from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 
@@ -40,7 +41,7 @@ class Recorded:
 
 
 def record(
-    registry: Registry, comparison: Comparison, masks: Sequence[Named]
+    registry: Registry, comparison: Comparison, masks: Sequence[Named], selection: Selection = ALL
 ) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
     """Record every pair of a comparison on its first mask.
 
@@ -52,6 +53,7 @@ def record(
         registry: whose catalog they go into.
         comparison: the figures.
         masks: what was compared, in its order.
+        selection: the tensors that were compared. What is not of whole masks says of which tensors it is.
 
     Returns:
         What was recorded, and notes about what could not be.
@@ -72,7 +74,7 @@ def record(
             notes.append(f"nothing is recorded of {left.name} and {right.name}: the lift of an empty mask is undefined")
             continue
         overlap = Measurement(
-            left.digest, OVERLAP, lift, right.digest, detail=_detail(pair, left, right), by=registry.by
+            left.digest, OVERLAP, lift, right.digest, str(selection), _detail(pair, left, right), registry.by
         )
         measurements.append(overlap)
         reference = references[_root(left)]

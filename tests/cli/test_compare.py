@@ -8,6 +8,10 @@ import shutil
 from itertools import combinations
 from pathlib import Path
 
+from maskreg.artifact.layout import artifact_prefix
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.settings import Settings
 from maskreg.words import interval, percent, times
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
@@ -227,6 +231,25 @@ def test_what_makes_masks_alike_is_said(run: Run, masks: tuple[str, str, str]) -
     told = run("compare", "one", "copy", "rl:rlvr-reference", "--json").json["pairs"]
     assert told[0]["notes"] == ["one and copy hold the same coordinates", "copy was made from one (and)"]
     assert told[1]["notes"] == told[2]["notes"] == []
+
+
+def test_what_was_made_from_a_child_is_related(run: Run, masks: tuple[str, str, str]) -> None:
+    run("baseline", "one", "--kind", "subset", "--density", "0.1", "--name", "part")
+    run("combine", "part", "two", "--how", "and", "--name", "small")
+    run("baseline", "one", "--kind", "subset", "--density", "0.05", "--name", "other")
+    (pair,) = run("compare", "one", "small", "--json").json["pairs"]
+    assert pair["verdict"]["outcome"] == "related"
+    assert pair["notes"] == ["small was made from one (subset, then and)"]
+    (cousins,) = run("compare", "small", "other", "--json").json["pairs"]
+    assert cousins["verdict"]["outcome"] != "related"
+    assert f"small and other were both made from {pair['digests'][0][:19]}" in cousins["notes"]
+    with Registry.local(Settings.load()) as home:
+        part = home.resolve(Ref.parse("part")).digest
+        home.store.delete([info.key for info in home.store.list(artifact_prefix(part))])
+    (pair,) = run("compare", "one", "small", "--json").json["pairs"]
+    assert pair["verdict"]["outcome"] != "related"
+    gone = f"small was made from {part.short}, which is not here, so what that was made from is not known"
+    assert gone in pair["notes"]
 
 
 def test_the_source_may_be_required(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:

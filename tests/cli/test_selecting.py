@@ -39,7 +39,23 @@ def test_what_is_compared_can_be_selected(run: Run, masks: tuple[str, str, str])
     shown = run("compare", *masks[:2], "--role", "q_proj", "--layers", "0").out
     assert "note: only what --role q_proj --layers 0 selects is compared" in shown
     assert "--role q_proj" in run("compare", *masks[:2], "--role", "qproj", status=2).err
-    assert "leave out --record" in run("compare", *masks[:2], "--role", "q_proj", "--record", status=2).err
+
+
+def test_what_is_recorded_of_a_selection_says_which(run: Run, masks: tuple[str, str, str]) -> None:
+    words = ("compare", *masks, "--role", "q_proj", "--layers", "0", "--record")
+    recorded = run(*words, "--json").json["recorded"]
+    assert {row["metric"] for row in recorded} == {"overlap", "rlvr_overlap", "seed_overlap"}
+    assert {row["by_group"] for row in recorded} == {"--role q_proj --layers 0"}
+    assert {row["detail"]["scope"]["coordinates"] for row in recorded} == {256}
+    # They are no overlaps of the whole masks, whatever was recorded last.
+    assert run("show", "one", "--json").json["rlvr_overlap"] is None
+    whole = run("compare", *masks, "--record", "--json").json["recorded"]
+    assert "of --role q_proj" not in run("compare", *masks, "--record").err
+    assert ", --role q_proj --layers 0" in run(*words).err
+    shown = run("show", "one", "--json").json["rlvr_overlap"]
+    assert shown["lift"] == next(row["value"] for row in whole if row["metric"] == "rlvr_overlap")
+    listed = run("list", "one", "--json").json["names"][0]
+    assert listed["rlvr_overlap"] == shown["lift"]
 
 
 def test_what_differs_can_be_selected(run: Run, masks: tuple[str, str, str]) -> None:

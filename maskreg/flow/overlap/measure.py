@@ -19,6 +19,7 @@ from maskreg.engine import ordered
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.flow.overlap.counting import SpanCounter, SpanCounts, spans_of
 from maskreg.flow.overlap.reading import SharedSpan, SpanReader
+from maskreg.flow.overlap.relations import Ancestry
 from maskreg.flow.overlap.totals import OverlapTotals
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
@@ -44,6 +45,7 @@ def measure_overlap(
     start: Start | Sequence[Start] = "unknown",
     by: Sequence[str] = (),
     selection: Selection = ALL,
+    ancestries: Sequence[Ancestry] = (),
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Comparison:
@@ -67,6 +69,7 @@ def measure_overlap(
         by: of more masks than ``MOST_WITH_GROUPS``, the groups whose figures are kept: some of
             :data:`~maskreg.checkpoint.roles.GROUPS`. Of fewer masks, those of all groups are.
         selection: the tensors to compare.
+        ancestries: of each mask, what it was made from; by default its parents alone.
         progress: progress callback, in bytes of masks and source.
         jobs: threads; by default one per CPU, at most 16.
 
@@ -96,7 +99,10 @@ def measure_overlap(
     progress.start("compare", sum(counter.nbytes(span) for span in spans()))
     labels = names or [artifact.digest.short for artifact in artifacts]
     kept = tuple(GROUPS) if len(artifacts) <= MOST_WITH_GROUPS else by
-    totals = OverlapTotals(artifacts, labels, by_class=verified is not None, stripes=stripes, by=kept, jobs=threads)
+    by_class = verified is not None
+    totals = OverlapTotals(
+        artifacts, labels, by_class=by_class, stripes=stripes, by=kept, ancestries=ancestries, jobs=threads
+    )
     for counts, grids in _tile_counts(counter, spans(), progress, threads):
         totals.add(counts, grids)
     starts = [start] * len(artifacts) if isinstance(start, str) else start

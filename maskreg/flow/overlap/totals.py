@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -31,9 +31,9 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.residual import residual_width, shared_of
 from maskreg.checkpoint.roles import GROUPS, module_of
-from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.flow.overlap.counting import SpanCounts
+from maskreg.flow.overlap.relations import Ancestry, Relative, doubt, likeness, relation
 from maskreg.mask.flips import fit_flips
 from maskreg.mask.rounding import hidden_flips, off_grid
 from maskreg.parallel import ordered
@@ -50,6 +50,7 @@ class OverlapTotals:
         by_class: bool,
         stripes: bool = False,
         by: Sequence[str] = (),
+        ancestries: Sequence[Ancestry] = (),
         jobs: int = 1,
     ) -> None:
         """Begin with nothing.
@@ -60,10 +61,13 @@ class OverlapTotals:
             by_class: counts are by class of the source's codes.
             stripes: counts have rows and columns of every mask.
             by: :data:`~maskreg.checkpoint.roles.GROUPS` whose figures are kept.
+            ancestries: of each mask, what it was made from; by default its parents alone.
             jobs: threads.
         """
         self._artifacts = artifacts
         self._names = names
+        known = ancestries or [Ancestry.of_parents(artifact) for artifact in artifacts]
+        self._relatives = [Relative(*mask) for mask in zip(names, artifacts, known, strict=True)]
         self._by_class = by_class
         self._by = tuple(by)
         self._jobs = jobs
@@ -137,8 +141,11 @@ class OverlapTotals:
         left, right = (self._artifacts[mask] for mask in pair)
         names = self._names[pair[0]], self._names[pair[1]]
         whole = figures_of(sums.whole)
-        same = tuple(_relation((left, right), names, whole.counts))
-        relations = same or tuple(self._likeness(pair, whole.counts))
+        relatives = self._relatives[pair[0]], self._relatives[pair[1]]
+        known = {str(mask.artifact.digest): mask.name for mask in self._relatives}
+        same = tuple(relation(relatives, whole.counts))
+        relations = same or tuple(likeness(relatives, whole.counts, known))
+        doubts = () if same else tuple(doubt(relatives))
         return PairOverlap(
             names,
             (left.digest, right.digest),
@@ -148,24 +155,11 @@ class OverlapTotals:
             {layer: figures_of(total) for layer, total in sums.groups["layer"].items()},
             {module: figures_of(total) for module, total in sums.groups["module"].items()},
             sums.tensors,
-            (*notes, *relations, *(_missing(whole) if self._by_class else ())),
+            (*notes, *relations, *doubts, *(_missing(whole) if self._by_class else ())),
             replace(asked, relation=same[0] if same else ""),
             relations,
             self._by,
         )
-
-    def _likeness(self, pair: tuple[int, int], table: OverlapCounts) -> Iterator[str]:
-        """What else two masks have in common; their overlap can still be more or less than that gives."""
-        names = [self._names[mask] for mask in pair]
-        manifests = [self._artifacts[mask].manifest for mask in pair]
-        if table.a != table.b and table.most and table.both == table.most:
-            small, large = names if table.a < table.b else names[::-1]
-            part = _of_part([self._artifacts[mask] for mask in pair], table)
-            yield f"{small} lies in {large}{part and f', counting the coordinates{part}'}"
-        known = {str(artifact.digest): name for artifact, name in zip(self._artifacts, self._names, strict=True)}
-        for parent in manifests[0].parents:
-            if parent in manifests[1].parents:
-                yield f"{names[0]} and {names[1]} were both made from {known.get(parent, Digest(parent).short)}"
 
     def _flips(self, number: int, rows: Sequence[Tensor], cells: Cells) -> Floats | str:
         """Chances of a mask to be flipped, which all tiles of a tensor share."""
@@ -206,26 +200,6 @@ class _Sums:
                 groups[label] = groups.get(label, OverlapSums()) + tensor
         if "tensor" in self._by:
             self.tensors[row.name] = figures_of(tensor)
-
-
-def _relation(masks: tuple[Artifact, Artifact], names: tuple[str, str], table: OverlapCounts) -> Iterator[str]:
-    """Why two masks are alike whatever was trained: one artifact, the same bits, or one derived from the other."""
-    if masks[0].digest == masks[1].digest:
-        yield f"{names[0]} and {names[1]} are the same artifact"
-        return
-    if table.a == table.b == table.both:
-        what = "hold the same" if table.both else "both hold no"
-        yield f"{names[0]} and {names[1]} {what} coordinates{_of_part(masks, table)}"
-    for child, parent in ((0, 1), (1, 0)):
-        manifest = masks[child].manifest
-        if masks[parent].digest in manifest.parents:
-            how = f" ({manifest.recipe['kind']})" if manifest.recipe else ""
-            yield f"{names[child]} was made from {names[parent]}{how}"
-
-
-def _of_part(masks: Sequence[Artifact], table: OverlapCounts) -> str:
-    """What a statement about masks is restricted to: nothing where all of them is compared."""
-    return " of what is compared" if any(mask.manifest.totals.numel != table.numel for mask in masks) else ""
 
 
 def _check(row: Tensor, counted: int) -> None:

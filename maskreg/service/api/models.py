@@ -173,7 +173,7 @@ class Measured(Model):
     metric: str = Field(examples=["overlap", "rlvr_overlap"])
     value: float
     against: str = Field(description="The other artifact's digest, or a baseline; empty without one.")
-    by_group: str = Field(description="The role, layer or tensor; empty for the whole mask.")
+    by_group: str = Field(description="The tensors, such as --role ffn; empty for the whole mask.")
     detail: dict[str, Any]
     by: str
     at: datetime
