@@ -22,6 +22,7 @@ from maskreg.service.observing.requests import Observed
 from maskreg.service.openapi import DescribedApp
 from maskreg.service.pages import errors
 from maskreg.service.pages.routers import PAGES
+from maskreg.service.readiness import Readiness
 from maskreg.service.sharing import Sharing
 from maskreg.service.sizes import Bounded
 from maskreg.version import __version__
@@ -69,6 +70,7 @@ def create_app(service: Service) -> FastAPI:
     app = DescribedApp(title="maskreg", version=__version__, docs_url=None, redoc_url=None, lifespan=during)
     app.state.follower = follower
     app.state.service = service
+    app.state.readiness = Readiness.of(service)
     for prefix, router in ROUTERS:
         access.record(router)
         app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)

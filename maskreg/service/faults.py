@@ -28,6 +28,10 @@ class ProviderError(UnavailableError):
     """The OpenID provider does not answer, or answers something else."""
 
 
+class SilentError(UnavailableError):
+    """Parts of the server that have not answered in time, by name."""
+
+
 class NoRoomError(NoSpaceError):
     """An output of a job that the server has no room for."""
 
@@ -46,6 +50,7 @@ _FAULTS: dict[type[MaskregError], MaskregError | None] = {
     NoSpaceError: NoSpaceError("the server has no space left", hint=_OPERATOR),
     # What these say is for the client.
     ProviderError: None,
+    SilentError: None,
     NoRoomError: None,
     QuotaError: None,
     OutputExistsError: None,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -86,7 +87,9 @@ def test_a_process_whose_every_thread_waits_for_a_bucket_that_hangs_is_alive(
     with closing(service), listening(create_app(service)) as url, ThreadPoolExecutor(THREADS + 5) as pool:
         s3_server.stop()
         try:
-            waiting = [pool.submit(httpx2.get, f"{url}/readyz", timeout=120) for _ in range(THREADS + 5)]
+            route = f"{url}/api/v1/objects/maskreg.json"
+            read = partial(httpx2.get, route, headers=headers(ADMIN), timeout=120)
+            waiting = [pool.submit(read) for _ in range(THREADS + 5)]
             while metrics.IN_FLIGHT._value.get() < THREADS:
                 time.sleep(0.01)
             answers = [httpx2.get(f"{url}/livez", timeout=60).status_code for _ in range(20)]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
-from maskreg.registry.identity import check_same
 from maskreg.service.access import PUBLIC
-from maskreg.service.context import Served
+from maskreg.service.readiness import Readiness
 
 router = APIRouter(tags=["health"], dependencies=[PUBLIC])
 
@@ -18,9 +17,8 @@ async def live() -> dict[str, str]:
 
 
 @router.get("/readyz")
-def ready(service: Served) -> dict[str, str]:
-    """The store, the catalog and the accounts answer, and have this version's schema."""
-    check_same(service.registry.store, service.registry.uuid)
-    service.registry.index.must_open()
-    service.accounts.ready()
+async def ready(request: Request) -> dict[str, str]:
+    """The store, the catalog and the accounts answer within seconds, and have this version's schema."""
+    readiness: Readiness = request.app.state.readiness
+    await readiness.check()
     return {"status": "ok"}
