@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -45,7 +45,13 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100_000, help="artifacts")
     parser.add_argument("--seconds", type=float, default=60, help="length of the search at 50 requests a second")
-    parser.add_argument("--soak", type=int, default=10_000, help="requests between the two looks at memory")
+    parser.add_argument(
+        "--soak",
+        type=int,
+        nargs="*",
+        default=(500, 2_500, 5_000, 10_000),
+        help="looks at memory, each after so many requests",
+    )
     parser.add_argument("--mlflow", type=Path, help="MLflow's program; without it the peer is left out")
     parser.add_argument("--favor", action="store_true", help="take precedence over other work; needs root")
     parser.add_argument("--folder", type=Path, help="where the store is made; by default a temporary folder")
@@ -129,11 +135,11 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
         # Both have started, and ours has looked through its store, as it does every five minutes.
         while not (folder / "home" / "follow.lock.left-out.json").exists():
             time.sleep(0.3)
-        press("Reader", "search", ours, pid, users=4, pace=5, seconds=5)
+        press("Reader", ["search"], ours, pid, users=4, pace=5, seconds=5)
         # A process of ours holds an artifact's figures against its tensor table when it shows them first.
-        figures["first looks"] = shown("first", press("Reader", "artifact", ours, pid, users=10, pace=2, seconds=20))
+        figures["first looks"] = shown("first", press("Reader", ["artifact"], ours, pid, users=10, pace=2, seconds=20))
         figures["search"] = shown(
-            "search", press("Reader", "search", ours, pid, users=50, pace=1, seconds=arguments.seconds)
+            "search", press("Reader", ["search"], ours, pid, users=50, pace=1, seconds=arguments.seconds)
         )
         peers = [("maskreg", "Reader", ours, pid)]
         if arguments.mlflow:
@@ -153,16 +159,20 @@ def by_route(peers: list[tuple[str, str, str, int]]) -> list[dict[str, object]]:
     rows = []
     for route in ROUTES:
         for name, user, address, pid in peers:
-            load = press(user, route, address, pid, users=10, pace=1, seconds=15)
+            load = press(user, [route], address, pid, users=10, pace=1, seconds=15)
             rows.append({"server": name, **shown(name, load)})
     return rows
 
 
-def soak(url: str, pid: int, count: int) -> dict[str, object]:
-    """Memory before and after many requests."""
-    before = memory_mib(pid)
-    load = press("Reader", "search", url, pid, users=20, pace=5, seconds=max(10, count / 90))
-    return {"before_mib": round(before, 1), "after_mib": round(memory_mib(pid), 1), **shown("soak", load)}
+def soak(url: str, pid: int, looks: Sequence[int]) -> dict[str, object]:
+    """Memory of a server that answers requests of every kind, after so many of them."""
+    memory, done, failures = {0: round(memory_mib(pid), 1)}, 0, 0
+    for count in looks:
+        load = press("Reader", ["search", *ROUTES], url, pid, users=20, pace=5, seconds=count, requests=count - done)
+        shown("soak", load)
+        done, failures = done + load.requests, failures + load.failures
+        memory[done] = load.memory
+    return {"failures": failures, "mib": memory}
 
 
 def shown(title: str, load: Load) -> dict[str, object]:

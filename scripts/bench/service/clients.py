@@ -1,7 +1,7 @@
 """What clients of the load send, for locust: ``locust -f clients.py --tags search``; see ``load.py``.
 
-Everything comes by the environment: ``BENCH_TOKEN``, ``BENCH_COUNT``, ``BENCH_PACE`` and ``BENCH_DIGESTS``, a file with
-a digest a line.
+Everything comes by the environment: ``BENCH_TOKEN``, ``BENCH_COUNT``, ``BENCH_PACE``, ``BENCH_DIGESTS``, a file with a
+digest a line, and ``BENCH_REQUESTS``, after which the clients end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import os
 import random
 from pathlib import Path
 
-from locust import FastHttpUser, tag, task
+import gevent
+from locust import FastHttpUser, events, tag, task
+from locust.env import Environment
 
 from scripts.bench.service.filling import FAMILIES, METHODS, SHOWN, TAGS, WORDS, name_of, project_of
 
@@ -18,6 +20,7 @@ API = "/api/v1"
 COUNT = int(os.environ.get("BENCH_COUNT", "1000"))
 TOKEN = os.environ.get("BENCH_TOKEN", "")
 PACE = float(os.environ.get("BENCH_PACE", "1"))
+REQUESTS = int(os.environ.get("BENCH_REQUESTS", "0"))
 DIGESTS = Path(os.environ["BENCH_DIGESTS"]).read_text().split() if "BENCH_DIGESTS" in os.environ else []
 
 
@@ -26,12 +29,34 @@ def pause(_: FastHttpUser) -> float:
     return random.expovariate(PACE)
 
 
-class Reader(FastHttpUser):
-    """Somebody who reads a maskreg server; each sends ``BENCH_PACE`` requests a second on average."""
+@events.init.add_listener
+def end_after(environment: Environment, **_: object) -> None:
+    """End all clients after ``BENCH_REQUESTS`` requests."""
 
+    def answered(**_: object) -> None:
+        if environment.stats.total.num_requests >= REQUESTS and environment.runner is not None and not ended:
+            ended.append(gevent.spawn(environment.runner.quit))
+
+    ended: list[gevent.Greenlet] = []
+    if REQUESTS:
+        environment.events.request.add_listener(answered)
+
+
+class Client(FastHttpUser):
+    """Somebody who sends ``BENCH_PACE`` requests a second on average."""
+
+    abstract = True
     wait_time = pause
     connection_timeout = 30.0
     network_timeout = 30.0
+
+    def on_start(self) -> None:
+        """Wait before the first request too: clients start together, and would send it at one moment."""
+        self.wait()
+
+
+class Reader(Client):
+    """Somebody who reads a maskreg server."""
 
     def read(self, path: str, label: str, /, **params: object) -> None:
         """Send one request."""
@@ -97,12 +122,9 @@ class Reader(FastHttpUser):
         self.read(f"/projects/{project_of(number)}/refs/{name_of(number)}/v{number % TAGS}/history", "history")
 
 
-class Peer(FastHttpUser):
+class Peer(Client):
     """Somebody who reads MLflow's registry."""
 
-    wait_time = pause
-    connection_timeout = 30.0
-    network_timeout = 30.0
     root = "/api/2.0/mlflow"
 
     def read(self, path: str, label: str, /, **params: object) -> None:

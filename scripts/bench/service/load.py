@@ -6,6 +6,7 @@ import csv
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -64,17 +65,20 @@ def memory_mib(pid: int) -> float:
     return total / 1024
 
 
-def press(user: str, tag: str, url: str, pid: int, *, users: int, pace: float, seconds: float) -> Load:
+def press(
+    user: str, tags: Sequence[str], url: str, pid: int, *, users: int, pace: float, seconds: float, requests: int = 0
+) -> Load:
     """Let clients send requests.
 
     Args:
         user: a class of ``clients.py``.
-        tag: which of its tasks.
+        tags: which of its tasks.
         url: of the server.
         pid: the server's first process.
         users: clients at the same time.
-        pace: requests a second that each sends at most.
+        pace: requests a second that each sends on average.
         seconds: how long.
+        requests: after how many it ends sooner; 0 for any number.
     """
     before = cpu_seconds(pid)
     with TemporaryDirectory() as folder:
@@ -87,17 +91,18 @@ def press(user: str, tag: str, url: str, pid: int, *, users: int, pace: float, s
             "--headless",
             "--only-summary",
         ]
-        command += ["--tags", tag, "--users", str(users), "--spawn-rate", str(users), "--host", url]
+        command += ["--tags", *tags, "--users", str(users), "--spawn-rate", str(users), "--host", url]
         command += ["--run-time", f"{round(seconds)}s", "--csv", f"{folder}/load", "--exit-code-on-error", "0", user]
-        own = {**os.environ, "BENCH_PACE": str(pace), "PYTHONPATH": str(Path.cwd()), "GEVENT_SUPPORT": "True"}
+        own = {**os.environ, "BENCH_PACE": str(pace), "BENCH_REQUESTS": str(requests)}
+        own |= {"PYTHONPATH": str(Path.cwd()), "GEVENT_SUPPORT": "True"}
         done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr[-2000:])
         with Path(folder, "load_stats.csv").open() as stream:
-            row = next(row for row in csv.DictReader(stream) if row["Name"] != "Aggregated")
+            row = next(row for row in csv.DictReader(stream) if row["Name"] == "Aggregated")
     count = int(row["Request Count"])
     return Load(
-        name=row["Name"],
+        name=", ".join(tags),
         requests=count,
         failures=int(row["Failure Count"]),
         rate=round(float(row["Requests/s"]), 1),
