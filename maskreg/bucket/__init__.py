@@ -1,15 +1,19 @@
 """Buckets of object storage: how they are reached, what their errors mean, and paths in them that are read as files."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
 from maskreg.bucket.path import SCHEMES, BucketPath, is_url
-from maskreg.errors import UsageError
+from maskreg.errors import ConfigError, UsageError
 from maskreg.settings import StoreOptions
 
 Location: TypeAlias = Path | BucketPath
 """A file or folder: on a disk, or in a bucket."""
+
+_NEARLY = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]*)://|({'|'.join(SCHEMES)}):/")
+"""How a text begins that was meant as a URL, and is none of object storage."""
 
 OptionsOf: TypeAlias = Callable[[str], StoreOptions]
 """How to talk to the service of a URL."""
@@ -23,10 +27,14 @@ def located(text: str | Location, options_of: OptionsOf | None = None) -> Locati
         options_of: how to talk to the service of a URL; by default as the AWS chain says.
 
     Raises:
-        ConfigError: a URL that is malformed, or holds a user, a password or a query.
+        ConfigError: a URL that is malformed, or holds a user, a password or a query; or one of another scheme.
     """
     if not isinstance(text, str):
         return text
+    if not is_url(text) and (meant := _NEARLY.match(text)):
+        raise ConfigError(
+            f"{meant[0]}... is not a URL of object storage", hint="write s3://, gs:// or az://BUCKET/PREFIX"
+        )
     return BucketPath.of(text, options_of(text) if options_of else StoreOptions()) if is_url(text) else Path(text)
 
 

@@ -35,7 +35,7 @@ _NO_CREDENTIALS = {
     *("TokenRetrievalError", "NoAuthTokenError", "LoginError"),
 }
 _NOT_USABLE = {
-    *("ProfileNotFound", "ConfigParseError", "ConfigNotFound", "InvalidConfigError", "NoRegionError"),
+    *("ConfigParseError", "ConfigNotFound", "InvalidConfigError", "NoRegionError"),
     *("InvalidRegionError", "ParamValidationError", "EndpointProviderError", "ValueError", "RecursionError"),
 }
 
@@ -123,6 +123,9 @@ def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
     name = type(error).__name__
     if kinds & _NO_CREDENTIALS:
         return RefusedError(f"{url}: no usable credentials ({name})", hint=CREDENTIALS_HINT)
+    if "ProfileNotFound" in kinds:
+        fault = f"{url}: the S3 settings are not usable ({name})"
+        return ConfigError(f"{fault}: the AWS configuration has no such profile", hint="aws configure list-profiles")
     if "SSLError" in kinds:
         return UnavailableError(
             f"{url}: {operation}: the service's certificate was not accepted", hint="set the remote's ca_bundle"

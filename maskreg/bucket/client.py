@@ -59,11 +59,12 @@ def check_options(options: StoreOptions) -> None:
     Raises:
         ConfigError: an endpoint that is none, or has a user or password in it; a missing CA bundle.
     """
-    if options.endpoint:
-        check_address(options.endpoint, "the store's endpoint")
-        parts = urlsplit(options.endpoint)
+    if endpoint := _endpoint(options):
+        check_address(endpoint, "the store's endpoint")
+        parts = urlsplit(endpoint)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(f"{options.endpoint!r} is not an endpoint", hint="write https://host[:port]")
+            origin = "" if options.endpoint else " (AWS_ENDPOINT_URL)"
+            raise ConfigError(f"{endpoint!r}{origin} is not an endpoint", hint="write https://host[:port]")
     if options.ca_bundle and not Path(options.ca_bundle).exists():
         raise ConfigError(f"the CA bundle {options.ca_bundle} does not exist", hint="maskreg config show --origin")
 
@@ -73,5 +74,9 @@ def addressing(options: StoreOptions) -> Literal["auto", "path", "virtual"]:
     if options.addressing != "auto":
         return options.addressing
     # Few services other than AWS have a host name for each bucket.
-    endpoint = options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return "path" if endpoint else "auto"
+    return "path" if _endpoint(options) else "auto"
+
+
+def _endpoint(options: StoreOptions) -> str:
+    """As the options say, or else the environment; empty for that of AWS."""
+    return options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskreg.bucket.answers import CREDENTIALS_HINT, denied_hint, translated
 from maskreg.bucket.client import addressing, check_options, connect
-from maskreg.errors import CorruptError, MaskregError, NotFoundError, RefusedError, UnavailableError
+from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, RefusedError, UnavailableError
 from maskreg.extras import requiring
 from maskreg.settings import StoreOptions
 
@@ -42,6 +42,29 @@ _RETRIES = 1000
 _PAUSES: BackoffConfig = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2}
 
 _READ_SECONDS = timedelta(seconds=30)
+
+
+class _Kind(NamedTuple):
+    """A kind of service, in next steps.
+
+    Attributes:
+        access: how it gets credentials.
+        buckets: what lists the buckets.
+    """
+
+    access: str
+    buckets: str
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "s3": _Kind(CREDENTIALS_HINT, "aws s3 ls"),
+    "gs": _Kind("gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS", "gcloud storage ls"),
+    "az": _Kind(
+        "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
+        "az storage container list --output table",
+    ),
+}
+"""By scheme."""
 
 
 class Entry(NamedTuple):
@@ -76,8 +99,10 @@ class Bucket:
         Raises:
             ConfigError: options that are not usable.
         """
-        check_options(options)
+        if root.startswith("s3://"):
+            check_options(options)
         self.root, self.options = root, options
+        self._scheme = root.partition("://")[0]
         self._lock = threading.Lock()
         self._store: ObjectStore | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -180,14 +205,16 @@ class Bucket:
             status, code = (match[1] if (match := sign.search(str(error))) else "" for sign in (_STATUS, _CODE))
             refused = isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError)
             if refused or status in ("401", "403"):
-                hint = "check the credentials and what they allow"
-                if self.root.startswith("s3://"):
+                hint = _KINDS[self._scheme].access
+                if self._scheme == "s3":
                     hint = denied_hint(operation, self.root.removeprefix("s3://"))
                 raise RefusedError(
                     f"{url}: the credentials were refused" + (f" ({code})" if code else ""), hint=hint
                 ) from error
             if status == "404":
-                raise NotFoundError(f"{self.root}: there is no such bucket", hint="check its name") from error
+                raise NotFoundError(
+                    f"{self.root}: there is no such bucket", hint=_KINDS[self._scheme].buckets
+                ) from error
             raise UnavailableError(
                 f"{url}: the service does not answer ({code or type(error).__name__})",
                 hint="run the same command again in a moment",
@@ -211,9 +238,15 @@ def _retries() -> RetryConfig:
 def _connected(root: str, options: StoreOptions, environment: tuple[tuple[str, str], ...]) -> ObjectStore:
     if root.startswith("s3://"):
         return _connect_s3(root, options)
+    from obstore.exceptions import BaseError
     from obstore.store import from_url
 
-    return from_url(root, retry_config=_retries())
+    try:
+        return from_url(root, retry_config=_retries())
+    except (BaseError, ValueError) as error:
+        # Nothing is sent yet, so it is the environment that lacks something.
+        hint = _KINDS[root.partition("://")[0]].access
+        raise ConfigError(f"{root}: the settings of the service are not complete", hint=hint) from error
 
 
 def _connect_s3(root: str, options: StoreOptions) -> S3Store:

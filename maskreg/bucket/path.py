@@ -10,6 +10,7 @@ Code that reads checkpoints takes either kind, and never asks which it is::
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -23,6 +24,8 @@ from maskreg.settings.urls import check_address
 
 SCHEMES = ("s3", "gs", "az")
 """Schemes of URLs of object storage."""
+
+_LISTS = {"s3": "aws s3 ls", "gs": "gcloud storage ls"}
 
 
 def is_url(text: str) -> bool:
@@ -90,6 +93,15 @@ class BucketPath:
         """The folder that it is in."""
         return BucketPath(self.bucket, self.key.rpartition("/")[0])
 
+    @property
+    def listing(self) -> str:
+        """The command that shows what a folder holds, with the tool of its service."""
+        scheme, _, container = self.bucket.root.partition("://")
+        if scheme == "az":
+            prefix = f" --prefix {shlex.quote(self.key)}" if self.key else ""
+            return f"az storage blob list --output table --container-name {container}{prefix}"
+        return f"{_LISTS[scheme]} {shlex.quote(f'{self}/')}"
+
     def with_suffix(self, suffix: str) -> BucketPath:
         """The same with another suffix."""
         return self.parent / PurePosixPath(self.name).with_suffix(suffix).name
@@ -140,7 +152,10 @@ class BucketPath:
         """
         entry = self._entry()
         if entry is None or entry.size is None:
-            raise NotFoundError(f"{self}: a file of the checkpoint is missing")
+            raise NotFoundError(
+                f"{self}: a file of the checkpoint is missing",
+                hint=f"copy it there, or write the checkpoint again; see what is there: {self.parent.listing}",
+            )
         return entry.size, entry.etag
 
     def _entry(self) -> Entry | None:

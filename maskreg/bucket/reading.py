@@ -72,22 +72,28 @@ class BucketFile:
 
     def fill(self, into: memoryview, offset: int) -> bool:
         """Fill ``into`` from ``offset`` on; False when the object ends before."""
-        stop = offset + len(into)
-        if stop > self.size:
-            return False
         if not len(into):
-            return True
+            return offset <= self.size
+        if (data := self.at_hand(offset, len(into))) is None:
+            return False
+        into[:] = data
+        return True
+
+    def at_hand(self, offset: int, size: int) -> memoryview | None:
+        """At least one byte from ``offset`` on, where the answer has them; None when the object ends before."""
+        stop = offset + size
+        if stop > self.size:
+            return None
         with self._lock:
             request = self._holding(offset, stop)
             answer = self._sent(request) if request is not None else None
-        data = self._read(offset, stop) if answer is None else answer.result()
+        data = memoryview(self._read(offset, stop) if answer is None else answer.result())
         first = offset if request is None else request.start
-        if len(memoryview(data)) < stop - first:
-            return False
-        into[:] = memoryview(data)[offset - first : stop - first]
+        if len(data) < stop - first:
+            return None
         if request is not None:
-            self._took(request, len(into))
-        return True
+            self._took(request, size)
+        return data[offset - first : stop - first]
 
     def expect(self, offset: int, size: int) -> int:
         """Fetch these bytes meanwhile, unless they are on their way; how many of them the object has."""

@@ -49,6 +49,26 @@ IDLE = timedelta(hours=1)
 """Without a new part for so long, an upload counts as abandoned."""
 
 
+def check_output(path: BucketPath) -> None:
+    """Check what can be said of an output before anything is sent.
+
+    Args:
+        path: where a checkpoint is to appear.
+
+    Raises:
+        ConfigError: a bucket of another kind than S3.
+        CannotCreateError: a bucket, and no prefix in it.
+    """
+    _require_s3(path)
+    if not path.key:
+        raise CannotCreateError(f"{path}: a checkpoint needs a prefix of its own", hint=f"write to {path}/NAME")
+
+
+def _require_s3(path: BucketPath) -> None:
+    if not path.bucket.root.startswith("s3://"):
+        raise ConfigError(f"{path}: checkpoints are written to S3 alone", hint="write to a folder, and copy that")
+
+
 class Uploads:
     """A connection to the bucket of a folder that is written. Safe to use from many threads."""
 
@@ -61,8 +81,7 @@ class Uploads:
         Raises:
             ConfigError: a bucket of another kind, or settings that are not usable.
         """
-        if not folder.bucket.root.startswith("s3://"):
-            raise ConfigError(f"{folder}: checkpoints are written to S3 alone", hint="write to a folder, and copy that")
+        _require_s3(folder)
         check_options(folder.bucket.options)
         self.folder = folder
         self.bucket = folder.bucket.root.removeprefix("s3://")

@@ -246,7 +246,7 @@ def expect(checkpoint: Checkpoint, name: str, start: int, stop: int) -> int:
 
 @runtime_checkable
 class Blockwise(Protocol):
-    """A checkpoint that is computed block by block, so that a part of a block costs as much as all of it."""
+    """A checkpoint of which a block is best read as a whole: it is computed so, or arrives so from a bucket."""
 
     blockwise: bool
     """Whether it is."""

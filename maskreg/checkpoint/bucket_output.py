@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
 from maskreg.bucket import BucketPath, Location
-from maskreg.bucket.uploads import COMPLETING, Upload, Uploads
+from maskreg.bucket.uploads import COMPLETING, Upload, Uploads, check_output
 from maskreg.checkpoint.aside import is_of_a_model
 from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError
 from maskreg.parallel import each
@@ -54,10 +54,7 @@ class BucketOutput:
 
     def begin(self, needed_bytes: int) -> None:
         """Check that the output may appear; a bucket is never full."""
-        if not self.path.key:
-            raise CannotCreateError(
-                f"{self.path}: a checkpoint needs a prefix of its own", hint=f"write to {self.path}/NAME"
-            )
+        check_output(self.path)
         self._check()
         self._uploads = Uploads(self.path.parent if self.is_file else self.path)
 
@@ -111,7 +108,7 @@ class BucketOutput:
         if reason := self._foreign(now, names):
             raise CannotCreateError(
                 f"{self.path}: {reason}, so --force will not replace it",
-                hint=f"see what is there (aws s3 ls {self.path}/), or choose another -o",
+                hint=f"see what is there ({self.path.listing}), or choose another -o",
             )
         return frozenset({self.path.name}) if self.is_file else names
 

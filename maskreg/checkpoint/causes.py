@@ -72,6 +72,12 @@ FILE_CAUSES = (
         "download the checkpoint again, for instance with hf download",
     ),
     FileCause(
+        "index",
+        lambda head, size: head.lstrip().startswith(b"{") and b'"weight_map"' in head,
+        "the index of a checkpoint, not weights",
+        "name the folder that it is in: {folder}",
+    ),
+    FileCause(
         "json",
         _begins(b"{"),
         "a JSON text, not the weights: perhaps the error message of a failed download",

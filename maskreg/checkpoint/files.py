@@ -53,6 +53,13 @@ class OpenFile(Protocol):
             CorruptError: the file is not the one any more that was opened.
         """
 
+    def at_hand(self, offset: int, size: int) -> memoryview | None:
+        """At least one byte from ``offset`` on, in memory that nobody writes to; None where only ``fill`` reads them.
+
+        Raises:
+            UnavailableError, CorruptError: as ``fill`` does.
+        """
+
     def expect(self, offset: int, size: int) -> int:
         """Say that these bytes are read soon, so that they may be fetched meanwhile; how many are on their way."""
 
@@ -162,6 +169,9 @@ class _DiskFile:
                 return False
             done += count
         return True
+
+    def at_hand(self, offset: int, size: int) -> memoryview | None:
+        return None
 
     def expect(self, offset: int, size: int) -> int:
         # The system reads ahead by itself.

@@ -6,7 +6,8 @@ hashing it would wait for memory::
     whole       read 16 leaves, hash 16 leaves                          each byte comes from memory twice
     leafwise    read leaf 0, hash it; read leaf 1, hash it; ...         once
 
-A checkpoint that computes whole blocks is read whole all the same: each leaf would compute the block again.
+A checkpoint that computes whole blocks is read whole all the same: each leaf would compute the block again. So is one
+whose blocks are in memory already, as they came from a bucket: they are used where they lie.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class LeafReader:
 
     Attributes:
         start, stop: elements of the tensor; ``start`` is a multiple of 2^18.
-        values: unsigned integers of the element's width; right as far as :meth:`leaves` has come.
+        values: unsigned integers of the element's width; right as far as :meth:`leaves` has come, and where the
+            checkpoint has them in memory not to be written to.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class LeafReader:
         """
         blockwise = isinstance(self._checkpoint, Blockwise) and self._checkpoint.blockwise
         if blockwise:
-            self._read(self.start, self.stop)
+            self.values = self._checkpoint.read(self._name, self.start, self.stop, self._memory)
         for first in range(self.start, self.stop, LEAF_NUMEL):
             last = min(first + LEAF_NUMEL, self.stop)
             if not blockwise:

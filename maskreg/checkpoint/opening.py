@@ -10,7 +10,7 @@ from maskreg.bucket import BucketPath, Location, OptionsOf, located
 from maskreg.checkpoint.base import Checkpoint, Reopen
 from maskreg.checkpoint.formats import FORMATS, format_of
 from maskreg.checkpoint.hub import HubId, hub_identity, not_cached, snapshot
-from maskreg.errors import FormatError, NotFoundError, UsageError
+from maskreg.errors import ConfigError, FormatError, NotFoundError, UsageError
 from maskreg.limits import LIMITS, Limits
 
 _ACCEPTED = ", ".join(known.accepts for known in FORMATS.values()) + (
@@ -52,7 +52,7 @@ def open_checkpoint(
     def reopen(named: str) -> Checkpoint:
         try:
             return _open(find(named), download, limits, _refuse)
-        except NotFoundError:
+        except (NotFoundError, ConfigError):
             if base is None:
                 raise
             return _open(find(base), download, limits, _refuse)
@@ -83,7 +83,7 @@ def _refuse(named: str) -> Checkpoint:
 def _open(location: BucketPath | str, download: bool, limits: Limits, reopen: Reopen) -> Checkpoint:
     if isinstance(location, BucketPath):
         if not location.exists():
-            raise NotFoundError(f"{location}: no such object or prefix", hint=f"a checkpoint is {_ACCEPTED}")
+            raise NotFoundError(f"{location}: no such object or prefix", hint=_listing(location))
         return format_of(location).open(location, hub="", limits=limits, reopen=reopen)
     text = location
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
@@ -95,6 +95,14 @@ def _open(location: BucketPath | str, download: bool, limits: Limits, reopen: Re
         fault = "a dangling link" if link else "no such file or directory"
         raise NotFoundError(f"{text}: {fault}", hint=f"a checkpoint is {_ACCEPTED}")
     return _open_cached(hub, download, limits, reopen)
+
+
+def _listing(location: BucketPath) -> str:
+    """The next step where there is nothing: to see what is in the nearest prefix that exists."""
+    folder = location.parent
+    while folder.key and not folder.exists():
+        folder = folder.parent
+    return f"see what is there: {folder.listing}"
 
 
 def _open_cached(hub: HubId, download: bool, limits: Limits, reopen: Reopen) -> Checkpoint:

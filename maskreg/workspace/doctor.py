@@ -210,5 +210,6 @@ def _stale(directory: Location) -> Finding:
     else:
         cleaned = (*clean_stale(directory), *remove_drafts(directory))
     if not cleaned:
-        return Finding("unfinished work", "ok", f"none in {directory}")
+        since = ", or some that were gone on with in the last hour" if isinstance(directory, BucketPath) else ""
+        return Finding("unfinished work", "ok", f"none in {directory}{since}")
     return Finding("unfinished work", "note", f"removed or restored: {', '.join(str(path) for path in cleaned)}")

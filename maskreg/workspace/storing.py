@@ -156,7 +156,12 @@ def require_free(workspace: Workspace, out: Location, *, force: bool) -> None:
 
     Raises:
         OutputExistsError: something is there, and ``force`` is not set; the hint says what to type.
+        ConfigError, CannotCreateError: a bucket that takes no checkpoint, or no prefix in it.
     """
+    if isinstance(out, BucketPath):
+        from maskreg.bucket.uploads import check_output
+
+        check_output(out)
     taken = out.exists() if isinstance(out, BucketPath) else occupied(out)
     if taken and not force:
         raise OutputExistsError(out, hint=f"choose another output, or replace it: {workspace.retry_with('force')}")

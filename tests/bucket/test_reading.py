@@ -12,8 +12,12 @@ import pytest
 from maskreg.bucket import BucketPath
 from maskreg.bucket.connection import Bucket
 from maskreg.bucket.reading import GAP_BYTES, HELD_BYTES, TOGETHER_BYTES, BucketFile
+from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint.base import expect
+from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.errors import CorruptError
 from tests.buckets import client_of, upload
+from tests.checkpoints import Tensor, bf16, make_checkpoint
 from tests.servers import S3Server
 
 if TYPE_CHECKING:
@@ -70,6 +74,27 @@ def test_what_is_expected_is_fetched_once(path: BucketPath, ranges: list[tuple[i
     # Read as often as expected, it is forgotten.
     assert filled(file, 0, 10) == DATA[:10]
     assert ranges[1:] == [(0, 10)]
+
+
+def test_what_arrived_is_used_where_it_lies(server: S3Server, bucket: str, tmp_path: Path) -> None:
+    tensors: dict[str, Tensor] = {"large": bf16((1024, 1024), 1), "odd": ("U8", np.arange(3, dtype=np.uint8))}
+    tensors |= {"shifted": bf16((5, 7), 2)}
+    folder = make_checkpoint(tmp_path / "model", tensors)
+    with open_checkpoint(upload(server, folder, bucket, "lying")) as checkpoint:
+        into = np.zeros(2 << 20, np.uint8)
+        for name, (_, values) in tensors.items():
+            for expected in (False, True):
+                if expected:
+                    expect(checkpoint, "odd", 0, 3)
+                    expect(checkpoint, name, 0, values.size)
+                room = into[: values.nbytes]
+                read = checkpoint.read(name, 0, values.size, room)
+                assert np.array_equal(read, values.reshape(-1))
+                assert read.flags.aligned
+                assert np.shares_memory(read, room) or not read.flags.writeable
+        reader = LeafReader(checkpoint, "large", 0, 1 << 20, into)
+        assert np.array_equal(np.concatenate([leaf for _, leaf in reader.leaves()]), tensors["large"][1].reshape(-1))
+        assert not np.shares_memory(reader.values, into)
 
 
 def test_small_parts_come_together(path: BucketPath, ranges: list[tuple[int, int]]) -> None:

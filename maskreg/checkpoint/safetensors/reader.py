@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
-from maskreg.bucket import Location
+from maskreg.bucket import BucketPath, Location
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.causes import HEAD_BYTES, explained, why_no_weights
 from maskreg.checkpoint.files import OpenFile, close_all, in_folder, names_in, open_regular, read_whole
@@ -46,6 +46,7 @@ class SafetensorsCheckpoint(Closing):
     Attributes:
         shards: the weight files.
         index: ``model.safetensors.index.json`` exactly as stored; empty for a checkpoint of one file.
+        blockwise: blocks come from a bucket, each as one answer; see :class:`maskreg.checkpoint.base.Blockwise`.
     """
 
     format = "safetensors"
@@ -75,6 +76,7 @@ class SafetensorsCheckpoint(Closing):
             NotFoundError: a file is missing.
         """
         self.path, self.index, self.hub = path, index, hub
+        self.blockwise = isinstance(path, BucketPath)
         self._limits = limits
         opened: list[OpenFile] = []
         # The header is read through the handle that later reads the data, so that both are of one file.
@@ -119,11 +121,19 @@ class SafetensorsCheckpoint(Closing):
         if not self._release.alive:
             raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
         width = ITEM_BYTES[info.dtype]
-        memory = np.empty((stop - start) * width, np.uint8) if into is None else into
         file, offset = self._locations[name]
-        if memory.size and not file.fill(memory.data, offset + start * width):
+        begin, size, kind = offset + start * width, (stop - start) * width, np.dtype(f"<u{width}")
+        if size and (data := file.at_hand(begin, size)) is not None:
+            values = np.frombuffer(data, kind)
+            if values.flags.aligned:
+                return values
+            memory = np.empty(size, np.uint8) if into is None else into
+            memory[:] = np.frombuffer(data, np.uint8)
+            return memory.view(kind)
+        memory = np.empty(size, np.uint8) if into is None else into
+        if size and not file.fill(memory.data, begin):
             raise CorruptError(name, f"{self.path} was cut short while it was read")
-        return memory.view(np.dtype(f"<u{width}"))
+        return memory.view(kind)
 
     def expect(self, name: str, start: int, stop: int) -> int:
         """Fetch elements that are read soon; see :class:`maskreg.checkpoint.base.Expecting`."""

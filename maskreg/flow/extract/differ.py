@@ -197,7 +197,7 @@ class _Side:
     """One side of a span: its values, and their hashes."""
 
     def __init__(self, reader: LeafReader) -> None:
-        self.start, self.stop, self.values = reader.start, reader.stop, reader.values
+        self.start, self.stop = reader.start, reader.stop
         self._reader, self._hashes = reader, [np.empty((0, FINGERPRINT_BYTES), np.uint8)]
 
     def read(self) -> Iterator[npt.NDArray[Any]]:
@@ -205,6 +205,11 @@ class _Side:
         for _, values in self._reader.leaves():
             self._hashes.append(leaf_hashes(values))
             yield values
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """What was read."""
+        return self._reader.values
 
     @property
     def leaves(self) -> LeafHashes:

@@ -1,0 +1,139 @@
+"""Checkpoints in buckets, and what people get wrong with them: the sentence, the next step, the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.buckets import bucket, client_of, objects_in, server, upload
+from tests.checkpoints import make_checkpoint
+from tests.cli.conftest import Run, tensors
+from tests.servers import SeaweedFS
+
+__all__ = ["bucket", "server"]
+
+INDEX = "model.safetensors.index.json"
+SHARD = "model-00002-of-00002.safetensors"
+
+READS: Mapping[str, tuple[str, int, str, str]] = {
+    "another bucket": ("s3://no-such-bucket/run", 66, "s3://no-such-bucket: there is no such bucket", "aws s3 ls"),
+    "another prefix": ("{run}/lost/x", 66, "{run}/lost/x: no such object or prefix", "aws s3 ls {run}/"),
+    "too far up": ("{run}/", 66, "no weights here, but in", "{run}/"),
+    "without its index": ("{run}/no-index", 65, f"but no {INDEX}", INDEX),
+    "without a shard": ("{run}/no-shard", 66, f"{SHARD}: a file of the checkpoint is missing", "ls {run}/no-shard/"),
+    "its index": ("{run}/model/" + INDEX, 65, f"{INDEX}: the index of a checkpoint, not weights", "{run}/model"),
+    "another scheme": ("S3A://user:secret@team/x", 78, "S3A://... is not a URL of object storage", "write s3://"),
+    "a page": ("https://team.example/x", 78, "https://... is not a URL of object storage", "write s3://"),
+    "one slash": ("s3:/team/x", 78, "s3:/... is not a URL of object storage", "write s3://"),
+    "no bucket": ("s3://", 78, "not a URL of object storage", "write s3://BUCKET/PREFIX"),
+    "no account": ("az://team/x", 78, "the settings of the service are not complete", "AZURE_STORAGE_ACCOUNT_NAME"),
+}
+"""What is given for a target, the exit code, the sentence and the next step."""
+
+
+@pytest.fixture
+def stored(server: SeaweedFS, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A checkpoint in a bucket, whole and with a file missing."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    folder = make_checkpoint(tmp_path / "model", tensors(), shards=2)
+    names = {"run": f"s3://{bucket}/{tmp_path.name}", "bucket": f"s3://{bucket}"}
+    for name, missing in (("model", ""), ("no-index", INDEX), ("no-shard", SHARD)):
+        upload(server, folder, bucket, f"{tmp_path.name}/{name}")
+        if missing:
+            client_of(server).delete_object(Bucket=bucket, Key=f"{tmp_path.name}/{name}/{missing}")
+    return names
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_cannot_be_read_says_what_to_do(run: Run, stored: Mapping[str, str], name: str) -> None:
+    url, status, fault, hint = READS[name]
+    done = run("extract", f"{stored['run']}/model", url.format(**stored), "--name", "a:b", status=status)
+    error, _, step = done.err.partition("next: ")
+    assert fault.format(**stored) in error
+    assert hint.format(**stored) in step
+    assert "secret" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("environ", "status", "fault", "hint"),
+    [
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, 77, "no credentials", "aws configure"),
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, 77, "SignatureDoesNotMatch", "aws sts get-caller-identity"),
+        ({"AWS_PROFILE": "absent"}, 78, "no such profile", "aws configure list-profiles"),
+        ({"AWS_ENDPOINT_URL": "localhost:9000"}, 78, "'localhost:9000' (AWS_ENDPOINT_URL) is not", "write https://"),
+    ],
+    ids=["none", "wrong", "profile", "endpoint"],
+)
+def test_credentials_and_settings(
+    run: Run,
+    stored: Mapping[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    environ: Mapping[str, str],
+    status: int,
+    fault: str,
+    hint: str,
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+        if not value:
+            monkeypatch.delenv(name)
+    done = run("extract", f"{stored['run']}/model", f"{stored['run']}/model", "--name", "a:b", status=status)
+    error, _, step = done.err.partition("next: ")
+    assert fault in error
+    assert hint in step
+
+
+def test_names_may_have_any_character(run: Run, artifact: str, pair: tuple[Path, Path], stored: dict[str, str]) -> None:
+    out = f"{stored['run']}/a b ü %20 100%+c"
+    run("apply", artifact, "--source", pair[0], "-o", f"{out}//")
+    again = run("extract", pair[0], out, "--name", "toy-opd:again", "--json")
+    assert again.json["digest"] == artifact
+
+
+WRITES: Mapping[str, tuple[tuple[str, ...], int, str, str]] = {
+    "a bucket": (("{bucket}",), 73, "a checkpoint needs a prefix of its own", "write to {bucket}/NAME"),
+    "another bucket": (("s3://no-such-bucket/x",), 66, "there is no such bucket", "aws s3 ls"),
+    "another service": (("gs://team/x",), 78, "checkpoints are written to S3 alone", "write to a folder"),
+    "another scheme": (("s3a://team/x",), 78, "is not a URL of object storage", "write s3://"),
+    "taken": (("{run}/model",), 73, "exists already", "--force"),
+    "others inside": (("{run}", "--force"), 73, "a prefix with others inside", "aws s3 ls {run}/"),
+}
+"""Where apply is to write, the exit code, the sentence and the next step."""
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_cannot_be_written_says_what_to_do(
+    run: Run, artifact: str, pair: tuple[Path, Path], stored: Mapping[str, str], name: str
+) -> None:
+    words, status, fault, hint = WRITES[name]
+    given = [word.format(**stored) for word in words]
+    done = run("apply", artifact, "--source", pair[0], "-o", *given, status=status)
+    error, _, step = done.err.partition("next: ")
+    assert fault.format(**stored) in error
+    assert hint.format(**stored) in step
+    assert not Path("s3a:").exists()
+
+
+def test_a_bucket_that_may_only_be_read(
+    run: Run,
+    artifact: str,
+    pair: tuple[Path, Path],
+    stored: Mapping[str, str],
+    server: SeaweedFS,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = objects_in(server, bucket)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.reader_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.reader_secret)
+    done = run("apply", artifact, "--source", pair[0], "-o", f"{stored['run']}/out", status=77)
+    assert "put was refused (403 AccessDenied)" in done.err
+    assert f"grant s3:PutObject on {bucket}" in done.err
+    assert objects_in(server, bucket) == before
+
+
+def test_what_an_interrupted_run_left_is_not_yet_abandoned(run: Run, stored: Mapping[str, str]) -> None:
+    done = run("doctor", stored["run"])
+    assert f"none in {stored['run']}, or some that were gone on with in the last hour" in done.out
