@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from pathlib import Path
 
-import gevent
 from locust import FastHttpUser, events, tag, task
 from locust.env import Environment
 
@@ -29,17 +29,22 @@ def pause(_: FastHttpUser) -> float:
     return random.expovariate(PACE)
 
 
-@events.init.add_listener
 def end_after(environment: Environment, **_: object) -> None:
     """End all clients after ``BENCH_REQUESTS`` requests."""
 
     def answered(**_: object) -> None:
-        if environment.stats.total.num_requests >= REQUESTS and environment.runner is not None and not ended:
-            ended.append(gevent.spawn(environment.runner.quit))
+        runner = environment.runner
+        if environment.stats.total.num_requests >= REQUESTS and runner is not None and not ended.is_set():
+            ended.set()
+            # Not from within a client, which is among those that are ended; locust makes this a greenlet of its own.
+            threading.Thread(target=runner.quit).start()
 
-    ended: list[gevent.Greenlet] = []
+    ended = threading.Event()
     if REQUESTS:
-        environment.events.request.add_listener(answered)
+        environment.events.request.add_listener(answered)  # type: ignore[no-untyped-call]
+
+
+events.init.add_listener(end_after)  # type: ignore[no-untyped-call]
 
 
 class Client(FastHttpUser):
@@ -52,7 +57,7 @@ class Client(FastHttpUser):
 
     def on_start(self) -> None:
         """Wait before the first request too: clients start together, and would send it at one moment."""
-        self.wait()
+        self.wait()  # type: ignore[no-untyped-call]
 
 
 class Reader(Client):
