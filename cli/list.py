@@ -69,9 +69,10 @@ def command(
 ) -> None:
     r"""List and search artifacts.
 
-    Each TEXT must occur in the name, project, family or description, or begin the digest. With a '/', ':', '@', '*' or
-    '?' in it, it is compared with the whole reference: team/opd, team/opd:v1, 'team/*', opd@sha256:4be0. A name whose
-    artifact or ref entry is damaged cannot be searched; it is left out, with a note on stderr.
+    Each TEXT must begin a word of the name, project, family or description, or the digest: 8b finds qwen3-8b-opd, and
+    3-8b does not. With a '/', ':', '@', '*' or '?' in it, it is compared with the whole reference: team/opd,
+    team/opd:v1, 'team/*', opd@sha256:4be0. A name whose artifact or ref entry is damaged cannot be searched; it is left
+    out, with a note on stderr.
 
     LO..HI is a range that includes both ends. Leave one out for no bound: 0.4.. is 0.4 or more, ..0.6 is 0.6 or less.
 

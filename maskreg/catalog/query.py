@@ -74,8 +74,8 @@ class Query:
     """A search over live refs; every field that is set must match.
 
     Attributes:
-        text: words, all of which occur in name, project, family or description (in any case); a word of four or
-            more hex digits also matches the beginning of a digest.
+        text: words, each of which begins one of the name, project, family or description, in any case, as
+            :mod:`maskreg.catalog.tables.words` has it; a word of four or more hex digits may also begin the digest.
         project, family, method, license, kind, tag: equal to.
         source_root: identity of the source checkpoint, equal to.
         digest: of the artifact, equal to.

@@ -34,7 +34,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, word: str) -> Pattern | None:
-        """The pattern that a word is; None for a word that may occur anywhere.
+        """The pattern that a word is; None for a word that is searched for in texts.
 
         ::
 

@@ -111,9 +111,10 @@ def search(
     Ranges are (lowest, highest), both included; ``float("inf")`` leaves a side open.
 
     Args:
-        text: words that must all occur in name, project, family or description, or begin the digest. A word with one
-            of ``/ : @ * ? [`` is compared with the whole reference instead: ``team/opd``, ``team/opd:v1``, ``t/*``,
-            ``opd@sha256:4be0``. A part that it leaves out may be anything.
+        text: words that must each begin a word of the name, project, family or description, or the digest: ``8b``
+            finds ``qwen3-8b-opd``, and ``3-8b`` does not. A word with one of ``/ : @ * ? [`` is compared with the whole
+            reference instead: ``team/opd``, ``team/opd:v1``, ``t/*``, ``opd@sha256:4be0``. A part that it leaves out
+            may be anything.
         family: model family, such as ``qwen3-8b``.
         method: ``opd``, ``rlvr``, ``sft`` or another word.
         project: namespace.

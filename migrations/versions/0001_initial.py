@@ -58,7 +58,7 @@ def upgrade() -> None:
         sa.Column("by", TEXT, nullable=False),
         sa.Column("at", TIME, nullable=False),
         sa.Column("origin", TEXT, nullable=False),
-        sa.Column("folded", TEXT, nullable=False),
+        sa.Column("words", TEXT, nullable=False),
     )
     op.create_table(
         "measurements",

@@ -28,7 +28,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
     },
     "refs": {
         **dict.fromkeys(("project", "name", "tag", "digest", "family", "method", "license", "description"), TEXT),
-        **dict.fromkeys(("by", "origin", "folded"), TEXT),
+        **dict.fromkeys(("by", "origin", "words"), TEXT),
         "n": sa.BigInteger(),
         "deleted": sa.Boolean(),
         "meta": sa.JSON(),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from maskreg.catalog import CATALOGS, Catalog, Event, Measurement, Query, open_catalog
+from maskreg.catalog.tables.words import MAX_WORD, MAX_WORDS
 from maskreg.errors import LimitError, UsageError
 from maskreg.ref import Card
 from tests.catalog.conftest import ALIASES, KINDS, SERVED, START, digest, empty_catalog, entry, manifest
@@ -105,10 +106,17 @@ def test_whatever_outsiders_write_into_a_ref_log_can_be_indexed(catalog: Catalog
     for tag, at in (("first", first), ("last", last)):
         odd = entry("a", digest(1), tag=tag, n=10**20 - 1, card=Card(long, long, long, long, {"k": long}))
         catalog.put_ref(replace(odd, at=at))
-    newest, oldest = catalog.search(Query(text=long[-100:]))
+    newest, oldest = catalog.search(Query(text=long[:100]))
     assert (newest.at, oldest.at) == (last, first)
     assert newest.description == long
     assert long.startswith(newest.family)
+
+
+def test_the_first_words_of_a_very_long_text_are_indexed(catalog: Catalog) -> None:
+    words = [f"{number:04d}" + "\N{GRINNING FACE}" * MAX_WORD for number in range(MAX_WORDS)]
+    catalog.put_artifact(digest(1), manifest())
+    catalog.put_ref(entry("a", digest(1), card=Card(description="-".join(words))))
+    assert [len(catalog.search(Query(text=text))) for text in (words[0], words[900], words[-1])] == [1, 1, 0]
 
 
 def test_an_event_that_is_too_long_for_an_index(shared_url: str) -> None:

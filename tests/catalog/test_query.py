@@ -7,9 +7,12 @@ import pytest
 
 from maskreg.catalog import Catalog, Query, open_catalog
 from maskreg.catalog.query import SORT_KEYS
+from maskreg.catalog.tables.words import MAX_WORD
 from maskreg.errors import UsageError
 from maskreg.ref import Card
 from tests.catalog.conftest import digest, entry, manifest
+
+LONG = "x" * MAX_WORD
 
 
 @pytest.fixture
@@ -19,7 +22,7 @@ def full(catalog: Catalog) -> Catalog:
         ("alpha", "team", Card("qwen3-8b", "opd", "mit", "Größer als 100% of_all"), 100, (0.1, 0.5, 0.9)),
         ("beta", "team", Card("qwen3-8b", "rlvr", "mit", "second"), 400, (0.4, 0.6, 1.0)),
         ("gamma", "lab", Card("llama3-8b", "opd", "apache-2.0", "back\\slash"), 600, (0.6, 0.8, 1.2)),
-        ("delta", "lab", Card("llama3-8b", "sft", "", "no FFN"), 900, (None, None, None)),
+        ("delta", "lab", Card("llama3-8b", "sft", "", f"no FFN's \\'数学推理 {LONG}"), 900, (None, None, None)),
     ]
     for number, (name, project, card, nnz, ffn) in enumerate(rows):
         kind = "mask" if name == "beta" else "delta"
@@ -52,6 +55,22 @@ def names(catalog: Catalog, **conditions: object) -> list[str]:
         ("lab", ["delta", "gamma"]),
         ("'; DROP TABLE refs; --", []),
         ("alpha\nteam", ["alpha"]),
+        # The beginning of a word, which a letter or digit begins that follows none.
+        ("8b", ["alpha", "beta", "delta", "gamma"]),
+        ("wen3", []),
+        ("3-8b", []),
+        ("all", ["alpha"]),
+        ("slash", ["gamma"]),
+        ("\\slash", []),
+        # Where no spaces are written, each character begins one.
+        ("推理", ["delta"]),
+        ("学推", ["delta"]),
+        ("推学", []),
+        ("FFN's \\'", ["delta"]),
+        (f"ffn {LONG}", ["delta"]),
+        (f"ffn {LONG[:-1]}y", []),
+        # Longer words are compared by their first characters.
+        (f"ffn {LONG}-and-more", ["delta"]),
     ],
 )
 def test_text(full: Catalog, text: str, expected: list[str]) -> None:

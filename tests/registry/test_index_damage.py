@@ -96,7 +96,7 @@ CHANGES = {
     "a missing artifact": "DELETE FROM artifacts WHERE rowid = 1",
     "an empty table": "DELETE FROM refs",
     "a row twice": "INSERT INTO refs SELECT project, 'copy', tag, n, digest, deleted, family, method, license, "
-    "description, meta, by, at, origin, folded, seal FROM refs WHERE name = 'name-1'",
+    "description, meta, by, at, origin, words, seal FROM refs WHERE name = 'name-1'",
     "a deletion": "UPDATE refs SET deleted = 1 WHERE name = 'name-1'",
     "an overlap": "UPDATE artifacts SET rlvr_overlap = 9.0 WHERE rlvr_overlap IS NOT NULL",
     "a sum": "UPDATE sums SET rows = rows + 1 WHERE \"table\" = 'refs'",

@@ -101,7 +101,14 @@ def _postgresql(address: Address) -> Engine:
     def _connected(connection: Any, _record: Any) -> None:
         # In another zone a time of year 1 or 9999 would leave Python's calendar. A plan that PostgreSQL keeps for all
         # values takes each word of a search for a rare one, and sorts all that match: 200 ms for a page, not 1 ms.
-        settings = {"lock_timeout": f"{LOCK_SECONDS}s", "TimeZone": "UTC", "plan_cache_mode": "force_custom_plan"}
+        # A random page of a catalog in memory or on an SSD does not cost four times one in order: with that, it joins
+        # hundreds of thousands of rows that have a word with those of a project, rather than read 50 of the project.
+        settings = {
+            "lock_timeout": f"{LOCK_SECONDS}s",
+            "TimeZone": "UTC",
+            "plan_cache_mode": "force_custom_plan",
+            "random_page_cost": "1.1",
+        }
         connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
         connection.commit()
 

@@ -68,8 +68,7 @@ class RefRow(Base):
     Attributes:
         n: number of the entry in the log.
         digest: what the tag points to; NULL when it is deleted.
-        folded: the searchable texts, one per line, case-folded in Python: the databases' own ``lower()`` differ
-            outside ASCII.
+        words: what a search text is compared with; see :mod:`maskreg.catalog.tables.words`.
     """
 
     __tablename__ = "refs"
@@ -89,7 +88,7 @@ class RefRow(Base):
     by: Mapped[str] = mapped_column(index=True)
     at: Mapped[datetime] = mapped_column(index=True)
     origin: Mapped[str]
-    folded: Mapped[str]
+    words: Mapped[str]
     seal: Mapped[str | None]
 
 

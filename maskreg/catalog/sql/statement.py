@@ -19,7 +19,9 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Query, SearchResult
 from maskreg.catalog.sql.models import ArtifactRow, EventRow, RefRow
-from maskreg.catalog.tables.matching import digest_prefix, words_of
+from maskreg.catalog.sql.words import HasWord, values_of_word
+from maskreg.catalog.tables.matching import digest_prefix
+from maskreg.catalog.tables.words import words_of
 from maskreg.digest import Digest
 from maskreg.ref import DEFAULT_PROJECT
 
@@ -42,7 +44,6 @@ Values: TypeAlias = "dict[str, Any]"
 """What a statement's parameters are in one search."""
 
 _SHAPES = 256
-_ESCAPED = str.maketrans({"/": "//", "%": "/%", "_": "/_"})
 
 
 class _Shape(NamedTuple):
@@ -145,7 +146,7 @@ def _shape(query: Query) -> _Shape:
 def _values(query: Query) -> Values:
     values: Values = {key: getattr(query, key) for key in _EQUAL}
     for number, word in enumerate(words_of(query.text)):
-        values[f"word_{number}"] = f"%{word.translate(_ESCAPED)}%"
+        values |= values_of_word(number, word)
         values[f"prefix_{number}"] = f"{digest_prefix(word)}%"
     for key in _RANGES:
         if (bounds := getattr(query, key)) is not None:
@@ -221,6 +222,6 @@ def _conditions(shape: _Shape) -> list[ColumnElement[bool]]:
 
 
 def _word(number: int, is_prefix: bool) -> ColumnElement[bool]:
-    matches = RefRow.folded.like(_value(f"word_{number}", RefRow.folded), escape="/")
+    matches = HasWord(number)
     begins = RefRow.digest.like(_value(f"prefix_{number}", RefRow.digest))
     return or_(matches, begins) if is_prefix else matches

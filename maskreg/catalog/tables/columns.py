@@ -56,7 +56,7 @@ TABLES: Mapping[str, Mapping[str, Kind]] = {
         "meta": Kind.DOCUMENT,
         "by": _T,
         "at": Kind.MOMENT,
-        **dict.fromkeys(("origin", "folded", "seal"), _T),
+        **dict.fromkeys(("origin", "words", "seal"), _T),
     },
     "filled": {"source": _T, "at": Kind.MOMENT, "unread": Kind.DOCUMENT, "followed": _W, "seal": _T},
     "sums": {"table": _T, "rows": _W, "sum": _T},

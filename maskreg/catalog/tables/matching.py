@@ -9,16 +9,12 @@ from operator import itemgetter
 from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, Answer, Position, Query, SearchResult
 from maskreg.catalog.tables.columns import Row, clean
 from maskreg.catalog.tables.rows import numbers_of, pair_of
+from maskreg.catalog.tables.words import beginning, words_of
 from maskreg.digest import Digest
 
 _DIGEST_PREFIX = re.compile(r"(?:sha256:)?([0-9a-f]{4,64})")
 _KEY = itemgetter("project", "name", "tag")
 _FIELDS = tuple(SearchResult.__dataclass_fields__)
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a search text, as they are compared."""
-    return clean(text).casefold().split()
 
 
 def digest_prefix(word: str) -> str:
@@ -97,8 +93,8 @@ def _tests(query: Query) -> Iterator[Callable[[Row], bool]]:
 
 
 def _has(word: str) -> Callable[[Row], bool]:
-    prefix = digest_prefix(word)
-    return lambda row: word in row["folded"] or bool(prefix and row["digest"].startswith(prefix))
+    prefix, searched = digest_prefix(word), beginning(word)
+    return lambda row: searched in row["words"] or bool(prefix and row["digest"].startswith(prefix))
 
 
 def _equals(key: str, value: str) -> Callable[[Row], bool]:

@@ -9,8 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from maskreg.catalog.records import Event, Indexed, Measurement
-from maskreg.catalog.tables.columns import Row, clean
+from maskreg.catalog.tables.columns import Row
 from maskreg.catalog.tables.seals import check_seals, sealed
+from maskreg.catalog.tables.words import indexed_words
 from maskreg.digest import Digest
 from maskreg.ref import Ref
 
@@ -80,7 +81,7 @@ def ref_row(entry: RefEntry) -> Row:
         "by": entry.by,
         "at": entry.at,
         "origin": entry.origin,
-        "folded": folded(entry.name, entry.project, card.family, card.description),
+        "words": indexed_words(entry.name, entry.project, card.family, card.description),
     }
     return sealed("refs", row)
 
@@ -128,11 +129,6 @@ def unread_in(filled: Iterable[Row]) -> dict[str, str]:
     rows = list(filled)
     check_seals("filled", rows)
     return {key: why for row in rows for key, why in (row["unread"] or {}).items()}
-
-
-def folded(*texts: str) -> str:
-    """Texts as they are searched: case-folded, one a line (a word of a query never holds a newline)."""
-    return "\n".join(clean(text).casefold() for text in texts)
 
 
 def _fields(record: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ CREATE TABLE refs (
 	"by" TEXT NOT NULL,
 	at DATETIME NOT NULL,
 	origin TEXT NOT NULL,
-	folded TEXT NOT NULL,
+	words TEXT NOT NULL,
 	seal TEXT,
 	PRIMARY KEY (project, name, tag)
 );

@@ -49,8 +49,8 @@ class Filters(BaseModel):
     text: str = Field(
         "",
         max_length=catalog.MAX_TEXT,
-        description="Words that must all occur in name, project, family or description, or begin the digest. A word "
-        "with one of `/ : @ * ? [` is compared with the whole reference: `team/opd`, `team/*`, `opd:v1`.",
+        description="Words that must each begin a word of the name, project, family or description, or the digest. A "
+        "word with one of `/ : @ * ? [` is compared with the whole reference: `team/opd`, `team/*`, `opd:v1`.",
     )
     project: str = Field("", max_length=255)
     family: str = Field("", max_length=200, examples=["qwen3-8b"])

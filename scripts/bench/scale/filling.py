@@ -23,8 +23,8 @@ from psycopg import sql
 
 from maskreg.catalog.sql import upgrade
 from maskreg.catalog.tables.columns import TABLES, Row
-from maskreg.catalog.tables.rows import folded
 from maskreg.catalog.tables.seals import sealed
+from maskreg.catalog.tables.words import indexed_words
 from scripts.bench.service.filling import FAMILIES, LICENSES, METHODS, START, WORDS
 
 TAGS_OF_ARTIFACT = 10
@@ -110,7 +110,7 @@ def ref_row(tag: int) -> Row:
         "by": f"user-{tag // TAGS_OF_NAME % 500:03d}",
         "at": _at(tag),
         "origin": "",
-        "folded": folded(name, project, family, description),
+        "words": indexed_words(name, project, family, description),
     }
     return sealed("refs", row)
 
@@ -165,7 +165,13 @@ def _indexes(connection: psycopg.Connection[Any]) -> tuple[list[str], list[str]]
         "SELECT indexname, indexdef FROM pg_indexes JOIN pg_class ON relname = indexname"
         " JOIN pg_index ON indexrelid = pg_class.oid WHERE schemaname = 'public' AND NOT indisunique"
     ).fetchall()
-    return [name for name, _ in found], [definition for _, definition in found]
+    targets = connection.execute(
+        "SELECT relname, attnum, attstattarget FROM pg_attribute JOIN pg_class ON attrelid = pg_class.oid"
+        " WHERE relkind = 'i' AND attstattarget > 0"
+    ).fetchall()
+    # What statistics are gathered of an index goes with it.
+    statistics = [f"ALTER INDEX {name} ALTER {column} SET STATISTICS {target}" for name, column, target in targets]
+    return [name for name, _ in found], [*(definition for _, definition in found), *statistics]
 
 
 def _ranges(count: int) -> Iterator[range]:
