@@ -31,6 +31,9 @@ _READERS = 16
 """Requests at a time that fetch what is read soon."""
 
 _STATUS = re.compile(r"status code: (\d{3})")
+_TOKEN = "token request"
+"""In the text of an error of Google's service without credentials: it asked the machine that it runs on for some."""
+
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 
 _PATIENCE = timedelta(seconds=60)
@@ -201,6 +204,8 @@ class Bucket:
                 url, "replaced by another object while it was read", hint="run the same command again"
             ) from error
         except (kinds.BaseError, OSError, ValueError) as error:
+            if _TOKEN in str(error):
+                raise RefusedError(f"{url}: no usable credentials", hint=_KINDS[self._scheme].access) from error
             # Refused lists have no class of their own; the text names the answer's status and code.
             status, code = (match[1] if (match := sign.search(str(error))) else "" for sign in (_STATUS, _CODE))
             refused = isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError)

@@ -199,9 +199,12 @@ def _only_weights(directory: Location) -> Location:
         return files[0]
     if len(files) > 1:
         names = ", ".join(file.name for file in files[:3])
+        # A write to a bucket that was killed leaves shards without their index too.
+        shards = any(_is_one_of_many(file.name) for file in files)
+        instead = "write the checkpoint again" if shards else "name one of the files"
         raise FormatError(
             f"{directory}: {len(files)} safetensors files ({names}, ...) but no {INDEX_NAME}",
-            hint=f"name one of the files, or put {INDEX_NAME} beside them",
+            hint=f"put {INDEX_NAME} beside them, or {instead}",
         )
     try:
         fault, hint = (f"only a part ({files[0].name}) and no index", "") if files else why_no_weights(directory)
