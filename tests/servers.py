@@ -220,6 +220,22 @@ class Postgres:
         """End the server as a crash does; what was committed stays."""
         self._run("pg_ctl", "-m", "immediate", "stop")
 
+    def stop(self) -> None:
+        """Hang the server: connections are taken, nothing is answered. ``cont`` wakes it."""
+        # The first process begins others, so it is the first to stop.
+        for pid in self._processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def cont(self) -> None:
+        """Wake a hung server."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGCONT)
+
+    def _processes(self) -> Iterator[int]:
+        first = int((self._dir / "data" / "postmaster.pid").read_text().split()[0])
+        yield first
+        yield from map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())
+
     def restart(self) -> None:
         """Start a killed server again, where it was and with what it held.
 

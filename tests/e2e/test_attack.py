@@ -11,11 +11,12 @@ from tests.e2e.attack.chains import Chains
 from tests.e2e.attack.damages import Damages, Tally
 from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.kills import Kills, world_of
+from tests.e2e.attack.outages import KINDS, Outages
 from tests.e2e.attack.people import shared_clients
 from tests.e2e.attack.served import ServedKills
 from tests.e2e.attack.stage import Site, set_up
 from tests.e2e.attack.writers import writers
-from tests.servers import S3Server
+from tests.servers import S3Server, SeaweedFS, start_postgres
 
 SEED = 11
 DAMAGES = {"local": 50, "folder": 40, "seaweed": 10, "moto": 4}
@@ -78,6 +79,19 @@ def test_a_service_and_its_clients_survive_kills(tmp_path: Path) -> None:
             attack.run(SEED, number, tally)
     assert tally.faults == []
     assert any(what.endswith("killed") for what in tally.counts)
+
+
+def test_a_service_and_its_clients_survive_outages_of_its_bucket_and_its_database(tmp_path: Path) -> None:
+    tally = Tally()
+    with (
+        closing(SeaweedFS()) as bucket,
+        closing(start_postgres()) as database,
+        closing(Outages(tmp_path, bucket, database)) as attack,
+    ):
+        for number in range(len(KINDS)):
+            attack.run(SEED, number, tally)
+    assert tally.faults == []
+    assert len({what for what in tally.counts if " exits " in what}) >= len(KINDS)
 
 
 def test_what_is_reported_behind_a_failing_network_is_there(tmp_path: Path, s3_server: S3Server) -> None:

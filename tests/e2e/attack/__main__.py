@@ -5,6 +5,7 @@
     scripts/attack faults --count 100 --seed 7
     scripts/attack chains --count 200
     scripts/attack served --count 200
+    scripts/attack outages --count 100
 
 Every failure is printed with the command that does it again. Exits 1 when there was any.
 """
@@ -25,11 +26,12 @@ from tests.e2e.attack.chains import Chains
 from tests.e2e.attack.damages import Damages, Tally
 from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.kills import Kills, world_of
+from tests.e2e.attack.outages import Outages
 from tests.e2e.attack.people import shared_clients
 from tests.e2e.attack.served import ServedKills
 from tests.e2e.attack.stage import Site, set_up
 from tests.e2e.attack.writers import training, writers
-from tests.servers import Moto, S3Server, SeaweedFS
+from tests.servers import Moto, S3Server, SeaweedFS, start_postgres
 
 WHERE = {"local": 8, "folder": 7, "seaweed": 4, "moto": 1}
 """Where objects are damaged, and the share of the damages."""
@@ -53,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "faults": faults,
             "chains": chains,
             "served": served,
+            "outages": outages,
         }[options.attack]
         tally = attack(options, Path(folder))
     print(f"{options.attack}: {len(tally.faults)} failures")
@@ -114,6 +117,18 @@ def served(options: argparse.Namespace, folder: Path) -> Tally:
     return tally
 
 
+def outages(options: argparse.Namespace, folder: Path) -> Tally:
+    """Push to a service and pull from it while its bucket or its database goes away."""
+    tally = Tally()
+    with (
+        _running(SeaweedFS) as bucket,
+        closing(start_postgres()) as database,
+        closing(Outages(folder, bucket, database)) as attack,
+    ):
+        _run("outages", options, range(options.first, options.first + options.count), attack.run, tally)
+    return tally
+
+
 def _run(
     name: str, options: argparse.Namespace, numbers: range, attack: Callable[[int, int, Tally], None], total: Tally
 ) -> None:
@@ -159,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "scripts/attack", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("attack", choices=["damages", "kills", "faults", "chains", "served"])
+    parser.add_argument("attack", choices=["damages", "kills", "faults", "chains", "served", "outages"])
     parser.add_argument("--count", type=int, default=100, help="how many, over everything that is chosen")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first one")

@@ -29,6 +29,7 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.audit.verify import verify
 from maskreg.service.app import create_app
+from maskreg.service.context import Service
 from maskreg.settings import Settings
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.e2e.attack.damages import Tally
@@ -45,8 +46,8 @@ _SHAPE = (256, 256)
 class Server:
     """A server in a forked process, on a port that stays open while none runs."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, make: Callable[[], Service]) -> None:
+        self._make = make
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._listener.bind(("127.0.0.1", 0))
         self._listener.listen(128)
@@ -73,7 +74,7 @@ class Server:
     def _serve(self) -> None:
         status = 1
         try:
-            app = create_app(service_in(self._home))
+            app = create_app(self._make())
             server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
             server.run(sockets=[self._listener])
             status = 0
@@ -90,7 +91,7 @@ class ServedKills:
         """Start the server, and give both of them a home and a token."""
         self._folder = folder
         self._home = folder / "served"
-        self._server = Server(self._home)
+        self._server = Server(lambda: service_in(self._home))
         self._ada = Member(folder / "ada", {"MASKREG_TOKEN": "writer-token"})
         self._bob = Member(folder / "bob", {"MASKREG_TOKEN": "reader-token"})
         self._source = make_checkpoint(folder / "source", {"w": bf16(_SHAPE, 0)})
