@@ -98,7 +98,7 @@ def trajectory(document: Mapping[str, Any], *, verbose: bool = False) -> str:
         for label, group in kept.items():
             chance = percent(group["similarity_by_chance"])
             grouped += [(label or "-", *point, chance) for point in _points(group, chosen)]
-        lines += ["", *table(grouped, right=2), *left_out]
+        lines += ["", *table(grouped, right=2, labels=2), *left_out]
     return "\n".join(map(printable, lines))
 
 

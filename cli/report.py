@@ -12,6 +12,7 @@ from maskreg.ref import Ref
 from .command import Command, workspace
 from .layout import paragraph
 from .output import Output
+from .selecting import selecting
 from .values import FILE, OUT, PAPER, REF, REFS
 
 
@@ -20,6 +21,7 @@ from .values import FILE, OUT, PAPER, REF, REFS
     example="""
     maskreg report qwen3-8b-opd -o report.html
     maskreg report qwen3-8b-opd --against qwen3-8b-rlvr --source ./Qwen3-8B -o report.html --plots figures
+    maskreg report seed-1 --against seed-2 --against seed-3 --role qkvo --layers 13 -o layer-13.html
     """,
 )
 @click.argument("ref", type=REF)
@@ -30,6 +32,7 @@ from .values import FILE, OUT, PAPER, REF, REFS
 @click.option("--analysis", type=REF, metavar="REF", help="Analysis of the update [<name>-analysis, if it exists].")
 @click.option("--trajectory", type=FILE, metavar="FILE", help="Output of analyze --trajectory --json.")
 @PAPER
+@selecting
 @click.option("-o", "--out", type=OUT, required=True, help="Page to write; missing folders are made.")
 @click.option("--plots", type=OUT, help="Folder for the plots as SVG and PNG, light and dark.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules or tensors.")
@@ -43,7 +46,8 @@ def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any
     The page shows where the mask lies by layer, module and magnitude, beside what rounding alone would move; its
     overlap with other masks, beside every null; and the geometry of the update, if it was analyzed. Without --source,
     the checkpoint is looked up where this machine has seen it, then in the hub cache; if it is not found, the page
-    leaves out what needs it.
+    leaves out what needs it. Of three masks or more, it maps in how many of them the coordinates of a matrix are,
+    where --role and --layers leave at most four.
     """
     from maskreg.reports.theme import require_libraries
     from maskreg.workspace.report import report

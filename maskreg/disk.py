@@ -71,6 +71,8 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
         make_folder(path.parent)
     except (FileExistsError, NotADirectoryError) as error:
         raise CannotCreateError(f"{path.parent} is not a folder", hint="choose another name") from error
+    except FileNotFoundError as error:
+        raise CannotCreateError(f"{path}: {_nothing_in(barrier(path.parent))}", hint="choose another name") from error
     stem = f".{path.name[:_DRAFT_PREFIX_LENGTH]}."
     remove_drafts(path.parent, stem)
     draft = path.with_name(f"{stem}{_host()}-{os.getpid()}-{secrets.token_hex(4)}.draft")
@@ -314,14 +316,19 @@ def _status(path: Path) -> os.stat_result | None:
         raise
 
 
+def _nothing_in(folder: Path) -> str:
+    return f"nothing can be created in {folder}"
+
+
 def _new_file(draft: Path, path: Path, mode: int | None) -> BinaryIO:
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else mode)
     except OSError as error:
         if error.errno not in _IMPOSSIBLE:
             raise
+        # Some file systems, such as /proc, say of a folder that is there that it is not.
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        fault = f"there is no directory {path.parent}" if missing else error.strerror
+        fault = _nothing_in(barrier(path.parent)) if missing else error.strerror
         raise CannotCreateError(f"{path}: {fault}", hint="choose another name") from error
     if mode is not None:
         # The process's umask has narrowed the mode that the file was created with.

@@ -242,6 +242,16 @@ def test_what_cannot_be_written_never_appears(tmp_path: Path) -> None:
     assert names(tmp_path) == set()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+@pytest.mark.parametrize("path", ["/proc/x", "/proc/x/y"])
+def test_a_folder_that_holds_no_new_files_is_named(path: str) -> None:
+    with (
+        pytest.raises(CannotCreateError, match=f"^{path}: nothing can be created in /proc$"),
+        replacing(Path(path)),
+    ):
+        pass
+
+
 def test_a_new_name_replaces_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("theirs")
     (tmp_path / "work").write_text("ours")

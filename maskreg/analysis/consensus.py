@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -100,6 +100,46 @@ class ConsensusMap:
             "row_dispersion": self.rows,
             "column_dispersion": self.columns,
         }
+
+
+MOST_BLOCKS = 64
+"""Most blocks of rows, and of columns, that a picture has."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConsensusPicture:
+    """The consensus ratios of one matrix, averaged over blocks of rows and columns, to be looked at.
+
+    Attributes:
+        map: the same in figures.
+        runs: rows and columns of a block; the last may have fewer.
+        ratios: float64 ``[at most 64, at most 64]``, mean of C over each block.
+    """
+
+    map: ConsensusMap
+    runs: tuple[int, int]
+    ratios: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, name: str, shape: tuple[int, int], counts: npt.NDArray[np.uint8], nnz: Sequence[int]) -> Self:
+        """Of the number of masks that hold each coordinate.
+
+        Args:
+            name: of the matrix.
+            shape: of the matrix.
+            counts: uint8 ``[numel]``, R times C.
+            nnz: coordinates of each mask in the matrix.
+        """
+        runs = -(-shape[0] // MOST_BLOCKS), -(-shape[1] // MOST_BLOCKS)
+        rows, columns = np.arange(0, shape[0], runs[0]), np.arange(0, shape[1], runs[1])
+        sums = np.add.reduceat(np.add.reduceat(counts.reshape(shape), rows, 0, np.int64), columns, 1)
+        sizes = np.outer(np.diff(rows, append=shape[0]), np.diff(columns, append=shape[1]))
+        return cls(ConsensusMap.of(name, shape, counts, nnz), runs, sums / sizes / len(nnz))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        ratios = [[round(ratio, 6) for ratio in row] for row in self.ratios.tolist()]
+        return {**self.map.to_json(), "block": list(self.runs), "ratios": ratios}
 
 
 def _dispersion(means: npt.NDArray[np.float64], independent_variance: float) -> float | None:

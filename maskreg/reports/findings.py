@@ -7,15 +7,21 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 
 from maskreg.analysis.comparison import Comparison, PairOverlap
+from maskreg.analysis.consensus import ConsensusPicture
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.papers import TableBeside
 from maskreg.analysis.verdict import Outcome, Start, Verdict
-from maskreg.artifact.manifest import Manifest
+from maskreg.artifact.manifest import Manifest, Totals
+from maskreg.artifact.parts import selected_rows
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.totals import totals_of
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.digest import Digest
 from maskreg.flow.geometry.exponents import ByExponent, by_exponent
+from maskreg.flow.overlap.mapping import picture_consensus
 from maskreg.flow.overlap.measure import measure_overlap
+from maskreg.flow.overlap.relations import Ancestry
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
 from maskreg.reports.geometry import Geometry, Trajectory
@@ -31,12 +37,14 @@ class NamedMask:
         artifact: opened, with its mask part present.
         card: what people say about it.
         start: whether training started at its source, bit for bit.
+        ancestry: what it was made from; None for what its manifest says, its parents.
     """
 
     name: str
     artifact: Artifact
     card: Card
     start: Start = "unknown"
+    ancestry: Ancestry | None = None
 
 
 @dataclass(frozen=True)
@@ -78,10 +86,13 @@ class Findings:
         digest: its digest.
         card: what people say about it.
         manifest: its manifest.
+        selection: the tensors that all else is of; geometry, trajectory and papers are as they were measured.
+        totals: of these tensors.
         grid: density by layer and module.
         exponents: density by exponent; None without the source.
         others: other masks, in the order in which they were named.
         matrix: all masks beside each other; None for two and for one.
+        consensus: of three masks or more, how many hold each coordinate, of every matrix where there are few.
         geometry: of the update; None without an analysis.
         trajectory: of the run; None unless given.
         papers: tables of papers with the analysis beside them; empty unless given.
@@ -91,10 +102,13 @@ class Findings:
     digest: Digest
     card: Card
     manifest: Manifest
+    selection: Selection
+    totals: Totals
     grid: Grid
     exponents: ByExponent | None
     others: tuple[OtherMask, ...]
     matrix: PairMatrix | None = None
+    consensus: tuple[ConsensusPicture, ...] = ()
     geometry: Geometry | None = None
     trajectory: Trajectory | None = None
     papers: tuple[TableBeside, ...] = ()
@@ -106,6 +120,7 @@ def gather(
     source: Checkpoint | None = None,
     *,
     allow_different: bool = False,
+    selection: Selection = ALL,
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Findings:
@@ -116,22 +131,29 @@ def gather(
         others: masks to compare it with.
         source: their source checkpoint; None omits the figures that need it.
         allow_different: compare masks of different rules or tensors on the tensors that they share.
+        selection: the tensors to count.
         progress: progress callback, in bytes.
         jobs: threads; by default one for each core.
 
     Raises:
+        UsageError: no tensor is what the selection names.
         PairMismatchError: masks cannot be compared.
         PartAbsentError: a mask is not present.
         WrongCheckpointError: ``source`` is a different checkpoint.
     """
     mask.artifact.require("mask")
-    exponents = by_exponent(mask.artifact, source, progress=progress, jobs=jobs) if source else None
+    rows = selected_rows(mask.artifact, selection)
+    exponents = None
+    if source:
+        exponents = by_exponent(mask.artifact, source, selection=selection, progress=progress, jobs=jobs)
     findings = Findings(
         mask.name,
         mask.artifact.digest,
         mask.card,
         mask.artifact.manifest,
-        grid_of(mask.artifact.tensors),
+        selection,
+        totals_of(rows) if selection else mask.artifact.manifest.totals,
+        grid_of(rows),
         exponents,
         (),
     )
@@ -144,6 +166,8 @@ def gather(
         names=[each.name for each in masks],
         allow_different=allow_different,
         start=[each.start for each in masks],
+        selection=selection,
+        ancestries=[each.ancestry or Ancestry.of_parents(each.artifact) for each in masks],
         progress=progress,
         jobs=jobs,
     )
@@ -152,7 +176,12 @@ def gather(
         OtherMask(other.name, other.card, pair, _independent(mask.artifact, other.artifact), outcome)
         for other, pair, outcome in zip(others, comparison.pairs, _corrected(comparison), strict=False)
     )
-    return replace(findings, others=tuple(compared), matrix=comparison.matrix)
+    findings = replace(findings, others=tuple(compared), matrix=comparison.matrix)
+    if len(masks) == 2:
+        return findings
+    artifacts = [each.artifact for each in masks]
+    pictures = picture_consensus(artifacts, allow_different=allow_different, selection=selection, progress=progress)
+    return replace(findings, consensus=pictures)
 
 
 def _corrected(comparison: Comparison) -> Iterable[Outcome | None]:

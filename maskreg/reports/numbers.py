@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from maskreg.analysis.consensus import Consensus
 from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.verdict import null_label
@@ -51,6 +52,16 @@ def matrix_numbers(matrix: PairMatrix) -> Numbers:
         for pair in matrix.pairs
     )
     return Numbers(("pair", "headroom", "95 % interval", "answer"), tuple(rows))
+
+
+def consensus_numbers(consensus: Consensus) -> Numbers:
+    """Coordinates by the number of masks that hold them, beside independent masks."""
+    total = max(sum(consensus.observed), 1)
+    rows = (
+        (str(masks), whole(count), percent(count / total), whole(round(expected)), percent(expected / total))
+        for masks, (count, expected) in enumerate(zip(consensus.observed, consensus.expected, strict=True))
+    )
+    return Numbers(("in so many masks", "coordinates", "share", "independent masks", "share"), tuple(rows))
 
 
 def magnitude_numbers(exponents: ByExponent) -> Numbers:

@@ -16,12 +16,14 @@ from maskreg.analysis.presets import PRESETS
 from maskreg.analysis.verdict import RULE
 from maskreg.reports import words
 from maskreg.reports.bars import overlap_bars
+from maskreg.reports.consensus import consensus_heat
 from maskreg.reports.curve import curve
 from maskreg.reports.drawing import SCREEN_DPI
 from maskreg.reports.geometry import STABLE, Summary, Trajectory
 from maskreg.reports.heat import heat_map
 from maskreg.reports.matrix import headroom_map
 from maskreg.reports.numbers import (
+    consensus_numbers,
     density_numbers,
     group_numbers,
     growth_numbers,
@@ -38,6 +40,7 @@ from maskreg.words import counted, percent
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import PairOverlap
+    from maskreg.analysis.consensus import ConsensusPicture
     from maskreg.analysis.pairwise import PairMatrix
     from maskreg.flow.geometry.exponents import ByExponent
     from maskreg.ref import Card
@@ -61,6 +64,7 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
         plots.append(magnitude_plot(findings.exponents))
     if findings.matrix is not None:
         plots.append(matrix_plot(findings.matrix))
+    plots += [consensus_plot(number, picture) for number, picture in enumerate(findings.consensus, start=1)]
     for number, other in enumerate(findings.others[:MOST_BARS], start=1):
         if other.overlap.whole.counts.most:
             plots.append(overlap_plot(number, other.overlap))
@@ -109,6 +113,17 @@ def matrix_plot(matrix: PairMatrix) -> Plot:
     )
     draw, numbers = partial(headroom_map, matrix), matrix_numbers(matrix)
     return Plot("matrix", "Headroom of every pair, in percent", alt, draw, numbers)
+
+
+def consensus_plot(number: int, picture: ConsensusPicture) -> Plot:
+    """How many masks hold each coordinate of a matrix, the ``number``-th of a page."""
+    masks, name = len(picture.map.consensus.observed) - 1, picture.map.name
+    alt = (
+        f"Heat map of the consensus ratio of {counted(masks, 'mask')} in {name}, from "
+        f"{percent(float(picture.ratios.min()))} to {percent(float(picture.ratios.max()))} by block."
+    )
+    draw, numbers = partial(consensus_heat, picture), consensus_numbers(picture.map.consensus)
+    return Plot(f"consensus-{number}", f"Consensus of {counted(masks, 'mask')} in {name}", alt, draw, numbers)
 
 
 def trajectory_plot(run: Trajectory) -> Plot:

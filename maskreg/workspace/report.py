@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maskreg.checkpoint.selection import Selection
 from maskreg.disk import replacing
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
@@ -15,6 +16,7 @@ from maskreg.space import filling
 from maskreg.version import __version__
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.compare import start_of
+from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from maskreg.analysis.papers import TableBeside
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
-    from maskreg.reports.findings import Findings
+    from maskreg.reports.findings import Findings, NamedMask
     from maskreg.reports.geometry import Geometry
 
 
@@ -41,6 +43,9 @@ class Report(Result):
         against: the overlap with each of the other masks, as JSON values.
         matrix: all masks beside each other, as JSON values; None for two and for one.
         papers: tables of papers with the analysis beside them, as JSON values.
+        selection: the tensors that were counted.
+        consensus: of three masks or more, how many hold each coordinate: of each matrix, where there are at most four,
+            as JSON values.
     """
 
     ref: str
@@ -52,6 +57,8 @@ class Report(Result):
     against: tuple[Mapping[str, Any], ...]
     matrix: Mapping[str, Any] | None
     papers: tuple[Mapping[str, Any], ...]
+    selection: Selection
+    consensus: tuple[Mapping[str, Any], ...]
 
 
 @check_arguments
@@ -64,6 +71,8 @@ def report(
     analysis: ArtifactLike | None = None,
     trajectory: Mapping[str, Any] | None = None,
     papers: Sequence[str] = (),
+    roles: Sequence[str] = (),
+    layers: str = "",
     plots: str | Path | None = None,
     allow_different: bool = False,
     download: bool = False,
@@ -86,6 +95,11 @@ def report(
             the mask with ``-analysis``, if there is one.
         trajectory: how the update grew, as ``trajectory`` returned it.
         papers: papers whose tables stand beside the analysis: ``comp``, ``dssu``, ``geo``, ``pnt`` or ``sub``.
+        roles: count only tensors of these roles (``attention``) and names within their layer (``q_proj``; ``qkvo`` for
+            the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is split. Geometry,
+            trajectory and tables of papers stay as they were measured. Of three masks or more, the page maps the
+            consensus where at most four matrices are left.
+        layers: count only these layers, such as ``0-11`` or ``0,35``; all by default.
         plots: a folder for every plot as SVG and PNG, light and dark.
         allow_different: compare masks of different rules or tensors on what they share.
         download: fetch the source from the hub when it is not in the cache.
@@ -95,25 +109,26 @@ def report(
         workspace: where the masks are; by default what the settings say.
 
     Raises:
-        UsageError: the analysis is of another artifact; or there is none to stand beside a paper, or no such paper.
+        UsageError: no tensor is what the selection names; the analysis is of another artifact; or there is none to
+            stand beside a paper, or no such paper.
         NotFoundError: there is no such artifact; or the source is required and was not found.
         PairMismatchError: the masks are of different rules, tensors or sources.
         WrongCheckpointError: ``source`` is another checkpoint.
         OutputExistsError: the page exists, and ``force`` is not set.
         ConfigError: the libraries of the ``report`` extra are not installed.
     """
-    from maskreg.reports.findings import NamedMask, gather
+    from maskreg.reports.findings import gather
     from maskreg.reports.geometry import trajectory_of
     from maskreg.reports.page import page, plots_of
     from maskreg.reports.pictures import export
     from maskreg.reports.theme import require_libraries
-    from maskreg.reports.words import answer
 
     require_libraries()
+    selection = Selection.parse(roles, layers)
     with opened(workspace) as space:
         named = space.find(artifact)
         items = (named, *map(space.find, expanded(space, against, without=named.ref)))
-        mask, *others = (NamedMask(item.name, item.artifact, item.card, start_of(item)) for item in items)
+        mask, *others = (_with_ancestry(space, item) for item in items)
         stored = _analysis(space, named, analysis)
         beside = _beside(papers, named, stored)
         growth = None if trajectory is None else trajectory_of(trajectory)
@@ -121,7 +136,8 @@ def report(
         with filling(Path(out), lambda: len(written), what="the page"), replacing(Path(out), force=force) as file:
 
             def work(checkpoint: Checkpoint | None) -> Findings:
-                return gather(mask, others, checkpoint, allow_different=allow_different, progress=progress)
+                terms: dict[str, Any] = {"allow_different": allow_different, "selection": selection}
+                return gather(mask, others, checkpoint, **terms, progress=progress)
 
             counts = with_source_if_any(
                 space,
@@ -139,18 +155,33 @@ def report(
             file.write(written)
             # Before the page appears: a folder that cannot be written leaves no page either.
             exported = export(list(drawn.values()), Path(plots)) if plots else []
+    return _result(findings, Path(out), exported)
+
+
+def _result(findings: Findings, path: Path, plots: Sequence[Path]) -> Report:
+    from maskreg.reports.words import answer
+
     mark, sentence = answer(findings)
     return Report(
-        mask.name,
+        findings.name,
         findings.digest,
-        Path(out),
-        tuple(exported),
+        path,
+        tuple(plots),
         mark,
         sentence,
         tuple({"ref": other.name, **other.overlap.to_json()} for other in findings.others),
         None if findings.matrix is None else findings.matrix.to_json(),
         tuple(table.to_json() for table in findings.papers),
+        findings.selection,
+        tuple(picture.to_json() for picture in findings.consensus),
     )
+
+
+def _with_ancestry(space: Workspace, named: Named) -> NamedMask:
+    from maskreg.reports.findings import NamedMask
+
+    artifact = named.artifact
+    return NamedMask(named.name, artifact, named.card, start_of(named), ancestry(artifact, workspace=space))
 
 
 def _geometry(stored: Named | None) -> Geometry | None:

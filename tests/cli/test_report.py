@@ -44,6 +44,25 @@ def test_from_two_names_to_a_page(run: Run, other: str, tmp_path: Path) -> None:
     assert "One mask alone cannot tell" in said.err
 
 
+def test_the_tensors_of_a_page_can_be_chosen(run: Run, other: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    target = {n: moved(t, 0.3, 80 + i) for i, (n, t) in enumerate(tensors().items())}
+    run("extract", pair[0], make_checkpoint(tmp_path / "third", target), "--name", "third", "--mask-only")
+    words = ("report", REF, "--against", other, "--against", "third", "--role", "q_proj", "--layers", "0")
+    done = run(*words, "-o", tmp_path / "report.html", "--json").json
+    assert done["selection"] == {"roles": ["q_proj"], "layers": "0"}
+    (consensus,) = done["consensus"]
+    assert consensus["tensor"] == "model.layers.0.self_attn.q_proj.weight"
+    assert (consensus["block"], len(consensus["ratios"])) == ([1, 1], 16)
+    compared = run("compare", REF, other, "third", "--role", "q_proj", "--layers", "0", "--json").json
+    assert done["against"][0]["whole"] == compared["pairs"][0]["whole"]
+    assert consensus["consensus"] == compared["consensus"]
+    page = (tmp_path / "report.html").read_text()
+    assert "Only what <code>--role q_proj --layers 0</code> selects is counted" in page
+    assert "rounding alone in A" in page
+    assert "--role q_proj" in run(*words, "--role", "qproj", "-o", tmp_path / "no.html", status=2).err
+    assert not (tmp_path / "no.html").exists()
+
+
 def test_a_page_that_exists_stays_unless_forced(run: Run, artifact: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text("mine")

@@ -31,6 +31,17 @@ def test_long_names_stand_on_lines_of_their_own(monkeypatch: pytest.MonkeyPatch)
     assert table(rows) == ["  density   lift", "model.embed_tokens", "   25.3 %  1.02x"]
 
 
+def test_every_block_repeats_all_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("role", "at", "density", "lift"), ("ffn", "1", "25.3 %", "1.02x"), ("ffn", "22", "3.1 %", "1.10x")]
+    monkeypatch.setenv("COLUMNS", "19")
+    assert table(rows, right=2, labels=2) == [
+        *("role  at  density", "ffn   1    25.3 %", "ffn   22    3.1 %", ""),
+        *("role  at   lift", "ffn   1   1.02x", "ffn   22  1.10x"),
+    ]
+    monkeypatch.setenv("COLUMNS", "15")
+    assert table(rows[:2], right=2, labels=2)[:4] == ["role  at", "  density", "ffn  1", "   25.3 %"]
+
+
 @pytest.mark.parametrize("columns", ["60", "80", "140"])
 def test_words_are_never_broken(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
     monkeypatch.setenv("COLUMNS", columns)

@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from maskreg.analysis.contingency import count_classes
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.scope import Scope, scope_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.engine import ordered
 from maskreg.mask.flips import fit_flips
 from maskreg.mask.rounding import CLASSES, hidden_flips
@@ -64,7 +66,12 @@ class _Block(NamedTuple):
 
 
 def by_exponent(
-    artifact: Artifact, source: Checkpoint, *, progress: Progress = SILENT, jobs: int | None = None
+    artifact: Artifact,
+    source: Checkpoint,
+    *,
+    selection: Selection = ALL,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
 ) -> ByExponent:
     """Count a mask by exponent of the source's codes, and fit the rounding null to each tensor.
 
@@ -73,28 +80,39 @@ def by_exponent(
     Args:
         artifact: open, with its mask part present.
         source: the checkpoint that it was made from.
+        selection: the tensors to count.
         progress: progress callback, in bytes of the source.
         jobs: threads; by default one per CPU, at most 16.
 
     Raises:
+        UsageError: no tensor is what the selection names.
         PartAbsentError: the mask part is absent.
         WrongCheckpointError: another source.
     """
     artifact.require("mask")
-    rows = [row for row in artifact.tensors if row.numel]
+    scope = (
+        scope_of([artifact], selection=selection)
+        if selection
+        else Scope(tuple((row,) for row in artifact.tensors if row.numel), (), one_source=True)
+    )
+    rows = [row for (row,) in scope.rows]
     threads = worker_count(jobs)
     verified = VerifiedSource(artifact, source, jobs=threads)
     stored = [row for row in rows if row.source_dtype == "BF16"]
 
+    def read(block: _Block) -> tuple[str, int, int]:
+        tensor, first = scope.origin(block.row.name)
+        return tensor, first + block.start, first + block.stop
+
     def work(block: _Block) -> tuple[Tensor, int, Counts, Counts]:
-        codes = verified.codes(block.row.name, block.start, block.stop)
+        codes = verified.codes_within(*read(block))
         # A mask beside itself: each coordinate is in neither, or in both.
         outside, _, _, moved = count_classes(block.bits, block.bits, codes).T
         return block.row, codes.size, outside + moved, moved
 
     total = _Sum(artifact.manifest.rule)
     progress.start("count", sum(2 * row.numel for row in stored))
-    blocks = verified.ahead(_blocks(artifact, stored), lambda block: (block.row.name, block.start, block.stop))
+    blocks = verified.ahead(_blocks(artifact, stored), read)
     with closing(ordered(work, blocks, jobs=threads, size=numel_of)) as results:
         for row, numel, members, moved in results:
             total.add(row, members, moved)

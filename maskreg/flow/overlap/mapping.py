@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.consensus import ConsensusMap
+from maskreg.analysis.consensus import ConsensusMap, ConsensusPicture
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import scope_of
 from maskreg.artifact.tensors import Tensor
@@ -20,6 +20,9 @@ from maskreg.progress import SILENT, Progress
 
 MASKS = "masks"
 """Name of the array that holds R, the number of masks; tensors have their own names."""
+
+MOST_PICTURES = 4
+"""Matrices whose consensus is looked at together."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -67,6 +70,45 @@ def write_consensus(
             maps.append(ConsensusMap.of(rows[0].name, shape, counts, [row.nnz for row in rows]))
             progress.advance(rows[0].numel * len(artifacts) // 8)
     return tuple(maps)
+
+
+def picture_consensus(
+    artifacts: Sequence[Artifact],
+    *,
+    allow_different: bool = False,
+    selection: Selection = ALL,
+    progress: Progress = SILENT,
+) -> tuple[ConsensusPicture, ...]:
+    """The consensus of every matrix in blocks, where the selection leaves so few that all can be looked at.
+
+    Args:
+        artifacts: 2 to 255 masks.
+        allow_different: take the tensors that masks of other rules, tensors or sources share.
+        selection: the tensors.
+        progress: progress callback, in bytes of masks.
+
+    Returns:
+        At most ``MOST_PICTURES``; none where there are more matrices.
+
+    Raises:
+        UsageError: no tensor is what the selection names.
+        PairMismatchError: their rules, tensors or sources differ.
+        PartAbsentError: the mask part of one is absent.
+        DataError: an artifact is damaged.
+    """
+    scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
+    matrices = [(rows, shape) for rows in scope.rows if len(shape := rows[0].source_shape or ()) == 2]
+    if len(matrices) > MOST_PICTURES:
+        return ()
+    for artifact in artifacts:
+        artifact.require("mask")
+    progress.start("map consensus", sum(rows[0].numel for rows, _ in matrices) * len(artifacts) // 8)
+    pictures = []
+    for rows, (height, width) in matrices:
+        counts = _counts(artifacts, rows)
+        pictures.append(ConsensusPicture.of(rows[0].name, (height, width), counts, [row.nnz for row in rows]))
+        progress.advance(rows[0].numel * len(artifacts) // 8)
+    return tuple(pictures)
 
 
 def _counts(artifacts: Sequence[Artifact], rows: Sequence[Tensor]) -> npt.NDArray[np.uint8]:
