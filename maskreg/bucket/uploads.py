@@ -69,6 +69,11 @@ def _require_s3(path: BucketPath) -> None:
         raise ConfigError(f"{path}: checkpoints are written to S3 alone", hint="write to a folder, and copy that")
 
 
+def part_bytes(size: int) -> int:
+    """Bytes of each part of an object of ``size`` bytes, but of the last."""
+    return max(PART_BYTES, -(-size // _MOST_PARTS))
+
+
 class Uploads:
     """A connection to the bucket of a folder that is written. Safe to use from many threads."""
 
@@ -115,7 +120,12 @@ class _Part:
 
 
 class Upload:
-    """An object that is being written; an :class:`~maskreg.checkpoint.pending.OutputFile`."""
+    """An object that is being written; an :class:`~maskreg.checkpoint.pending.OutputFile`.
+
+    Attributes:
+        path: of the object.
+        upload_id: what the service calls the upload; empty before it has begun.
+    """
 
     def __init__(self, uploads: Uploads, path: BucketPath, size: int) -> None:
         """Nothing is sent yet.
@@ -126,12 +136,13 @@ class Upload:
             size: of the object in bytes.
         """
         self.path, self._uploads, self._size = path, uploads, size
-        self._part_bytes = max(PART_BYTES, -(-size // _MOST_PARTS))
+        self._part_bytes = part_bytes(size)
         self._lock = threading.Lock()
         self._parts: dict[int, _Part] = {}
         self._sending: list[Future[CompletedPartTypeDef]] = []
-        self._upload_id = ""
+        self._sent: list[CompletedPartTypeDef] = []
         self._whole = b""
+        self.upload_id = ""
 
     def write_at(self, offset: int, data: memoryview) -> None:
         """Write bytes at their place; waits while too many full parts are on their way.
@@ -163,6 +174,20 @@ class Upload:
                 self._send(number, part.memory)
             data, offset = data[len(piece) :], offset + len(piece)
 
+    def begin(self) -> None:
+        """Begin an upload whose parts other processes send."""
+        if not self.upload_id:
+            self.upload_id = self._begin()
+
+    def sent(self, number: int, etag: str) -> None:
+        """Take note of a part that another process has sent with :func:`send_part`.
+
+        Args:
+            number: of the part, from 0 on.
+            etag: that the service gave it.
+        """
+        self._sent.append({"PartNumber": number + 1, "ETag": etag})
+
     def sync(self) -> None:
         """Wait until all parts that are full have arrived.
 
@@ -186,12 +211,13 @@ class Upload:
         """
         uploads, key = self._uploads, self.path.key
         with uploads.errors(key):
-            if self._upload_id:
-                parts = sorted((part.result() for part in self._sending), key=lambda part: part["PartNumber"])
+            if self.upload_id:
+                own = [part.result() for part in self._sending]
+                parts = sorted([*own, *self._sent], key=lambda part: part["PartNumber"])
                 uploads.client.complete_multipart_upload(
-                    Bucket=uploads.bucket, Key=key, UploadId=self._upload_id, MultipartUpload={"Parts": parts}
+                    Bucket=uploads.bucket, Key=key, UploadId=self.upload_id, MultipartUpload={"Parts": parts}
                 )
-                self._upload_id = ""
+                self.upload_id = ""
                 return
             try:
                 put = partial(uploads.client.put_object, Bucket=uploads.bucket, Key=key, Body=self._whole)
@@ -205,20 +231,20 @@ class Upload:
         """Drop what was sent; does nothing after :meth:`complete`."""
         for part in self._sending:
             part.cancel()
-        if self._upload_id:
+        if self.upload_id:
             with self._uploads.errors(self.path.key):
                 self._uploads.client.abort_multipart_upload(
-                    Bucket=self._uploads.bucket, Key=self.path.key, UploadId=self._upload_id
+                    Bucket=self._uploads.bucket, Key=self.path.key, UploadId=self.upload_id
                 )
-            self._upload_id = ""
+            self.upload_id = ""
 
     def _send(self, number: int, memory: bytearray) -> None:
         if self._size <= PART_BYTES:
             self._whole = bytes(memory)
             return
         with self._lock:
-            if not self._upload_id:
-                self._upload_id = self._begin()
+            if not self.upload_id:
+                self.upload_id = self._begin()
         self._uploads.room.acquire()
         self._sending.append(self._uploads.pool.submit(self._send_part, number + 1, memory))
 
@@ -230,17 +256,33 @@ class Upload:
     def _send_part(self, number: int, memory: bytearray) -> CompletedPartTypeDef:
         uploads = self._uploads
         try:
-            with uploads.errors(self.path.key):
-                answer = uploads.client.upload_part(
-                    Bucket=uploads.bucket,
-                    Key=self.path.key,
-                    PartNumber=number,
-                    UploadId=self._upload_id,
-                    Body=memory,  # type: ignore[arg-type]  # which the stubs do not know to be taken
-                )
-            return {"PartNumber": number, "ETag": answer["ETag"]}
+            return send_part(uploads, self.path.key, self.upload_id, number, memory)
         finally:
             uploads.room.release()
+
+
+def send_part(uploads: Uploads, key: str, upload_id: str, number: int, data: bytearray) -> CompletedPartTypeDef:
+    """Send a part of an object; sending it again changes nothing.
+
+    Args:
+        uploads: the connection.
+        key: of the object.
+        upload_id: what the service calls the upload.
+        number: of the part, from 1 on.
+        data: the part.
+
+    Raises:
+        UnavailableError, NotAllowedError, NoSpaceError: the service did not take it.
+    """
+    with uploads.errors(key):
+        answer = uploads.client.upload_part(
+            Bucket=uploads.bucket,
+            Key=key,
+            PartNumber=number,
+            UploadId=upload_id,
+            Body=data,  # type: ignore[arg-type]  # which the stubs do not know to be taken
+        )
+    return {"PartNumber": number, "ETag": answer["ETag"]}
 
 
 def drop_abandoned(folder: BucketPath, *, idle: timedelta = IDLE) -> tuple[BucketPath, ...]:

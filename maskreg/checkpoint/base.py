@@ -7,12 +7,13 @@ as safetensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from maskreg.bucket import Location
+from maskreg.checkpoint.tasks import Part, Piece, TaskT
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
 
@@ -143,8 +144,8 @@ class CheckpointWriter(Protocol):
     def put_at(self, offset: int, data: Buffer | npt.NDArray[Any]) -> None:
         """Write bytes as :meth:`write_at` does, and leave it to the caller to report them with :meth:`wrote`.
 
-        For work that may run elsewhere: where the output lies on a disk, a writer that was entered can be pickled, and
-        is then one that has this method and :meth:`phase` alone. Bytes that are put twice must be the same.
+        For work that may run elsewhere: a writer that was entered can be pickled. It has then :meth:`phase`, and this
+        method for an output on a disk, or :meth:`send` for one in a bucket. Bytes that are put twice must be the same.
 
         Args:
             offset: of the first byte in the stream of all tensors' data.
@@ -164,6 +165,30 @@ class CheckpointWriter(Protocol):
         Raises:
             CannotCreateError: the plan has no room for these bytes.
         """
+
+    def pieces(self, tasks: Iterable[TaskT]) -> Iterator[Piece[TaskT]]:
+        """Tasks in their order, as their results are written together on the engine at hand.
+
+        Args:
+            tasks: in the order of the output.
+        """
+
+    def send(self, part: Part, data: bytearray) -> str:
+        """Send a part to a bucket; what is sent twice must be the same.
+
+        Args:
+            part: as :meth:`pieces` gave it.
+            data: of all its tasks; may be changed.
+
+        Returns:
+            What the service calls it, for :meth:`sent`.
+
+        Raises:
+            UnavailableError, NotAllowedError, NoSpaceError: the service did not take it.
+        """
+
+    def sent(self, part: Part, receipt: str) -> None:
+        """Take note of a part that :meth:`send` has sent, wherever that was."""
 
     def phase(self, offset: int) -> int:
         """How far into a page of memory data for :meth:`write_at` best begins, in bytes; then it need not be copied.

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan, counted_by, file_of, give_counted
-from maskreg.engine import ordered
+from maskreg.checkpoint.filling import fill
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import blocks_of, numel_of
+from maskreg.tensors.blocks import blocks_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class _Block(NamedTuple):
-    # Elements of a tensor, and where their bytes begin in the stream of all tensors' data.
+    # Elements of a tensor, and their bytes in the stream of all tensors' data.
     name: str
     start: int
     stop: int
     offset: int
+    nbytes: int
 
 
 def copy_tensors(
@@ -45,33 +49,26 @@ def copy_tensors(
     Raises:
         MaskregError: as reading the checkpoint and writing do.
     """
-    copy = _Copying(checkpoint, writer)
+    copy = _Copying(checkpoint)
     blocks = ahead(_blocks(plan), lambda block: (block.name, block.start, block.stop), checkpoint)
-    with closing(ordered(copy, blocks, jobs=worker_count(jobs), size=numel_of, near=copy.near)) as results:
-        for offset, size, counted in results:
-            writer.wrote(offset, size)
+    with closing(fill(writer, copy, blocks, jobs=worker_count(jobs), near=copy.near)) as results:
+        for size, counted in results:
             give_counted(checkpoint, counted)
             progress.advance(size)
 
 
 @dataclass(frozen=True)
 class _Copying:
-    """Writes a block with the values that a checkpoint has for it.
-
-    It returns where its bytes begin, how many they are, and what the checkpoint has counted.
-    """
+    """Reads a block of a checkpoint, and returns with it what the checkpoint has counted."""
 
     checkpoint: Checkpoint
-    writer: CheckpointWriter
     _buffers: Buffers = field(default_factory=Buffers)
 
-    def __call__(self, block: _Block) -> tuple[int, int, Any]:
-        size = numel_of(block) * self.checkpoint.tensors[block.name].item_bytes
+    def __call__(self, block: _Block, phase: int) -> tuple[npt.NDArray[Any], Any]:
         # Memory that is written begins where the disk can fetch it from.
-        into = self._buffers.bytes("copied", size, self.writer.phase(block.offset))
+        into = self._buffers.bytes("copied", block.nbytes, phase)
         values = self.checkpoint.read(block.name, block.start, block.stop, into)
-        self.writer.put_at(block.offset, values)
-        return block.offset, values.nbytes, counted_by(self.checkpoint, block.name, block.start, block.stop)
+        return values, counted_by(self.checkpoint, block.name, block.start, block.stop)
 
     def near(self, block: _Block) -> str:
         """The file that holds a block."""
@@ -82,5 +79,6 @@ def _blocks(plan: OutputPlan) -> Iterator[_Block]:
     offset = 0
     for info in plan.tensors:
         for start, stop in blocks_of(info.numel):
-            yield _Block(info.name, start, stop, offset)
-            offset += (stop - start) * info.item_bytes
+            size = (stop - start) * info.item_bytes
+            yield _Block(info.name, start, stop, offset, size)
+            offset += size

@@ -146,11 +146,11 @@ def flow(run: Callable[[Pairs, Path], Any], *modules: str) -> Flow:
 
 
 FFN = Selection.parse(["ffn"])
-EXTRACTION, COPYING = "flow.extract.extraction", "checkpoint.copying"
+EXTRACTION, FILLING = "flow.extract.extraction", "checkpoint.filling"
 FLOWS: Mapping[str, Flow] = {
     "extract": flow(lambda p, folder: extract(p.source, p.targets[0], folder, reversible=True).digest, EXTRACTION),
-    "apply": flow(applied, "flow.apply.on_disk"),
-    "merge": flow(merged, "flow.merge.knowing", "flow.merge.merging", COPYING, EXTRACTION),
+    "apply": flow(applied, FILLING),
+    "merge": flow(merged, "flow.merge.knowing", "flow.merge.merging", FILLING, EXTRACTION),
     "compare": flow(lambda p, _: measure_overlap(p.artifacts, p.source).to_json(), "flow.overlap.measure"),
     "baseline": flow(baselines, "flow.baseline.sweeping"),
     "verify": flow(lambda p, _: list(recount(p.artifacts[0])), "artifact.recount"),

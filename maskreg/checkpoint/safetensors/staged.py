@@ -8,7 +8,7 @@ beside a piece of mebibytes, and a network disk has the piece when the file is c
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +16,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from maskreg.bucket.uploads import part_bytes
+from maskreg.checkpoint.tasks import Part, Piece, TaskT
 from maskreg.direct import DirectFile, phase
 from maskreg.disk import creating
 from maskreg.errors import CannotCreateError
@@ -73,6 +75,29 @@ class Layout:
             piece = min(size, self._stops[number] - offset)
             yield number, self._place(number, offset), piece
             offset, size = offset + piece, size - piece
+
+    def parts(self, tasks: Iterable[TaskT]) -> Iterator[Piece[TaskT]]:
+        """Tasks in their order, gathered to parts of files that are uploaded; see :mod:`maskreg.checkpoint.filling`.
+
+        Services take parts of 5 MiB or more, but for the last of an object.
+
+        Args:
+            tasks: in the order of the stream; none reaches into the next file.
+        """
+        gathered: list[TaskT] = []
+        size = part = 0
+        for task in tasks:
+            if not task.nbytes:
+                yield Piece((task,))
+                continue
+            gathered.append(task)
+            size += task.nbytes
+            ((number, place, _),) = self.cut(task.offset, task.nbytes)
+            file = self.files[number].header_bytes + self.files[number].data_bytes
+            is_last = place + task.nbytes == file
+            if is_last or size >= part_bytes(file):
+                yield Piece(tuple(gathered), Part(number, part))
+                gathered, size, part = [], 0, 0 if is_last else part + 1
 
     def phase(self, offset: int) -> int:
         """Where memory best begins; see :meth:`maskreg.checkpoint.base.CheckpointWriter.phase`."""

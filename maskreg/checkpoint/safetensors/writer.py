@@ -12,21 +12,26 @@ while others are still being written.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from maskreg.bucket import Location
+from maskreg.bucket import BucketPath, Location
+from maskreg.bucket.uploads import COMPLETING, Upload
 from maskreg.checkpoint.pending import OutputFile, pending_output
 from maskreg.checkpoint.safetensors.header import Shard
 from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.checkpoint.safetensors.parts import ObjectParts, PartSender
 from maskreg.checkpoint.safetensors.staged import Extent, Layout, StagedWriter, surplus
+from maskreg.checkpoint.tasks import Part, Piece, TaskT, single
 from maskreg.direct import DirectFile
 from maskreg.disk import creating
+from maskreg.engine import is_here
 from maskreg.errors import CannotCreateError, UsageError
+from maskreg.parallel import each
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
@@ -186,16 +191,44 @@ class SafetensorsWriter:
         return self._layout.phase(offset)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if not isinstance(self.out, Path):
-            raise UsageError(
-                f"{self.out}: workers of a cluster write to a disk that all of them see, and not to a bucket",
-                hint="give -o a folder on such a disk, or --engine threads",
-            )
+        if isinstance(self.out, BucketPath):
+            return PartSender, (self.out, tuple(self._uploaded_elsewhere()))
         with self._errors():
             for number, file in enumerate(self._files):
                 if file.missing:
                     self._handle(number)
         return StagedWriter, (self.out, self._layout, tuple(file.path for file in self._files))
+
+    def pieces(self, tasks: Iterable[TaskT]) -> Iterator[Piece[TaskT]]:
+        """See :meth:`~maskreg.checkpoint.base.CheckpointWriter.pieces`."""
+        return single(tasks) if is_here() or isinstance(self.out, Path) else self._layout.parts(tasks)
+
+    def send(self, part: Part, data: bytearray) -> str:
+        """Not for this process, which writes with :meth:`put_at`."""
+        raise UsageError("parts are sent by other processes")
+
+    def sent(self, part: Part, receipt: str) -> None:
+        """See :meth:`~maskreg.checkpoint.base.CheckpointWriter.sent`."""
+        upload = self._files[part.file].handle
+        assert isinstance(upload, Upload)
+        upload.sent(part.number, receipt)
+
+    def _uploaded_elsewhere(self) -> Iterator[ObjectParts]:
+        """Begin the upload of every file with data, and tell how to go on with it."""
+        opened = [file for file in self._files if file.missing]
+        for file in opened:
+            size = len(file.shard.header) + file.data_bytes
+            file.handle = file.handle or self._output.create(file.shard.file_name, size)
+        uploads = {id(file): file.handle for file in opened if isinstance(file.handle, Upload)}
+        # Large models have hundreds of files, and the service takes its time for each.
+        each(uploads.values(), Upload.begin, jobs=COMPLETING)
+        for file in self._files:
+            upload = uploads.get(id(file))
+            yield (
+                ObjectParts("", "", b"")
+                if upload is None
+                else ObjectParts(upload.path.key, upload.upload_id, file.shard.header)
+            )
 
     def _errors(self) -> AbstractContextManager[None]:
         return creating(self.out) if isinstance(self.out, Path) else nullcontext()

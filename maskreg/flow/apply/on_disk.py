@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location, located
 from maskreg.checkpoint import Checkpoint, OutputPlan, named_like, plan_like, write_checkpoint
-from maskreg.checkpoint.base import CheckpointWriter, file_of, remarks_on
+from maskreg.checkpoint.base import file_of, remarks_on
+from maskreg.checkpoint.filling import fill
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device
-from maskreg.engine import ordered
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
 from maskreg.flow.apply.files import SmallFiles, small_files_of
 from maskreg.parallel import Buffers, worker_count
@@ -110,11 +111,10 @@ def apply(
         plan = _plan(delta, source, files)
         progress.start("apply", plan.total_bytes)
         with write_checkpoint(located(out), plan, force=force) as writer:
-            patcher = _SpanPatcher(verified, decoder, delta.codec, writer)
+            patcher = _SpanPatcher(verified, decoder, delta.codec)
             tasks = verified.ahead(_tasks(delta, plan), patcher.reads)
-            with closing(ordered(patcher, tasks, jobs=threads, size=numel_of, near=patcher.near)) as results:
-                for offset, size in results:
-                    writer.wrote(offset, size)
+            with closing(fill(writer, patcher, tasks, jobs=threads, near=patcher.near)) as results:
+                for size, _ in results:
                     progress.advance(size)
             artifact.verify_rest(jobs=threads)
     except WrongCheckpointError as error:
@@ -149,6 +149,11 @@ class _Task(NamedTuple):
     offset: int = 0
     span: SpanDelta | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the result."""
+        return 0 if self.span is None else numel_of(self.span) * self.span.item_bytes
+
 
 def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[_Task]:
     """Spans of every tensor in the order of the output, then those of removed tensors."""
@@ -164,29 +169,25 @@ def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[_Task]:
 
 
 class _SpanPatcher:
-    """Turns a span of the source into bytes of the output, on any thread; returns where they begin, and how many."""
+    """Turns a span of the source into one of the output, on any thread."""
 
-    def __init__(self, source: VerifiedSource, device: Device, codec: Codec, writer: CheckpointWriter) -> None:
+    def __init__(self, source: VerifiedSource, device: Device, codec: Codec) -> None:
         self._source = source
         self._device = device
         self._codec = codec
-        self._writer = writer
         self._buffers = Buffers()
 
-    def __call__(self, task: _Task) -> tuple[int, int]:
+    def __call__(self, task: _Task, phase: int) -> tuple[npt.NDArray[Any] | None, None]:
         span, at_hand = task.span, None
-        # Memory that is written begins where the disk can fetch it from.
-        phase = self._writer.phase(task.offset)
         if self.reads(task) is not None:
             size = numel_of(task) * self._source.recorded.tensors[task.name].item_bytes
+            # Memory that is written begins where the disk can fetch it from.
             is_result = span is not None and span.coded is None
             into = self._buffers.bytes("source", size, phase if is_result else 0)
             at_hand = self._source.read(task.name, task.start, task.stop, into)
         if span is None:
-            return task.offset, 0
-        values = span.result(at_hand, partial(self._decode, phase=phase), self._buffers)
-        self._writer.put_at(task.offset, values)
-        return task.offset, values.nbytes
+            return None, None
+        return span.result(at_hand, partial(self._decode, phase=phase), self._buffers), None
 
     def near(self, task: _Task) -> str:
         """The file that holds what a task reads."""
