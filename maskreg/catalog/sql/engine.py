@@ -103,11 +103,14 @@ def _postgresql(address: Address) -> Engine:
         # values takes each word of a search for a rare one, and sorts all that match: 200 ms for a page, not 1 ms.
         # A random page of a catalog in memory or on an SSD does not cost four times one in order: with that, it joins
         # hundreds of thousands of rows that have a word with those of a project, rather than read 50 of the project.
+        # A bitmap of the rows of a word that one in 40 of millions has does not fit into 4 MB; it would name pages, of
+        # which each row is compared anew.
         settings = {
             "lock_timeout": f"{LOCK_SECONDS}s",
             "TimeZone": "UTC",
             "plan_cache_mode": "force_custom_plan",
             "random_page_cost": "1.1",
+            "work_mem": "32MB",
         }
         connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
         connection.commit()
