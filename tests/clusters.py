@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.servers import S3Server
+
 _QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+
+_CREDENTIALS = "credentials"
 
 
 @pytest.fixture(scope="session")
@@ -20,16 +24,21 @@ def _ray_nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     before = dict(os.environ)
-    os.environ.update(_QUIET)
     # Short: the paths of sockets lie in it.
     folder = tempfile.mkdtemp(prefix="maskreg-ray-")
+    # Nodes have credentials of their own: those that a test puts there.
+    own = {"AWS_SHARED_CREDENTIALS_FILE": f"{folder}/{_CREDENTIALS}", "AWS_EC2_METADATA_DISABLED": "true"}
+    os.environ.update({**_QUIET, **own})
     nodes: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 200 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args={**nodes, "include_dashboard": False, "temp_dir": folder})
+    cluster: Any = Cluster(
+        initialize_head=True, head_node_args={**nodes, "include_dashboard": False, "temp_dir": folder}
+    )
     try:
         cluster.add_node(**nodes)
+        cluster.credentials = Path(folder) / _CREDENTIALS
         yield cluster
     finally:
-        cluster.shutdown()  # type: ignore[no-untyped-call]
+        cluster.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
         os.environ.clear()
         os.environ.update(before)
@@ -42,6 +51,19 @@ def ray_cluster(_ray_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RAY_ADDRESS", _ray_nodes.address)
     return _ray_nodes
+
+
+@pytest.fixture
+def nodes_with_credentials(ray_cluster: Any) -> Iterator[Callable[[S3Server], None]]:
+    """Gives the nodes of the cluster the credentials of a server, until the test ends."""
+    path: Path = ray_cluster.credentials
+
+    def give(server: S3Server) -> None:
+        keys = {"aws_access_key_id": server.access_key, "aws_secret_access_key": server.secret_key}
+        path.write_text("\n".join(["[default]", *(f"{name} = {key}" for name, key in keys.items())]))
+
+    yield give
+    path.unlink(missing_ok=True)
 
 
 def actor_pids() -> set[int]:

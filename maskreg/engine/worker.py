@@ -6,12 +6,13 @@ It knows nothing of the cluster, so it can be tested in any process.
 from __future__ import annotations
 
 import pickle
+import socket
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from maskreg.errors import WorkerError
+from maskreg.errors import ConfigError, NotAllowedError, NotFoundError, UnavailableError, WorkerError
 from maskreg.version import __version__
 
 
@@ -26,6 +27,10 @@ class Outcome:
 
     results: tuple[Any, ...]
     error: BaseException | None = None
+
+
+_OF_A_MACHINE = (ConfigError, NotAllowedError, NotFoundError, UnavailableError)
+"""Errors that another machine need not have: it may have credentials, a network or a disk that this one lacks."""
 
 
 class Worker:
@@ -76,6 +81,8 @@ def size_of(value: object) -> int:
 
 def _portable(error: BaseException) -> BaseException:
     """The error, with where it happened; one that cannot be pickled is told as text."""
+    if isinstance(error, _OF_A_MACHINE):
+        error.message = f"node {socket.gethostname()}: {error.message}"
     text = "".join(traceback.format_exception(error))
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled here

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pickle
+import socket
 from pathlib import Path
 
 import numpy as np
 
 from maskreg.engine.worker import Outcome, Worker, size_of
-from maskreg.errors import CorruptError, WorkerError
-from tests.engine.works import Poisoned, Squares, unpicklable_error
+from maskreg.errors import CorruptError, RefusedError, WorkerError
+from tests.engine.works import Poisoned, Squares, refused, unpicklable_error
 
 
 def test_a_work_is_fetched_once_and_another_one_replaces_it(tmp_path: Path) -> None:
@@ -30,6 +31,13 @@ def test_results_before_an_error_are_kept() -> None:
     assert outcome.results == (0, 1)
     assert isinstance(outcome.error, CorruptError)
     assert str(outcome.error) == "tensor w2: does not decode"
+
+
+def test_an_error_of_a_machine_names_it() -> None:
+    _, outcome = Worker().run(1, lambda: pickle.dumps(refused), pickle.dumps([7]))
+    assert isinstance(outcome.error, RefusedError)
+    assert str(outcome.error) == f"node {socket.gethostname()}: s3://b: no credentials"
+    assert outcome.error.hint == "set them"
 
 
 def test_an_error_that_cannot_travel_is_told_as_text() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.errors import CorruptError
+from maskreg.errors import CorruptError, RefusedError
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ class Deadly:
 def block_of(number: int) -> npt.NDArray[np.uint8]:
     """A mebibyte."""
     return np.full(1 << 20, number % 251, np.uint8)
+
+
+def refused(number: int) -> int:
+    """Raises what a machine without credentials does."""
+    raise RefusedError("s3://b: no credentials", hint="set them")
 
 
 def unpicklable_error(number: int) -> int:
