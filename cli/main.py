@@ -43,6 +43,7 @@ SECTIONS = {
         "show": "show",
         "baseline": "baseline",
         "compare": "compare",
+        "survey": "survey",
         "analyze": "analyze",
         "report": "report",
     },

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.search import search as list
     from maskreg.workspace.show import show
     from maskreg.workspace.squash import squash
+    from maskreg.workspace.survey import survey
     from maskreg.workspace.sweep import sweep
     from maskreg.workspace.tag import tag
     from maskreg.workspace.verify import verify
@@ -135,6 +136,7 @@ __all__ = [
     "search",
     "show",
     "squash",
+    "survey",
     "sweep",
     "switch_",
     "tag",
@@ -210,6 +212,7 @@ _HOMES = {
     "search": "maskreg.workspace.search",
     "show": "maskreg.workspace.show",
     "squash": "maskreg.workspace.squash",
+    "survey": "maskreg.workspace.survey",
     "sweep": "maskreg.workspace.sweep",
     "switch_": "maskreg.workspace.apply",
     "tag": "maskreg.workspace.tag",

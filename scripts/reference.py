@@ -32,7 +32,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "Follower",
         "Followed",
     ),
-    "Evidence": ("compare", "analyze", "trajectory", "moments", "report", "plots"),
+    "Evidence": ("compare", "survey", "analyze", "trajectory", "moments", "report", "plots"),
     "Looking things up": ("search", "list", "show", "log", "diff"),
     "Maintenance": ("verify", "gc", "doctor", "remotes", "keys", "jobs", "config", "db"),
     "Values": (

@@ -30,6 +30,8 @@ from maskreg.words import counted, percent
 
 Floats = npt.NDArray[np.float64]
 
+_ANSWERS = (Outcome.MORE, Outcome.LESS, Outcome.SAME)
+
 CORRECTION = "holm"
 """The correction of answers for the number of pairs."""
 
@@ -109,6 +111,14 @@ class PairMatrix:
             if pair.headroom is not None:
                 values[pair.masks] = values[pair.masks[::-1]] = pair.headroom
         return values
+
+    @property
+    def answered(self) -> npt.NDArray[np.bool_]:
+        """Whether a pair is neither of related masks nor open, bool ``[masks, masks]``."""
+        marks = np.zeros((len(self.names), len(self.names)), bool)
+        for pair in self.pairs:
+            marks[pair.masks] = marks[pair.masks[::-1]] = pair.outcome in _ANSWERS
+        return marks
 
     @property
     def sentence(self) -> str:

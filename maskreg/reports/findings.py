@@ -10,6 +10,7 @@ from maskreg.analysis.comparison import Comparison, PairOverlap
 from maskreg.analysis.consensus import ConsensusPicture
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.papers import TableBeside
+from maskreg.analysis.survey import Survey
 from maskreg.analysis.verdict import Outcome, Start, Verdict
 from maskreg.artifact.manifest import Manifest, Totals
 from maskreg.artifact.parts import selected_rows
@@ -22,10 +23,14 @@ from maskreg.flow.geometry.exponents import ByExponent, by_exponent
 from maskreg.flow.overlap.mapping import picture_consensus
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.flow.overlap.relations import Ancestry
+from maskreg.flow.overlap.survey import survey_overlaps
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
 from maskreg.reports.geometry import Geometry, Trajectory
 from maskreg.reports.modules import Grid, grid_of
+
+MOST_COMPARED = 16
+"""Masks whose pairs are all compared with an answer: 120 pairs. More are surveyed."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class Findings:
         others: other masks, in the order in which they were named.
         matrix: all masks beside each other; None for two and for one.
         consensus: of three masks or more, how many hold each coordinate, of every matrix where there are few.
+        survey: the same of more masks than ``MOST_COMPARED``, of which there are no ``others`` and no matrix.
         geometry: of the update; None without an analysis.
         trajectory: of the run; None unless given.
         papers: tables of papers with the analysis beside them; empty unless given.
@@ -109,6 +115,7 @@ class Findings:
     others: tuple[OtherMask, ...]
     matrix: PairMatrix | None = None
     consensus: tuple[ConsensusPicture, ...] = ()
+    survey: Survey | None = None
     geometry: Geometry | None = None
     trajectory: Trajectory | None = None
     papers: tuple[TableBeside, ...] = ()
@@ -160,10 +167,22 @@ def gather(
     if not others:
         return findings
     masks = [mask, *others]
+    artifacts, names = [each.artifact for each in masks], [each.name for each in masks]
+    if len(masks) > MOST_COMPARED:
+        survey = survey_overlaps(
+            artifacts,
+            source,
+            names=names,
+            allow_different=allow_different,
+            selection=selection,
+            progress=progress,
+            jobs=jobs,
+        )
+        return replace(findings, survey=survey)
     comparison = measure_overlap(
-        [each.artifact for each in masks],
+        artifacts,
         source,
-        names=[each.name for each in masks],
+        names=names,
         allow_different=allow_different,
         start=[each.start for each in masks],
         selection=selection,

@@ -1,35 +1,38 @@
-"""The heat map of many masks: the headroom of every pair, similar masks beside each other."""
+"""The heat map of many masks: the headroom of every pair, in the order of their matrix or survey."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from maskreg.analysis.pairwise import PairMatrix
-from maskreg.analysis.verdict import Outcome
 from maskreg.reports.drawing import Drawing
 from maskreg.reports.heat import FONT, LABELS, POINTS, color_key, fitting, short
 from maskreg.reports.shades import ink_on
 from maskreg.reports.theme import WIDE, Size, Theme
 
+if TYPE_CHECKING:
+    from maskreg.analysis.pairwise import PairMatrix
+    from maskreg.analysis.survey import Survey
+
+    Square: TypeAlias = PairMatrix | Survey
+
 _FADED = 0.3
 """Opacity of a pair without an answer."""
 
-_PLAIN = (Outcome.MORE, Outcome.LESS, Outcome.SAME)
 
-
-def headroom_map(matrix: PairMatrix, theme: Theme, size: Size = WIDE) -> Drawing:
+def headroom_map(matrix: Square, theme: Theme, size: Size = WIDE) -> Drawing:
     """A row and a column for each mask; cells show headroom in percent, and are empty on the diagonal.
 
     Zero is the gray in the middle of the color scale, whose ends are those of pairs with an answer. Pairs without one
     are faded: their masks are related, or it cannot be told.
     """
     count, values = len(matrix.order), matrix.headrooms[np.ix_(matrix.order, matrix.order)]
-    answered = _answered(matrix)
+    answered = matrix.answered[np.ix_(matrix.order, matrix.order)]
     side = (size.width - (1.1 if size.narrow else 2.6)) / count
     height = min(11.0, (1.9 if size.narrow else 1.5) + count * min(side, 0.42))
     figure = Drawing(figsize=(size.width, height), layout="constrained")
@@ -65,13 +68,6 @@ def _signed(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def _answered(matrix: PairMatrix) -> npt.NDArray[np.bool_]:
-    marks = np.zeros((len(matrix.names), len(matrix.names)), bool)
-    for pair in matrix.pairs:
-        marks[pair.masks] = marks[pair.masks[::-1]] = pair.outcome in _PLAIN
-    return marks[np.ix_(matrix.order, matrix.order)]
-
-
 def _scale(values: npt.NDArray[np.float64], answered: npt.NDArray[np.bool_]) -> Normalize:
     """As far on either side of zero as the pairs with an answer, or else all pairs, go."""
     known = ~np.isnan(values)
@@ -80,18 +76,27 @@ def _scale(values: npt.NDArray[np.float64], answered: npt.NDArray[np.bool_]) -> 
     return Normalize(-end, end)
 
 
-def _label(axes: Any, matrix: PairMatrix, size: Size) -> None:
+def _label(axes: Any, matrix: Square, size: Size) -> None:
     count = len(matrix.order)
-    stride = -(-count // LABELS)
+    stride = -(-count // (LABELS // 2 if size.narrow else LABELS))
     shown = range(0, count, stride)
-    names = [short(matrix.names[matrix.order[at]], 12 if size.narrow else 26) for at in shown]
+    shared = _shared_prefix(matrix.names)
+    names = [short(matrix.names[matrix.order[at]][len(shared) :], 12 if size.narrow else 26) for at in shown]
     places = [at + 0.5 for at in shown]
     slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axes.set_yticks(places, names)
     axes.set_xticks(places, names, **({"rotation": 90} if size.narrow or count > 8 else slanted))
+    if shared:
+        axes.set_xlabel(shared.rstrip("/:"))
     axes.tick_params(length=0)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
+
+
+def _shared_prefix(names: Sequence[str]) -> str:
+    """The project, or the project and the name, of all masks, which need not stand in every label."""
+    prefixes = sorted((names[0][: names[0].rfind(mark) + 1] for mark in "/:"), key=len, reverse=True)
+    return next((prefix for prefix in prefixes if all(name.startswith(prefix) for name in names)), "")
 
 
 def _write(

@@ -10,6 +10,7 @@ from maskreg.analysis.glossary.overlap import OVERLAP
 from maskreg.analysis.verdict import Outcome
 from maskreg.reports.findings import Findings, OtherMask
 from maskreg.reports.geometry import STABLE, TOP
+from maskreg.words import counted
 
 DEFINITIONS = {entry.name: entry for entry in (*MASKS, *OVERLAP)}
 """What the page explains, by anchor."""
@@ -40,6 +41,12 @@ def answer(findings: Findings) -> tuple[str, str]:
     """The mark and the headline sentence."""
     others = [other for other in findings.others if other.independent]
     marks = [mark_of(other) for other in others]
+    if findings.survey is not None:
+        return OPEN, (
+            f"{counted(len(findings.survey.names) - 1, 'mask')} stand beside this one, which are too many for an "
+            "answer about each pair. To see whether the overlap with one of them is more than rounding gives, add that "
+            "one alone: --against."
+        )
     if not others:
         return OPEN, (
             "One mask alone cannot tell: any small update moves small weights, because bf16 rounds. To see whether "

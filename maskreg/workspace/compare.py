@@ -14,6 +14,7 @@ from maskreg.errors import OutputExistsError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
 from maskreg.space import filling
+from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.lineage import ancestry
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 Group = Literal["role", "layer", "module", "tensor"]
 """What tensors are grouped by."""
+
+MANY = 32
+"""Masks from which on all pairs take so long that it is said."""
 
 START = "start"
 """Key of a card's metadata that says whether training started at the source, bit for bit: yes, no or unknown."""
@@ -182,6 +186,10 @@ def compare(
         for operand in operands:
             with naming(operand.name):
                 operand.artifact.require("mask")
+
+        if len(operands) > MANY:
+            pairs = counted(len(operands) * (len(operands) - 1) // 2, "pair")
+            space.note(f"{pairs} with intervals and answers take long; to only count what they share: maskreg survey")
 
         # First, so that a file that exists is refused before the work.
         maps = _mapped(operands, consensus_map, selection, progress, allow_different=allow_different)

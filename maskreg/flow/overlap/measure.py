@@ -85,7 +85,7 @@ def measure_overlap(
         raise UsageError(f"2 to {MAX_MASKS} masks can be compared, not {len(artifacts)}")
     threads = worker_count(jobs)
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
-    verified, missing = _verified(artifacts, scope, source, threads)
+    verified, missing = verified_if_shared(artifacts, scope, source, threads)
     if missing and require_source:
         raise NotFoundError(missing)
     for artifact, row in zip(artifacts, scope.rows[0], strict=True):
@@ -131,10 +131,20 @@ def _tile_counts(
                 counter.reader.forget(span.rows[0].name)
 
 
-def _verified(
+def verified_if_shared(
     artifacts: Sequence[Artifact], scope: Scope, source: Checkpoint | None, jobs: int
 ) -> tuple[VerifiedSource | None, str]:
-    """The source, when it is that of all masks; else why the figures that need it are left out."""
+    """The source, when it is that of all masks; else None, and why the figures that need it are left out.
+
+    Args:
+        artifacts: the masks.
+        scope: the tensors that they share.
+        source: the checkpoint, if it is at hand.
+        jobs: threads.
+
+    Raises:
+        WrongCheckpointError: it is another checkpoint.
+    """
     if source is not None and scope.one_source:
         one_checkpoint = len({artifact.manifest.source.root for artifact in artifacts}) == 1
         only = None if one_checkpoint else scope.tensors

@@ -1,0 +1,77 @@
+"""The survey of a report: where it replaces comparisons, and what 200 masks look like."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maskreg.analysis.evidence import MATCHED
+from maskreg.analysis.survey import Survey
+from maskreg.reports import findings as module
+from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.reports.matrix import headroom_map
+from maskreg.reports.page import page, plots_of, survey_plot
+from maskreg.reports.pictures import svg
+from maskreg.reports.theme import LIGHT, NARROW
+from maskreg.reports.words import OPEN, answer
+from tests.browser import CONTRASTS, Opened
+from tests.reports.conftest import EVIL, named
+
+
+def run(count: int) -> Survey:
+    """A run whose masks grow, and share more the nearer they are."""
+    at = np.arange(count)
+    both = 1000 + 100 * np.minimum(at[:, None], at) - 2 * np.abs(at[:, None] - at)
+    names = tuple(f"team/run:step-{10 * number}{EVIL if number == 1 else ''}" for number in range(count))
+    return Survey(names, 100_000, both, both / 2, MATCHED)
+
+
+@pytest.fixture(scope="module")
+def surveyed(masks: tuple[NamedMask, NamedMask], home: Path) -> Findings:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "MOST_COMPARED", 2)
+        return gather(masks[0], [masks[1], named(home, "team/third:v1", 0.2, 300)])
+
+
+def test_many_masks_are_surveyed_and_have_no_answers(surveyed: Findings) -> None:
+    assert surveyed.survey is not None
+    assert surveyed.survey.sizes[0] == surveyed.manifest.totals.nnz
+    assert (surveyed.others, surveyed.matrix) == ((), None)
+    mark, sentence = answer(surveyed)
+    assert mark == OPEN
+    assert sentence.startswith("2 masks stand beside this one")
+    assert "survey" in plots_of(surveyed)
+
+
+def test_labels_leave_out_what_all_names_begin_with_and_fit() -> None:
+    axes = headroom_map(run(200), LIGHT).axes[0]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels[:2] == ["step-0", "step-50"]
+    assert axes.get_xlabel() == "team/run"
+    assert len(headroom_map(run(200), LIGHT, NARROW).axes[0].get_yticklabels()) <= 20
+    assert len(svg(survey_plot(run(200)), LIGHT)) < 300_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_two_hundred_checkpoints_are_readable_on_three_screens(
+    browser: Any, surveyed: Findings, tmp_path: Path, scheme: str
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page(dataclasses.replace(surveyed, survey=run(200)), "1.2.3"), encoding="utf-8")
+    assert path.stat().st_size < 2_000_000
+    with Opened(browser, path, scheme) as opened:
+        view = opened.page
+        for width in (360, 800, 1400):
+            view.set_viewport_size({"width": width, "height": 800})
+            assert view.evaluate("document.documentElement.scrollWidth") <= width
+            drawn = view.locator("#plot-survey svg >> visible=true")
+            assert drawn.count() == 1
+            assert drawn.bounding_box()["width"] <= width
+        view.locator("#plot-survey summary").click()
+        assert view.get_by_role("rowheader", name="team/run:step-1990").is_visible()
+        assert [(ratio, text) for ratio, text in view.evaluate(CONTRASTS) if ratio < 4.5] == []
+        assert opened.said == []
