@@ -16,6 +16,7 @@ views:
   bucket    extracting from a bucket, beside the bare library and a disk: scripts/bench/run bucket --help
   large     extract and apply of a large pair in a bucket, in bounded memory: scripts/bench/run large --help
   ray       workers of a Ray cluster, beside as many threads: scripts/bench/run ray --help
+  sweep     every checkpoint of a run, again, after a kill, and all pairs: scripts/bench/run sweep --help
   page      the page of docs that shows it, from its JSON: scripts/bench/run page FILE
 
 The entropy limit knows only a weight's exponent in the source; a codec that also models rows, columns and low rank can
@@ -84,7 +85,14 @@ def ray(args: list[str]) -> None:
     sys.exit(measure(args))
 
 
-BARS = {**OTHERS, "merge": merge, "served": served, "bucket": bucket, "large": large, "ray": ray}
+def sweep(args: list[str]) -> None:
+    """Every checkpoint of a run."""
+    from scripts.bench.sweep import main as measure
+
+    sys.exit(measure(args))
+
+
+BARS = {**OTHERS, "merge": merge, "served": served, "bucket": bucket, "large": large, "ray": ray, "sweep": sweep}
 """What has a command line of its own."""
 
 

@@ -34,6 +34,7 @@ VIEWS = (
     "bucket",
     "large",
     "ray",
+    "sweep",
 )
 
 
