@@ -198,7 +198,6 @@ def gather(
     findings = replace(findings, others=tuple(compared), matrix=comparison.matrix)
     if len(masks) == 2:
         return findings
-    artifacts = [each.artifact for each in masks]
     pictures = picture_consensus(artifacts, allow_different=allow_different, selection=selection, progress=progress)
     return replace(findings, consensus=pictures)
 
