@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
+from typing import Any
 
 from maskreg.analysis.comparison import Comparison, PairOverlap
 from maskreg.analysis.consensus import ConsensusPicture
@@ -167,29 +168,14 @@ def gather(
     if not others:
         return findings
     masks = [mask, *others]
-    artifacts, names = [each.artifact for each in masks], [each.name for each in masks]
+    artifacts = [each.artifact for each in masks]
+    scope: dict[str, Any] = {"allow_different": allow_different, "selection": selection, "progress": progress}
+    how: dict[str, Any] = {**scope, "names": [each.name for each in masks], "jobs": jobs}
     if len(masks) > MOST_COMPARED:
-        survey = survey_overlaps(
-            artifacts,
-            source,
-            names=names,
-            allow_different=allow_different,
-            selection=selection,
-            progress=progress,
-            jobs=jobs,
-        )
-        return replace(findings, survey=survey)
-    comparison = measure_overlap(
-        artifacts,
-        source,
-        names=names,
-        allow_different=allow_different,
-        start=[each.start for each in masks],
-        selection=selection,
-        ancestries=[each.ancestry or Ancestry.of_parents(each.artifact) for each in masks],
-        progress=progress,
-        jobs=jobs,
-    )
+        return replace(findings, survey=survey_overlaps(artifacts, source, **how))
+    starts = [each.start for each in masks]
+    ancestries = [each.ancestry or Ancestry.of_parents(each.artifact) for each in masks]
+    comparison = measure_overlap(artifacts, source, start=starts, ancestries=ancestries, **how)
     # The first pairs are those of the mask of the report.
     compared = (
         OtherMask(other.name, other.card, pair, _independent(mask.artifact, other.artifact), outcome)
@@ -198,8 +184,7 @@ def gather(
     findings = replace(findings, others=tuple(compared), matrix=comparison.matrix)
     if len(masks) == 2:
         return findings
-    pictures = picture_consensus(artifacts, allow_different=allow_different, selection=selection, progress=progress)
-    return replace(findings, consensus=pictures)
+    return replace(findings, consensus=picture_consensus(artifacts, **scope))
 
 
 def _corrected(comparison: Comparison) -> Iterable[Outcome | None]:
