@@ -20,6 +20,7 @@ from maskreg.errors import LimitError, UnavailableError
 from maskreg.settings import StoreOptions
 from maskreg.store.base import ObjectInfo
 from maskreg.store.keys import check_key, check_prefix, is_clean
+from maskreg.store.sorting import in_key_order
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -128,8 +129,7 @@ class S3Store:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key begins with ``prefix``, in key order; names that are not clean keys are left out."""
         check_prefix(prefix)
-        # Some services list a folder's keys together, so that "a/x" comes before "a-b".
-        return iter(sorted(self._pages(prefix), key=lambda info: info.key))
+        return in_key_order(self._pages(prefix))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; a missing one is not an error.
