@@ -48,9 +48,9 @@ def command(
     """Check stored artifacts and tags, and list what is damaged.
 
     Every object of each artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
-    registry. Exits with 65 when anything is damaged; with 69, 77 or 78, as `db check` does, when the catalog could not
-    be looked at. A service named with --remote is asked to verify each artifact itself, too; its page says what came of
-    it.
+    registry. An --all that was interrupted goes on where it was, for a day. Exits with 65 when anything is damaged;
+    with 69, 77 or 78, as `db check` does, when the catalog could not be looked at. A service named with --remote is
+    asked to verify each artifact itself, too; its page says what came of it.
 
     With --signatures it lists which key vouches for each tag, and since when: `signed` by it, or `listed` in what it
     found when it began. Exits with 1 when a tag is in a project without a key, and with 65 when its signature is wrong.
@@ -77,6 +77,10 @@ def command(
             line = f"{damage.key}: {damage.fault}  ({', '.join(damage.names) or 'no name'})"
             output.data(printable(f"{line}\n  next: {damage.hint}" if damage.hint else line, keep="\n"))
         output.note(f"checked {_checked(report)}")
+        if report.resumed:
+            output.note(
+                f"{report.resumed:,} of these tags and artifacts were checked before, until that was interrupted"
+            )
         if report.damaged and report.unchecked is not None:
             output.note(f"the catalog was not checked: {report.unchecked.message}; next: {report.unchecked.hint}")
     if report.damaged:

@@ -72,13 +72,17 @@ class KnownLog:
     def audit(self, ref: Ref | None = None) -> list[CorruptError]:
         """Everything that is wrong with the log of a tag, or with all logs; nothing new is remembered."""
         ref = ref and replace(ref, digest=None)
-        damaged = self._refs.audit(ref)
+        damaged = [*self._refs.audit(ref), *self.audit_known(ref)]
+        return list({(error.key, error.message): error for error in damaged}.values())
+
+    def audit_known(self, ref: Ref | None = None) -> list[CorruptError]:
+        """What does not continue what this machine knows of a tag, or of all; the logs themselves are not read."""
+        damaged: list[CorruptError] = []
         if self._witness is not None:
             seen = self._witness.audit(self._refs, self._uuid(), ref)
             self._advise(self._witness, [error for error in seen if isinstance(error, RolledBackError)])
             damaged += seen
-        damaged += audit(self._trust, self._refs, ref)
-        return list({(error.key, error.message): error for error in damaged}.values())
+        return [*damaged, *audit(self._trust, self._refs, ref)]
 
     def _seen(self, witness: Witness, ref: Ref, head: RefEntry | None) -> RefEntry | None:
         uuid = self._uuid()

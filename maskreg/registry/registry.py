@@ -251,11 +251,12 @@ class Registry(Closing):
         return self._live(ref, self.head(ref))
 
     def audit(self, ref: Ref | None = None) -> list[CorruptError]:
-        """Everything that is wrong with the log of a tag, or with all logs; reads every entry.
-
-        Of a remote also what does not continue what this machine has seen; nothing new is remembered.
-        """
+        """Everything wrong with the log of a tag, or of all, and with what was seen of it before; remembers nothing."""
         return self._known.audit(ref)
+
+    def audit_known(self) -> list[CorruptError]:
+        """What of all logs does not continue what this machine has seen; reads the latest entries alone."""
+        return self._known.audit_known()
 
     def history(self, ref: Ref) -> list[RefEntry]:
         """Every entry of a tag's log, the oldest first.

@@ -21,6 +21,8 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
 from maskreg.digest import Digest
 from maskreg.errors import BadRefError, CorruptError, DataError
@@ -102,14 +104,36 @@ def put_back_reference(store: Store, entry: RefEntry) -> None:
         store.put(back_reference_key(entry.digest, entry.ref, entry.n), _document(entry.ref, entry.n))
 
 
-def without_back_reference(store: Store, entries: Iterable[RefEntry]) -> Iterator[RefEntry]:
-    """Those of ``entries`` that name an artifact which has no back reference to them: gc cannot check them twice."""
-    present = {info.key for info in store.list(NAMES)}
-    for entry in entries:
-        if entry.digest is not None:
-            key = back_reference_key(entry.digest, entry.ref, entry.n)
-            if key not in present and store.head(key) is None:
-                yield entry
+class Named(NamedTuple):
+    """The latest entry of a tag, as far as it names an artifact.
+
+    Attributes:
+        digest: the artifact.
+        ref: the tag.
+        n: number of the entry.
+    """
+
+    digest: Digest
+    ref: Ref
+    n: int
+
+
+def without_back_reference(store: Store, named: Iterable[Named]) -> Iterator[Named]:
+    """Those that have no back reference: gc cannot check their artifacts twice.
+
+    Args:
+        store: where the back references are; they are listed beside what is named, in the same order.
+        named: what tags name, in the order of the digests.
+    """
+    listing = (info.key for info in store.list(NAMES))
+    present = next(listing, None)
+    for _, group in groupby(named, lambda each: each.digest):
+        keys = {back_reference_key(*each): each for each in group}
+        for key in sorted(keys):
+            while present is not None and present < key:
+                present = next(listing, None)
+            if present != key and store.head(key) is None:
+                yield keys[key]
 
 
 def _document(ref: Ref, n: int) -> bytes:

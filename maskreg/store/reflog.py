@@ -32,18 +32,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from uuid import uuid4
 
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
 from maskreg.ref import Card, Ref
 from maskreg.store.backrefs import put_back_reference
-from maskreg.store.base import Store
+from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.chain import Folder, check_link, check_movable, each_folder, folders, link_fault
 from maskreg.store.entries import Entries
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
 from maskreg.store.journal import Journal
 from maskreg.store.listing import looks, not_listed
+from maskreg.store.snapshots import heads_of, latest_snapshot
+from maskreg.store.walking import Skip, Walked, never, walk
 
 __all__ = ["RefEntry", "RefLog"]
 
@@ -136,19 +139,16 @@ class RefLog:
         return list(self._linked(folder.keys, damaged))
 
     def audit(self, ref: Ref | None = None) -> list[CorruptError]:
-        """Everything that is wrong with the log of a tag, or of all: reads every entry.
-
-        That is an entry that cannot be read, is missing, or does not follow from the one before it, an object that is
-        no entry, and a move of an immutable tag.
-        """
+        """Everything that is wrong with the log of a tag, or of all, by key: reads every entry."""
         damaged: list[CorruptError] = []
-        tags = folders(self._store.list(REFS)) if ref is None else {"": self._folder(ref)}
-        for folder in tags.values():
-            self._is_sound(folder, damaged)
-        keys = [key for _, folder in sorted(tags.items()) for key in folder.keys]
-        for _ in self._linked(keys, damaged):
+        for _ in self.walk(damaged, self._store.list(REFS if ref is None else f"{REFS}{ref.path}/")):
             pass
         return sorted(damaged, key=lambda error: error.key)
+
+    def walk(self, damaged: list[CorruptError], listing: Iterable[ObjectInfo], skip: Skip = never) -> Iterator[Walked]:
+        """The tags of a listing, each when all of its entries were read; see :func:`maskreg.store.walking.walk`."""
+        read = partial(self._entries.read_all, damaged=damaged)
+        return walk(listing, lambda folder: self._is_sound(folder, damaged), read, damaged, skip)
 
     def heads(
         self, damaged: list[CorruptError] | None = None, *, project: str = "", name: str = ""
@@ -163,16 +163,30 @@ class RefLog:
         """
         tags = each_folder(self._store.list(_prefix(project, name)))
         keys = (folder.latest_key for folder in tags if self._is_sound(folder, damaged))
-        for entry in self._entries.read_all(keys, damaged):
-            try:
-                if self._check is not None:
-                    self._check(entry)
-            except CorruptError as error:
-                if damaged is None:
-                    raise
-                damaged.append(error)
-            else:
-                yield entry
+        return (e for e in self._entries.read_all(keys, damaged) if self._may_be_shown(e, damaged))
+
+    def snapshot_heads(self, damaged: list[CorruptError]) -> Iterator[RefEntry] | None:
+        """The same by the latest snapshot and the journal, in any order; None where they do not suffice.
+
+        A tag that lost an entry since is shown as it was: see :mod:`maskreg.store.snapshots`.
+        """
+        if (snapshot := latest_snapshot(self._store)) is None:
+            return None
+        if (changes := self.journal.since(snapshot.start)) is None:
+            snapshot.close()
+            return None
+        return (e for e in heads_of(snapshot, changes, self.head, damaged) if self._may_be_shown(e, damaged))
+
+    def _may_be_shown(self, entry: RefEntry, damaged: list[CorruptError] | None) -> bool:
+        try:
+            if self._check is not None:
+                self._check(entry)
+        except CorruptError as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
+            return False
+        return True
 
     def _linked(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
         before: RefEntry | None = None
@@ -208,10 +222,6 @@ class RefLog:
     def has(self, ref: Ref, n: int) -> bool:
         """Whether entry ``n`` of a tag is there, by a direct look."""
         return self._store.head(entry_key(ref, n)) is not None
-
-    def digests(self, damaged: list[CorruptError] | None = None) -> set[Digest]:
-        """Digests that some tag points to; ``damaged`` and what is raised are as for :meth:`heads`."""
-        return {entry.digest for entry in self.heads(damaged) if entry.digest is not None}
 
     def append(
         self,

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from maskreg.errors import ConfigError, MaskregError
+from maskreg.progress import SILENT, Progress
 from maskreg.registry import Rebuilt, Registry
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
@@ -51,7 +52,7 @@ class Usable(Revision):
 
 @check_arguments
 def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) -> Upgraded:
-    """Upgrade a catalog to the schema of this version; arguments and errors as for :func:`rebuild`."""
+    """Upgrade a catalog to the schema of this version; ``remote`` and errors as for :func:`rebuild`."""
     from maskreg.catalog.sql import current, upgrade
 
     with _registry(remote, workspace) as registry:
@@ -63,7 +64,7 @@ def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) ->
 
 @check_arguments
 def current(remote: str | None = None, *, workspace: Workspace | None = None) -> Revision:
-    """The schema revision of a catalog; arguments and errors as for :func:`rebuild`."""
+    """The schema revision of a catalog; ``remote`` and errors as for :func:`rebuild`."""
     from maskreg.catalog.sql import current
 
     with _registry(remote, workspace) as registry:
@@ -72,7 +73,7 @@ def current(remote: str | None = None, *, workspace: Workspace | None = None) ->
 
 @check_arguments
 def check(remote: str | None = None, *, workspace: Workspace | None = None) -> Usable:
-    """Open a catalog as every use case does; arguments and errors as for :func:`rebuild`."""
+    """Open a catalog as every use case does; ``remote`` and errors as for :func:`rebuild`."""
     from maskreg.catalog import open_catalog
     from maskreg.catalog.sql import current
 
@@ -84,11 +85,20 @@ def check(remote: str | None = None, *, workspace: Workspace | None = None) -> U
 
 
 @check_arguments
-def rebuild(remote: str | None = None, *, workspace: Workspace | None = None) -> Rebuilt:
+def rebuild(
+    remote: str | None = None,
+    *,
+    full: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Rebuilt:
     """Recreate a catalog from the store. Measurements and events are kept.
 
     Args:
         remote: whose catalog; that of the local registry when left out.
+        full: list the whole log of tags. Otherwise what the last collection of garbage read of it is taken, and what
+            moved since; a tag that lost an entry since then is indexed as it was.
+        progress: progress callback, in tags and artifacts.
         workspace: by default what the settings say.
 
     Raises:
@@ -97,7 +107,7 @@ def rebuild(remote: str | None = None, *, workspace: Workspace | None = None) ->
         DataError: the catalog is damaged.
     """
     with _registry(remote, workspace) as registry:
-        return registry.index.rebuild()
+        return registry.index.rebuild(full=full, progress=progress)
 
 
 @contextmanager

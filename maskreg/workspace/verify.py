@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from maskreg.digest import Digest
+from maskreg.document import canonical
 from maskreg.errors import DataError, NotAllowedError, NotFoundError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
@@ -31,7 +32,8 @@ def verify(
 
     Every object is hashed and opened as readers open it, and the log of each artifact's tag is read whole. Without
     artifacts, all tags and artifacts are checked, the registry's identity, and its catalog against its store. Damage is
-    not an error: it is in the result, and does not stop the rest from being verified.
+    not an error: it is in the result, and does not stop the rest from being verified. An audit of everything that is
+    interrupted goes on where it was, for a day: ``resumed`` says how much was verified before.
 
     A remote that is a service is asked to verify the artifacts itself, too, in its own time: here they are hashed as
     they come over the network.
@@ -40,7 +42,7 @@ def verify(
         artifacts: references, digests or open artifacts; every artifact of the registry when left out.
         remote: verify a remote instead of the local registry.
         recount: count the mask's bits too, and compare them with the figures that its publisher states.
-        progress: progress callback, in hashed bytes, one phase for each artifact.
+        progress: progress callback: what is looked at, by number, and hashed bytes, one phase for each artifact.
         workspace: by default what the settings say.
 
     Raises:
@@ -51,9 +53,11 @@ def verify(
     with opened(workspace) as space, engine_of(space, "verify"):
         registry = space.registry(remote)
         if not artifacts:
-            report = audit(registry, recount=recount, progress=progress)
-            live = {entry.digest for entry in registry.refs.heads([]) if entry.digest is not None}
-            _let_verify(space, registry, sorted(live), counted(len(live), "artifact"))
+            marks = space.root / "audits" / _file(registry, recount=recount)
+            report = audit(registry, recount=recount, progress=progress, marks=marks)
+            if registry.served:
+                live = {entry.digest for entry in registry.refs.heads([]) if entry.digest is not None}
+                _let_verify(space, registry, sorted(live), counted(len(live), "artifact"))
             return report
         # Each is looked up before the first is hashed.
         chosen = []
@@ -70,6 +74,12 @@ def verify(
                 digest = registry.resolve(item).digest if isinstance(item, Ref) else item
                 _let_verify(space, registry, [digest], str(item))
         return joined(reports)
+
+
+def _file(registry: Registry, *, recount: bool) -> str:
+    # Of one registry at one place; what was verified without counting does not stand for counting.
+    what = canonical({"url": registry.url, "uuid": registry.uuid, "recount": recount, "version": 1})
+    return f"{Digest.of(what).hex}.db"
 
 
 def _let_verify(space: Workspace, registry: Registry, digests: Sequence[Digest], what: str) -> None:

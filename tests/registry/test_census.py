@@ -99,7 +99,7 @@ def test_a_damaged_name_works_again_after_the_hints(local: Registry, digest: Dig
     subprocess.run(caught.value.hint.partition(": ")[2], shell=True, check=True)
     with pytest.raises(CorruptError, match="is in the catalog, and is missing from the store") as caught:
         local.resolve(REF)
-    assert caught.value.hint.endswith(": maskreg db rebuild")
+    assert caught.value.hint.endswith(": maskreg db rebuild --full")
     local.index.rebuild()
     assert local.resolve(REF).digest == digest
     assert local.publish(REF, other, card=CARD).n == 2

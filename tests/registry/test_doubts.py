@@ -16,7 +16,7 @@ from maskreg.registry.garbage.collect import collect
 from maskreg.registry.garbage.doubts import LAST
 from maskreg.registry.garbage.report import Collected
 from maskreg.store import MemoryStore
-from maskreg.store.backrefs import NAMES, back_reference_key, without_back_reference
+from maskreg.store.backrefs import NAMES, Named, back_reference_key, without_back_reference
 from maskreg.store.entry import REFS, entry_key
 from tests.registry.conftest import REF
 from tests.registry.steps import Steps
@@ -269,8 +269,8 @@ def test_who_stops_half_way_says_what_was_deleted(team: MemoryStore, monkeypatch
 
 
 def test_names_without_a_back_reference_are_told(team: MemoryStore) -> None:
-    heads = list(over(team).refs.heads())
-    assert list(without_back_reference(team, heads)) == []
+    named = sorted(Named(head.digest, head.ref, head.n) for head in over(team).refs.heads() if head.digest)
+    assert list(without_back_reference(team, named)) == []
     team.delete([back_reference_key(Digest.of(b"7"), ref(7), 1)])
-    assert [entry.ref for entry in without_back_reference(team, heads)] == [ref(7)]
+    assert [each.ref for each in without_back_reference(team, named)] == [ref(7)]
     assert len(collect(over(team), NOW).collected) == 2

@@ -24,12 +24,16 @@ CARD = Card(family="qwen3-8b", method="opd", meta={"seed": "7"})
 A, B, C = (Digest.of(text) for text in (b"a", b"b", b"c"))
 
 
+def digests(log: RefLog) -> set[Digest]:
+    return {head.digest for head in log.heads() if head.digest is not None}
+
+
 def test_a_tag_that_was_never_set(store: Store) -> None:
     log = RefLog(store)
     assert log.head(REF) is None
     assert log.history(REF) == []
     assert list(log.heads()) == []
-    assert log.digests() == set()
+    assert digests(log) == set()
 
 
 def test_a_tag_moves_and_keeps_its_history(store: Store) -> None:
@@ -52,10 +56,10 @@ def test_a_deleted_tag_leaves_a_tombstone_and_can_come_back(store: Store) -> Non
     assert (gone.deleted, gone.digest, gone.removed, gone.last_digest) == (True, None, A, A)
     assert log.head(REF) == gone
     assert list(log.heads()) == [gone]
-    assert log.digests() == set()
+    assert digests(log) == set()
     back = log.append(REF, after=gone, digest=A, card=CARD, by="ada")
     assert log.head(REF) == back
-    assert log.digests() == {A}
+    assert digests(log) == {A}
 
 
 def test_heads_are_the_latest_of_every_tag(store: Store) -> None:
@@ -68,7 +72,7 @@ def test_heads_are_the_latest_of_every_tag(store: Store) -> None:
     heads = list(log.heads())
     assert {head.ref: head.n for head in heads} == dict.fromkeys(refs, 3)
     assert [head.key for head in heads] == sorted(head.key for head in heads)
-    assert log.digests() == {Digest.of(f"{ref}2".encode()) for ref in refs}
+    assert digests(log) == {Digest.of(f"{ref}2".encode()) for ref in refs}
     assert all(len(log.history(ref)) == 3 for ref in refs)
 
 
@@ -293,9 +297,8 @@ def test_a_damaged_entry_is_collected_or_raised(store: Store) -> None:
     assert [entry.ref.name for entry in log.heads(damaged)] == ["b"]
     assert [error.key for error in damaged] == [key]
     assert [ref.name for ref in log.tags()] == ["a", "b"]
-    for fails in (lambda: list(log.heads()), log.digests):
-        with pytest.raises(DataError):
-            fails()
+    with pytest.raises(DataError):
+        list(log.heads())
 
 
 def test_a_damaged_entry_says_what_to_remove_and_a_newer_one_does_not(store: Store) -> None:

@@ -10,6 +10,7 @@ import threading
 
 from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.parallel import each
+from maskreg.progress import Progress, counting
 from maskreg.registry.garbage.doubts import LAST, read_last
 from maskreg.registry.registry import Registry
 from maskreg.registry.transfer.followed import damaged_records
@@ -18,12 +19,13 @@ from maskreg.store.base import ObjectInfo
 from maskreg.store.chain import removal
 
 
-def damaged_guards(registry: Registry, jobs: int) -> list[CorruptError]:
+def damaged_guards(registry: Registry, jobs: int, progress: Progress) -> list[CorruptError]:
     """Back references, what is followed of remotes, and the record of the last collection, that cannot be read; by key.
 
     Args:
         registry: whose.
         jobs: objects that are read at the same time.
+        progress: progress callback, in back references.
 
     Raises:
         UnavailableError, NotAllowedError: the store cannot be read.
@@ -47,7 +49,7 @@ def damaged_guards(registry: Registry, jobs: int) -> list[CorruptError]:
                 damaged.append(error)
 
     names = (info for info in store.list(NAMES) if not info.key.rpartition("/")[2].startswith("."))
-    each(names, read, jobs)
+    each(counting(progress, "read back references", names), read, jobs)
     try:
         read_last(registry)
     except DataError as error:

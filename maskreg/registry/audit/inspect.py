@@ -28,6 +28,7 @@ class Inspector:
     Attributes:
         objects: how many objects were hashed.
         bytes: their size.
+        counts: whether the counts of tensor tables are compared with the masks.
     """
 
     def __init__(self, store: Store, progress: Progress, jobs: int, *, count: bool) -> None:
@@ -35,7 +36,7 @@ class Inspector:
 
         Args:
             store: where the artifacts are.
-            progress: progress callback, in hashed bytes, one phase for each artifact.
+            progress: progress callback, in hashed bytes; the caller begins phases.
             jobs: objects that are hashed at the same time.
             count: compare the counts of tensor tables with the masks.
         """
@@ -44,7 +45,7 @@ class Inspector:
         self._store = store
         self._progress = progress
         self._jobs = jobs
-        self._count = count
+        self.counts = count
         self._lock = threading.Lock()
 
     def inspect(self, digest: Digest) -> list[CorruptError]:
@@ -74,7 +75,7 @@ class Inspector:
         damaged = [CorruptError(prefix + key, "not an object of this artifact") for key in strays(manifest, present)]
         opened, unreadable = self._open(digest, manifest)
         damaged += self._hash(digest, chosen, opened)
-        if not damaged and unreadable is None and opened is not None and self._count:
+        if not damaged and unreadable is None and opened is not None and self.counts:
             unreadable = self._recount(opened, manifest, damaged)
         # A damaged object is what keeps an artifact from opening, and is reported already.
         if unreadable is not None and not damaged:
@@ -110,9 +111,7 @@ class Inspector:
                 self.bytes += entry.size
             self._progress.advance(entry.size)
 
-        chosen = list(objects)
-        self._progress.start("verify", sum(entry.size for entry in chosen))
-        each(chosen, read, self._jobs)
+        each(list(objects), read, self._jobs)
         return damaged
 
     def _recount(self, artifact: Artifact, manifest: Manifest, damaged: list[CorruptError]) -> MaskregError | None:

@@ -8,33 +8,36 @@ Damage is collected, and never ends the audit. Each kind of thing is counted, so
     artifacts     every object hashed and opened as readers do; with ``recount`` the mask's bits are counted
     guards        the records that garbage collection checks names by are there and can be read
     catalog       every row sealed, every table summed, and every row what the store gives
+
+What is known of tags and artifacts is in a file (:mod:`maskreg.registry.audit.marks`), which an audit that was killed
+goes on with.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
 
-from maskreg.artifact.layout import ARTIFACTS
+from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.presence import listing
 from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, FormatError, MaskregError, NotFoundError
-from maskreg.progress import SILENT, Progress
+from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.audit.guards import damaged_guards
 from maskreg.registry.audit.inspect import Inspector
+from maskreg.registry.audit.marks import Marks
 from maskreg.registry.identity import IDENTITY, IDENTITY_HINT, read_identity
-from maskreg.registry.index.manifests import digests_in
 from maskreg.registry.registry import Registry
 from maskreg.result import Result
-from maskreg.store.backrefs import back_reference_key, without_back_reference
+from maskreg.store.backrefs import NAMES, BackReference, Named, back_reference_key, without_back_reference
 from maskreg.store.chain import folders, removal
-from maskreg.store.entry import REFS, ref_of
-
-_HEX_CHARS = 64
+from maskreg.store.entry import REFS, RefEntry, ref_of
+from maskreg.store.walking import listing_hash
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Verified(Result):
         catalog: the catalog was compared with the store.
         damaged: everything that is damaged: by artifact and key, then tags, guards, identity and catalog.
         unchecked: why the catalog was not compared with the store though there is one; None when it was.
+        resumed: tags and artifacts among them that an audit before this one had verified, less than a day ago, when
+            it was interrupted.
     """
 
     tags: int
@@ -81,6 +86,7 @@ class Verified(Result):
     catalog: bool
     damaged: tuple[Damage, ...]
     unchecked: MaskregError | None = None
+    resumed: int = 0
 
     @property
     def ok(self) -> bool:
@@ -101,6 +107,7 @@ def verify(
     recount: bool = False,
     progress: Progress = SILENT,
     jobs: int = 4,
+    marks: Path | None = None,
 ) -> Verified:
     """Check one artifact and the log of its tag, or everything that a registry holds.
 
@@ -110,8 +117,10 @@ def verify(
         registry: where it is.
         artifact: which one; everything when left out.
         recount: count the mask's bits too, and compare them with the figures.
-        progress: progress callback, in hashed bytes, one phase for each artifact.
+        progress: progress callback: what is looked at, by number, and hashed bytes, one phase for each artifact.
         jobs: objects that are hashed at the same time.
+        marks: file that keeps what was verified of everything until all is, for another call that goes on after this
+            one was killed; see :mod:`maskreg.registry.audit.marks`. Left out, nothing is kept.
 
     Raises:
         NotFoundError: there is no such name, or nothing of such an artifact.
@@ -121,23 +130,13 @@ def verify(
     # A damaged identity is part of the report.
     with suppress(FormatError):
         registry.check_format()
-    audit = _Audit(registry, Inspector(registry.store, progress, jobs, count=recount))
-    unresolved: list[CorruptError] = []
-    chosen = sorted(audit.all_digests() if artifact is None else audit.digests_of(artifact, unresolved))
-    damaged = [damage for digest in chosen for damage in audit.artifact(digest)]
-    ref = artifact if isinstance(artifact, Ref) else None
-    tags = entries = 0
-    if artifact is None or ref is not None:
-        tags, entries = audit.count(ref)
-        damaged += audit.logs(ref, unresolved)
-    if artifact is None:
-        damaged += [*audit.strays(), *audit.guards(jobs)]
-        # A service looks after its catalog itself.
-        damaged += [*audit.identity(bool(tags)), *([] if registry.served else audit.catalog())]
-    inspected = audit.inspector
-    has_catalog = artifact is None and bool(registry.catalog_url) and not registry.served and audit.unchecked is None
-    counts = (tags, entries, len(chosen), inspected.objects, inspected.bytes)
-    return Verified(*counts, recounted=recount, catalog=has_catalog, damaged=tuple(damaged), unchecked=audit.unchecked)
+    inspector = Inspector(registry.store, progress, jobs, count=recount)
+    if artifact is not None:
+        return _One(registry, inspector, progress).verify(artifact)
+    with Marks(marks) as known:
+        report = Everything(registry, inspector, progress, known, jobs).verify()
+        known.finish()
+    return report
 
 
 def joined(reports: Sequence[Verified]) -> Verified:
@@ -154,96 +153,194 @@ def joined(reports: Sequence[Verified]) -> Verified:
     )
 
 
-class _Audit:
-    def __init__(self, registry: Registry, inspector: Inspector) -> None:
-        self.inspector = inspector
-        self.unchecked: MaskregError | None = None
-        self._registry = registry
-        self._store = registry.store
-        self._names: dict[Digest, list[str]] = defaultdict(list)
-        # Damaged entries are reported by the audit of the logs.
-        self._live = [entry for entry in registry.refs.heads([]) if not entry.deleted]
-        for entry in self._live:
-            if entry.digest is not None:
-                self._names[entry.digest].append(str(entry.ref))
+@dataclass
+class _Looking:
+    # What both kinds of audit do.
+    registry: Registry
+    inspector: Inspector
+    progress: Progress
 
-    def digests_of(self, artifact: Ref | Digest, unresolved: list[CorruptError]) -> set[Digest]:
-        # What is wrong with the log of a tag is appended to unresolved; the artifact is then the one that it ends at.
+    def inspect(self, digest: Digest, names: tuple[str, ...], label: str, size: int) -> list[Damage]:
+        self.progress.start(label, size)
+        return [_damage(digest, names, error, self._repair(error, names)) for error in self.inspector.inspect(digest)]
+
+    def _repair(self, error: CorruptError, names: tuple[str, ...]) -> str:
+        local = self.registry.root is not None
+        if not names:
+            return error.hint.replace("<name>", "NAME") or f"remove it: {removal(self.registry.url, error.key)}"
+        if local or "publish" in error.hint:
+            return error.hint.replace("<name>", names[0]) or f"maskreg pull {names[0]}"
+        # A push sends only what is missing.
+        push = f"maskreg push {names[0]} --remote {self.registry.name}"
+        if self.registry.store.head(error.key) is None:
+            return f"from a registry that has it: {push}"
+        return f"{removal(self.registry.url, error.key)}, then, from a registry that has it: {push}"
+
+
+class _One(_Looking):
+    # One artifact, or a tag and what it names.
+
+    def verify(self, artifact: Ref | Digest) -> Verified:
+        unresolved: list[CorruptError] = []
+        digest = self._digest(artifact, unresolved)
+        damaged: list[Damage] = []
+        if digest is not None:
+            present = listing(self.registry.store, digest)
+            names = self._names(digest, artifact)
+            if not isinstance(artifact, Ref) and not present and not names:
+                raise NotFoundError(
+                    f"artifact {digest.short} is not in {self.registry.url}", hint=self.registry.listing_step
+                )
+            damaged += self.inspect(digest, names, "verify", sum(info.size for info in present.values()))
+        tags = entries = 0
         if isinstance(artifact, Ref):
-            try:
-                return {self._registry.resolve(artifact).digest}
-            except CorruptError as error:
-                unresolved.append(error)
-            return {*filter(None, [artifact.digest or self._latest(artifact)])}
-        if artifact not in self._names and not listing(self._store, artifact):
-            raise NotFoundError(
-                f"artifact {artifact.short} is not in {self._registry.url}", hint=self._registry.listing_step
-            )
-        return {artifact}
+            folders_listed = folders(self.registry.store.list(f"{REFS}{artifact.path}/"))
+            tags, entries = len(folders_listed), sum(len(folder.numbers) for folder in folders_listed.values())
+            damaged += _of_logs([*self._log(artifact), *unresolved])
+        done = self.inspector
+        counts = (tags, entries, int(digest is not None), done.objects, done.bytes)
+        return Verified(*counts, recounted=done.counts, catalog=False, damaged=tuple(damaged))
 
-    def _latest(self, ref: Ref) -> Digest | None:
-        return next((entry.digest for entry in self._live if entry.ref == replace(ref, digest=None)), None)
-
-    def all_digests(self) -> set[Digest]:
-        return {*self._names, *digests_in(self._store)}
-
-    def artifact(self, digest: Digest) -> Iterator[Damage]:
-        names = tuple(sorted(self._names[digest]))
-        for error in self.inspector.inspect(digest):
-            yield _damage(digest, names, error, self._repair(error, names))
-
-    def logs(self, ref: Ref | None, known: list[CorruptError]) -> Iterator[Damage]:
+    def _digest(self, artifact: Ref | Digest, unresolved: list[CorruptError]) -> Digest | None:
+        # What is wrong with the log of a tag is appended to unresolved; the artifact is then the one that it ends at.
+        if not isinstance(artifact, Ref):
+            return artifact
         try:
-            damaged = self._registry.audit(ref)
+            return self.registry.resolve(artifact).digest
+        except CorruptError as error:
+            unresolved.append(error)
+        if artifact.digest is not None:
+            return artifact.digest
+        head = self._head(artifact)
+        return head.digest if head is not None else None
+
+    def _head(self, ref: Ref) -> RefEntry | None:
+        # The audit of its log says what is wrong with one that cannot be read.
+        with suppress(DataError):
+            return self.registry.refs.head(replace(ref, digest=None))
+        return None
+
+    def _names(self, digest: Digest, artifact: Ref | Digest) -> tuple[str, ...]:
+        # By the back references, which are few: the whole log may be long.
+        store = self.registry.store
+        refs = {replace(artifact, digest=None)} if isinstance(artifact, Ref) else set()
+        for info in store.list(f"{NAMES}{digest.hex}/"):
+            if (reference := BackReference.of(info)) is not None:
+                with suppress(DataError, NotFoundError):
+                    refs.add(reference.read(store))
+        heads = filter(None, map(self._head, refs))
+        return tuple(sorted(str(head.ref) for head in heads if head.digest == digest))
+
+    def _log(self, ref: Ref) -> list[CorruptError]:
+        try:
+            return self.registry.audit(ref)
         except FormatError:
-            # Without an identity nobody knows what was seen of this registry; the logs are there all the same.
-            damaged = self._registry.refs.audit(ref and replace(ref, digest=None))
-        for error in {(error.key, error.message): error for error in [*damaged, *known]}.values():
-            names = (str(ref_of(error.key)),) if error.key.startswith(REFS) else ()
-            yield _damage(None, names, error, error.hint)
+            # Without an identity nobody knows what was seen of this registry; the log is there all the same.
+            return self.registry.refs.audit(replace(ref, digest=None))
 
-    def count(self, ref: Ref | None) -> tuple[int, int]:
-        prefix = REFS if ref is None else f"{REFS}{ref.path}/"
-        tags = folders(self._store.list(prefix))
-        return len(tags), sum(len(folder.numbers) for folder in tags.values())
 
-    def strays(self) -> Iterator[Damage]:
-        # Folders beside the artifacts that no digest has.
-        seen = set()
-        for info in self._store.list(ARTIFACTS):
-            name = info.key.removeprefix(ARTIFACTS).partition("/")[0]
-            if name not in seen and (len(name) != _HEX_CHARS or set(name) - set("0123456789abcdef")):
-                seen.add(name)
-                hint = f"look at it, then remove it: {removal(self._registry.url, info.key)}"
-                yield Damage(None, (), info.key, "not below the folder of an artifact", hint)
+@dataclass
+class Everything(_Looking):
+    """An audit of all that a registry holds."""
 
-    def guards(self, jobs: int) -> Iterator[Damage]:
-        for error in damaged_guards(self._registry, jobs):
+    marks: Marks
+    jobs: int
+    unchecked: MaskregError | None = None
+
+    def verify(self) -> Verified:
+        """Look at everything, in the order of the module's text."""
+        logs, tags, entries = self._logs()
+        strays = self._list_artifacts()
+        artifacts, damaged = self._artifacts()
+        damaged += [*_of_logs(logs), *strays, *self._guards(), *self._identity(bool(tags))]
+        # A service looks after its catalog itself.
+        if not self.registry.served:
+            self.progress.start("compare the catalog", 0)
+            damaged += self._catalog()
+        has_catalog = bool(self.registry.catalog_url) and not self.registry.served and self.unchecked is None
+        done = self.inspector
+        return Verified(
+            *(tags, entries, artifacts, done.objects, done.bytes),
+            recounted=done.counts,
+            catalog=has_catalog,
+            damaged=tuple(damaged),
+            unchecked=self.unchecked,
+            resumed=self.marks.resumed,
+        )
+
+    def _logs(self) -> tuple[list[CorruptError], int, int]:
+        damaged: list[CorruptError] = []
+        listed = self.registry.store.list(REFS)
+        walked = self.registry.refs.walk(
+            damaged, listed, lambda folder, listing: self.marks.has_tag(folder.path, listing)
+        )
+        for tag in counting(self.progress, "read tags", walked):
+            head = tag.latest
+            named = Named(head.digest, head.ref, head.n) if head is not None and head.digest is not None else None
+            self.marks.put_tag(tag.folder.path, tag.listing, len(tag.folder.numbers), named, is_sound=tag.is_sound)
+        with suppress(FormatError):
+            damaged += self.registry.audit_known()
+        return damaged, *self.marks.end_tags()
+
+    def _list_artifacts(self) -> list[Damage]:
+        strays = []
+        groups = groupby(self.registry.store.list(ARTIFACTS), lambda info: info.key.split("/")[2])
+        for name, infos in counting(self.progress, "list artifacts", groups):
+            objects = list(infos)
+            try:
+                digest = Digest(f"sha256:{name}")
+            except ValueError:
+                key = objects[0].key
+                hint = f"look at it, then remove it: {removal(self.registry.url, key)}"
+                strays.append(Damage(None, (), key, "not below the folder of an artifact", hint))
+                continue
+            # What has neither a manifest nor a name is the rest of an interrupted push.
+            if any(info.key.endswith(f"/{name}/{MANIFEST}") for info in objects) or self.marks.names(digest):
+                self.marks.list_artifact(digest, listing_hash(objects), sum(info.size for info in objects))
+        return strays
+
+    def _artifacts(self) -> tuple[int, list[Damage]]:
+        total = self.marks.end_listing()
+        damaged: list[Damage] = []
+        done = self.inspector
+        for number, listed in enumerate(self.marks.artifacts(), 1):
+            if listed.objects is not None:
+                done.objects += listed.objects
+                done.bytes += listed.bytes
+                continue
+            before = done.objects, done.bytes
+            label = f"verify artifact {number:,} of {total:,}"
+            wrong = self.inspect(listed.digest, self.marks.names(listed.digest), label, listed.size)
+            if not wrong:
+                self.marks.put_artifact(listed.digest, done.objects - before[0], done.bytes - before[1])
+            damaged += wrong
+        return total, damaged
+
+    def _guards(self) -> Iterator[Damage]:
+        for error in damaged_guards(self.registry, self.jobs, self.progress):
             yield _damage(None, (), error, error.hint)
-        for entry in without_back_reference(self._store, self._live):
-            assert entry.digest is not None  # nothing else is live
-            key = back_reference_key(entry.digest, entry.ref, entry.n)
-            fault = f"missing: gc cannot check that a list of names lacks {entry.ref}"
-            hint = f"maskreg annotate {entry.ref} --description TEXT writes another entry, with one"
-            yield Damage(entry.digest, (str(entry.ref),), key, fault, hint)
+        for named in without_back_reference(self.registry.store, self.marks.named()):
+            key = back_reference_key(*named)
+            fault = f"missing: gc cannot check that a list of names lacks {named.ref}"
+            hint = f"maskreg annotate {named.ref} --description TEXT writes another entry, with one"
+            yield Damage(named.digest, (str(named.ref),), key, fault, hint)
 
-    def identity(self, used: bool) -> Iterator[Damage]:
+    def _identity(self, used: bool) -> Iterator[Damage]:
         try:
-            if not read_identity(self._store) and used:
+            if not read_identity(self.registry.store) and used:
                 yield Damage(None, (), IDENTITY, "missing, and the registry has tags", IDENTITY_HINT)
         except FormatError as error:
             yield Damage(None, (), IDENTITY, error.message.rpartition(f"{IDENTITY}: ")[2], IDENTITY_HINT)
 
-    def catalog(self) -> Iterator[Damage]:
-        index = self._registry.index
-        for wrong in index.audit():
+    def _catalog(self) -> Iterator[Damage]:
+        for wrong in self.registry.index.audit():
             fault = wrong if isinstance(wrong, str) else wrong.message.removeprefix(f"{_key(wrong)}: ")
             hint = REBUILD
             if isinstance(wrong, MaskregError):
                 hint = wrong.hint
             if hint.startswith("maskreg db "):
                 # The catalog does not know which remote it belongs to.
-                hint += self._registry.remote_option
+                hint += self.registry.remote_option
             if isinstance(wrong, MaskregError) and not isinstance(wrong, DataError):
                 # A database that is down, or refuses, says nothing about what is in it.
                 wrong.hint = hint
@@ -251,17 +348,12 @@ class _Audit:
             else:
                 yield Damage(None, (), "catalog", fault, hint)
 
-    def _repair(self, error: CorruptError, names: tuple[str, ...]) -> str:
-        local = self._registry.root is not None
-        if not names:
-            return error.hint.replace("<name>", "NAME") or f"remove it: {removal(self._registry.url, error.key)}"
-        if local or "publish" in error.hint:
-            return error.hint.replace("<name>", names[0]) or f"maskreg pull {names[0]}"
-        # A push sends only what is missing.
-        push = f"maskreg push {names[0]} --remote {self._registry.name}"
-        if self._store.head(error.key) is None:
-            return f"from a registry that has it: {push}"
-        return f"{removal(self._registry.url, error.key)}, then, from a registry that has it: {push}"
+
+def _of_logs(damaged: Iterable[CorruptError]) -> Iterator[Damage]:
+    ordered = sorted(damaged, key=lambda error: error.key)
+    for error in {(error.key, error.message): error for error in ordered}.values():
+        names = (str(ref_of(error.key)),) if error.key.startswith(REFS) else ()
+        yield _damage(None, names, error, error.hint)
 
 
 def _damage(digest: Digest | None, names: tuple[str, ...], error: CorruptError, hint: str) -> Damage:

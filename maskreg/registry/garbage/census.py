@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from maskreg.closing import Closing
 from maskreg.errors import CorruptError, UnavailableError
@@ -23,12 +23,13 @@ from maskreg.ref import Ref
 from maskreg.registry.garbage.ledger import Ledger, Tag, Totals, in_ranges, ranges
 from maskreg.registry.garbage.standing import Kept, Standing
 from maskreg.registry.registry import Registry
+from maskreg.store import snapshots
 from maskreg.store.base import ObjectInfo
-from maskreg.store.chain import Folder, each_folder
+from maskreg.store.chain import Folder
 from maskreg.store.entry import REFS, RefEntry, numbered, ref_of
 from maskreg.store.listing import ASK, not_listed
-
-_PATH_SEGMENTS = 4
+from maskreg.store.snapshots import SnapshotWriter
+from maskreg.store.walking import folders_with_listing
 
 
 class Census(Closing):
@@ -48,10 +49,16 @@ class Census(Closing):
         self.progress = progress
         self.ledger = Ledger()
         self.standing = Standing(registry.store, self.ledger, progress)
+        # From before the log is listed: what moves from then on is in the journal.
+        self._start = registry.refs.journal.start()
 
     def close(self) -> None:
         """Forget everything."""
         self.ledger.close()
+
+    def new_snapshot(self) -> SnapshotWriter | None:
+        """What writes a snapshot of the log as it is read; None where there are too few tags for one."""
+        return SnapshotWriter(self.registry.store, self._start) if self.totals().tags >= snapshots.MANY else None
 
     def totals(self) -> Totals:
         """How many tags and entries the last look showed."""
@@ -65,7 +72,7 @@ class Census(Closing):
         """
         earlier = self.ledger.all_tags()
         known = next(earlier, None)
-        folders = _folders(self.registry.store.list(REFS))
+        folders = folders_with_listing(self.registry.store.list(REFS))
         for folder, infos in counting(self.progress, "list tags", folders, total=self.totals().tags):
             # Both are in the order of their keys, so what was passed over is not there any more.
             if known is not None and f"{known.path}/" < f"{folder.path}/":
@@ -82,11 +89,12 @@ class Census(Closing):
         if known is not None:
             raise self._vanished(numbered(known.path, next(iter(in_ranges(known.numbers)), 1)))
 
-    def read(self, damaged: list[CorruptError]) -> None:
+    def read(self, damaged: list[CorruptError], snapshot: SnapshotWriter | None = None) -> None:
         """Read what tags point to, as far as the last look showed something new.
 
         Args:
             damaged: errors of tags that cannot be read are appended to it.
+            snapshot: is given what is read.
 
         Raises:
             UnavailableError: the listing lacks an entry that is there.
@@ -94,8 +102,9 @@ class Census(Closing):
         for tag in self.ledger.unsound():
             self._note_damage(tag, damaged)
             self.ledger.names(tag.path, None, is_read=False)
-        for _ in counting(self.progress, "read tags", self._new_entries(damaged)):
-            pass
+        for entry in counting(self.progress, "read tags", self._new_entries(damaged)):
+            if snapshot is not None:
+                snapshot.add(entry)
 
     def _new_entries(self, damaged: list[CorruptError]) -> Iterator[RefEntry]:
         for batch in self.ledger.unread():
@@ -106,7 +115,7 @@ class Census(Closing):
                 self.ledger.names(paths[entry.key], entry.digest)
                 yield entry
 
-    def spares(self, damaged: list[CorruptError]) -> Kept:
+    def spares(self, damaged: list[CorruptError], snapshot: SnapshotWriter | None = None) -> Kept:
         """Which artifacts a collection leaves alone because of their names, or of the names of links above them.
 
         A tag that cannot be read may name any artifact that it ever named, or one that nothing else mentions. So while
@@ -114,12 +123,13 @@ class Census(Closing):
 
         Args:
             damaged: errors of tags that cannot be read are appended to it.
+            snapshot: is given the latest entry of each tag.
 
         Raises:
             CorruptError: no entry of a tag can be read, so it may name any artifact.
             UnavailableError: the listing lacks an entry that is there.
         """
-        self.read(damaged)
+        self.read(damaged, snapshot)
         # Digests that a tag left a short while ago: they can be restored.
         for entry in self.registry.refs.read(self.ledger.left(), damaged):
             if entry.digest is not None:
@@ -158,14 +168,6 @@ class Census(Closing):
             "though entries of tags are never deleted",
             hint=ASK,
         )
-
-
-def _folders(listing: Iterator[ObjectInfo]) -> Iterator[tuple[Folder, dict[str, ObjectInfo]]]:
-    # Each tag with its keys, which stand together.
-    for _, group in groupby(listing, lambda info: info.key.split("/")[:_PATH_SEGMENTS]):
-        infos = {info.key: info for info in group}
-        for folder in each_folder(infos.values()):
-            yield folder, infos
 
 
 def _tag(folder: Folder, infos: dict[str, ObjectInfo]) -> Tag:

@@ -6,6 +6,7 @@ The protocol with push is described in :mod:`maskreg.registry.settling.settle`. 
     census       list refs twice: names of artifacts
     survey       artifacts without a live ref, and below no link with one; all objects older than the grace period
     doubts       can the listings be right, and may so much go?           (nothing is deleted otherwise)
+    snapshot     write down the latest entry of every tag, where there are many
     announce     say what will go
     per batch    write a marker for each; list refs once more
       per artifact   named now, or its listing changed?    spare it
@@ -101,13 +102,18 @@ def collect(
         census.look()
         census.look()
         damaged: list[CorruptError] = []
-        plan = survey(store, census.spares(damaged), deadline, progress)
+        snapshot = None if dry_run else census.new_snapshot()
+        plan = survey(store, census.spares(damaged, snapshot), deadline, progress)
+        unread = frozenset(ref_of(error.key) for error in damaged)
         if only is not None:
             plan.candidates = {digest: candidate for digest, candidate in plan.candidates.items() if digest in only}
         if not trust_listing:
             check_listing(registry, census, plan)
-        witnesses = Witnesses(census, frozenset(ref_of(error.key) for error in damaged))
+        witnesses = Witnesses(census, unread)
         witnesses.examine(plan, now)
+        # Not before the listing was found to be right.
+        if snapshot is not None:
+            snapshot.finish(sorted(unread))
         if announce is not None:
             announce([candidate.report for candidate in plan.candidates.values()])
         work = _Collection(registry, census, damaged, progress)

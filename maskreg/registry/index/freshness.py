@@ -31,7 +31,7 @@ def lost(
     log: Mapping[Ref, int],
     known: Mapping[Ref, int],
     memory: str = "is in the catalog",
-    hint: str = "restore it from a copy; or accept the loss: maskreg db rebuild",
+    hint: str = "restore it from a copy; or accept the loss: maskreg db rebuild --full",
 ) -> dict[Ref, CorruptError]:
     """Tags of which an entry is known that the log has no more, and the damage.
 

@@ -22,6 +22,7 @@ from maskreg.catalog import (
 from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError, UsageError
+from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.index.freshness import behind
 from maskreg.registry.index.manifests import digests_in, readable_manifests
@@ -198,16 +199,20 @@ class Index:
 
         self.use(write)
 
-    def rebuild(self) -> Rebuilt:
+    def rebuild(self, *, full: bool = False, progress: Progress = SILENT) -> Rebuilt:
         """Recreate the index from the store; measurements, events and seen sources stay.
 
         A damaged SQLite file is set aside and replaced.
+
+        Args:
+            full: list the whole log, though there is a snapshot of it: what was lost since is then not in the index.
+            progress: progress callback, in tags and artifacts.
 
         Raises:
             MaskregError: there is no catalog, or it cannot be opened.
         """
         with repairing(self.url) if self.url else nullcontext():
-            return self._rebuild()
+            return self._rebuild(full=full, progress=progress)
 
     def audit(self) -> tuple[MaskregError | str, ...]:
         """What is wrong with the catalog: damage, or what it has otherwise than the store. Nothing is repaired.
@@ -226,7 +231,7 @@ class Index:
                 return ()
             unread: dict[str, str] = {}
             late = set(behind(self._refs.numbers(), catalog.all_numbers()))
-            heads = [entry for entry in self._heads(unread, []) if entry.ref not in late]
+            heads = [entry for entry in self._heads(unread, [], full=True) if entry.ref not in late]
             digests = set(digests_in(self._store))
             # An artifact without a name need not be in the index.
             named = sorted(digests & {entry.digest for entry in heads})
@@ -272,13 +277,15 @@ class Index:
         if filled != uuid and (filled is not None or uuid or any(self._refs.each_number())):
             self._fill(catalog)
 
-    def _fill(self, catalog: Catalog) -> Rebuilt:
+    def _fill(self, catalog: Catalog, *, full: bool = False, progress: Progress = SILENT) -> Rebuilt:
         unread: dict[str, str] = {}
         damaged: list[MaskregError] = []
         followed = self._refs.journal.start()
         manifests = readable_manifests(self._store, digests_in(self._store), damaged)
-        entries = self._heads(unread, damaged)
+        heads = self._heads(unread, damaged, full=full)
         uuid = self._uuid()
+        entries = counting(progress, "read tags", heads)
+        manifests = counting(progress, "read manifests", manifests)
         refs, artifacts, lost = catalog.rebuild(entries, manifests, registry=uuid, unread=unread, followed=followed)
         return Rebuilt(refs, artifacts, tuple(damaged), lost)
 
@@ -289,9 +296,10 @@ class Index:
         digests = sorted({entry.digest for entry in entries if entry.digest})
         return Snapshot(entries, readable_manifests(self._store, digests, []), unread)
 
-    def _heads(self, unread: dict[str, str], damaged: list[MaskregError]) -> Iterator[RefEntry]:
+    def _heads(self, unread: dict[str, str], damaged: list[MaskregError], *, full: bool = False) -> Iterator[RefEntry]:
         errors: list[CorruptError] = []
-        yield from self._refs.heads(errors)
+        known = None if full else self._refs.snapshot_heads(errors)
+        yield from self._refs.heads(errors) if known is None else known
         damaged += errors
         unread.update((error.key, error.message) for error in errors)
 
@@ -329,21 +337,22 @@ class Index:
         except CorruptError:
             return False
 
-    def _rebuild(self) -> Rebuilt:
+    def _rebuild(self, *, full: bool = False, progress: Progress = SILENT) -> Rebuilt:
         self.close()
         opened = self._open(_leave)
         damage = self.problem
         if opened is not None:
             try:
                 opened.check_file()
-                return self._fill(opened)
+                return self._fill(opened, full=full, progress=progress)
             except CorruptError as error:
                 damage = error
         if not isinstance(damage, CorruptError) or not self.url.startswith(_LOCAL):
             raise damage or NotFoundError("this registry has no catalog")
         self.close()
         aside, lost = set_aside(self.url)
-        return replace(self._fill(self._or_raise(self._open(_leave))), aside=str(aside), lost=lost)
+        filled = self._fill(self._or_raise(self._open(_leave)), full=full, progress=progress)
+        return replace(filled, aside=str(aside), lost=lost)
 
 
 _LOCAL = "sqlite:///"

@@ -93,7 +93,7 @@ class Searcher:
                 yield LeftOut(str(ref), None, error.message, error.hint)
                 continue
             if head is None:
-                yield LeftOut(str(ref), None, f"{key}: gone since the catalog was filled", "maskreg db rebuild")
+                yield LeftOut(str(ref), None, f"{key}: gone since the catalog was filled", "maskreg db rebuild --full")
             elif not catalog.keeps_up:
                 catalog.put_ref(head)
 

@@ -214,7 +214,7 @@ def _differing(service: Service, row: Row) -> Row:
 
 
 def _rebuild(service: Service, row: Row) -> Row:
-    rebuilt = service.registry.index.rebuild()
+    rebuilt = service.registry.index.rebuild(full=True)
     return {"refs": rebuilt.refs, "artifacts": rebuilt.artifacts, "lost": rebuilt.lost}
 
 

@@ -1,7 +1,7 @@
 """A push of a large artifact to an S3 server: memory, requests, and what a push that is killed half way leaves to do.
 
-What is generated: mask and coded values, at random, so that nothing compresses; small files by the thousand, which make
-as many objects as a far larger artifact has; and which checkpoints these were. What is real: the objects, their digests,
+What is generated: mask and coded values, at random, so that nothing compresses; small files by the thousand, that make
+as many objects as a far larger artifact has; and which checkpoints these were. What is real: objects, their digests,
 the server (SeaweedFS), and the pushes, each in a process of its own::
 
     python -m scripts.bench.scale.large --gigabytes 6 --dir FOLDER     needs twice as much room
@@ -42,6 +42,7 @@ PARTS: tuple[PartName, ...] = ("mask", "delta")
 _BLOCKS = 1_000
 _DELTA_BYTES = 1 << 21
 _POLL_S = 0.2
+_TRIES = 8
 
 
 class _Form:
@@ -117,9 +118,19 @@ def measured(home: Path, server: SeaweedFS) -> dict[str, Any]:
     killed.wait()
     figures["there_when_killed"] = _count(server, bucket)
     for name in ("resumed", "again"):
-        output = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
-        figures[name] = json.loads(output)
+        result = _run(command, env)
+        while result.returncode:
+            # The server did not answer, as a disk that is busy makes it do; whoever pushes tries again.
+            figures["unanswered"] = figures.get("unanswered", 0) + 1
+            if figures["unanswered"] > _TRIES:
+                raise SystemExit(result.stderr)
+            result = _run(command, env)
+        figures[name] = json.loads(result.stdout)
     return figures
+
+
+def _run(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, capture_output=True, text=True)
 
 
 def _count(server: SeaweedFS, bucket: str) -> int:

@@ -7,6 +7,7 @@ carries its seal, and all names are in key order, as a bucket lists them. What i
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -29,6 +30,9 @@ OLD = datetime.now(UTC) - timedelta(days=60)
 class Simulated:
     """A registry in which each tag has the same number of entries, and each artifact one tag.
 
+    Attributes:
+        asked: requests, by kind; one for each thousand objects of a listing.
+
     Args:
         artifacts: how many.
         entries: of each tag.
@@ -47,6 +51,7 @@ class Simulated:
         self._order = np.argsort(table).astype(np.int32)
         self._digests = np.frombuffer(digests, np.uint8).reshape(artifacts, 32)
         self._sorted = table[self._order]
+        self.asked: Counter[str] = Counter()
         self._written: dict[str, bytes] = {}
         self._deleted: set[str] = set()
 
@@ -60,6 +65,7 @@ class Simulated:
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """An object."""
+        self.asked["get"] += 1
         if key in self._written:
             return self._written[key]
         if key not in self._deleted and key.startswith(ARTIFACTS) and key.endswith(f"/{MANIFEST}"):
@@ -95,7 +101,14 @@ class Simulated:
             ObjectInfo(k, len(d), datetime.now(UTC)) for k, d in sorted(self._written.items()) if k.startswith(prefix)
         ]
         infos = (info for info in self._made_up(prefix) if info.key not in self._deleted)
-        return chain(written, infos)
+        return self._counted(chain(written, infos))
+
+    def _counted(self, infos: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
+        # As a bucket answers: a thousand at a time.
+        for number, info in enumerate(infos):
+            if not number % 1_000:
+                self.asked["list"] += 1
+            yield info
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
