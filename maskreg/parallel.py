@@ -168,20 +168,34 @@ class _Batch(Generic[TaskT, ResultT]):
         self.future.result()
 
 
-def batches(tasks: Iterable[TaskT], size: Callable[[TaskT], int] | None) -> Iterator[list[TaskT]]:
-    """Tasks in their order, small ones together; see :func:`ordered`."""
+def batches(
+    tasks: Iterable[TaskT],
+    size: Callable[[TaskT], int] | None,
+    most: int = BATCH_NUMEL,
+    near: Callable[[TaskT], str] | None = None,
+) -> Iterator[list[TaskT]]:
+    """Tasks in their order, small ones together; see :func:`ordered`.
+
+    Args:
+        tasks: may be a generator.
+        size: elements of a task; without, each task goes alone.
+        most: elements of tasks that go together.
+        near: where a task's data lies, empty for anywhere; tasks of different places do not go together.
+    """
     batch: list[TaskT] = []
-    total = 0
+    total, place = 0, ""
     for task in tasks:
-        numel = BATCH_NUMEL if size is None else size(task)
-        if batch and (total + numel > BATCH_NUMEL or len(batch) == BATCH_TASKS):
+        numel = most if size is None else size(task)
+        own = near(task) if near else ""
+        is_elsewhere = bool(own and place) and own != place
+        if batch and (total + numel > most or len(batch) == BATCH_TASKS or is_elsewhere):
             yield batch
-            batch, total = [], 0
+            batch, total, place = [], 0, ""
         batch.append(task)
-        total += numel
-        if numel >= BATCH_NUMEL:
+        total, place = total + numel, place or own
+        if numel >= most:
             yield batch
-            batch, total = [], 0
+            batch, total, place = [], 0, ""
     if batch:
         yield batch
 

@@ -82,7 +82,8 @@ class VerifiedObjects:
         self._key_locks: dict[str, threading.Lock] = {}
         self.url = store.url
         self.hashed: set[str] = set()
-        """Keys whose bytes this instance has hashed."""
+        """Keys whose bytes this instance has hashed, or another process for it."""
+        self._news: list[str] = []
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """A copy of an object's bytes, verified.
@@ -127,6 +128,17 @@ class VerifiedObjects:
         held = self._load(expected)
         with self._lock:
             self._recycle(held)
+
+    def newly_hashed(self) -> tuple[str, ...]:
+        """Keys whose bytes were hashed for the first time since the last call."""
+        with self._lock:
+            news, self._news = self._news, []
+        return tuple(news)
+
+    def note_hashed(self, keys: Iterable[str]) -> None:
+        """Remember that another process has hashed these objects of the same store."""
+        with self._lock:
+            self.hashed.update(keys)
 
     def _lent(self, key: str) -> _Held | None:
         with self._lock:
@@ -180,7 +192,9 @@ class VerifiedObjects:
         else:
             memory, data = np.empty(0, np.uint8), memoryview(read_object(self._store, self._digest, expected))
         with self._lock:
-            self.hashed.add(expected.key)
+            if expected.key not in self.hashed:
+                self.hashed.add(expected.key)
+                self._news.append(expected.key)
         self._check(expected.key, data)
         return _Held(data, memory)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -123,13 +123,25 @@ class Artifact:
         return checked
 
     def verify_rest(self, *, progress: Progress = SILENT, jobs: int = 4) -> None:
-        """Hash those objects of the present parts that this instance has not hashed yet.
+        """Hash those objects of the present parts that were not hashed yet, here or for :meth:`note_hashed`.
 
         Raises:
             CorruptError: the first damaged, missing or surplus object.
         """
         present = objects_of(self.manifest, self.present())
         self._hash([o for o in present if o.key not in self._objects.hashed], progress, jobs)
+
+    def newly_hashed(self) -> tuple[str, ...]:
+        """Keys of objects that this instance has hashed for the first time since the last call."""
+        return self._objects.newly_hashed()
+
+    def note_hashed(self, keys: Iterable[str]) -> None:
+        """Remember which objects another process has hashed, as it read them from the same store.
+
+        Args:
+            keys: what :meth:`newly_hashed` gave there.
+        """
+        self._objects.note_hashed(keys)
 
     def check_layout(self) -> None:
         """Open all that the present parts consist of, as reading does: array metadata, lengths, codecs, file names.
@@ -203,9 +215,12 @@ class Artifact:
         Raises:
             CorruptError: the artifact is damaged.
         """
-        layout = self._array(array).layout
-        rows = layout.chunk_bytes * layout.chunks_per_shard // layout.row_bytes
+        layout, rows = self._array(array).layout, self._rows_per_object(array)
         return [(at, min(at + rows, layout.length)) for at in range(0, layout.length, rows)]
+
+    def object_of(self, array: str, row: int) -> str:
+        """The key of the object that has a row of an array."""
+        return self._array(array).layout.shard_key(row // self._rows_per_object(array))
 
     def codec(self, part: str) -> Codec:
         """The codec of ``delta`` or ``reverse``.
@@ -269,6 +284,10 @@ class Artifact:
             self._layouts[name] = layout
             self._arrays[name] = StoredArray(self._objects, layout, self._limits.object_bytes)
         return self._arrays[name]
+
+    def _rows_per_object(self, name: str) -> int:
+        layout = self._array(name).layout
+        return layout.chunk_bytes * layout.chunks_per_shard // layout.row_bytes
 
     def _length(self, name: str) -> int:
         """Rows that an array has to have, by the tensor table; by their index for ``delta`` and ``reverse``."""

@@ -25,6 +25,8 @@ from maskreg.mask import packed_bytes
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
 
+    Coded = bytes | npt.NDArray[np.uint8]
+
 
 class TensorLike(Protocol):
     """One side of a tensor: dtype and shape."""
@@ -62,8 +64,8 @@ class BlockRecord:
     nonfinite: int = 0
     nan: int = 0
     inf: int = 0
-    delta: bytes | None = None
-    reverse: bytes | None = None
+    delta: Coded | None = None
+    reverse: Coded | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class ArtifactWriter:
         tensor.nonfinite += block.nonfinite
         tensor.nan += block.nan
         tensor.inf += block.inf
-        values: dict[PartName, bytes | None] = {"delta": block.delta, "reverse": block.reverse}
+        values: dict[PartName, Coded | None] = {"delta": block.delta, "reverse": block.reverse}
         coded = {part: data for part, data in values.items() if data is not None}
         if coded:
             if coded.keys() != self._coded.keys():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from maskreg.engine.base import Engine, ResultT, TaskT
+from maskreg.engine.base import BATCH_NUMEL, Engine, ResultT, TaskT
 from maskreg.engine.threads import Threads
 from maskreg.errors import ConfigError
 from maskreg.extras import requiring
@@ -89,12 +89,13 @@ def ordered(
     in_flight: int | None = None,
     size: Callable[[TaskT], int] | None = None,
     near: Callable[[TaskT], str] | None = None,
+    together: int = BATCH_NUMEL,
 ) -> Generator[ResultT, None, None]:
     """Call ``work`` on every task on the engine at hand and yield the results in the order of the tasks.
 
     See :meth:`maskreg.engine.base.Engine.ordered`.
     """
-    return _current.get().ordered(work, tasks, jobs=jobs, in_flight=in_flight, size=size, near=near)
+    return _current.get().ordered(work, tasks, jobs=jobs, in_flight=in_flight, size=size, near=near, together=together)
 
 
-__all__ = ["ENGINES", "Engine", "is_here", "ordered", "parse_engine", "running_on"]
+__all__ = ["BATCH_NUMEL", "ENGINES", "Engine", "is_here", "ordered", "parse_engine", "running_on"]

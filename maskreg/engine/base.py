@@ -10,6 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import Protocol, TypeVar
 
+BATCH_NUMEL = 1 << 23
+"""Elements of tasks that are sent to another process together: two blocks.
+
+What comes back from a batch costs the processes of a cluster 4 ms together, a seventh of what extracting a block takes.
+"""
+
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
@@ -29,6 +35,7 @@ class Engine(Protocol):
         in_flight: int | None = None,
         size: Callable[[TaskT], int] | None = None,
         near: Callable[[TaskT], str] | None = None,
+        together: int = BATCH_NUMEL,
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task and yield the results in the order of the tasks.
 
@@ -43,8 +50,10 @@ class Engine(Protocol):
             in_flight: tasks that are drawn and not taken, on threads; by default ``jobs + 2``. Elsewhere results are
                 bounded by their bytes.
             size: elements of a task; small ones are handed over together. Without, each task goes alone.
-            near: where a task's data lies, such as the name of a file; tasks of one place go to one worker while that
-                is not behind.
+            near: where a task's data lies, such as the name of a file; empty for anywhere. Tasks of one place go to
+                one worker while that is not behind, and those of different places do not go together.
+            together: elements of tasks that go to another process together. More where results are small, and where
+                tasks of one place share what costs much to read.
         """
 
     def close(self) -> None:

@@ -5,7 +5,7 @@
     driver      draws tasks, hands out batches, yields results in order        Window decides which batch goes where
     worker      unpickles the work once: opens what it reads, by name          Worker, in maskreg.engine.worker
                 works on a batch, leaves the outcome in its node's memory
-    driver      hears of its size, and fetches it in its turn
+    driver      has it in its own node's memory, and takes it in its turn
 
 Coded blocks and counts come back; tensors stay where they were read. A worker that dies is replaced, and its batches
 are handed out again. Actors are not restarted by Ray itself: it knows neither order nor what was taken already.
@@ -29,9 +29,9 @@ from ray import cloudpickle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from maskreg.cpus import available_cpus
-from maskreg.engine.base import ResultT, TaskT
+from maskreg.engine.base import BATCH_NUMEL, ResultT, TaskT
 from maskreg.engine.window import Batch, Window
-from maskreg.engine.worker import Outcome, Worker
+from maskreg.engine.worker import Outcome, Packed, Worker
 from maskreg.errors import ConfigError, UnavailableError, UsageError, WorkerError
 from maskreg.parallel import batches
 from maskreg.version import __version__
@@ -55,17 +55,16 @@ _POLL_SECONDS = 1.0
 
 
 class _Actor(Worker):
-    def run_batch(self, number: int, work: list[ray.ObjectRef[bytes]], tasks: bytes) -> tuple[int, Outcome]:
-        # The reference comes in a list: Ray would fetch the work itself for every batch otherwise.
-        return self.run(number, lambda: ray.get(work[0]), tasks)
+    """Has a name by which tools of the cluster show what runs."""
 
 
 @dataclass(eq=False)
 class _Hand:
-    """A worker, as the driver has it."""
+    """A worker, as the driver has it; ``number`` is that of the work that was sent to it last."""
 
     actor: Any
     ready: Any
+    number: int = -1
 
 
 class RayEngine:
@@ -97,6 +96,7 @@ class RayEngine:
         in_flight: int | None = None,
         size: Callable[[TaskT], int] | None = None,
         near: Callable[[TaskT], str] | None = None,
+        together: int = BATCH_NUMEL,
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task on the workers; see :meth:`maskreg.engine.base.Engine.ordered`.
 
@@ -114,8 +114,11 @@ class RayEngine:
                 f"workers of a cluster cannot do this: {error}", hint="run it on this machine: --engine threads"
             ) from error
         self._start()
-        run = _Run(self, next(self._numbers), ray.put(pickled), Window(MAX_BYTES, self._ready))
-        drawn = (Batch[_Hand](batch, near(batch[0]) if near else "") for batch in batches(tasks, size))
+        run = _Run(self, next(self._numbers), pickled, Window(MAX_BYTES, self._ready))
+        drawn = (
+            Batch[_Hand](batch, next(filter(None, map(near, batch)), "") if near else "")
+            for batch in batches(tasks, size, together, near)
+        )
         window, is_done = run.window, False
         try:
             for batch in drawn:
@@ -229,7 +232,7 @@ class RayEngine:
 class _Run:
     """One pass over tasks: what of :meth:`RayEngine.ordered` is about the cluster."""
 
-    def __init__(self, engine: RayEngine, number: int, work: Any, window: Window[_Hand]) -> None:
+    def __init__(self, engine: RayEngine, number: int, work: bytes, window: Window[_Hand]) -> None:
         self.window = window
         self._engine, self._number, self._work = engine, number, work
 
@@ -237,48 +240,46 @@ class _Run:
         """Send batches to workers that are not behind."""
         for batch in self.window.to_hand_out():
             assert batch.worker is not None
-            run = batch.worker.actor.run_batch.options(num_returns=2)
-            batch.ticket = tuple(run.remote(self._number, [self._work], pickle.dumps(list(batch.tasks))))
+            if batch.worker.number != self._number:
+                batch.worker.number = self._number
+                batch.worker.actor.take_work.remote(self._work)
+            batch.ticket = batch.worker.actor.run.remote(pickle.dumps(batch.tasks))
 
     def next_results(self) -> Iterator[Any]:
         """Wait until something happens; when the first batch is finished, its results, or the error that ended it."""
         front = self.window.front
-        self._wait(_POLL_SECONDS if front.size is None else 0)
-        if front.size is None:
-            return
-        outcome: Outcome | None = self._get(front, front.ticket[1])
-        if outcome is None:
+        self._wait(_POLL_SECONDS if front.packed is None else 0)
+        if front.packed is None:
             return
         self.window.take()
         self.hand_out()
+        outcome: Outcome = front.packed.value()
         yield from outcome.results
         if outcome.error is not None:
             raise outcome.error
 
     def _wait(self, seconds: float) -> None:
-        tickets = {batch.ticket[0]: batch for batch in self.window.running()}
+        tickets = {batch.ticket: batch for batch in self.window.running()}
         for ticket in self._engine.events(list(tickets), seconds):
-            size = self._get(tickets[ticket], ticket)
-            if size is not None:
-                self.window.finish(tickets[ticket], size)
+            packed = self._get(tickets[ticket])
+            if packed is not None:
+                self.window.finish(tickets[ticket], packed)
         self.hand_out()
 
-    def _get(self, batch: Batch[_Hand], reference: Any) -> Any:
-        """What a worker left for a batch; None when that is lost, and the batch is handed out again."""
+    def _get(self, batch: Batch[_Hand]) -> Packed | None:
+        """What became of a batch; None when that is lost, and the batch is handed out again."""
         hand = batch.worker
         if hand is None:  # its worker died a moment ago, with several batches
             return None
         try:
-            return ray.get(reference, timeout=PATIENCE_SECONDS)
+            packed: Packed = ray.get(batch.ticket, timeout=PATIENCE_SECONDS)
+            return packed
         except RayTaskError as error:
             raise WorkerError(f"a worker failed: {error.cause}") from error
         except GetTimeoutError as error:
             raise UnavailableError("a node of the cluster does not answer", hint="ray status") from error
         except RayError as error:
             lost = self.window.lose(hand)
-            if batch not in lost:  # finished, and its results went with the node
-                self.window.give_back(batch)
-                lost = [batch]
             lost[0].deaths += 1
             if lost[0].deaths == ATTEMPTS:
                 raise WorkerError(

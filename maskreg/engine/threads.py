@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 
 from maskreg import parallel
-from maskreg.engine.base import ResultT, TaskT
+from maskreg.engine.base import BATCH_NUMEL, ResultT, TaskT
 
 
 class Threads:
@@ -22,6 +22,7 @@ class Threads:
         in_flight: int | None = None,
         size: Callable[[TaskT], int] | None = None,
         near: Callable[[TaskT], str] | None = None,
+        together: int = BATCH_NUMEL,
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task on threads; see :func:`maskreg.parallel.ordered`."""
         return parallel.ordered(work, tasks, jobs=jobs, in_flight=in_flight, size=size)

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from maskreg.engine.worker import Packed
+
 WorkerT = TypeVar("WorkerT")
 
 DEPTH = 2
@@ -33,7 +35,7 @@ class Batch(Generic[WorkerT]):
         tasks: kept until their results are taken.
         near: where their data lies; empty for anywhere.
         worker: that has them; None for a batch that has to be handed out.
-        size: bytes of what became of them; None while they are worked on.
+        packed: what became of them; None while they are worked on.
         deaths: workers that died with them.
         ticket: what the cluster knows them by.
     """
@@ -41,7 +43,7 @@ class Batch(Generic[WorkerT]):
     tasks: Sequence[Any]
     near: str = ""
     worker: WorkerT | None = None
-    size: int | None = None
+    packed: Packed | None = None
     deaths: int = 0
     ticket: Any = None
 
@@ -81,8 +83,8 @@ class Window(Generic[WorkerT]):
         """Whether another batch may be drawn: its results will have room, and a worker can begin soon."""
         if not self._batches:
             return True
-        unfinished = sum(batch.size is None for batch in self._batches)
-        finished = sum(batch.size or 0 for batch in self._batches)
+        unfinished = sum(batch.packed is None for batch in self._batches)
+        finished = sum(batch.packed.size for batch in self._batches if batch.packed is not None)
         workers = max(1, len(self.workers))
         return (
             unfinished < DEPTH * workers
@@ -90,14 +92,14 @@ class Window(Generic[WorkerT]):
             and finished + (unfinished + 1) * self._largest <= self.max_bytes
         )
 
-    def finish(self, batch: Batch[WorkerT], size: int) -> None:
-        """Remember that a batch is finished."""
-        batch.size, self._largest = size, max(self._largest, size)
+    def finish(self, batch: Batch[WorkerT], packed: Packed) -> None:
+        """Keep what became of a batch."""
+        batch.packed, self._largest = packed, max(self._largest, packed.size)
 
     def to_hand_out(self) -> Iterator[Batch[WorkerT]]:
         """Batches that no worker has, each with the worker that gets it, as long as one is not behind."""
         for batch in self._batches:
-            if batch.worker is None and batch.size is None:
+            if batch.worker is None and batch.packed is None:
                 batch.worker = self._choose(batch.near)
                 if batch.worker is None:
                     return
@@ -105,7 +107,7 @@ class Window(Generic[WorkerT]):
 
     def running(self) -> list[Batch[WorkerT]]:
         """Batches that a worker has."""
-        return [batch for batch in self._batches if batch.worker is not None and batch.size is None]
+        return [batch for batch in self._batches if batch.worker is not None and batch.packed is None]
 
     def lose(self, worker: WorkerT) -> list[Batch[WorkerT]]:
         """Take back what a worker has, because it died.
@@ -116,12 +118,8 @@ class Window(Generic[WorkerT]):
         self._homes = {near: home for near, home in self._homes.items() if home is not worker}
         lost = [batch for batch in self.running() if batch.worker is worker]
         for batch in lost:
-            self.give_back(batch)
+            batch.worker = batch.ticket = None
         return lost
-
-    def give_back(self, batch: Batch[WorkerT]) -> None:
-        """Let a batch be handed out again."""
-        batch.worker = batch.size = batch.ticket = None
 
     def _choose(self, near: str) -> WorkerT | None:
         loads = Counter(id(batch.worker) for batch in self.running())

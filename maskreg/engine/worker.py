@@ -1,4 +1,4 @@
-"""What runs in a worker's process: works are unpickled once, tasks come in batches, results go back measured.
+"""What runs in a worker's process: a work is opened once, tasks come in batches, and results go back packed.
 
 It knows nothing of the cluster, so it can be tested in any process.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import pickle
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from maskreg.errors import ConfigError, NotAllowedError, NotFoundError, UnavailableError, WorkerError
 from maskreg.version import __version__
@@ -33,50 +33,75 @@ _OF_A_MACHINE = (ConfigError, NotAllowedError, NotFoundError, UnavailableError)
 """Errors that another machine need not have: it may have credentials, a network or a disk that this one lacks."""
 
 
+class Packed(NamedTuple):
+    """A pickled value whose arrays are beside it, so that they need not be copied.
+
+    Attributes:
+        pickled: the value without its arrays.
+        arrays: their memory, as :class:`pickle.PickleBuffer` or what a transport makes of that.
+    """
+
+    pickled: bytes
+    arrays: Sequence[Any]
+
+    @classmethod
+    def of(cls, value: object) -> Packed:
+        """Pack a value; its arrays are not copied."""
+        arrays: list[pickle.PickleBuffer] = []
+        return cls(pickle.dumps(value, 5, buffer_callback=arrays.append), arrays)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes on its way."""
+        return len(self.pickled) + sum(memoryview(array).nbytes for array in self.arrays)
+
+    def value(self) -> Any:
+        """The value; its arrays lie in the memory of :attr:`arrays`, and may be read only."""
+        return pickle.loads(self.pickled, buffers=self.arrays)  # noqa: S301 - packed by a worker
+
+
 class Worker:
     """Works through batches, one after another."""
 
     def __init__(self) -> None:
         """Nothing is opened yet."""
-        self._number = -1
+        self._pickled = b""
         self._work: Callable[[Any], Any] | None = None
 
     def version(self) -> str:
         """The version of maskreg in this process."""
         return __version__
 
-    def run(self, number: int, fetch: Callable[[], bytes], tasks: bytes) -> tuple[int, Outcome]:
+    def take_work(self, work: bytes) -> None:
+        """Replace the work; it is opened when its first batch comes.
+
+        Args:
+            work: pickled.
+        """
+        # What the work before it had open is closed.
+        self._pickled, self._work = work, None
+
+    def run(self, tasks: bytes) -> Packed:
         """Work through a batch.
 
         Args:
-            number: of the work.
-            fetch: gets the pickled work, when it is another one than before.
             tasks: the batch, a pickled list.
 
         Returns:
-            Bytes of the outcome, and the outcome.
+            Its :class:`Outcome`.
         """
         results: list[Any] = []
         error: BaseException | None = None
         try:
-            if self._work is None or self._number != number:
-                # What the work before it had open is closed first.
-                self._work = None
-                self._work, self._number = pickle.loads(fetch()), number  # noqa: S301 - from the driver
+            if self._work is None:
+                self._work = pickle.loads(self._pickled)  # noqa: S301 - from the driver
             for task in pickle.loads(tasks):  # noqa: S301 - from the driver
                 results.append(self._work(task))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as raised:  # raised again by the driver, in the task's turn
             error = _portable(raised)
-        outcome = Outcome(tuple(results), error)
-        return size_of(outcome), outcome
-
-
-def size_of(value: object) -> int:
-    """Bytes that a value takes on its way."""
-    buffers: list[pickle.PickleBuffer] = []
-    return len(pickle.dumps(value, 5, buffer_callback=buffers.append)) + sum(b.raw().nbytes for b in buffers)
+        return Packed.of(Outcome(tuple(results), error))
 
 
 def _portable(error: BaseException) -> BaseException:

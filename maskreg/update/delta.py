@@ -69,6 +69,11 @@ class Stored(NamedTuple):
         self.artifact.read_bytes(self.array, self.start, self.stop, data)
         return data
 
+    @property
+    def key(self) -> str:
+        """The key of the object that they begin in."""
+        return self.artifact.object_of(self.array, self.start)
+
 
 class SpanDelta(NamedTuple):
     """What becomes of elements ``[start, stop)`` of a tensor; at most one of ``coded`` and ``stored`` is present.

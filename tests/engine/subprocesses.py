@@ -5,7 +5,6 @@ What it is handed is pickled, and the sizes are noted, as everything has to trav
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import pickle
 import sys
@@ -16,15 +15,21 @@ import cloudpickle  # type: ignore[import-untyped]
 import pytest
 
 from maskreg.engine import ENGINES
-from maskreg.engine.base import ResultT, TaskT
-from maskreg.engine.worker import Outcome, Worker
+from maskreg.engine.base import BATCH_NUMEL, ResultT, TaskT
+from maskreg.engine.worker import Outcome, Packed, Worker
 from maskreg.parallel import batches
 
 _worker = Worker()
 
 
-def _run(number: int, work: bytes, tasks: bytes) -> tuple[int, Outcome]:
-    return _worker.run(number, lambda: work, tasks)
+def _take_work(work: bytes) -> None:
+    _worker.take_work(work)
+
+
+def _run(tasks: bytes) -> tuple[bytes, list[bytes]]:
+    # Arrays are copied here, which a cluster's memory spares.
+    pickled, arrays = _worker.run(tasks)
+    return pickled, [bytes(array) for array in arrays]
 
 
 class SubprocessEngine:
@@ -41,7 +46,6 @@ class SubprocessEngine:
     def __init__(self) -> None:
         # A new interpreter, not a copy of this one: what this one has open or has set is not there.
         self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-        self._numbers = itertools.count()
         self.forget()
 
     def forget(self) -> None:
@@ -58,6 +62,7 @@ class SubprocessEngine:
         in_flight: int | None = None,
         size: Callable[[TaskT], int] | None = None,
         near: Callable[[TaskT], str] | None = None,
+        together: int = BATCH_NUMEL,
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task there, batch by batch."""
         frame = sys._getframe(1)
@@ -67,13 +72,14 @@ class SubprocessEngine:
         self.callers.add(caller)
         pickled: bytes = cloudpickle.dumps(work)
         self.largest_work = max(self.largest_work, len(pickled))
-        return self._results(next(self._numbers), pickled, batches(tasks, size))
+        return self._results(pickled, batches(tasks, size, together, near))
 
-    def _results(self, number: int, work: bytes, drawn: Iterator[list[TaskT]]) -> Generator[ResultT, None, None]:
+    def _results(self, work: bytes, drawn: Iterator[list[TaskT]]) -> Generator[ResultT, None, None]:
+        self._pool.submit(_take_work, work).result()
         for batch in drawn:
             tasks = pickle.dumps(batch)
             self.largest_task = max(self.largest_task, len(tasks) // len(batch))
-            _, outcome = self._pool.submit(_run, number, work, tasks).result()
+            outcome: Outcome = Packed(*self._pool.submit(_run, tasks).result()).value()
             yield from outcome.results
             if outcome.error is not None:
                 raise outcome.error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from maskreg.flow.merge.merged import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.mask.baseline import BaselineSpec
+from maskreg.store.file import FileStore
 from tests.checkpoints import bf16, f32, make_checkpoint, moved, write_safetensors
 from tests.engine.subprocesses import SubprocessEngine
 from tests.flow.making import BLOCK, extracted
@@ -189,3 +191,16 @@ def test_no_flow_is_left_out() -> None:
         if re.search(r"^from maskreg\.engine import .*\bordered\b", path.read_text(), re.MULTILINE)
     }
     assert handing_out == set().union(*(flow.modules for flow in FLOWS.values()))
+
+
+def test_applying_hashes_no_object_again_that_another_process_has_hashed(
+    pairs: Pairs, subprocess_engine: SubprocessEngine, tmp_path: Path
+) -> None:
+    # A store of its own, of which that process has nothing open yet.
+    shutil.copytree(pairs.artifacts[0].store.url.removeprefix("file://"), tmp_path / "home")
+    artifact = Artifact.open(FileStore(tmp_path / "home"), pairs.artifacts[0].digest)
+    with running_on("subprocess"):
+        apply(artifact, pairs.source, tmp_path / "out")
+    own = artifact.newly_hashed()
+    assert [key for key in own if "/mask/c/" in key]
+    assert not [key for key in own if "/delta/c/" in key]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from maskreg.engine.window import DEPTH, WAITING, Batch, Window
+from maskreg.engine.worker import Packed
 
 
 def window(*workers: str, max_bytes: int = 100) -> Window[str]:
     return Window(max_bytes, list(workers))
+
+
+def packed(size: int) -> Packed:
+    return Packed(bytes(size), ())
 
 
 def add(to: Window[str], near: str = "") -> Batch[str]:
@@ -30,7 +35,7 @@ def test_finished_batches_wait_in_bounded_number() -> None:
     first = add(one)
     count = 1
     while one.has_room():
-        one.finish(add(one), 1)
+        one.finish(add(one), packed(1))
         count += 1
     assert count == DEPTH + WAITING
     assert one.front is first
@@ -41,7 +46,7 @@ def test_bytes_that_are_to_come_are_counted_as_the_largest_so_far() -> None:
     one = add(two)
     add(two)
     assert two.has_room()
-    two.finish(one, 50)
+    two.finish(one, packed(50))
     # 50 are there, 50 may come of the other, and there is no room for a third.
     assert not two.has_room()
     two.take()
@@ -50,7 +55,7 @@ def test_bytes_that_are_to_come_are_counted_as_the_largest_so_far() -> None:
 
 def test_a_single_batch_always_has_room() -> None:
     one = window("a", max_bytes=10)
-    one.finish(add(one), 1000)
+    one.finish(add(one), packed(1000))
     one.take()
     assert one.has_room()
 
@@ -69,12 +74,3 @@ def test_what_a_dead_worker_had_goes_to_another() -> None:
     assert [batch.worker for batch in lost] == [None, None]
     assert [batch.worker for batch in two.to_hand_out()] == ["b"]
     assert [batch.worker for batch in (*lost, kept)] == ["b", None, "b"]
-
-
-def test_a_batch_whose_results_are_gone_is_handed_out_again() -> None:
-    one = window("a")
-    batch = add(one)
-    one.finish(batch, 5)
-    one.give_back(batch)
-    assert batch.size is None
-    assert list(one.to_hand_out()) == [batch]

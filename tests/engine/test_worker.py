@@ -2,54 +2,82 @@ from __future__ import annotations
 
 import pickle
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from maskreg.engine.worker import Outcome, Worker, size_of
+from maskreg.engine.worker import Outcome, Packed, Worker
 from maskreg.errors import CorruptError, RefusedError, WorkerError
-from tests.engine.works import Poisoned, Squares, refused, unpicklable_error
+from tests.engine.works import Poisoned, refused, unpicklable_error
 
 
-def test_a_work_is_fetched_once_and_another_one_replaces_it(tmp_path: Path) -> None:
-    worker, fetched = Worker(), []
+def outcome(work: bytes, *tasks: int) -> Outcome:
+    worker = Worker()
+    worker.take_work(work)
+    return ran(worker, *tasks)
 
-    def fetch() -> bytes:
-        fetched.append(1)
-        return pickle.dumps(Squares(tmp_path))
 
-    for tasks in ([1, 2], [3]):
-        size, outcome = worker.run(1, fetch, pickle.dumps(tasks))
-        assert outcome == Outcome(tuple(n * n for n in tasks))
-        assert size == size_of(outcome)
-    assert len(fetched) == 1
-    assert worker.run(2, lambda: pickle.dumps(Poisoned(9)), pickle.dumps([5]))[1].results == (5,)
+def ran(worker: Worker, *tasks: int) -> Outcome:
+    result = worker.run(pickle.dumps(tasks)).value()
+    assert isinstance(result, Outcome)
+    return result
+
+
+@dataclass
+class Opened:
+    """Notes in a folder how often it was unpickled."""
+
+    folder: Path
+
+    def __setstate__(self, state: dict[str, Path]) -> None:
+        (state["folder"] / str(len(list(state["folder"].iterdir())))).touch()
+        self.__dict__.update(state)
+
+    def __call__(self, number: int) -> int:
+        """The number itself."""
+        return number
+
+
+def test_a_work_is_opened_once_and_another_one_replaces_it(tmp_path: Path) -> None:
+    worker = Worker()
+    worker.take_work(pickle.dumps(Opened(tmp_path)))
+    assert ran(worker, 1, 2) == Outcome((1, 2))
+    assert ran(worker, 3) == Outcome((3,))
+    assert len(list(tmp_path.iterdir())) == 1
+    worker.take_work(pickle.dumps(Poisoned(9)))
+    assert ran(worker, 5) == Outcome((5,))
 
 
 def test_results_before_an_error_are_kept() -> None:
-    _, outcome = Worker().run(1, lambda: pickle.dumps(Poisoned(2)), pickle.dumps([0, 1, 2, 3]))
-    assert outcome.results == (0, 1)
-    assert isinstance(outcome.error, CorruptError)
-    assert str(outcome.error) == "tensor w2: does not decode"
+    result = outcome(pickle.dumps(Poisoned(2)), 0, 1, 2, 3)
+    assert result.results == (0, 1)
+    assert isinstance(result.error, CorruptError)
+    assert str(result.error) == "tensor w2: does not decode"
 
 
 def test_an_error_of_a_machine_names_it() -> None:
-    _, outcome = Worker().run(1, lambda: pickle.dumps(refused), pickle.dumps([7]))
-    assert isinstance(outcome.error, RefusedError)
-    assert str(outcome.error) == f"node {socket.gethostname()}: s3://b: no credentials"
-    assert outcome.error.hint == "set them"
+    result = outcome(pickle.dumps(refused), 7)
+    assert isinstance(result.error, RefusedError)
+    assert str(result.error) == f"node {socket.gethostname()}: s3://b: no credentials"
+    assert result.error.hint == "set them"
 
 
 def test_an_error_that_cannot_travel_is_told_as_text() -> None:
-    _, outcome = Worker().run(1, lambda: pickle.dumps(unpicklable_error), pickle.dumps([7]))
-    assert isinstance(outcome.error, WorkerError)
-    assert "LocalError: at 7" in str(outcome.error)
+    result = outcome(pickle.dumps(unpicklable_error), 7)
+    assert isinstance(result.error, WorkerError)
+    assert "LocalError: at 7" in str(result.error)
 
 
 def test_a_work_that_does_not_open_is_an_error_of_its_tasks() -> None:
-    _, outcome = Worker().run(1, lambda: b"no pickle", pickle.dumps([7]))
-    assert isinstance(outcome.error, pickle.UnpicklingError)
+    assert isinstance(outcome(b"no pickle", 7).error, pickle.UnpicklingError)
 
 
-def test_arrays_count_with_all_their_bytes() -> None:
-    assert 1 << 20 <= size_of(np.zeros(1 << 20, np.uint8)) < (1 << 20) + 1000
+def test_arrays_travel_beside_what_is_pickled_and_count_with_all_their_bytes() -> None:
+    array = np.arange(1 << 20, dtype=np.uint8)
+    packed = Packed.of(("name", array))
+    assert len(packed.pickled) < 1000
+    assert packed.size == len(packed.pickled) + (1 << 20)
+    name, values = packed.value()
+    assert name == "name"
+    assert np.shares_memory(values, array)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location, located
 from maskreg.checkpoint import Checkpoint, OutputPlan, named_like, plan_like, write_checkpoint
-from maskreg.checkpoint.base import file_of, remarks_on
+from maskreg.checkpoint.base import remarks_on
 from maskreg.checkpoint.filling import fill
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
@@ -27,8 +27,11 @@ from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.dtypes import WIDE
-from maskreg.update.delta import Change, Delta, SpanDelta
+from maskreg.update.delta import Change, Delta, SpanDelta, Stored
 from maskreg.update.verified import VerifiedSource
+
+_TOGETHER = 1 << 25
+"""Elements that a worker patches at a time, since only counts come back: as many as an object of a dense delta has."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,9 @@ def apply(
         with write_checkpoint(located(out), plan, force=force) as writer:
             patcher = _SpanPatcher(verified, decoder, delta.codec)
             tasks = verified.ahead(_tasks(delta, plan), patcher.reads)
-            with closing(fill(writer, patcher, tasks, jobs=threads, near=patcher.near)) as results:
-                for size, _ in results:
+            with closing(fill(writer, patcher, tasks, jobs=threads, near=_object_of, together=_TOGETHER)) as results:
+                for size, hashed in results:
+                    artifact.note_hashed(hashed)
                     progress.advance(size)
             artifact.verify_rest(jobs=threads)
     except WrongCheckpointError as error:
@@ -168,8 +172,20 @@ def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[_Task]:
             offset += numel_of(span) * span.item_bytes
 
 
+def _object_of(task: _Task) -> str:
+    """The object of the artifact that a task needs; empty where it needs none.
+
+    Who reads a part of an object hashes all of it, so tasks of one object are not scattered.
+    """
+    payload = (task.span.coded or task.span.stored) if task.span else None
+    return payload.key if isinstance(payload, Stored) else ""
+
+
 class _SpanPatcher:
-    """Turns a span of the source into one of the output, on any thread."""
+    """Turns a span of the source into one of the output, on any thread or in another process.
+
+    Its note are the objects of the artifact that were read whole meanwhile, for the first time in this process.
+    """
 
     def __init__(self, source: VerifiedSource, device: Device, codec: Codec) -> None:
         self._source = source
@@ -177,7 +193,7 @@ class _SpanPatcher:
         self._codec = codec
         self._buffers = Buffers()
 
-    def __call__(self, task: _Task, phase: int) -> tuple[npt.NDArray[Any] | None, None]:
+    def __call__(self, task: _Task, phase: int) -> tuple[npt.NDArray[Any] | None, tuple[str, ...]]:
         span, at_hand = task.span, None
         if self.reads(task) is not None:
             size = numel_of(task) * self._source.recorded.tensors[task.name].item_bytes
@@ -186,16 +202,16 @@ class _SpanPatcher:
             into = self._buffers.bytes("source", size, phase if is_result else 0)
             at_hand = self._source.read(task.name, task.start, task.stop, into)
         if span is None:
-            return None, None
-        return span.result(at_hand, partial(self._decode, phase=phase), self._buffers), None
-
-    def near(self, task: _Task) -> str:
-        """The file that holds what a task reads."""
-        return file_of(self._source.checkpoint, task.name)
+            return None, self._newly_hashed()
+        values = span.result(at_hand, partial(self._decode, phase=phase), self._buffers)
+        return values, self._newly_hashed()
 
     def reads(self, task: _Task) -> tuple[str, int, int] | None:
         """What is read of the source for a task."""
         return (task.name, task.start, task.stop) if task.span is None or task.span.stored is None else None
+
+    def _newly_hashed(self) -> tuple[str, ...]:
+        return self._source.recorded.artifact.newly_hashed()
 
     def _decode(self, context: Codes, block: memoryview, phase: int) -> Codes:
         into = self._buffers.array("values", context.size, np.uint16, phase)

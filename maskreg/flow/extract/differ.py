@@ -70,8 +70,8 @@ class BlockDiff:
     nonfinite: int = 0
     nan: int = 0
     inf: int = 0
-    delta: bytes | None = None
-    reverse: bytes | None = None
+    delta: npt.NDArray[np.uint8] | None = None
+    reverse: npt.NDArray[np.uint8] | None = None
     source_bytes: bytes = b""
     target_bytes: bytes = b""
     read_bytes: int = 0
@@ -155,8 +155,8 @@ class Differ:
             nonfinite=mask.nonfinite,
             nan=nan,
             inf=inf,
-            delta=codec.encode(before, after, grid) if codec else None,
-            reverse=codec.encode(after, before, grid) if codec and self.reversible else None,
+            delta=_array(codec.encode(before, after, grid)) if codec else None,
+            reverse=_array(codec.encode(after, before, grid)) if codec and self.reversible else None,
             read_bytes=read_bytes,
             counted=self._counted(span, target_side),
         )
@@ -224,6 +224,11 @@ def spans_of(pairs: tuple[Pair, ...]) -> Iterator[PairSpan]:
             yield PairSpan(pair, 0, 0)
         for start, stop in blocks_of(pair.numel):
             yield PairSpan(pair, start, stop)
+
+
+def _array(data: bytes) -> npt.NDArray[np.uint8]:
+    # Arrays go to another process without being copied, bytes do not.
+    return np.frombuffer(data, np.uint8)
 
 
 def _bits_differ(source: _Side | None, target: _Side | None) -> bool:
