@@ -128,7 +128,7 @@ def _refuse_unused(mode: str, used: tuple[str, ...]) -> None:
 
 
 def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: Any) -> None:
-    from maskreg.checkpoint.run import is_pattern
+    from maskreg.ref import is_pattern
 
     if len(paths) < 3 and not any(map(is_pattern, paths[1:])):
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")

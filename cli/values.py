@@ -38,7 +38,7 @@ class RefsType(RefType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Leave a pattern as it is; parse everything else."""
-        from maskreg.checkpoint.run import is_pattern
+        from maskreg.ref import is_pattern
 
         return value if isinstance(value, str) and is_pattern(value) else super().convert(value, param, ctx)
 

@@ -21,6 +21,7 @@ _REF = re.compile(
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHORT = re.compile(r"(?:(?P<label>[^@]*)@)?sha256:(?P<digits>[0-9a-f]{4,63})")
 _BARE = re.compile(r"[0-9a-f]{4,64}")
+_WILD = re.compile(r"[*?\[]")
 _MAX_CHARS = 255
 _SHOWN_CHARS = 80
 
@@ -32,6 +33,11 @@ _NO_GLYPH = frozenset(
 _WORD_CHARS = 200
 _DESCRIPTION_CHARS = 4096
 _META_CHARS = 1024
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text stands for several references, or several checkpoints: it has ``*``, ``?`` or ``[`` in it."""
+    return bool(_WILD.search(text))
 
 
 def printable(text: str, *, keep: str = "") -> str:

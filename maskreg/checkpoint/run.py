@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from maskreg.bucket import BucketPath, Location, OptionsOf, is_url, located
 from maskreg.errors import NotFoundError, UsageError
+from maskreg.ref import is_pattern
 from maskreg.words import natural
 
-_WILD = re.compile(r"[*?\[]")
 _NOT_IN_TAGS = re.compile(r"[^a-zA-Z0-9._-]+")
 _SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".json"})
 _MAX_LABEL = 128
@@ -36,11 +36,6 @@ class RunCheckpoint(NamedTuple):
 
     label: str
     path: Location
-
-
-def is_pattern(text: str) -> bool:
-    """Whether a text stands for several checkpoints, or several references: it has ``*``, ``?`` or ``[`` in it."""
-    return bool(_WILD.search(text))
 
 
 def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[RunCheckpoint, ...]:
@@ -87,10 +82,10 @@ def _split(pattern: str, options_of: OptionsOf | None) -> tuple[Location, list[s
     if is_url(pattern):
         scheme, _, rest = pattern.partition("://")
         bucket, *names = [name for name in rest.split("/") if name]
-        plain = next((index for index, name in enumerate(names) if _WILD.search(name)), len(names))
+        plain = next((index for index, name in enumerate(names) if is_pattern(name)), len(names))
         return located("/".join((f"{scheme}://{bucket}", *names[:plain])), options_of), names[plain:]
     parts = Path(pattern).expanduser().parts
-    plain = next((index for index, part in enumerate(parts) if _WILD.search(part)), len(parts))
+    plain = next((index for index, part in enumerate(parts) if is_pattern(part)), len(parts))
     return Path(*parts[:plain]), list(parts[plain:])
 
 
@@ -100,7 +95,7 @@ def _expanded(base: Location, parts: list[str]) -> Iterator[Location]:
             yield base
         return
     first, *rest = parts
-    if not _WILD.search(first):
+    if not is_pattern(first):
         yield from _expanded(base / first, rest)
     elif base.is_dir():
         for path in base.iterdir():

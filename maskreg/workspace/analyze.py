@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from maskreg.checkpoint.run import checkpoints_of, is_pattern
+from maskreg.checkpoint.run import checkpoints_of
 from maskreg.checkpoint.selection import Selection
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError, UsageError
 from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
-from maskreg.ref import Card, Ref
+from maskreg.ref import Card, Ref, is_pattern
 from maskreg.result import plain
 from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments

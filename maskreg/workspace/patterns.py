@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from maskreg.catalog.query import Query
-from maskreg.checkpoint.run import is_pattern
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
-from maskreg.ref import Ref
+from maskreg.ref import Ref, is_pattern
 
 _ANY = "*"
 _MARKS = frozenset("/:@*?[")

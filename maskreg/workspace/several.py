@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from maskreg.catalog.query import Query
-from maskreg.checkpoint.run import is_pattern
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
-from maskreg.ref import DEFAULT_PROJECT, Ref
+from maskreg.ref import DEFAULT_PROJECT, Ref, is_pattern
 from maskreg.words import natural
 from maskreg.workspace.patterns import Pattern, narrowed
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming
