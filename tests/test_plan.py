@@ -10,10 +10,11 @@ from scripts.plan.inputs import BLOCK_BYTES, NODE, S3, Node, Rates, Service
 from scripts.plan.page import PAGE, PICTURE, picture, rendered
 from scripts.plan.schedule import Plan, simulate, task_of
 
-RATES = Rates(diff=2.0, store=0.5, stored=0.15, apply=1.0, fetch=0.5, send=1.0)
+RATES = Rates(diff=2.0, take=0.25, store=0.5, stored=0.15, apply=1.0, fetch=0.5, send=1.0)
 EASY = Service(gets=1e12, puts=1e12, connection=1e15, latency=0.0, complete=0.0)
 WIDE = Node(cores=16, network=1e15, connections=1000)
-BASE = Plan("extract", 20e9, 4, RATES, node=WIDE, service=EASY, writers=10**9)
+AT_ONCE = replace(RATES, take=0.0, store=0.0)
+BASE = Plan("extract", 20e9, 4, AT_ONCE, node=WIDE, service=EASY, result_seconds=0.0)
 
 
 def test_the_page_and_the_picture_are_up_to_date() -> None:
@@ -29,8 +30,9 @@ def test_the_page_and_the_picture_are_up_to_date() -> None:
         (BASE, 40 * 3 / 64),
         (replace(BASE, command="apply"), 40 * 2.5 / 64),
         (replace(BASE, nodes=1), 40 * 3 / 16),
-        (replace(BASE, writers=1), 40 * 0.5),
-        (replace(BASE, writers=4), 40 * 0.5 / 4),
+        (replace(BASE, rates=RATES), 40 * 0.25),
+        (replace(BASE, rates=RATES, storers=1), 40 * 0.5),
+        (replace(BASE, result_seconds=0.01), 40e9 / BLOCK_BYTES * 0.01),
         # Both sides, over four networks of 1 GB/s; and requests for each block of a side.
         (replace(BASE, node=replace(WIDE, network=1e9)), 80 / 4),
         (replace(BASE, service=replace(EASY, gets=100)), 40e9 / BLOCK_BYTES / 100),
@@ -62,5 +64,5 @@ def test_a_slow_node_costs_less_where_any_node_takes_the_next_task() -> None:
 
 
 def test_a_window_and_one_writer_hold_nodes_to_the_order_of_their_files() -> None:
-    plan = Plan("extract", 671e9, 64, RATES, node=NODE, service=S3, writers=32)
+    plan = Plan("extract", 671e9, 64, AT_ONCE, node=NODE, service=S3, result_seconds=0.0)
     assert simulate(replace(plan, in_place=True)).seconds > 2 * simulate(plan).seconds

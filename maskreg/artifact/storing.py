@@ -54,7 +54,7 @@ class ShardStorer:
         """
         while len(self._running) >= self._jobs:
             self._spare.append(self._running.popleft().result())
-        self._running.append(self._pool.submit(self._put, layout, number, memory, size))
+        self._running.append(self._pool.submit(self.store, layout, number, memory, size))
 
     def finish(self) -> None:
         """Wait until all shards are stored.
@@ -70,6 +70,7 @@ class ShardStorer:
         """Wait for what is being stored, and forget the rest."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _put(self, layout: ArrayLayout, number: int, memory: Bytes, size: int) -> Bytes:
+    def store(self, layout: ArrayLayout, number: int, memory: Bytes, size: int) -> Bytes:
+        """Store a shard on this thread, and return its memory; see :meth:`put`."""
         self._store.put_pieces(layout.shard_key(number), pack_shard(layout, memory[:size]))
         return memory

@@ -19,6 +19,10 @@ MODELS = {"671 B": 671e9, "1 T": 1e12}
 
 NODES = (8, 64, 512)
 
+RESULT_SECONDS = 0.002
+"""CPU seconds of the driver's thread for each block that a worker of a Ray cluster sends back: what ``python -m
+scripts.bench ray`` gives at 64 simulated workers."""
+
 SHARD_BYTES = 5e9
 """Of a weight file, as the Hugging Face libraries write them."""
 
@@ -74,7 +78,8 @@ class Rates:
 
     Attributes:
         diff: of threads that read, compare, code and hash, from a disk.
-        store: of the one thread that writes the artifact.
+        take: of the one thread that takes results and fills the shards of the artifact.
+        store: of the threads that sum, hash and write full shards.
         stored: bytes of the artifact / bytes of the checkpoint.
         apply: of applying, from a disk to a disk.
         fetch: more for each GB that comes from a bucket instead of a disk.
@@ -82,6 +87,7 @@ class Rates:
     """
 
     diff: float
+    take: float
     store: float
     stored: float
     apply: float

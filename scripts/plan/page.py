@@ -9,15 +9,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from scripts.pictures import STYLE
-from scripts.plan.inputs import MODELS, NODE, NODES, S3, Rates, measured_rates
+from scripts.plan.inputs import MODELS, NODE, NODES, RESULT_SECONDS, S3, Rates, measured_rates
 from scripts.plan.schedule import Plan, Schedule, simulate
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE, PICTURE = DOCS / "plan.md", DOCS / "plan.svg"
 
 HALF, STEP = "half of the weights moved", "2 % of the weights moved"
-
-WRITERS = 32
 
 planned = lru_cache(maxsize=256)(simulate)
 """Schedules, each simulated once."""
@@ -44,7 +42,8 @@ def rates_table() -> str:
     """What was measured."""
     meanings = {
         "diff": "compare, code and hash, on the cores",
-        "store": "write the artifact, on one core",
+        "take": "take results and fill shards, on the driver's thread",
+        "store": "sum, hash and write shards, on its storing threads",
         "apply": "apply, on the cores",
         "fetch": "fetch from a bucket rather than a disk, for each GB fetched",
         "send": "send to a bucket rather than a disk",
@@ -62,13 +61,12 @@ def rows() -> dict[str, Callable[[float, int], Plan]]:
     """What is planned, by what the table calls it."""
     kinds = measured_rates()
 
-    def extract(rates: Rates, writers: int = 1) -> Callable[[float, int], Plan]:
-        return lambda parameters, nodes: Plan("extract", parameters, nodes, rates, writers=writers)
+    def extract(rates: Rates) -> Callable[[float, int], Plan]:
+        return lambda parameters, nodes: Plan("extract", parameters, nodes, rates)
 
     return {
         f"extract, {HALF}": extract(kinds[HALF]),
         f"extract, {STEP}": extract(kinds[STEP]),
-        f"extract, half, {WRITERS} writers": extract(kinds[HALF], WRITERS),
         f"apply, {HALF}": lambda parameters, nodes: Plan("apply", parameters, nodes, kinds[HALF]),
     }
 
@@ -88,9 +86,11 @@ def plan_table() -> str:
 
 def changes() -> dict[str, Plan]:
     """What changes the time of one command, by its description."""
-    base = Plan("extract", MODELS["671 B"], 64, measured_rates()[HALF], writers=WRITERS)
+    base = Plan("extract", MODELS["671 B"], 64, measured_rates()[HALF])
     return {
-        f"with {WRITERS} writers": base,
+        "as above": base,
+        "one storing thread": replace(base, storers=1),
+        "results that cost the driver a tenth": replace(base, result_seconds=RESULT_SECONDS / 10),
         "four prefixes for each checkpoint": replace(base, prefixes=4),
         "one node in eight three times as slow": replace(base, slow=1 / 8),
         "each node on the files that it holds": replace(base, in_place=True),
@@ -117,8 +117,8 @@ def _cell(schedule: Schedule) -> str:
 
 def picture() -> str:
     """How busy each station is, for 671 B on every number of nodes."""
-    labels = [f"extract, {HALF}", f"extract, half, {WRITERS} writers", f"apply, {HALF}"]
-    stations = ["cores", "network of the nodes", "requests", "writer", "commit"]
+    labels = [f"extract, {HALF}", f"extract, {STEP}", f"apply, {HALF}"]
+    stations = ["cores", "network of the nodes", "requests", "thread of the driver", "commit"]
     parts, y = list[str](), 34.0
     for column, station in enumerate(stations):
         parts.append(_text(250 + 96 * column, 20, station, "small soft"))

@@ -2,9 +2,9 @@
 
 A task is some blocks. It goes through stations, each of which serves tasks one after another, in their order::
 
-    drawn -> requests -> network of a node -> a core of it -> network of the driver -> writer
-      ^                                                                                  |
-      +------------------ at most so many tasks are between the two ends ----------------+
+    drawn -> requests -> network of a node -> a core of it -> network of the driver -> its thread -> storing threads
+      ^                                                                                                     |
+      +------------------------- at most so many tasks are between the two ends ----------------------------+
 
 So the time at which a task leaves a station is the later of two, its arrival and the end of the task before it, plus
 its own time there. A node takes the next task when a core of it is free, and reads some tasks ahead.
@@ -18,7 +18,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from maskreg.bucket.uploads import COMPLETING
-from scripts.plan.inputs import BLOCK_BYTES, NODE, S3, SHARD_BYTES, Node, Rates, Service
+from maskreg.parallel import MAX_DEFAULT_JOBS
+from scripts.plan.inputs import BLOCK_BYTES, NODE, RESULT_SECONDS, S3, SHARD_BYTES, Node, Rates, Service
 
 TASKS = 20_000
 """About how many tasks a schedule has; more where a core would otherwise get fewer than two."""
@@ -36,7 +37,8 @@ class Plan:
         node: each of them.
         service: where the checkpoints are.
         prefixes: among which the objects of one checkpoint are spread.
-        writers: that store the artifact side by side.
+        storers: threads that store the shards of the artifact.
+        result_seconds: of the driver's thread, for each block that a worker sends back.
         slow: share of the nodes that take three times as long.
         in_place: each node works on the files that it holds, and nothing else; else any node takes the next task.
     """
@@ -48,7 +50,8 @@ class Plan:
     node: Node = NODE
     service: Service = S3
     prefixes: int = 1
-    writers: int = 1
+    storers: int = MAX_DEFAULT_JOBS
+    result_seconds: float = RESULT_SECONDS
     slow: float = 0.0
     in_place: bool = False
 
@@ -65,7 +68,8 @@ class Task:
         write: bytes that a node writes to the bucket.
         cpu: seconds of a core.
         result: bytes that go to the driver.
-        store: seconds of the writer.
+        take: seconds of the driver's thread.
+        store: seconds of a thread that stores.
     """
 
     count: int
@@ -75,6 +79,7 @@ class Task:
     write: float
     cpu: float
     result: float
+    take: float
     store: float
 
 
@@ -107,12 +112,12 @@ def task_of(plan: Plan) -> Task:
         # Source and target have prefixes of their own.
         return Task(
             count, together / plan.prefixes, 0, 2 * size, 0, cpu * size / 1e9, rates.stored * size,
-            rates.store * size / 1e9,
+            rates.take * size / 1e9 + together * plan.result_seconds, rates.store * size / 1e9,
         )  # fmt: skip
     cpu = rates.apply + rates.fetch + rates.send
     return Task(
         count, together / plan.prefixes, together / 2 / plan.prefixes, (1 + rates.stored) * size, size,
-        cpu * size / 1e9, 0, 0,
+        cpu * size / 1e9, 0, 0, 0,
     )  # fmt: skip
 
 
@@ -153,9 +158,9 @@ def simulate(plan: Plan) -> Schedule:
     """Send all tasks of a command through the stations."""
     task, nodes = task_of(plan), _Nodes(plan, task_of(plan))
     window = deque([0.0] * (2 * plan.nodes * plan.node.cores))
-    requests = driver = written = last = 0.0
+    requests = driver = taken = written = last = 0.0
     asking = max(task.gets / plan.service.gets, task.puts / plan.service.puts)
-    arriving, storing = task.result / plan.node.network, task.store / plan.writers
+    arriving, storing = task.result / plan.node.network, task.store / plan.storers
     shard = max(1, round(task.count * SHARD_BYTES / (2 * plan.parameters)))
     for number in range(task.count):
         drawn = window.popleft()
@@ -166,7 +171,8 @@ def simulate(plan: Plan) -> Schedule:
         done = nodes.work(node, ready, task.cpu, in_place=plan.in_place)
         nodes.write_free[node] = max(nodes.write_free[node], done) + nodes.writing
         driver = max(driver, done) + arriving if task.result else driver
-        written = max(written, driver if task.result else 0.0) + storing
+        taken = max(taken, driver) + task.take
+        written = max(written, taken) + storing
         end = written if task.result else nodes.write_free[node]
         window.append(end)
         last = max(last, end)
@@ -182,7 +188,8 @@ def _result(plan: Plan, task: Task, nodes: _Nodes, seconds: float, commit: float
         "network of the nodes": max(nodes.reading, nodes.writing) * task.count / plan.nodes,
         "cores": task.cpu * task.count / cores * (1 + 2 * plan.slow),
         "network of the driver": task.result * task.count / plan.node.network,
-        "writer": task.store * task.count / plan.writers,
+        "thread of the driver": task.take * task.count,
+        "storing threads": task.store * task.count / plan.storers,
         "commit": commit,
     }
     return Schedule(seconds, {name: spent / seconds for name, spent in work.items() if spent})
