@@ -30,6 +30,7 @@ from maskreg.flow.merge import merging
 from maskreg.flow.merge.merged import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.flow.overlap.measure import measure_overlap
+from maskreg.flow.overlap.survey import survey_overlaps
 from maskreg.mask.baseline import BaselineSpec
 from maskreg.store.file import FileStore
 from tests.checkpoints import bf16, f32, make_checkpoint, moved, write_safetensors
@@ -154,6 +155,7 @@ FLOWS: Mapping[str, Flow] = {
     "apply": flow(applied, FILLING),
     "merge": flow(merged, "flow.merge.knowing", "flow.merge.merging", FILLING, EXTRACTION),
     "compare": flow(lambda p, _: measure_overlap(p.artifacts, p.source).to_json(), "flow.overlap.measure"),
+    "survey": flow(lambda p, _: survey_overlaps(p.artifacts, p.source).to_json(), "flow.overlap.survey"),
     "baseline": flow(baselines, "flow.baseline.sweeping"),
     "verify": flow(lambda p, _: list(recount(p.artifacts[0])), "artifact.recount"),
     "combine": flow(lambda p, folder: combine(p.artifacts, folder, how="and"), "flow.combine.combination"),
