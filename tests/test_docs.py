@@ -102,6 +102,8 @@ def test_what_a_page_tells_to_type_runs(
     if "$BUCKET" in text:
         server, postgres = request.getfixturevalue("s3_server"), request.getfixturevalue("postgres")
         environment |= {**server.env(), "BUCKET": server.new_bucket(), "S3_ENDPOINT": server.endpoint}
+        # Not a cluster that other tests have running.
+        environment["RAY_ADDRESS"] = "local"
         environment["CATALOG_URL"] = postgres.new_database()
     if "maskreg serve" in text:
         # Another server may have the port that the page names.

@@ -20,7 +20,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,8 @@ class RayEngine:
 
         Args:
             address: ``HOST:PORT`` of the cluster's Ray client server; empty for the cluster of this machine, or of
-                ``RAY_ADDRESS``, or else one that is started here and ends with the engine.
+                ``RAY_ADDRESS``, or else one that is started here and ends with the engine; ``RAY_ADDRESS=local`` always
+                starts one.
             workers: processes; 0 for one per CPU of the cluster.
             label: begins the names of the actors.
         """
@@ -182,20 +183,23 @@ class RayEngine:
 
     def _connect(self) -> None:
         quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "namespace": "maskreg"}
-        if address := f"ray://{self._address}" if self._address else os.environ.get("RAY_ADDRESS", ""):
+        address = f"ray://{self._address}" if self._address else os.environ.get("RAY_ADDRESS", "")
+        if address and address != "local":
             _require_answer(address)
             ray.init(address, **quiet)
             return
-        try:
-            ray.init("auto", **quiet)
-        except ConnectionError:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            ray.init(
-                num_cpus=self._workers or available_cpus(),
-                object_store_memory=STORE_BYTES,
-                include_dashboard=False,
-                **quiet,
-            )
+        if not address:
+            with suppress(ConnectionError):
+                ray.init("auto", **quiet)
+                return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(
+            "local",
+            num_cpus=self._workers or available_cpus(),
+            object_store_memory=STORE_BYTES,
+            include_dashboard=False,
+            **quiet,
+        )
 
     def _started(self) -> _Hand:
         name = f"{self._label} {os.getpid()}/{next(self._names)}"
