@@ -170,9 +170,11 @@ def test_any_span_equals_that_part_of_the_whole(source: Location) -> None:
                 assert np.array_equal(values, flat[start:stop])
 
 
-def test_a_span_is_the_readers_own(source: Location) -> None:
+def test_a_span_is_the_readers_own_or_cannot_be_written(source: Location) -> None:
     with open_checkpoint(source) as checkpoint:
-        checkpoint.read("last", 0, 36)[:] = 0
+        span = checkpoint.read("last", 0, 36)
+        if span.flags.writeable:
+            span[:] = 0
         assert np.array_equal(checkpoint.read("last", 0, 36), TENSORS["last"][1].reshape(-1))
 
 

@@ -142,7 +142,7 @@ def test_a_worker_apart_from_the_server_does_its_jobs(lab: Lab) -> None:
 def test_a_server_that_stops_ends_the_streams_of_jobs(tmp_path: Path) -> None:
     person = Person(tmp_path / "server")
     person.registry.mkdir()
-    queue = SqlJobQueue.open(f"sqlite:///{person.registry / 'service.db'}", lease_s=600.0)
+    queue = SqlJobQueue.open(f"sqlite:///{person.registry / 'service.db'}", lease_s=300.0)
     job = queue.submit(NewJob("apply", "team", "ada", "patched", {}), JobLimits())
     assert queue.claim("of-another-server", JobLimits()) is not None
     options = ("--jobs", "1", "--sources", str(tmp_path), "--outputs", str(tmp_path / "outputs"))
