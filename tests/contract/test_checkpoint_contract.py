@@ -172,24 +172,22 @@ def test_any_span_equals_that_part_of_the_whole(source: Location) -> None:
 
 def test_a_span_is_the_readers_own_or_cannot_be_written(source: Location) -> None:
     with open_checkpoint(source) as checkpoint:
-        span = checkpoint.read("last", 0, 36)
-        if span.flags.writeable:
+        if (span := checkpoint.read("last", 0, 36)).flags.writeable:
             span[:] = 0
         assert np.array_equal(checkpoint.read("last", 0, 36), TENSORS["last"][1].reshape(-1))
 
 
 def test_spans_that_are_none(source: Location) -> None:
     with open_checkpoint(source) as checkpoint:
-        for start, stop in [(-1, 1), (2, 1), (0, 37), (37, 37)]:
+        for span in [(-1, 1), (2, 1), (0, 37), (37, 37)]:
             with pytest.raises(ValueError, match="36 elements"):
-                checkpoint.read("last", start, stop)
+                checkpoint.read("last", *span)
         with pytest.raises(KeyError):
             checkpoint.read("missing", 0, 0)
 
 
 def test_threads_share_a_checkpoint(source: Location) -> None:
-    name = "model.layers.0.mlp.up_proj.weight"
-    flat = TENSORS[name][1].reshape(-1)
+    flat = TENSORS[name := "model.layers.0.mlp.up_proj.weight"][1].reshape(-1)
     with open_checkpoint(source) as checkpoint, ThreadPoolExecutor(8) as pool:
         parts = list(pool.map(lambda start: checkpoint.read(name, start, start + 100), range(0, flat.size, 100)))
     assert np.array_equal(np.concatenate(parts), flat)
