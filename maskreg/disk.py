@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO
 
 from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError
@@ -35,6 +36,8 @@ _DRAFT = re.compile(r"^\..+\.(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-[0-9a-f]{8}\
 # Names of the drafts that this process is writing. A process number alone does not tell: in a container, a dead
 # predecessor often had the same one.
 _open_drafts: set[str] = set()
+# Held by the thread that makes a folder for a group.
+_making = Lock()
 
 
 @contextmanager
@@ -73,9 +76,8 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
         raise CannotCreateError(f"{path.parent} is not a folder", hint="choose another name") from error
     except FileNotFoundError as error:
         raise CannotCreateError(f"{path}: {_nothing_in(barrier(path.parent))}", hint="choose another name") from error
-    stem = f".{path.name[:_DRAFT_PREFIX_LENGTH]}."
-    remove_drafts(path.parent, stem)
-    draft = path.with_name(f"{stem}{_host()}-{os.getpid()}-{secrets.token_hex(4)}.draft")
+    remove_drafts(path.parent, _draft_prefix(path))
+    draft = _draft_of(path)
     _open_drafts.add(draft.name)
     try:
         with _new_file(draft, path, mode) as file:
@@ -194,14 +196,31 @@ def make_folder(folder: Path) -> None:
         return
     make_folder(folder.parent)
     mode = folder.parent.stat().st_mode
+    shared = _shared(mode, 0o070)
     try:
-        folder.mkdir(mode & 0o777)
-    except FileExistsError:
+        if shared:
+            _make_shared(folder, mode & 0o777, shared)
+        else:
+            folder.mkdir(mode & 0o777)
+    except OSError:
         if not folder.is_dir():
             raise
-        return
-    if shared := _shared(mode, 0o070):
-        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | shared)
+
+
+def _make_shared(folder: Path, mode: int, shared: int) -> None:
+    # The umask may take the group's bits, and what others make inside before they are back would never have them. So
+    # the folder gets its name last. The rename replaces an empty folder, which another process has just made alike.
+    draft = _draft_of(folder)
+    with _making:
+        if folder.is_dir():
+            return
+        draft.mkdir(mode)
+        try:
+            draft.chmod(stat.S_IMODE(draft.stat().st_mode) | shared)
+            draft.rename(folder)
+        except OSError:
+            draft.rmdir()
+            raise
 
 
 def new_file(path: Path, *, replace: bool = False) -> FileIO:
@@ -295,6 +314,14 @@ def is_alive(pid: int) -> bool:
 def is_full(error: OSError) -> bool:
     """Whether an error says that the disk or the quota is full."""
     return isinstance(error, NoSpaceError) or error.errno in _FULL
+
+
+def _draft_prefix(path: Path) -> str:
+    return f".{path.name[:_DRAFT_PREFIX_LENGTH]}."
+
+
+def _draft_of(path: Path) -> Path:
+    return path.with_name(f"{_draft_prefix(path)}{_host()}-{os.getpid()}-{secrets.token_hex(4)}.draft")
 
 
 def _is_open(draft: str, pid: int) -> bool:

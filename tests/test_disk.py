@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -141,6 +142,19 @@ def test_what_is_made_has_the_rights_of_its_folder(
     if not mode & 0o002:
         assert stat.S_IMODE((root / "a" / "b").stat().st_mode) == folder
     assert (root / "f").read_bytes() == b""
+
+
+def test_folders_that_threads_make_at_once_are_all_the_groups(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2770)
+    before = os.umask(0o022)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            for turn in range(50):
+                list(pool.map(make_folder, [tmp_path / f"{turn}" / "a" / f"{number}" / "b" for number in range(8)]))
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")} == {0o2770}
+    assert len(list(tmp_path.rglob("*"))) == 50 * (2 + 2 * 8)
 
 
 def test_the_folder_of_a_registry_is_its_owners_alone(tmp_path: Path) -> None:
