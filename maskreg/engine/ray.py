@@ -147,12 +147,13 @@ class RayEngine:
         starting = {hand.ready: hand for hand in self._starting}
         if not (waiting := [*running, *starting]):
             return []
-        done, _ = ray.wait(waiting, num_returns=1, timeout=seconds)
-        if done:
-            done, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
-        for ready in done:
-            if (hand := starting.get(ready)) is not None:
-                self._take_in(hand)
+        with _signals_kept():
+            done, _ = ray.wait(waiting, num_returns=1, timeout=seconds)
+            if done:
+                done, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+            for ready in done:
+                if (hand := starting.get(ready)) is not None:
+                    self._take_in(hand)
         return [ticket for ticket in done if ticket not in starting]
 
     def replace(self, hand: _Hand) -> None:
@@ -276,7 +277,8 @@ class _Run:
         if hand is None:  # its worker died a moment ago, with several batches
             return None
         try:
-            packed: Packed = ray.get(batch.ticket, timeout=PATIENCE_SECONDS)
+            with _signals_kept():
+                packed: Packed = ray.get(batch.ticket, timeout=PATIENCE_SECONDS)
             return packed
         except RayTaskError as error:
             raise WorkerError(f"a worker failed: {error.cause}") from error
@@ -310,12 +312,19 @@ def _require_answer(address: str) -> None:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Keep how this process ends on SIGTERM: Ray takes that over when it connects."""
+    """Keep how this process ends on SIGTERM.
+
+    Ray takes the signal over when it connects, and replaces the exit code of a handler that is called while it waits.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
+    except SystemExit:
+        signal.signal(signal.SIGTERM, handler)
+        signal.raise_signal(signal.SIGTERM)
+        raise
     finally:
         signal.signal(signal.SIGTERM, handler)
