@@ -19,112 +19,76 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
 import httpx2
 
-from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
 from maskreg.service.context import Service
 from maskreg.service.upgrading import upgrade_server
 from maskreg.settings import Remote, StoreOptions
 from maskreg.store.s3 import S3Store
-from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.e2e.attack.damages import Tally
-from tests.e2e.attack.people import HANG_SECONDS, Member, Said
-from tests.e2e.attack.served import Server
+from tests.e2e.attack.people import HANG_SECONDS
+from tests.e2e.attack.serving import Command, ServedAttack, exit_code, in_background
 from tests.servers import Postgres, S3Server
 from tests.service.serving import headers, service_on
 
 KINDS = tuple(itertools.product(("bucket", "database"), ("crashes", "hangs")))
-"""What goes away and how; the number of an outage says which one it is."""
+"""What goes away and how; the number of an outage says which of them it is."""
 
 ASKERS = 4
 """How many others ask the service meanwhile."""
 
-_SHAPE = (256, 256)
+PATHS = ("/api/v1/artifacts", "/api/v1/objects/maskreg.json", "/readyz")
+"""What they ask."""
 
 
-class Outages:
-    """One service on a bucket and a database, a writer and a reader."""
+class Outages(ServedAttack):
+    """Crashes and pauses of the bucket and the database of a service."""
+
+    name = "outages"
 
     def __init__(self, folder: Path, bucket: S3Server, database: Postgres) -> None:
-        """Start the service, and give both people a home and a token."""
-        self._folder, self._bucket, self._database = folder, bucket, database
-        self._remote = Remote(
-            "bucket", f"s3://{bucket.new_bucket()}/team", options=StoreOptions(endpoint=bucket.endpoint)
-        )
+        """Start the service on a new bucket and a new database."""
+        self._bucket, self._database = bucket, database
+        self._store = S3Store(bucket.new_bucket(), "team", StoreOptions(endpoint=bucket.endpoint))
         self._catalog = database.new_database()
         upgrade_server(self._catalog)
-        self._server = Server(self._service)
-        self._ada = Member(folder / "ada", {"MASKREG_TOKEN": "writer-token"})
-        self._bob = Member(folder / "bob", {"MASKREG_TOKEN": "reader-token"})
-        self._source = make_checkpoint(folder / "source", {"w": bf16(_SHAPE, 0)})
-        self._seconds = 0.5
-        self._pushed: dict[str, int] = {}
-        for member in (self._ada, self._bob):
-            member.must("remote", "add", "lab", self._server.url)
+        super().__init__(folder)
 
     def _service(self) -> Service:
-        # In the server's process, which keeps these variables.
+        # The server's process keeps these variables.
         os.environ.update(self._bucket.env())
-        name = self._remote.url.removeprefix("s3://").removesuffix("/team")
-        store = S3Store(name, "team", self._remote.options)
-        return service_on(store, self._folder / "served", self._catalog, self._catalog)
+        return service_on(self._store, self._folder / "served", self._catalog, self._catalog)
 
-    def close(self) -> None:
-        """End the service."""
-        self._server.close()
+    @contextmanager
+    def _registry(self) -> Iterator[Registry]:
+        remote = Remote("bucket", self._store.url, options=StoreOptions(endpoint=self._bucket.endpoint))
+        with patch.dict(os.environ, self._bucket.env()), Registry.remote(remote) as registry:
+            yield registry
 
-    def run(self, seed: int, number: int, tally: Tally) -> None:
-        """One outage, the same command again, and a look."""
-        rng = random.Random(f"{seed}/outages/{number}")
-        ref = f"team/toy:v{number}"
-        target = make_checkpoint(self._folder / f"target-{number}", {"w": moved(bf16(_SHAPE, 0), 0.4, number)})
-        self._ada.must("extract", self._source, target, "--name", ref)
-        steps: dict[str, Callable[[], Said]] = {
-            "push": lambda: self._ada.run("push", ref),
-            "pull": lambda: self._bob.run("pull", ref),
-        }
-        struck = rng.choice(list(steps))
-        for verb, command in steps.items():
-            if verb == struck:
-                tally.faults += [f"{number}: {fault}" for fault in self._outage(rng, number, verb, command, tally)]
-            started = time.monotonic()
-            said = command()
-            if said.status != 0:
-                tally.faults.append(f"{number}: after the outage: {said}")
-                return
-            self._seconds = 0.9 * self._seconds + 0.1 * (time.monotonic() - started)
-        tally.faults += [f"{number}: {fault}" for fault in self._torn(number)]
-
-    def _outage(
-        self, rng: random.Random, number: int, verb: str, command: Callable[[], Said], tally: Tally
-    ) -> Iterator[str]:
+    def _strike(self, rng: random.Random, number: int, verb: str, command: Command, tally: Tally) -> Iterator[str]:
         name, how = KINDS[number % len(KINDS)]
         part = self._bucket if name == "bucket" else self._database
         begin, end = (part.kill, part.restart) if how == "crashes" else (part.stop, part.cont)
-        pid = os.fork()
-        if pid == 0:
-            os._exit(command().status)
-        time.sleep(rng.uniform(0, 1.2) * self._seconds)
+        pid = in_background(command)
+        time.sleep(self._moment(rng))
         begin()
         with httpx2.Client(base_url=self._server.url, timeout=HANG_SECONDS) as client:
             with ThreadPoolExecutor(ASKERS) as pool:
-                paths = ("/api/v1/artifacts", "/api/v1/objects/maskreg.json", "/readyz")
                 answers = [
-                    pool.submit(client.get, path, headers=headers("reader-token"))
-                    for path, _ in zip(itertools.cycle(paths), range(ASKERS), strict=False)
+                    pool.submit(client.get, PATHS[asker % len(PATHS)], headers=headers("reader-token"))
+                    for asker in range(ASKERS)
                 ]
                 time.sleep(rng.uniform(0.2, 1.5))
                 end()
             statuses = [answer.result().status_code for answer in answers]
-        _, waited = os.waitpid(pid, 0)
-        status = os.waitstatus_to_exitcode(waited)
+        status = exit_code(pid)
         tally.counts[f"{name} {how}: {verb} exits {status}"] += 1
         for answer in statuses:
             tally.counts[f"{name} {how}: others are answered {answer}"] += 1
@@ -135,19 +99,3 @@ class Outages:
         if status == 0 and verb == "push":
             self._pushed[f"v{number}"] = 1
             yield from self._tags()
-
-    def _tags(self) -> Iterator[str]:
-        with patch.dict(os.environ, self._bucket.env()), Registry.remote(self._remote) as registry:
-            numbers = {ref.tag: n for ref, n in registry.refs.numbers().items()}
-            if numbers != self._pushed:
-                yield f"the tags are {numbers}, and {self._pushed} were pushed"
-
-    def _torn(self, number: int) -> Iterator[str]:
-        self._pushed[f"v{number}"] = 1
-        yield from self._tags()
-        with patch.dict(os.environ, self._bucket.env()), Registry.remote(self._remote) as registry:
-            yield from (str(error) for error in registry.refs.audit())
-            yield from (str(damage) for damage in verify(registry, Ref("team", "toy", f"v{number}")).damaged)
-        pulled = self._bob.run("verify", f"team/toy:v{number}")
-        if pulled.status != 0:
-            yield str(pulled)

@@ -14,143 +14,48 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import socket
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import uvicorn
+from collections.abc import Iterator
 
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.service.app import create_app
 from maskreg.service.context import Service
 from maskreg.settings import Settings
-from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.e2e.attack.damages import Tally
 from tests.e2e.attack.dying import forked
-from tests.e2e.attack.people import Member, Said
+from tests.e2e.attack.serving import Command, ServedAttack, exit_code, in_background
 from tests.service.serving import service_in
 
 VERIFY_EVERY = 20
 """Numbers between two looks at every byte of the server."""
 
-_SHAPE = (256, 256)
 
+class ServedKills(ServedAttack):
+    """Kills of the clients, and of the server."""
 
-class Server:
-    """A server in a forked process, on a port that stays open while none runs."""
+    name = "served"
 
-    def __init__(self, make: Callable[[], Service]) -> None:
-        self._make = make
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen(128)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._pid = 0
-        self.start()
+    def _service(self) -> Service:
+        return service_in(self._folder / "served")
 
-    def start(self) -> None:
-        """Begin, or begin anew."""
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._serve()
+    def _registry(self) -> Registry:
+        return Registry.local(Settings(home=self._folder / "served", config_path=self._folder / "none.toml"))
 
-    def kill(self) -> None:
-        """End it as a power failure of the process does."""
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+    def _checked(self, number: int) -> Ref | None:
+        return None if number % VERIFY_EVERY == VERIFY_EVERY - 1 else super()._checked(number)
 
-    def close(self) -> None:
-        """End it for good."""
-        self.kill()
-        self._listener.close()
+    def _strike(self, rng: random.Random, number: int, verb: str, command: Command, tally: Tally) -> Iterator[str]:
+        kill = rng.choice([self._client_killed, self._server_killed])
+        tally.counts[f"{verb}: {kill(command, self._moment(rng))}"] += 1
+        return iter(())
 
-    def _serve(self) -> None:
-        status = 1
-        try:
-            app = create_app(self._make())
-            server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-            server.run(sockets=[self._listener])
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-
-
-class ServedKills:
-    """One service, a writer and a reader."""
-
-    def __init__(self, folder: Path) -> None:
-        """Start the server, and give both of them a home and a token."""
-        self._folder = folder
-        self._home = folder / "served"
-        self._server = Server(lambda: service_in(self._home))
-        self._ada = Member(folder / "ada", {"MASKREG_TOKEN": "writer-token"})
-        self._bob = Member(folder / "bob", {"MASKREG_TOKEN": "reader-token"})
-        self._source = make_checkpoint(folder / "source", {"w": bf16(_SHAPE, 0)})
-        self._seconds = 0.5
-        self._pushed: dict[str, int] = {}
-        for member in (self._ada, self._bob):
-            member.must("remote", "add", "lab", self._server.url)
-
-    def close(self) -> None:
-        """End the server."""
-        self._server.close()
-
-    def run(self, seed: int, number: int, tally: Tally) -> None:
-        """Cut one push or pull, do it again, and look."""
-        rng = random.Random(f"{seed}/served/{number}")
-        ref = f"team/toy:v{number}"
-        target = make_checkpoint(self._folder / f"target-{number}", {"w": moved(bf16(_SHAPE, 0), 0.4, number)})
-        self._ada.must("extract", self._source, target, "--name", ref)
-        cut_push, client = rng.random() < 0.6, rng.random() < 0.5
-        started = time.monotonic()
-        steps: list[tuple[str, bool, Callable[[], Said]]] = [
-            ("push", cut_push, lambda: self._ada.run("push", ref)),
-            ("pull", not cut_push, lambda: self._bob.run("pull", ref)),
-        ]
-        for verb, is_cut, command in steps:
-            if is_cut:
-                after = rng.uniform(0, 1.2) * self._seconds
-                cut = self._client_killed if client else self._server_killed
-                tally.counts[f"{verb}: {cut(command, after)}"] += 1
-            said = command()
-            if said.status != 0:
-                tally.faults.append(f"{number}: {said}")
-                return
-            if not is_cut:
-                self._seconds = 0.9 * self._seconds + 0.1 * (time.monotonic() - started)
-        tally.faults += [f"{number}: {fault}" for fault in self._torn(number)]
-
-    def _client_killed(self, command: Callable[[], Said], after: float) -> str:
+    def _client_killed(self, command: Command, after: float) -> str:
         return "client killed" if forked(command, after=after).killed else "was done"
 
-    def _server_killed(self, command: Callable[[], Said], after: float) -> str:
-        pid = os.fork()
-        if pid == 0:
-            os._exit(command().status)
+    def _server_killed(self, command: Command, after: float) -> str:
+        pid = in_background(command)
         time.sleep(after)
         self._server.kill()
         self._server.start()
-        _, status = os.waitpid(pid, 0)
-        return "server killed" + ("" if status == 0 else ", the client gave up")
-
-    def _torn(self, number: int) -> Iterator[str]:
-        with Registry.local(Settings(home=self._home, config_path=self._folder / "none.toml")) as registry:
-            self._pushed[f"v{number}"] = 1
-            numbers = {ref.tag: n for ref, n in registry.refs.numbers().items()}
-            if numbers != self._pushed:
-                yield f"the tags are {numbers}, and {self._pushed} were pushed"
-            yield from (str(error) for error in registry.refs.audit())
-            ref = None if number % VERIFY_EVERY == VERIFY_EVERY - 1 else Ref("team", "toy", f"v{number}")
-            yield from (str(damage) for damage in verify(registry, ref).damaged)
-        pulled = self._bob.run("verify", f"team/toy:v{number}")
-        if pulled.status != 0:
-            yield str(pulled)
+        return "server killed" + ("" if exit_code(pid) == 0 else ", the client gave up")
