@@ -1,7 +1,9 @@
-"""Checkpoints in a bucket, for tests: folders that are copied there, and changed there."""
+"""Buckets for tests: their credentials, stores in them, and checkpoints that are copied there and changed there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ import pytest
 
 from maskreg.bucket import BucketPath
 from maskreg.settings import StoreOptions
+from maskreg.store.s3 import S3Store
 from tests.servers import S3Server
 
 if TYPE_CHECKING:
@@ -49,11 +52,23 @@ def objects_in(server: S3Server, bucket: str, prefix: str = "") -> dict[str, byt
     return {row["Key"]: client.get_object(Bucket=bucket, Key=row["Key"])["Body"].read() for row in rows}
 
 
+def log_in(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the server's address and credentials into the environment."""
+    for name, value in server.env().items():
+        monkeypatch.setenv(name, value)
+
+
+@contextmanager
+def new_store(server: S3Server) -> Iterator[S3Store]:
+    """A store in a new bucket of a server whose credentials are in the environment."""
+    with closing(S3Store(server.new_bucket(), "team", options_of(server))) as store:
+        yield store
+
+
 @pytest.fixture
 def server(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     """A server whose credentials are in the environment."""
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(s3_server, monkeypatch)
     return s3_server
 
 

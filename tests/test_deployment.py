@@ -24,6 +24,7 @@ from maskreg_cli.main import cli
 from maskreg.service.app import create_app
 from maskreg.service.context import LOOPBACK
 from maskreg.version import __version__
+from tests.buckets import log_in
 from tests.e2e.running import Person
 from tests.repository import ROOT, tracked
 from tests.servers import Postgres, SeaweedFS, find_program
@@ -152,8 +153,7 @@ def test_what_compose_runs_serves(
 
     own = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"}
     assert own <= set(services["server"]["environment"])
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(s3_server, monkeypatch)
     person = Person(tmp_path)
     verb, *args = here(services["server"]["command"])
     assert verb == "serve"

@@ -15,10 +15,9 @@ from maskreg.catalog.sql import SqlCatalog, upgrade
 from maskreg.catalog.sql.models import Base
 from maskreg.digest import Digest
 from maskreg.ref import Card
-from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import VARIABLE
 from maskreg.store.reflog import RefEntry
-from maskreg.store.s3 import S3Store
+from tests.buckets import log_in, new_store
 from tests.servers import Postgres, S3Server
 from tests.service.serving import ADMIN, Switched, server, service_in, service_on
 
@@ -67,13 +66,10 @@ def url_of_served_bucket(
     server: Switched, s3_server: S3Server, shared_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
     """URL of a service over a new prefix of a bucket and an empty database, asked by its admin."""
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(s3_server, monkeypatch)
     monkeypatch.setenv(VARIABLE, ADMIN)
-    store = S3Store(s3_server.new_bucket(), "team", StoreOptions(endpoint=s3_server.endpoint))
-    with server.serving(service_on(store, tmp_path, catalog=shared_url)):
+    with new_store(s3_server) as store, server.serving(service_on(store, tmp_path, catalog=shared_url)):
         yield server.url
-    store.close()
 
 
 ALIASES = {"https": "http", "postgresql": "postgresql+psycopg"}

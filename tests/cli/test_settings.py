@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from maskreg.store import STORES, MemoryStore
+from tests.buckets import log_in
 from tests.cli.conftest import Run
 from tests.servers import Postgres, SeaweedFS
 from tests.store.scripted_s3 import Answer, serve
@@ -129,8 +130,7 @@ def test_a_remote_that_refuses_names_the_permission(run: Run, credentials: None)
 def test_a_reader_pulls_and_does_not_push(
     run: Run, artifact: str, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(s3_server, monkeypatch)
     url = f"s3://{s3_server.new_bucket()}/team"
     empty = f"s3://{s3_server.new_bucket()}/team"
     run("remote", "add", "lab", url)

@@ -27,7 +27,7 @@ from maskreg.errors import (
     WrongCheckpointError,
 )
 from maskreg.tensors.info import TensorInfo
-from tests.buckets import bucket, upload
+from tests.buckets import bucket, log_in, upload
 from tests.checkpoint.saving import save_dcp, save_torch
 from tests.checkpoints import SMALL_FILES, Tensor, bf16, f16, f32, make_checkpoint
 from tests.servers import S3Server
@@ -86,8 +86,7 @@ def source(on_disk: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     if request.param != BUCKET:
         return on_disk
     server: S3Server = request.getfixturevalue("s3_server")
-    for name, value in server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(server, monkeypatch)
     return upload(server, on_disk, request.getfixturevalue("bucket"), f"run/{uuid4().hex}")
 
 

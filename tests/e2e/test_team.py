@@ -13,6 +13,7 @@ import pytest
 from maskreg.settings import StoreOptions
 from maskreg.store import open_store
 from maskreg.store.base import Store
+from tests.buckets import log_in
 from tests.e2e.running import Person, big_pair, same_files
 from tests.servers import Postgres, S3Server
 
@@ -87,8 +88,7 @@ def test_two_pushes_race_for_one_tag(
     tmp_path: Path, kind: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One starts, reads the tag, and is held up; the other wins meanwhile; the first learns who."""
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(s3_server, monkeypatch)
     on_disk = kind == "disk"
     url = (tmp_path / "remote").as_uri() if on_disk else f"s3://{s3_server.new_bucket()}"
     endpoint = "" if on_disk else s3_server.endpoint

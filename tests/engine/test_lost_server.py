@@ -17,7 +17,7 @@ from maskreg.engine import running_on
 from maskreg.errors import RefusedError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
-from tests.buckets import objects_in, options_of, upload
+from tests.buckets import log_in, objects_in, options_of, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.flow.making import extracted
 from tests.flow.test_lost_server import Killer
@@ -30,8 +30,7 @@ Give = Callable[[S3Server], None]
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SeaweedFS]:
     """A server of this test alone, whose credentials this process has."""
     server = SeaweedFS()
-    for name, value in server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(server, monkeypatch)
     yield server
     server.close()
 

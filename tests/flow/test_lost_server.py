@@ -25,7 +25,7 @@ from maskreg.flow.merge import merging
 from maskreg.flow.merge.merged import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.progress import Progress
-from tests.buckets import objects_in, options_of, upload
+from tests.buckets import log_in, objects_in, options_of, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.flow.making import extracted
 from tests.servers import SeaweedFS
@@ -103,8 +103,7 @@ def stored(own_server: SeaweedFS, pair: list[Path]) -> list[BucketPath]:
 @pytest.fixture(autouse=True)
 def _quick(own_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's credentials; and little on its way when it is killed."""
-    for name, value in own_server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(own_server, monkeypatch)
     monkeypatch.setattr(maskreg.checkpoint.ahead, "AHEAD_BYTES", 1 << 20)
 
 

@@ -26,13 +26,13 @@ from maskreg.registry.garbage.collect import collect
 from maskreg.registry.garbage.doubts import LAST
 from maskreg.registry.tags import remove, tag
 from maskreg.registry.transfer.push import push
-from maskreg.settings import Remote, Settings, StoreOptions
+from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, MemoryStore, Store
 from maskreg.store.backrefs import back_reference_key, tag_hash
 from maskreg.store.entry import entry_key
-from maskreg.store.s3 import S3Store
 from tests.artifact.making import pair, write
 from tests.artifact.test_hostile import forge, tensors_of
+from tests.buckets import log_in, new_store
 from tests.registry.conftest import REF, new_local
 from tests.servers import S3Server
 from tests.store.wrapped import Wrapped
@@ -42,11 +42,9 @@ from tests.store.wrapped import Wrapped
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     if request.param == "s3":
         server: S3Server = request.getfixturevalue("s3_server")
-        for name, value in server.env().items():
-            monkeypatch.setenv(name, value)
-        bucket = S3Store(server.new_bucket(), "team", StoreOptions(endpoint=server.endpoint))
-        yield bucket
-        bucket.close()
+        log_in(server, monkeypatch)
+        with new_store(server) as bucket:
+            yield bucket
     else:
         yield FileStore(tmp_path / "lab") if request.param == "file" else MemoryStore()
 

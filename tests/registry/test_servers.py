@@ -23,6 +23,7 @@ from maskreg.registry.transfer.push import push
 from maskreg.settings import Remote, StoreOptions
 from maskreg.store import FileStore
 from tests.artifact.making import pair, write
+from tests.buckets import log_in
 from tests.registry.conftest import CARD, REF, new_local
 from tests.servers import Postgres, S3Server
 
@@ -30,8 +31,7 @@ from tests.servers import Postgres, S3Server
 @pytest.fixture(params=["s3_server", "other_s3_server"])
 def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Remote:
     server: S3Server = request.getfixturevalue(request.param)
-    for name, value in server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(server, monkeypatch)
     return Remote("lab", f"s3://{server.new_bucket()}/team", options=StoreOptions(endpoint=server.endpoint))
 
 

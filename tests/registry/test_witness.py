@@ -17,6 +17,7 @@ from maskreg.registry.witness import SEEN
 from maskreg.settings import Remote, Settings, StoreOptions
 from maskreg.store import FileStore, MemoryStore, ObjectInfo, Store
 from maskreg.store.entry import entry_key
+from tests.buckets import log_in
 from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, rewrite
 from tests.servers import S3Server
 from tests.store.wrapped import Wrapped
@@ -37,8 +38,7 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         yield Remote("lab", store.url)
     else:
         server: S3Server = request.getfixturevalue("s3_server")
-        for name, value in server.env().items():
-            monkeypatch.setenv(name, value)
+        log_in(server, monkeypatch)
         yield Remote("lab", f"s3://{server.new_bucket()}/team", options=StoreOptions(endpoint=server.endpoint))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from maskreg.service.context import Service
 from maskreg.settings import Remote, Settings
 from maskreg.store.s3 import S3Store
 from maskreg.workspace.workspace import Workspace
+from tests.buckets import new_store
+from tests.servers import S3Server
 
 ADMIN = "admin-token"
 
@@ -79,6 +81,14 @@ def service_on(store: S3Store, home: Path, catalog: str = "", accounts: str = ""
     remote = Remote("bucket", f"s3://{bucket}/{prefix}", catalog, options)
     settings = replace(Settings.load(flags={"home": str(home)}), remotes={"bucket": remote})
     return Service(Workspace(settings), "bucket", accounts_in(accounts or f"sqlite:///{home / 'service.db'}"), ("*",))
+
+
+@contextmanager
+def service_in_bucket(server: S3Server, home: Path) -> Iterator[Service]:
+    """The parts of a server over an empty registry in a new bucket, whose catalog is a file in this folder."""
+    with new_store(server) as store, closing(service_on(store, home, f"sqlite:///{home / 'catalog.db'}")) as service:
+        service.registry.ensure_uuid()
+        yield service
 
 
 class Switched:

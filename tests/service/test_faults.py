@@ -20,11 +20,11 @@ from maskreg.service.app import create_app
 from maskreg.service.context import Service
 from maskreg.service.observing import metrics
 from maskreg.service.upgrading import upgrade_server
-from maskreg.settings import Settings, StoreOptions
-from maskreg.store.s3 import S3Store
+from maskreg.settings import Settings
 from maskreg.workspace.workspace import Workspace
+from tests.buckets import log_in, new_store
 from tests.servers import Postgres, S3Server
-from tests.service.serving import ADMIN, accounts_in, headers, listening, service_in, service_on
+from tests.service.serving import ADMIN, accounts_in, headers, listening, service_in, service_in_bucket, service_on
 
 THREADS = 40
 """How many requests FastAPI works on at the same time, outside of its event loop."""
@@ -65,11 +65,9 @@ def test_clients_hear_that_the_database_is_gone_and_not_where_it_was(
 def test_a_server_whose_bucket_refuses_it_does_not_tell_its_clients_that_they_may_not(
     tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, value in (s3_server.env() | {"AWS_SECRET_ACCESS_KEY": "wrong"}).items():
-        monkeypatch.setenv(name, value)
-    store = S3Store(s3_server.new_bucket(), "registry", StoreOptions(endpoint=s3_server.endpoint))
-    service = service_on(store, tmp_path)
-    with closing(service):
+    log_in(s3_server, monkeypatch)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with new_store(s3_server) as store, closing(service_on(store, tmp_path)) as service:
         answer = TestClient(create_app(service)).get("/api/v1/objects/maskreg.json", headers=headers(ADMIN))
     assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
     assert "refuses the server" in answer.json()["title"]
@@ -79,12 +77,12 @@ def test_a_server_whose_bucket_refuses_it_does_not_tell_its_clients_that_they_ma
 def test_a_process_whose_every_thread_waits_for_a_bucket_that_hangs_is_alive(
     tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
-    store = S3Store(s3_server.new_bucket(), "registry", StoreOptions(endpoint=s3_server.endpoint))
-    service = service_on(store, tmp_path, f"sqlite:///{tmp_path / 'catalog.db'}")
-    service.registry.ensure_uuid()
-    with closing(service), listening(create_app(service)) as url, ThreadPoolExecutor(THREADS + 5) as pool:
+    log_in(s3_server, monkeypatch)
+    with (
+        service_in_bucket(s3_server, tmp_path) as service,
+        listening(create_app(service)) as url,
+        ThreadPoolExecutor(THREADS + 5) as pool,
+    ):
         s3_server.stop()
         try:
             route = f"{url}/api/v1/objects/maskreg.json"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 import httpx2
 import pytest
@@ -22,11 +21,12 @@ from maskreg.registry.transfer.pull import pull
 from maskreg.registry.transfer.push import push
 from maskreg.service import bodies
 from maskreg.service.app import create_app
-from maskreg.settings import Settings, StoreOptions
+from maskreg.settings import Settings
 from maskreg.settings.credentials import VARIABLE
 from maskreg.store import s3_links
 from maskreg.store.http import HttpStore
 from maskreg.store.s3 import S3Store
+from tests.buckets import log_in, new_store
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.servers import S3Server
 from tests.service.serving import listening, service_on
@@ -46,21 +46,20 @@ class Bucket:
 
 @pytest.fixture
 def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(s3_server, monkeypatch)
     monkeypatch.setenv(VARIABLE, "writer-token")
     source = {"model.layers.0.mlp.up_proj.weight": bf16((1024, 2048), 1)}
     target = {name: moved(tensor, 0.5, 2) for name, tensor in source.items()}
     pair = make_checkpoint(tmp_path / "source", source), make_checkpoint(tmp_path / "target", target)
-    store = S3Store(s3_server.new_bucket(), uuid4().hex, StoreOptions(endpoint=s3_server.endpoint))
-    service = service_on(store, tmp_path / "served")
     settings = Settings(home=tmp_path / "ada", config_path=tmp_path / "config.toml")
-    with maskreg.Workspace(settings) as space, listening(create_app(service)) as url:
+    with (
+        new_store(s3_server) as store,
+        service_on(store, tmp_path / "served") as service,
+        maskreg.Workspace(settings) as space,
+        listening(create_app(service)) as url,
+    ):
         digest = maskreg.extract(*pair, TOY, workspace=space).digest
         yield Bucket(url, store, space.local, digest)
-    service.workspace.close()
-    service.accounts.close()
-    store.close()
 
 
 def test_large_objects_go_from_client_to_bucket_and_back(

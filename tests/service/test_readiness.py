@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import httpx2
@@ -16,10 +15,9 @@ from maskreg.errors import UnavailableError
 from maskreg.service.app import create_app
 from maskreg.service.faults import SilentError
 from maskreg.service.readiness import Readiness
-from maskreg.settings import StoreOptions
-from maskreg.store.s3 import S3Store
+from tests.buckets import log_in
 from tests.servers import S3Server
-from tests.service.serving import listening, service_on
+from tests.service.serving import listening, service_in_bucket
 
 POLLS = 60
 """More than there are threads for requests."""
@@ -33,13 +31,9 @@ def asking(part: str) -> int:
 def test_a_server_whose_bucket_hangs_is_not_ready_and_says_so_at_every_poll(
     tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
-    store = S3Store(s3_server.new_bucket(), "registry", StoreOptions(endpoint=s3_server.endpoint))
-    service = service_on(store, tmp_path, f"sqlite:///{tmp_path / 'catalog.db'}")
-    service.registry.ensure_uuid()
+    log_in(s3_server, monkeypatch)
     with (
-        closing(service),
+        service_in_bucket(s3_server, tmp_path) as service,
         listening(create_app(service)) as url,
         httpx2.Client(base_url=url, timeout=120) as client,
         ThreadPoolExecutor(POLLS) as pool,

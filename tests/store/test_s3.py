@@ -20,6 +20,7 @@ from maskreg.settings import StoreOptions
 from maskreg.store import open_store
 from maskreg.store.probe import probe
 from maskreg.store.s3 import S3Store
+from tests.buckets import log_in
 from tests.servers import S3Server
 from tests.store.scripted_s3 import Answer, Script, serve
 
@@ -265,8 +266,7 @@ def test_two_prefixes_of_a_bucket_are_two_stores(s3_server: S3Server, monkeypatc
 
 @pytest.mark.parametrize("checksums", ["when_required", "when_supported"])
 def test_either_checksum_mode_works(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, checksums: str) -> None:
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
+    log_in(s3_server, monkeypatch)
     # The endpoint comes from the environment here, and asks for the bucket in the path all the same.
     store = open_store(f"s3://{s3_server.new_bucket()}/p", StoreOptions(checksums=checksums))  # type: ignore[arg-type]
     assert isinstance(store, S3Store)

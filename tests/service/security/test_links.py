@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import botocore.auth
 import httpx2
@@ -20,9 +18,9 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
-from maskreg.settings import StoreOptions
 from maskreg.store import s3_links
 from maskreg.store.s3 import S3Store
+from tests.buckets import log_in, new_store
 from tests.servers import S3Server
 from tests.service.labs import fill
 from tests.service.serving import ADMIN, headers, service_on
@@ -30,9 +28,8 @@ from tests.service.serving import ADMIN, headers, service_on
 
 @pytest.fixture
 def store(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
-    for name, value in s3_server.env().items():
-        monkeypatch.setenv(name, value)
-    with closing(S3Store(s3_server.new_bucket(), uuid4().hex, StoreOptions(endpoint=s3_server.endpoint))) as store:
+    log_in(s3_server, monkeypatch)
+    with new_store(s3_server) as store:
         yield store
 
 
