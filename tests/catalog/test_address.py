@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from maskreg.catalog import open_catalog
 from maskreg.catalog.sql import current, upgrade
 from maskreg.catalog.sql.address import parse_address
+from maskreg.catalog.sql.engine import SILENCE, make_engine
 from maskreg.errors import ConfigError
+from tests.servers import Postgres
 
 PLACES = ["plain.db", "with space.db", "50%20.db", "a?mode=ro.db", "a#b.db", "grüße.db"]
 
@@ -16,7 +20,7 @@ PLACES = ["plain.db", "with space.db", "50%20.db", "a?mode=ro.db", "a#b.db", "gr
 def test_a_path_is_taken_as_it_stands(tmp_path: Path, name: str) -> None:
     open_catalog(f"sqlite:///{tmp_path / name}").close()
     assert (tmp_path / name).stat().st_size > 0
-    assert all(found.name.startswith(name) for found in tmp_path.iterdir())
+    assert all(path.name.startswith(name) for path in tmp_path.iterdir())
 
 
 def test_a_relative_path_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,3 +63,15 @@ def test_a_port_that_is_none_does_not_show_the_password() -> None:
     with pytest.raises(ConfigError) as caught:
         open_catalog("postgresql+psycopg://ada:hunter2@db:port/x")
     assert "hunter2" not in repr(caught.value)
+
+
+@pytest.mark.parametrize("query", ["", "?tcp_user_timeout=5000&keepalives_idle=7"], ids=["as it is", "as the URL says"])
+def test_a_server_that_goes_silent_is_given_up(postgres: Postgres, query: str) -> None:
+    url = make_url(postgres.new_database() + query)
+    connections = make_engine(parse_address(url.render_as_string()))
+    with connections.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        known = driver.info.get_parameters()
+    connections.dispose()
+    expected = {name: str(value) for name, value in SILENCE.items()} | {"connect_timeout": "10"} | dict(url.query)
+    assert {name: known[name] for name in expected} == expected

@@ -26,6 +26,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,18 @@ LOCK_SECONDS = 30
 
 CONNECT_SECONDS = 10
 """How long a PostgreSQL server may take to answer."""
+
+SILENCE: Mapping[str, int] = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""How libpq gives up a server whose machine or network is gone: a minute after it was last heard of.
+
+The first three, in seconds, end a wait for an answer; a busy server's kernel still answers the probes. The last, in
+milliseconds and on Linux alone, ends a wait for the receipt of what was sent.
+"""
 
 _IDLE_SECONDS = 1.0
 """After how long without use a connection to PostgreSQL is tried before it is used again."""
@@ -91,11 +104,10 @@ def _pool(path: Path | None) -> type[Pool]:
 
 
 def _postgresql(address: Address) -> Engine:
-    arguments: dict[str, Any] = {"application_name": "maskreg"}
-    if "connect_timeout" not in address.url.query and "PGCONNECT_TIMEOUT" not in os.environ:
-        arguments["connect_timeout"] = CONNECT_SECONDS
     # The connection that was used last is used next, so that under load none is idle for long.
-    engine = create_engine(address.url, connect_args=arguments, pool_use_lifo=True, skip_autocommit_rollback=True)
+    engine = create_engine(
+        address.url, connect_args=_arguments(address), pool_use_lifo=True, skip_autocommit_rollback=True
+    )
 
     @event.listens_for(engine, "connect")
     def _connected(connection: Any, _record: Any) -> None:
@@ -129,6 +141,14 @@ def _postgresql(address: Address) -> Engine:
             raise DisconnectionError(str(error)) from error
 
     return engine
+
+
+def _arguments(address: Address) -> dict[str, Any]:
+    """What libpq is told besides the URL, which wins."""
+    arguments: dict[str, Any] = {"application_name": "maskreg", **SILENCE}
+    if "PGCONNECT_TIMEOUT" not in os.environ:
+        arguments["connect_timeout"] = CONNECT_SECONDS
+    return {name: value for name, value in arguments.items() if name not in address.url.query}
 
 
 def _may_have_died(connection: Any, used: float | None) -> bool:
