@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from maskreg.checkpoint.selection import Selection
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.compare import compare
+from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, naming, opened
 
@@ -139,6 +141,51 @@ def overlap(
     if not pair.whole.counts.most:
         raise UsageError(f"{' or '.join(pair.names)} is empty, so there is no overlap to draw")
     return _figure(overlap_plot(1, pair), theme)
+
+
+@check_arguments
+def consensus(
+    *masks: ArtifactLike,
+    roles: Sequence[str] = (),
+    layers: str = "",
+    allow_different: bool = False,
+    theme: str = "light",
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Figure:
+    """How many of several masks hold each coordinate of a matrix, as a heat map of blocks of rows and columns.
+
+    Args:
+        masks: two or more: references, digests or open artifacts; a pattern of tags stands for all that match it.
+        roles: with ``layers`` what chooses the matrix: roles, presets or parts of names, such as ``q_proj``.
+        layers: its layer, such as ``13``.
+        allow_different: take the tensors that masks of other rules, tensors or sources share.
+        theme: ``light`` or ``dark``.
+        progress: progress callback, in bytes of masks.
+        workspace: where the masks are; by default what the settings say.
+
+    Raises:
+        UsageError: there are fewer than two masks; what is chosen is not one matrix; or there is no such theme.
+        NotFoundError: there is no such mask.
+        PairMismatchError: the masks are of different rules, tensors or sources.
+        PartAbsentError: a mask is not in the local registry.
+        ConfigError: the libraries of the ``report`` extra are not installed.
+    """
+    _require_libraries()
+    from maskreg.flow.overlap.mapping import picture_consensus
+    from maskreg.reports.page import consensus_plot
+
+    selection = Selection.parse(roles, layers)
+    with opened(workspace) as space:
+        artifacts = [space.find(mask).artifact for mask in expanded(space, masks)]
+        if len(artifacts) < 2:
+            raise UsageError("a consensus needs two masks or more")
+        pictures = picture_consensus(artifacts, allow_different=allow_different, selection=selection, progress=progress)
+    if len(pictures) != 1:
+        raise UsageError(
+            "the tensors that are chosen are not one matrix", hint="choose one: roles=['q_proj'], layers='0'"
+        )
+    return _figure(consensus_plot(1, pictures[0]), theme)
 
 
 @check_arguments

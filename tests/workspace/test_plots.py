@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import maskreg
@@ -27,6 +28,9 @@ def test_every_plot_is_a_figure(lab: Lab, beside: maskreg.Workspace) -> None:
     assert magnitude.get_facecolor()[:3] == pytest.approx((0x14 / 255, 0x18 / 255, 0x1D / 255))
     overlap = maskreg.plots.overlap("toy:v1", "drawn:v1", source=lab.source, workspace=beside)
     assert "observed" in [label.get_text() for label in overlap.axes[0].get_yticklabels()]
+    consensus = maskreg.plots.consensus("toy:v1", "drawn:v1", roles=["up_proj"], layers="0", workspace=beside)
+    (image,) = consensus.axes[0].get_images()
+    assert np.asarray(image.get_array()).ndim == 3
     growth = maskreg.plots.trajectory(run_of("step-1", "step-2"))
     assert len(growth.axes) == 4
     # A notebook shows them without pyplot.
@@ -40,6 +44,11 @@ def test_what_cannot_be_drawn_is_said(lab: Lab, ada: maskreg.Workspace, toy: Sto
     with pytest.raises(maskreg.UsageError, match="no theme is called 'pink'") as raised:
         maskreg.plots.density("toy:v1", theme="pink", workspace=ada)
     assert raised.value.hint == "theme: light or dark"
+    with pytest.raises(maskreg.UsageError, match="two masks or more"):
+        maskreg.plots.consensus("toy:v1", workspace=ada)
+    with pytest.raises(maskreg.UsageError, match="not one matrix") as raised:
+        maskreg.plots.consensus("still", "toy:v1", workspace=ada)
+    assert raised.value.hint == "choose one: roles=['q_proj'], layers='0'"
     with pytest.raises(maskreg.UsageError, match="without checkpoints"):
         maskreg.plots.trajectory(run_of())
 
@@ -52,6 +61,7 @@ def test_without_the_libraries_plots_name_the_extra(
         lambda: maskreg.plots.density(toy, workspace=ada),
         lambda: maskreg.plots.magnitude(toy, workspace=ada),
         lambda: maskreg.plots.overlap(toy, toy, workspace=ada),
+        lambda: maskreg.plots.consensus(toy, toy, workspace=ada),
         lambda: maskreg.plots.trajectory(run_of("step-1")),
     ]
     for draw in draws:
