@@ -231,6 +231,19 @@ def remarks_on(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 @runtime_checkable
+class Composed(Protocol):
+    """A checkpoint that is made of several, such as an adapter and its base model."""
+
+    locations: tuple[Location, ...]
+    """Where they lie."""
+
+
+def locations_of(checkpoint: Checkpoint) -> tuple[Location, ...]:
+    """Where everything lies that decides a checkpoint's values."""
+    return checkpoint.locations if isinstance(checkpoint, Composed) else (checkpoint.path,)
+
+
+@runtime_checkable
 class Sharded(Protocol):
     """A checkpoint that knows in which of its files a tensor lies."""
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Blockwise, Checkpoint, expect, file_of, remarks_on
+from maskreg.checkpoint.base import Blockwise, Checkpoint, expect, file_of, locations_of, remarks_on
 from maskreg.checkpoint.pieces import PiecewiseCheckpoint
 from maskreg.checkpoint.statedict import FRONT, WRAPPERS
 from maskreg.closing import Closing
@@ -41,6 +41,7 @@ class RenamedCheckpoint(Closing):
 
     Attributes:
         remarks: what must be said of it, one sentence each.
+        locations: where everything lies that decides its values.
         blockwise: whether it is computed block by block.
     """
 
@@ -53,7 +54,7 @@ class RenamedCheckpoint(Closing):
             remarks: what must be said of it.
         """
         self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
-        self.remarks = remarks
+        self.remarks, self.locations = remarks, locations_of(checkpoint)
         self.blockwise = isinstance(checkpoint, Blockwise) and checkpoint.blockwise
         self._checkpoint, self._names = checkpoint, names
         stored = checkpoint.tensors

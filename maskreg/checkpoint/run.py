@@ -65,16 +65,21 @@ def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[R
     return tuple(RunCheckpoint(label, path) for label, path in zip(labels, paths, strict=True))
 
 
-def stamp_of(path: Location) -> Stamp:
+def stamp_of(*paths: Location) -> Stamp:
     """What says whether the files of a checkpoint are the same as at another time: paths, sizes, and times or ETags.
+
+    Args:
+        paths: where it lies; of an open checkpoint, see :func:`maskreg.checkpoint.base.locations_of`.
 
     Raises:
         NotFoundError: there is no such checkpoint.
     """
-    if not path.exists():
-        raise NotFoundError(f"{path}: no such checkpoint")
+    for path in paths:
+        if not path.exists():
+            raise NotFoundError(f"{path}: no such checkpoint")
     # A name may hold any bytes, and JSON only characters.
-    return tuple(sorted((ascii(str(file)), *_version(file)) for file in _files(path.absolute())))
+    files = (file for path in paths for file in _files(path.absolute()))
+    return tuple(sorted((ascii(str(file)), *_version(file)) for file in files))
 
 
 def _split(pattern: str, options_of: OptionsOf | None) -> tuple[Location, list[str]]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from maskreg.bucket import BucketPath, Location, located
-from maskreg.checkpoint.run import RunCheckpoint, checkpoints_of
+from maskreg.checkpoint.run import checkpoints_of
 from maskreg.digest import Digest
 from maskreg.errors import ConfigError, MaskregError, NoSpaceError, UsageError
 from maskreg.progress import SILENT, Progress
@@ -18,6 +16,7 @@ from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.extract import extract, merged_card
+from maskreg.workspace.sweep_side import SweepSide
 from maskreg.workspace.swept import Extractions
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
 
@@ -106,7 +105,8 @@ def sweep(
 
     A checkpoint that was extracted before is not read again while its files, those of the other side and the options
     are what they were: sizes and times of files, ETags in a bucket. So an interrupted sweep goes on where it ended,
-    and a growing run is swept again and again. A checkpoint that cannot be extracted does not end the others::
+    and a growing run is swept again and again. What changes while it is read is extracted again by the next sweep; so
+    is everything of a source that was given open. A checkpoint that cannot be extracted does not end the others::
 
         onto="source"      source -> 1    source -> 2    source -> 3
         onto="previous"    source -> 1         1 -> 2         2 -> 3       with 2 damaged: 1 -> 3
@@ -164,20 +164,31 @@ def sweep(
         space = stack.enter_context(opened(workspace))
         stack.enter_context(engine_of(space, "sweep"))
         run = list(checkpoints_of(pattern, space.settings.options_of))
-        last: CheckpointLike
         if source is None:
-            last = run.pop(0).path
+            last = SweepSide(space, run.pop(0).path, "source", download=download)
         else:
-            last = stack.enter_context(space.checkpoint(source, download=download, side="source"))
+            last = _source_side(space, source, download=download)
             run = [member for member in run if member.path.resolve() != last.path.resolve()]
-        how = {"device": device, "download": download, "force": force}
-        each = _Each(space, base, card, options, how, dry_run=dry_run)
+        stack.callback(last.close)
+        each = _Each(space, card, options, {"device": device, "force": force}, dry_run=dry_run)
         for number, member in enumerate(run, 1):
-            row = each.extract(last, member, _Labeled(progress, f"{member.label}, {number} of {len(run)}"))
+            target = stack.enter_context(SweepSide(space, member.path, "target", base=last, download=download))
+            label = _Labeled(progress, f"{member.label}, {number} of {len(run)}")
+            row = each.extract(last, target, replace(base, tag=member.label), label)
             rows.append(row)
             if onto == "previous" and row.status != "failed":
-                last = member.path
+                last, target = target, last
+            target.close()
     return Sweep(tuple(rows))
+
+
+def _source_side(space: Workspace, source: CheckpointLike, *, download: bool) -> SweepSide:
+    """The source, which can be opened."""
+    with space.checkpoint(source, download=download, side="source") as opened:
+        if opened is source:
+            return SweepSide(space, opened.path, "source", opened=opened)
+        # By its path from now on, which a hub id is not.
+        return SweepSide(space, opened.path, "source", download=download)
 
 
 class _Each:
@@ -186,7 +197,6 @@ class _Each:
     def __init__(
         self,
         space: Workspace,
-        name: Ref,
         card: Mapping[str, Any],
         options: Mapping[str, Any],
         how: Mapping[str, Any],
@@ -197,34 +207,41 @@ class _Each:
 
         Args:
             space: where they are stored.
-            name: without a tag.
             card: what is said about each.
             options: what the artifacts depend on beside the checkpoints.
             how: options of the extraction that no artifact depends on.
             dry_run: look, and extract nothing.
         """
-        self._space, self._name, self._card = space, name, card
+        self._space, self._card = space, card
         self._options, self._how, self._dry_run = options, how, dry_run
         self._extractions = Extractions(space, options)
 
-    def extract(self, source: CheckpointLike, target: RunCheckpoint, progress: Progress) -> Swept:
+    def extract(self, source: SweepSide, target: SweepSide, ref: Ref, progress: Progress) -> Swept:
         """What became of a checkpoint.
 
         Raises:
             UsageError, ConfigError, NoSpaceError: something that is not about this checkpoint.
         """
-        row = Swept(str(target.path), replace(self._name, tag=target.label), "waiting", str(_path(source)))
+        row = Swept(str(target.path), ref, "waiting", str(source.path))
         try:
-            # Before it is read: a file that changes meanwhile is another file at the next sweep.
-            key = self._extractions.key(_path(source), target.path)
-            earlier = self._extractions.recall(key)
-            if earlier is not None and self._is_named(row.ref, earlier.digest):
+            key = None
+            if source.stamp is not None and target.stamp is not None:
+                key = self._extractions.key(source.stamp, target.stamp)
+            earlier = None if key is None else self._extractions.recall(key)
+            if earlier is not None and self._is_named(ref, earlier.digest):
                 return _with(row, "kept", earlier)
             if self._dry_run:
                 return row
             said = {**self._card, **self._options, **self._how}
-            stored = extract(source, target.path, row.ref, **said, progress=progress, workspace=self._space)
-            self._extractions.note(key, stored.digest)
+            stored = extract(
+                source.checkpoint, target.checkpoint, ref, **said, progress=progress, workspace=self._space
+            )
+            changed = [side for side in (source, target) if side.has_changed()]
+            for side in changed:
+                self._space.note(f"{side.path} changed while it was read: the same command again extracts {ref} anew")
+                side.close()
+            if key is not None and not changed:
+                self._extractions.note(key, stored.digest)
             return _with(row, "new", stored.artifact)
         except (UsageError, ConfigError, NoSpaceError):
             raise
@@ -268,10 +285,6 @@ def _check(name: Ref, onto: str, source: CheckpointLike | None) -> None:
             f"{name}: every checkpoint is a tag of its own, such as {replace(name, tag='step-100')}",
             hint=f"leave out the tag: {replace(name, tag=DEFAULT_TAG)}",
         )
-
-
-def _path(checkpoint: CheckpointLike) -> Location:
-    return located(checkpoint) if isinstance(checkpoint, str | Path | BucketPath) else checkpoint.path
 
 
 def _with(row: Swept, status: Literal["new", "kept"], artifact: Artifact) -> Swept:

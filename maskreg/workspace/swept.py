@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from maskreg.artifact.reader import Artifact
-from maskreg.bucket import Location
-from maskreg.checkpoint.run import stamp_of
+from maskreg.checkpoint.run import Stamp
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, replacing
 from maskreg.document import canonical
@@ -39,13 +38,9 @@ class Extractions:
         self._folder = workspace.root / "sweeps"
         self._options = dict(options)
 
-    def key(self, source: Location, target: Location) -> str:
-        """What stands for two checkpoints as they are now, and the options.
-
-        Raises:
-            NotFoundError: one is not there.
-        """
-        return Digest.of(canonical([stamp_of(source), stamp_of(target), self._options])).hex
+    def key(self, source: Stamp, target: Stamp) -> str:
+        """What stands for two checkpoints, as their files were, and the options."""
+        return Digest.of(canonical([source, target, self._options])).hex
 
     def recall(self, key: str) -> Artifact | None:
         """The artifact that was extracted, if it is still in the local registry, whole."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -159,3 +160,45 @@ def test_the_tags_of_a_run_are_compared_by_a_pattern(lab: Lab, ada: maskreg.Work
         maskreg.compare("base", "run:step-*", workspace=ada)
     with pytest.raises(UsageError, match="two masks or more"):
         maskreg.compare("team/run:step-1?", workspace=ada)
+
+
+class Replacing:
+    """Progress of a sweep that puts another checkpoint in the place of one, when its second extraction has begun."""
+
+    def __init__(self, path: Path, other: Path) -> None:
+        self._path, self._other, self._begun = path, other, 0
+
+    def start(self, label: str, total_bytes: int) -> None:
+        self._begun += label.startswith("extract ")
+        if self._begun == 2 and self._other.exists():
+            self._other.replace(self._path)
+
+    def advance(self, n_bytes: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("onto", ["source", "previous"])
+def test_a_source_that_is_replaced_in_the_middle_is_never_taken_for_the_one_that_was_read(
+    lab: Lab, ada: maskreg.Workspace, out: Path, onto: Literal["source", "previous"]
+) -> None:
+    replaced = {"source": lab.source, "previous": out / "step-2"}[onto]
+    other = {name: moved(tensor, 0.3, 40) for name, tensor in SOURCE.items()}
+    make_checkpoint(lab.folder / "other", other)
+    progress = Replacing(replaced / "model.safetensors", lab.folder / "other/model.safetensors")
+    notes: list[str] = []
+    ada.note = notes.append
+    maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto=onto, progress=progress, workspace=ada)
+    assert [f"{replaced} changed while it was read" in note for note in notes] == [True]
+    again = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto=onto, workspace=ada)
+    for row in again.checkpoints:
+        assert row.digest == maskreg.extract(row.onto, row.checkpoint, workspace=ada).digest
+    # The third was compared with what lay there then.
+    assert states(again.checkpoints) == {"source": ["new", "new", "kept"], "previous": ["new", "new", "kept"]}[onto]
+
+
+def test_a_source_that_was_given_open_has_no_notes(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    for _ in range(2):
+        with ada.checkpoint(lab.source) as source:
+            result = maskreg.sweep(f"{out}/step-*", "run", source=source, workspace=ada)
+            assert states(result.checkpoints) == ["new"] * 3
+            assert source.read("model.layers.0.mlp.up_proj.weight", 0, 2).size == 2

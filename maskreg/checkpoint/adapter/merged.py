@@ -20,7 +20,7 @@ import numpy as np
 
 from maskreg.bucket import Location
 from maskreg.checkpoint import companions
-from maskreg.checkpoint.base import Checkpoint, expect
+from maskreg.checkpoint.base import Checkpoint, expect, locations_of
 from maskreg.checkpoint.layouts import ADAPTER_CONFIG
 from maskreg.closing import Closing
 from maskreg.errors import UsageError
@@ -79,6 +79,7 @@ class MergedAdapter(Closing):
 
     Attributes:
         remarks: what was merged, one sentence each.
+        locations: of the adapter and of its base model.
     """
 
     format = "adapter"
@@ -102,6 +103,7 @@ class MergedAdapter(Closing):
             limits: the largest small file.
         """
         self.path, self.remarks = path, (remark,)
+        self.locations: tuple[Location, ...] = (path, *locations_of(base))
         self._base, self._limits = base, limits
         self._weights, self._updates, self._whole = adapter
         stored = {name: self._weights.tensors[own] for name, own in self._whole.items()}

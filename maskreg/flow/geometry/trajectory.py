@@ -20,7 +20,7 @@ from maskreg.analysis.matrix import AnalysisSpec, Matrix
 from maskreg.analysis.spectrum import hill, stable_rank
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import read_span
-from maskreg.checkpoint.base import Checkpoint, file_of
+from maskreg.checkpoint.base import Checkpoint, file_of, locations_of
 from maskreg.checkpoint.roles import GROUPS
 from maskreg.checkpoint.run import stamp_of
 from maskreg.checkpoint.selection import Part
@@ -377,7 +377,7 @@ def _row(name: str, sums: _Sums, source_energy: float) -> dict[str, Any]:
 
 def _decides(checkpoints: Sequence[Checkpoint], spec: AnalysisSpec, device: str) -> list[object]:
     """Everything that decides the figures of a tensor: the files as they are now, and what is measured."""
-    files = [stamp_of(checkpoint.path) for checkpoint in checkpoints]
+    files = [stamp_of(*locations_of(checkpoint)) for checkpoint in checkpoints]
     return ["trajectory", files, spec.to_json(), device.partition(":")[0]]
 
 
