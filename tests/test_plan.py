@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scripts.plan.inputs import BLOCK_BYTES, NODE, S3, Node, Rates, Service
+from scripts.plan.inputs import BATCH_BYTES, BLOCK_BYTES, NODE, S3, Node, Rates, Service
 from scripts.plan.page import PAGE, PICTURE, picture, rendered
 from scripts.plan.schedule import Plan, simulate, task_of
 
@@ -32,7 +32,7 @@ def test_the_page_and_the_picture_are_up_to_date() -> None:
         (replace(BASE, nodes=1), 40 * 3 / 16),
         (replace(BASE, rates=RATES), 40 * 0.25),
         (replace(BASE, rates=RATES, storers=1), 40 * 0.5),
-        (replace(BASE, result_seconds=0.01), 40e9 / BLOCK_BYTES * 0.01),
+        (replace(BASE, result_seconds=0.01), 40e9 / BATCH_BYTES * 0.01),
         # Both sides, over four networks of 1 GB/s; and requests for each block of a side.
         (replace(BASE, node=replace(WIDE, network=1e9)), 80 / 4),
         (replace(BASE, service=replace(EASY, gets=100)), 40e9 / BLOCK_BYTES / 100),

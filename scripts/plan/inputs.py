@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from maskreg.engine import BATCH_NUMEL
 from maskreg.tensors.blocks import BLOCK_NUMEL
 
 RATES = Path(__file__).with_name("rates.json")
@@ -19,9 +20,12 @@ MODELS = {"671 B": 671e9, "1 T": 1e12}
 
 NODES = (8, 64, 512)
 
+BATCH_BYTES = 2 * BATCH_NUMEL
+"""Of the blocks for which a worker of a Ray cluster sends one result."""
+
 RESULT_SECONDS = 0.002
-"""CPU seconds of the driver's thread for each block that a worker of a Ray cluster sends back: what ``python -m
-scripts.bench ray`` gives at 64 simulated workers."""
+"""CPU seconds of the driver's thread for each result: what ``python -m scripts.bench ray`` gives at 64 simulated
+workers."""
 
 SHARD_BYTES = 5e9
 """Of a weight file, as the Hugging Face libraries write them."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from maskreg.bucket.uploads import COMPLETING
 from maskreg.parallel import MAX_DEFAULT_JOBS
-from scripts.plan.inputs import BLOCK_BYTES, NODE, RESULT_SECONDS, S3, SHARD_BYTES, Node, Rates, Service
+from scripts.plan.inputs import BATCH_BYTES, BLOCK_BYTES, NODE, RESULT_SECONDS, S3, SHARD_BYTES, Node, Rates, Service
 
 TASKS = 20_000
 """About how many tasks a schedule has; more where a core would otherwise get fewer than two."""
@@ -38,7 +38,7 @@ class Plan:
         service: where the checkpoints are.
         prefixes: among which the objects of one checkpoint are spread.
         storers: threads that store the shards of the artifact.
-        result_seconds: of the driver's thread, for each block that a worker sends back.
+        result_seconds: of the driver's thread, for each batch of blocks that a worker sends back.
         slow: share of the nodes that take three times as long.
         in_place: each node works on the files that it holds, and nothing else; else any node takes the next task.
     """
@@ -112,7 +112,7 @@ def task_of(plan: Plan) -> Task:
         # Source and target have prefixes of their own.
         return Task(
             count, together / plan.prefixes, 0, 2 * size, 0, cpu * size / 1e9, rates.stored * size,
-            rates.take * size / 1e9 + together * plan.result_seconds, rates.store * size / 1e9,
+            rates.take * size / 1e9 + size / BATCH_BYTES * plan.result_seconds, rates.store * size / 1e9,
         )  # fmt: skip
     cpu = rates.apply + rates.fetch + rates.send
     return Task(
