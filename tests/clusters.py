@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -66,12 +67,51 @@ def nodes_with_credentials(ray_cluster: Any) -> Iterator[Callable[[S3Server], No
     path.unlink(missing_ok=True)
 
 
+class Killing:
+    """A progress listener that kills something at the first report.
+
+    Attributes:
+        has_killed: that was done.
+    """
+
+    def __init__(self, kill: Callable[[], object]) -> None:
+        """Nothing happens yet.
+
+        Args:
+            kill: kills it.
+        """
+        self._kill = kill
+        self.has_killed = False
+
+    @classmethod
+    def worker(cls) -> Self:
+        """Kills one of the workers."""
+        return cls(lambda: os.kill(min(actor_pids()), signal.SIGKILL))
+
+    def start(self, label: str, total_bytes: int) -> None:
+        """Nothing is done yet."""
+
+    def advance(self, n_bytes: int) -> None:
+        """Kill it, once."""
+        if not self.has_killed:
+            self._kill()
+            self.has_killed = True
+
+
 def actor_pids() -> set[int]:
-    """Processes of this machine in which an actor works for maskreg."""
-    pids = set()
+    """Processes below this one in which an actor works for maskreg."""
+    actors, parents = set(), {}
     for folder in Path("/proc").glob("[0-9]*"):
         # It may end while it is looked at.
         with suppress(OSError):
+            pid = int(folder.name)
+            parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if (folder / "cmdline").read_bytes().startswith(b"ray::_Actor"):
-                pids.add(int(folder.name))
-    return pids
+                actors.add(pid)
+    return {pid for pid in actors if os.getpid() in _ancestors(pid, parents)}
+
+
+def _ancestors(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
+    while pid in parents:
+        pid = parents[pid]
+        yield pid

@@ -245,19 +245,22 @@ def locations_of(checkpoint: Checkpoint) -> tuple[Location, ...]:
 
 @runtime_checkable
 class Sharded(Protocol):
-    """A checkpoint that knows in which of its files a tensor lies."""
+    """A checkpoint that knows in which of its files a tensor lies, or what is read to compute it."""
 
-    def file_of(self, name: str) -> str:
-        """The file's name.
+    def place_of(self, name: str, start: int) -> str:
+        """The name of the file, or of what takes its part; what has one name is best read by one process.
 
         Args:
             name: of the tensor.
+            start: first element of a block.
         """
 
 
-def file_of(checkpoint: Checkpoint, name: str) -> str:
-    """The file in which a tensor of a checkpoint lies; empty where that is not known."""
-    return checkpoint.file_of(name) if isinstance(checkpoint, Sharded) and name in checkpoint.tensors else ""
+def place_of(checkpoint: Checkpoint, name: str, start: int = 0) -> str:
+    """The file in which a block of a tensor lies; empty where that is not known. See :class:`Sharded`."""
+    if isinstance(checkpoint, Sharded) and name in checkpoint.tensors:
+        return checkpoint.place_of(name, start)
+    return ""
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskreg.checkpoint.ahead import ahead
-from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan, counted_by, file_of, give_counted
+from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan, counted_by, give_counted, place_of
 from maskreg.checkpoint.filling import fill
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
@@ -72,7 +72,7 @@ class _Copying:
 
     def near(self, block: _Block) -> str:
         """The file that holds a block."""
-        return file_of(self.checkpoint, block.name)
+        return place_of(self.checkpoint, block.name, block.start)
 
 
 def _blocks(plan: OutputPlan) -> Iterator[_Block]:

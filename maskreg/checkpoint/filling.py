@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from maskreg.checkpoint.base import CheckpointWriter
 from maskreg.checkpoint.tasks import Part, Piece, TaskT
-from maskreg.engine import BATCH_NUMEL, ordered
+from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,7 +39,6 @@ def fill(
     *,
     jobs: int,
     near: Callable[[TaskT], str],
-    together: int = BATCH_NUMEL,
 ) -> Generator[tuple[int, NoteT], None, None]:
     """Write what tasks make, on the engine at hand.
 
@@ -49,7 +48,6 @@ def fill(
         tasks: in the order of the output.
         jobs: threads.
         near: where a task's data lies.
-        together: elements that go to another process together.
 
     Yields:
         Bytes of each result, and the note, in the order of the pieces.
@@ -63,7 +61,7 @@ def fill(
             jobs=jobs,
             size=lambda piece: piece.numel,
             near=lambda piece: near(piece.tasks[0]),
-            together=together,
+            together=LARGE_BATCH_NUMEL,
         )
     ) as results:
         for part, receipt, done in results:

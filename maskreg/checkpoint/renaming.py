@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Blockwise, Checkpoint, expect, file_of, locations_of, remarks_on
+from maskreg.checkpoint.base import Blockwise, Checkpoint, expect, locations_of, place_of, remarks_on
 from maskreg.checkpoint.pieces import PiecewiseCheckpoint
 from maskreg.checkpoint.statedict import FRONT, WRAPPERS
 from maskreg.closing import Closing
@@ -70,9 +70,9 @@ class RenamedCheckpoint(Closing):
         """Hand on what is read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
         return expect(self._checkpoint, self._names.get(name, ""), start, stop)
 
-    def file_of(self, name: str) -> str:
+    def place_of(self, name: str, start: int) -> str:
         """The file that holds a tensor; see :class:`maskreg.checkpoint.base.Sharded`."""
-        return file_of(self._checkpoint, self._names[name])
+        return place_of(self._checkpoint, self._names[name], start)
 
     def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights."""

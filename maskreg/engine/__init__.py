@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from maskreg.engine.base import BATCH_NUMEL, Engine, ResultT, TaskT
+from maskreg.engine.base import BATCH_NUMEL, LARGE_BATCH_NUMEL, Engine, ResultT, TaskT
 from maskreg.engine.threads import Threads
 from maskreg.errors import ConfigError
 from maskreg.extras import requiring
@@ -98,4 +98,4 @@ def ordered(
     return _current.get().ordered(work, tasks, jobs=jobs, in_flight=in_flight, size=size, near=near, together=together)
 
 
-__all__ = ["BATCH_NUMEL", "ENGINES", "Engine", "is_here", "ordered", "parse_engine", "running_on"]
+__all__ = ["BATCH_NUMEL", "ENGINES", "LARGE_BATCH_NUMEL", "Engine", "is_here", "ordered", "parse_engine", "running_on"]

@@ -16,6 +16,9 @@ BATCH_NUMEL = 1 << 23
 What comes back from a batch costs the processes of a cluster 4 ms together, a seventh of what extracting a block takes.
 """
 
+LARGE_BATCH_NUMEL = 1 << 25
+"""The same where little comes back, such as counts: as many elements as an object of a dense delta has."""
+
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 

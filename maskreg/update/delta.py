@@ -169,13 +169,30 @@ class TensorDelta:
         if self.change is Change.KEEP and not np.array_equal(leaves, self._delta.before.leaves(self.name)):
             raise CorruptError(f"tensor {self.name}", "recorded as unchanged, but its leaves differ")
         start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, self.after.numel)
-        width = self.after.item_bytes
-        coded = stored = None
+        payload, is_coded = self.payload(number), self.change is Change.DECODE
+        return SpanDelta(
+            self.name,
+            start,
+            stop,
+            leaves_between(leaves, start, stop),
+            self.after.item_bytes,
+            coded=payload if is_coded else None,
+            stored=None if is_coded else payload,
+        )
+
+    def payload(self, number: int) -> Stored | None:
+        """Where the artifact has what makes a block; None where it holds nothing for it.
+
+        Args:
+            number: of the block in the tensor.
+        """
+        if self.after is None or not self.after.numel or self.change is Change.KEEP:
+            return None
         if self.change is Change.DECODE:
-            coded = self._delta.coded(self.row.first_block + number)
-        elif self.change is not Change.KEEP:
-            stored = self._delta.stored(self.row, start * width, stop * width)
-        return SpanDelta(self.name, start, stop, leaves_between(leaves, start, stop), width, coded, stored)
+            return self._delta.coded(self.row.first_block + number)
+        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, self.after.numel)
+        width = self.after.item_bytes
+        return self._delta.stored(self.row, start * width, stop * width)
 
 
 class Delta(Mapping[str, TensorDelta]):

@@ -19,7 +19,7 @@ from maskreg.engine import running_on
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.extract.extraction import extract
 from tests.checkpoints import bf16, make_checkpoint, make_pair, moved
-from tests.clusters import actor_pids
+from tests.clusters import Killing, actor_pids
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -70,22 +70,6 @@ def test_use_cases_give_the_same_on_workers(
     assert not (tmp_path / "wrong").exists()
 
 
-class Killing:
-    """A progress listener that kills a worker at the first report."""
-
-    def __init__(self) -> None:
-        self.killed: set[int] = set()
-
-    def start(self, label: str, total_bytes: int) -> None:
-        pass
-
-    def advance(self, n_bytes: int) -> None:
-        if not self.killed:
-            self.killed = set(sorted(actor_pids())[:1])
-            for pid in self.killed:
-                os.kill(pid, signal.SIGKILL)
-
-
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A pair of 40 blocks, so that something is left to do when a worker dies."""
@@ -99,10 +83,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_a_worker_that_is_killed_changes_nothing(large: tuple[Path, Path], tmp_path: Path) -> None:
     with open_checkpoint(large[0]) as source, open_checkpoint(large[1]) as target:
         digest = extract(source, target, tmp_path / "threads").digest
-        killing = Killing()
+        killing = Killing.worker()
         with running_on("ray", workers=2):
             assert extract(source, target, tmp_path / "ray", progress=killing).digest == digest
-    assert killing.killed
+    assert killing.has_killed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

@@ -12,11 +12,15 @@ import pytest
 
 from maskreg.bucket import BucketPath
 from maskreg.bucket.uploads import drop_abandoned
-from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.engine import running_on
 from maskreg.errors import RefusedError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
+from maskreg.flow.merge import merging
+from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.flow.merge.recipe import Recipe
+from maskreg.progress import Progress
 from tests.buckets import log_in, objects_in, options_of, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.flow.making import extracted
@@ -51,18 +55,27 @@ def test_a_server_that_comes_back_costs_workers_time_alone(
     with open_checkpoint(pair[0]) as source, open_checkpoint(pair[1]) as target:
         artifact = extracted(tmp_path / "home", source, target)
     out = BucketPath.of(f"s3://{bucket}/out", options_of(server))
+
+    def extracting(source: Checkpoint, target: Checkpoint, progress: Progress) -> None:
+        assert extract(source, target, tmp_path / "again", progress=progress).digest == artifact.digest
+
+    def applying(source: Checkpoint, target: Checkpoint, progress: Progress) -> None:
+        apply(artifact, source, out / "applied", progress=progress)
+
+    def merged(source: Checkpoint, target: Checkpoint, progress: Progress) -> None:
+        with MergedCheckpoint([artifact], source, Recipe.of("linear", [1.0])) as model:
+            merging.write(model, out / "merged", progress=progress)
+
     with ThreadPoolExecutor(1) as starter, running_on("ray", workers=2):
-        for work in ("extract", "apply"):
+        for work in (extracting, applying, merged):
             killer = Killer(server, starter)
             with open_checkpoint(stored[0]) as source, open_checkpoint(stored[1]) as target:
-                if work == "extract":
-                    assert extract(source, target, tmp_path / "again", progress=killer).digest == artifact.digest
-                else:
-                    apply(artifact, source, out, progress=killer)
+                work(source, target, killer)
             killer.join()
         # The server ends with the thread that has started it.
         written = {key.removeprefix("out/"): data for key, data in objects_in(server, bucket, "out/").items()}
-        assert written == {path.name: path.read_bytes() for path in pair[1].iterdir()}
+        expected = {path.name: path.read_bytes() for path in pair[1].iterdir()}
+        assert written == {f"{way}/{name}": data for way in ("applied", "merged") for name, data in expected.items()}
         assert drop_abandoned(out, idle=timedelta(0)) == ()
 
 

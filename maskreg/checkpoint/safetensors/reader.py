@@ -143,7 +143,7 @@ class SafetensorsCheckpoint(Closing):
         start, stop = min(start, info.numel), min(stop, info.numel)
         return file.expect(offset + start * info.item_bytes, (stop - start) * info.item_bytes)
 
-    def file_of(self, name: str) -> str:
+    def place_of(self, name: str, start: int) -> str:
         """The name of the file that holds a tensor; see :class:`maskreg.checkpoint.base.Sharded`."""
         return self._locations[name][0].path.name
 

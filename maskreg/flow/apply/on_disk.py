@@ -30,9 +30,6 @@ from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta, Stored
 from maskreg.update.verified import VerifiedSource
 
-_TOGETHER = 1 << 25
-"""Elements that a worker patches at a time, since only counts come back: as many as an object of a dense delta has."""
-
 
 @dataclass(frozen=True)
 class ApplyResult(Result):
@@ -116,7 +113,7 @@ def apply(
         with write_checkpoint(located(out), plan, force=force) as writer:
             patcher = _SpanPatcher(verified, decoder, delta.codec)
             tasks = verified.ahead(_tasks(delta, plan), patcher.reads)
-            with closing(fill(writer, patcher, tasks, jobs=threads, near=_object_of, together=_TOGETHER)) as results:
+            with closing(fill(writer, patcher, tasks, jobs=threads, near=_object_of)) as results:
                 for size, hashed in results:
                     artifact.note_hashed(hashed)
                     progress.advance(size)

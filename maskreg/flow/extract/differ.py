@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.checkpoint.base import Checkpoint, counted_by, file_of
+from maskreg.checkpoint.base import Checkpoint, counted_by, place_of
 from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.codec import Codec, grid_at
 from maskreg.device import Device, HostDevice
@@ -121,9 +121,9 @@ class Differ:
         )
 
     def near(self, span: PairSpan) -> str:
-        """The file that holds a span's source, or its target where there is none."""
-        checkpoint = self.target if span.pair.source is None else self.source
-        return file_of(checkpoint, span.pair.name)
+        """The file that holds a span's target, or its source where there is none."""
+        checkpoint = self.source if span.pair.target is None else self.target
+        return place_of(checkpoint, span.pair.name, span.start)
 
     def _masked(self, span: PairSpan, source_side: _Side, target_side: _Side, comparing: Comparing | None) -> BlockDiff:
         pair, before, after = span.pair, source_side.values, target_side.values

@@ -164,7 +164,7 @@ def analyze(
     left = [tensor.name for tensor, row in zip(reader.rows, known, strict=True) if row is None]
     rows = list[TensorRow]()
     work = _Measuring(reader, spec, device)
-    with closing(ordered(work, left, jobs=1, in_flight=1, near=reader.file_of)) as measured:
+    with closing(ordered(work, left, jobs=1, in_flight=1, near=reader.place_of)) as measured:
         for number, (tensor, row) in enumerate(zip(reader.rows, known, strict=True)):
             if row is None:
                 row = next(measured)

@@ -71,7 +71,7 @@ def compare_updates(
     pairs = [_Pair((labels[a], labels[b])) for a, b in combinations(range(len(readers)), 2)]
     rows = readers[0].rows
     work, every = _Multiplying(readers), list(readers[0].by_name)
-    with closing(ordered(work, every, jobs=1, in_flight=1, near=readers[0].file_of)) as results:
+    with closing(ordered(work, every, jobs=1, in_flight=1, near=readers[0].place_of)) as results:
         for row, (products, channels) in zip(rows, results, strict=True):
             for pair, product, (a, b) in zip(pairs, products, combinations(channels, 2), strict=True):
                 pair.add(row, product)

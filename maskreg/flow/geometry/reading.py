@@ -15,7 +15,7 @@ from maskreg.artifact.parts import parts_of, row_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.ahead import blocks_ahead
-from maskreg.checkpoint.base import Checkpoint, file_of
+from maskreg.checkpoint.base import Checkpoint, place_of
 from maskreg.checkpoint.selection import ALL, Part, Selection
 from maskreg.device import Device
 from maskreg.errors import PartAbsentError, WrongCheckpointError, WrongTargetError
@@ -103,9 +103,9 @@ class UpdateReader:
         """The selected tensors, in order."""
         return tuple(self.by_name.values())
 
-    def file_of(self, name: str) -> str:
+    def place_of(self, name: str) -> str:
         """The source's file that holds a tensor, one of :attr:`by_name`."""
-        return file_of(self._source.checkpoint, self._parts[name].tensor)
+        return place_of(self._source.checkpoint, self._parts[name].tensor)
 
     def _open(self, artifact: Artifact, target: Checkpoint | None, device: Device, selection: Selection) -> None:
         self._opened = artifact, target, device, selection

@@ -20,7 +20,7 @@ from maskreg.analysis.matrix import AnalysisSpec, Matrix
 from maskreg.analysis.spectrum import hill, stable_rank
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import read_span
-from maskreg.checkpoint.base import Checkpoint, file_of, locations_of
+from maskreg.checkpoint.base import Checkpoint, locations_of, place_of
 from maskreg.checkpoint.roles import GROUPS
 from maskreg.checkpoint.run import stamp_of
 from maskreg.checkpoint.selection import Part
@@ -279,7 +279,7 @@ class _Follower:
 
     def near(self, part: Part) -> str:
         """The source's file that holds a tensor."""
-        return file_of(self._source, part.tensor)
+        return place_of(self._source, part.tensor)
 
     def follow(self, part: Part) -> _Tensor:
         """What is measured of a tensor."""

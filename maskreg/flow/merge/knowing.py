@@ -10,8 +10,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from maskreg.checkpoint.base import file_of
-from maskreg.engine import ordered
+from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 from maskreg.flow.merge.base import Known, Sums, Tile
 from maskreg.flow.merge.cuts import (
     END,
@@ -188,7 +187,9 @@ class Sweeps:
         work = _Looking(self.operands, self.arithmetic, known, look)
         every = (Span(tensor, *block) for tensor in tensors for block in blocks_of(tensor.numel))
         spans = self.operands.source.ahead(every, lambda span: (span.name, span.start, span.stop))
-        with closing(ordered(work, spans, jobs=self.jobs, size=numel_of, near=work.near)) as results:
+        with closing(
+            ordered(work, spans, jobs=self.jobs, size=numel_of, near=work.near, together=LARGE_BATCH_NUMEL)
+        ) as results:
             for span, result in results:
                 self.progress.advance(2 * numel_of(span))
                 yield span, result
@@ -208,8 +209,8 @@ class _Looking(Generic[ResultT]):
         return span, self.look(span, _Tiles(self.arithmetic, span, self.operands.bits(span), about))
 
     def near(self, span: Span) -> str:
-        """The file that holds a span's source."""
-        return file_of(self.operands.source.checkpoint, span.name)
+        """The object of an artifact that a span needs."""
+        return self.operands.place_of(span.name, span.start)
 
 
 @dataclass(frozen=True)

@@ -138,9 +138,9 @@ class MergedCheckpoint(Closing):
         """Hand on which blocks of the source are read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
         return self._weights.expect(name, start, stop)
 
-    def file_of(self, name: str) -> str:
-        """The source's file that holds a tensor; see :class:`maskreg.checkpoint.base.Sharded`."""
-        return self._weights.file_of(name)
+    def place_of(self, name: str, start: int) -> str:
+        """The object of an artifact that a block needs; see :class:`maskreg.checkpoint.base.Sharded`."""
+        return self._weights.place_of(name, start)
 
     def counted(self, name: str, start: int, stop: int) -> BlockCounts:
         """What merging did to elements that were read; see :class:`maskreg.checkpoint.base.Counting`."""

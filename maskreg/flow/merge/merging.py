@@ -11,7 +11,7 @@ from maskreg.bucket import Location, located
 from maskreg.checkpoint import OutputPlan, copy_tensors, plan_like, write_checkpoint
 from maskreg.checkpoint.ahead import ahead
 from maskreg.digest import Digest
-from maskreg.engine import ordered
+from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.merge.merged import MergedCheckpoint
 from maskreg.flow.merge.weights import BlockCounts
@@ -130,7 +130,9 @@ def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int 
     work = _Computing(merged)
     every = (_Block(name, *span) for name, info in merged.tensors.items() for span in blocks_of(info.numel))
     blocks = ahead(every, lambda block: (block.name, block.start, block.stop), merged)
-    with closing(ordered(work, blocks, jobs=worker_count(jobs), size=numel_of, near=work.near)) as results:
+    with closing(
+        ordered(work, blocks, jobs=worker_count(jobs), size=numel_of, near=work.near, together=LARGE_BATCH_NUMEL)
+    ) as results:
         for size, counted in results:
             merged.count(counted)
             progress.advance(size)
@@ -149,8 +151,8 @@ class _Computing:
         return size, self.merged.counted(block.name, block.start, block.stop)
 
     def near(self, block: _Block) -> str:
-        """The source's file that holds a block."""
-        return self.merged.file_of(block.name)
+        """The object of an artifact that a block needs."""
+        return self.merged.place_of(block.name, block.start)
 
 
 def _plan(merged: MergedCheckpoint) -> OutputPlan:

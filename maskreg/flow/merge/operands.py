@@ -109,6 +109,22 @@ class Operands:
         spans = ((at, at + BLOCK_NUMEL) for at in range(first, last, BLOCK_NUMEL))
         return sum(expect(self.source.checkpoint, name, *span) for span in spans)
 
+    def place_of(self, name: str, start: int) -> str:
+        """The object of an artifact that a block needs; of several artifacts the first. Empty where none is needed.
+
+        Who reads a part of an object hashes all of it, so blocks of one object are not scattered.
+
+        Args:
+            name: of the tensor.
+            start: its first element in the block.
+        """
+        for index, delta in enumerate(self.deltas):
+            tensor = delta.get(name)
+            payload = None if tensor is None else tensor.payload(start // BLOCK_NUMEL)
+            if payload is not None:
+                return f"{index}/{payload.key}"
+        return ""
+
     def taken(self, index: int, name: str, number: int) -> Bits:
         """A block of a tensor as one artifact has it, in memory of its own.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.checkpoint.base import Checkpoint, file_of
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.flow.merge.base import Known
 from maskreg.flow.merge.knowing import MODEL
 from maskreg.flow.merge.operands import Operands, Span
@@ -84,9 +84,9 @@ class MergedWeights:
         )
         return sum(self.operands.expect(name, *span) for span in reads)
 
-    def file_of(self, name: str) -> str:
-        """The source's file that holds a tensor; see :class:`maskreg.checkpoint.base.Sharded`."""
-        return file_of(self.operands.source.checkpoint, name)
+    def place_of(self, name: str, start: int) -> str:
+        """The object of an artifact that a block needs; see :class:`maskreg.checkpoint.base.Sharded`."""
+        return self.operands.place_of(name, start)
 
     def counted(self, name: str, start: int, stop: int) -> BlockCounts:
         """What merging did to the blocks of elements that were read; see :class:`maskreg.checkpoint.base.Counting`."""

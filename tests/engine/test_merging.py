@@ -1,0 +1,106 @@
+"""Merging on a real cluster: into a folder, a bucket and an artifact, as on threads whatever dies meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maskreg.artifact.reader import Artifact
+from maskreg.bucket import BucketPath
+from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.engine import running_on
+from maskreg.flow.merge import merging
+from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.flow.merge.recipe import Recipe
+from maskreg.parallel import batches
+from maskreg.progress import SILENT, Progress
+from tests.buckets import objects_in, options_of
+from tests.buckets import server as server
+from tests.checkpoints import bf16, make_checkpoint, moved
+from tests.clusters import Killing
+from tests.flow.making import extracted
+from tests.servers import S3Server
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A source, and two artifacts of it."""
+
+    source: Checkpoint
+    artifacts: tuple[Artifact, Artifact]
+
+    def merged(self, progress: Progress) -> MergedCheckpoint:
+        """A model that is swept over before it is merged."""
+        recipe = Recipe.of("ties", [1.0, 1.0], {"density": 0.5})
+        return MergedCheckpoint(self.artifacts, self.source, recipe, progress=progress)
+
+
+@pytest.fixture(scope="module")
+def operands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operands]:
+    folder = tmp_path_factory.mktemp("operands")
+    tensor = bf16((1 << 19,), 1)
+    source = {f"model.layers.{n}.mlp.up_proj.weight": tensor for n in range(24)}
+    targets = [dict.fromkeys(source, moved(tensor, 0.1, seed)) for seed in (1, 2)]
+    paths = [make_checkpoint(folder / str(n), tensors, shards=2) for n, tensors in enumerate([source, *targets])]
+    with open_checkpoint(paths[0]) as opened:
+        artifacts = []
+        for path in paths[1:]:
+            with open_checkpoint(path) as target:
+                artifacts.append(extracted(folder / "home", opened, target))
+        yield Operands(opened, (artifacts[0], artifacts[1]))
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor goes alone, so that something is left to do when a worker dies."""
+    monkeypatch.setattr("maskreg.engine.ray.batches", lambda tasks, size, most, near: batches(tasks, size, 1, near))
+
+
+def in_folder(operands: Operands, out: Path, sweep: Progress, write: Progress) -> dict[str, bytes]:
+    with operands.merged(sweep) as model:
+        merging.write(model, out, progress=write)
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+def stored(operands: Operands, home: Path, sweep: Progress, write: Progress) -> str:
+    with operands.merged(sweep) as model:
+        return merging.store(model, home, (), progress=write).digest
+
+
+WAYS: Mapping[str, Callable[[Operands, Path, Progress, Progress], Any]] = {"folder": in_folder, "artifact": stored}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_that_is_killed_changes_nothing(
+    way: str, operands: Operands, ray_cluster: Any, tmp_path: Path
+) -> None:
+    expected = WAYS[way](operands, tmp_path / "threads", SILENT, SILENT)
+    sweep, write = Killing.worker(), Killing.worker()
+    with running_on("ray", workers=2):
+        assert WAYS[way](operands, tmp_path / "ray", sweep, write) == expected
+    assert sweep.has_killed
+    assert write.has_killed
+
+
+def test_workers_send_what_threads_write(
+    operands: Operands,
+    server: S3Server,
+    nodes_with_credentials: Callable[[S3Server], None],
+    ray_cluster: Any,
+    tmp_path: Path,
+) -> None:
+    """With a node that dies after it has sent parts, or while it does."""
+    nodes_with_credentials(server)
+    bucket = server.new_bucket()
+    node = ray_cluster.add_node(num_cpus=1, object_store_memory=200 << 20)
+    expected = in_folder(operands, tmp_path / "threads", SILENT, SILENT)
+    write = Killing(lambda: ray_cluster.remove_node(node, allow_graceful=False))
+    with running_on("ray", workers=5), operands.merged(SILENT) as model:
+        merging.write(model, BucketPath.of(f"s3://{bucket}/out", options_of(server)), progress=write)
+    assert write.has_killed
+    written = {key.removeprefix("out/"): data for key, data in objects_in(server, bucket).items()}
+    assert written == expected
