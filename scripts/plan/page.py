@@ -15,6 +15,9 @@ from scripts.plan.schedule import Plan, Schedule, simulate
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE, PICTURE = DOCS / "plan.md", DOCS / "plan.svg"
 
+_STATIONS = ("cores", "network of the nodes", "requests", "thread of the driver", "storing threads", "commit")
+_LEFT, _STEP = 184, 92
+
 HALF, STEP = "half of the weights moved", "2 % of the weights moved"
 
 planned = lru_cache(maxsize=256)(simulate)
@@ -52,7 +55,7 @@ def rates_table() -> str:
     lines = [f"| CPU s for each GB of a checkpoint | {' | '.join(kinds)} |", "|---|" + "--:|" * len(kinds)]
     for name, meaning in meanings.items():
         lines.append(f"| {meaning} | {' | '.join(f'{getattr(rates, name):.2f}' for rates in kinds.values())} |")
-    sizes = " | ".join(f"{rates.stored:.1%}" for rates in kinds.values())
+    sizes = " | ".join(f"{100 * rates.stored:.1f} %" for rates in kinds.values())
     lines.append(f"| size of the artifact, of the checkpoint's | {sizes} |")
     return "\n".join(lines) + "\n"
 
@@ -74,13 +77,15 @@ def rows() -> dict[str, Callable[[float, int], Plan]]:
 def plan_table() -> str:
     """Every command on every model and number of nodes."""
     lines = [
-        f"| model | command | {' | '.join(f'{nodes} nodes' for nodes in NODES)} |",
-        "|---|---|" + "---|" * len(NODES),
+        f"| model | command | {' | '.join(f'{nodes} nodes' for nodes in NODES)} | works most |",
+        "|---|---|" + "--:|" * len(NODES) + "---|",
     ]
     for model, parameters in MODELS.items():
         for name, plan in rows().items():
-            cells = (_cell(planned(plan(parameters, nodes))) for nodes in NODES)
-            lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
+            schedules = [planned(plan(parameters, nodes)) for nodes in NODES]
+            times = " | ".join(duration(schedule.seconds) for schedule in schedules)
+            busiest = ", then ".join(dict.fromkeys(schedule.bound for schedule in schedules))
+            lines.append(f"| {model} | {name} | {times} | {busiest} |")
     return "\n".join(lines) + "\n"
 
 
@@ -101,8 +106,10 @@ def changes() -> dict[str, Plan]:
 
 def changes_table() -> str:
     """One command, and what changes its time."""
-    lines = ["| extract of 671 B on 64 nodes, half moved | time, and what works most |", "|---|---|"]
-    lines += [f"| {name} | {_cell(planned(plan))} |" for name, plan in changes().items()]
+    lines = ["| extract of 671 B on 64 nodes, half moved | time | works most |", "|---|--:|---|"]
+    for name, plan in changes().items():
+        schedule = planned(plan)
+        lines.append(f"| {name} | {duration(schedule.seconds)} | {_busiest(schedule)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -111,25 +118,25 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 180 else f"{seconds / 60:.0f} min"
 
 
-def _cell(schedule: Schedule) -> str:
-    return f"{duration(schedule.seconds)} ({schedule.bound}, {schedule.busy[schedule.bound]:.0%})"
+def _busiest(schedule: Schedule) -> str:
+    return f"{schedule.bound}, {100 * schedule.busy[schedule.bound]:.0f} %"
 
 
 def picture() -> str:
     """How busy each station is, for 671 B on every number of nodes."""
     labels = [f"extract, {HALF}", f"extract, {STEP}", f"apply, {HALF}"]
-    stations = ["cores", "network of the nodes", "requests", "thread of the driver", "commit"]
-    parts, y = list[str](), 34.0
-    for column, station in enumerate(stations):
-        parts.append(_text(250 + 96 * column, 20, station, "small soft"))
+    parts, y = list[str](), 48.0
+    for column, station in enumerate(_STATIONS):
+        for line, words in enumerate(station.split(" ", 1)):
+            parts.append(_text(_LEFT + _STEP * column, 20 + 15 * line, words, "small soft"))
     for label in labels:
         parts.append(_text(12, y + 14, label, "bold"))
         y += 24
         for nodes in NODES:
             schedule = planned(rows()[label](MODELS["671 B"], nodes))
             parts.append(_text(24, y + 13, f"{nodes} nodes, {duration(schedule.seconds)}", "small"))
-            for column, station in enumerate(stations):
-                parts += _bar(250 + 96 * column, y, schedule, station)
+            for column, station in enumerate(_STATIONS):
+                parts += _bar(_LEFT + _STEP * column, y, schedule, station)
             y += 22
         y += 12
     height = round(y)
