@@ -105,7 +105,7 @@ def empty_catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Ca
     assert kind in ("postgresql+psycopg", SERVED), "a new kind of catalog needs a URL here"
     url: str = request.getfixturevalue("shared_url")
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
-        tables = ", ".join(Base.metadata.tables)
+        tables = ", ".join((*Base.metadata.tables, "words"))
         connection.execute(f"TRUNCATE {tables} RESTART IDENTITY".encode())
     return open_catalog(request.getfixturevalue("url_of_served_bucket") if kind == SERVED else url)
 

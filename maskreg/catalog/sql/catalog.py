@@ -28,7 +28,8 @@ from maskreg.catalog.sql.recorded import recorded_overlap, recorded_overlaps
 from maskreg.catalog.sql.salvage import drop_damaged
 from maskreg.catalog.sql.schema import bring_up, installed, refuse_behind, refuse_newer
 from maskreg.catalog.sql.seals import checked_rows, dicts, sum_anew, summing
-from maskreg.catalog.sql.statement import events, matches, results, statement, unindexed
+from maskreg.catalog.sql.statement import events, matches, unindexed
+from maskreg.catalog.sql.words import drop_words
 from maskreg.catalog.sql.writing import change_filled, forget_unread, put_artifacts, put_refs
 from maskreg.catalog.tables.columns import HEAD
 from maskreg.catalog.tables.filesystem import writable
@@ -203,7 +204,7 @@ class SqlCatalog(Closing):
             if self._unchecked and is_large(connection):
                 return Answer(matches(connection, query), [], unread, None)
             if self._unchecked:
-                live = results(connection.execute(*statement(query)))
+                live = matches(connection, query)
                 lacking = [pair_of(row) for row in dicts(connection.execute(unindexed()))]
                 return Answer(live, lacking, unread, all_numbers(connection))
             refs, artifacts = (checked_rows(connection, name) for name in ("refs", "artifacts"))
@@ -270,6 +271,7 @@ class SqlCatalog(Closing):
             overlaps = recorded_overlaps(connection)
             for table in (RefRow, ArtifactRow, FilledRow):
                 connection.execute(delete(table))
+            drop_words(connection)
             for rows in batches(ref_row(entry) for entry in entries):
                 put_refs(connection, rows)
                 refs += len(rows)

@@ -14,12 +14,12 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Result, Select, and_, bindparam, or_, select, tuple_
+from sqlalchemy import BindParameter, ColumnElement, Connection, Select, and_, bindparam, or_, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Query, SearchResult
 from maskreg.catalog.sql.models import ArtifactRow, EventRow, RefRow
-from maskreg.catalog.sql.words import HasWord, values_of_word
+from maskreg.catalog.sql.words import HasWord, word_values
 from maskreg.catalog.tables.matching import digest_prefix
 from maskreg.catalog.tables.words import words_of
 from maskreg.digest import Digest
@@ -59,18 +59,8 @@ class _Shape(NamedTuple):
     after: Literal["", "null", "value"]
 
 
-def statement(query: Query) -> tuple[Select[Any], Values]:
-    """The SELECT whose rows are the fields of ``SearchResult``, and the values of its parameters.
-
-    Raises:
-        UsageError: the query is malformed.
-    """
-    query.check()
-    return _whole(_shape(query)), _values(query)
-
-
 def matches(connection: Connection, query: Query) -> list[SearchResult]:
-    """The results of :func:`statement`, by several SELECTs where an index then gives each of them in order.
+    """Live refs that match, in the query's order, by several SELECTs where an index then gives each of them in order.
 
     Descending order with NULL last is that of no index, so that a database sorts everything to find the first rows.
     Apart from each other, rows with a value and those without are in an index.
@@ -80,16 +70,11 @@ def matches(connection: Connection, query: Query) -> list[SearchResult]:
     """
     query.check()
     rows: list[SearchResult] = []
-    values = _values(query)
+    values = _values(query) | word_values(connection, words_of(query.text), query.project)
     for part in _parts(_shape(query)):
         if query.limit is None or len(rows) < query.limit:
-            rows += results(connection.execute(part, values))
+            rows += map(_result, connection.execute(part, values))
     return rows[: query.limit]
-
-
-def results(rows: Result[Any]) -> list[SearchResult]:
-    """The rows of such a statement as results."""
-    return [_result(row) for row in rows.all()]
 
 
 def _result(row: Iterable[Any]) -> SearchResult:
@@ -146,7 +131,6 @@ def _shape(query: Query) -> _Shape:
 def _values(query: Query) -> Values:
     values: Values = {key: getattr(query, key) for key in _EQUAL}
     for number, word in enumerate(words_of(query.text)):
-        values |= values_of_word(number, word)
         values[f"prefix_{number}"] = f"{digest_prefix(word)}%"
     for key in _RANGES:
         if (bounds := getattr(query, key)) is not None:

@@ -9,6 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from maskreg.catalog.sql.models import ArtifactRow, FilledRow, RefRow
 from maskreg.catalog.sql.seals import dicts
+from maskreg.catalog.sql.words import put_words
 from maskreg.catalog.tables.columns import Row
 from maskreg.catalog.tables.seals import sealed
 from maskreg.store.entry import RefEntry, ref_of
@@ -30,6 +31,7 @@ def put_refs(connection: Connection, rows: list[Row]) -> None:
     newer = row.excluded.n >= RefRow.n
     upsert = row.on_conflict_do_update(index_elements=REF_KEY, set_=_replaced(row, rows[0]), where=newer)
     connection.execute(upsert, rows)
+    put_words(connection, (row["words"] for row in rows))
 
 
 def change_filled(connection: Connection, **values: Any) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Any
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """Every revision of the schema that this version knows, oldest first; listed here because alembic is slow to import."""
 
 HEAD = REVISIONS[-1]

@@ -115,7 +115,7 @@ CREATE INDEX ix_events_at ON events (at);
 CREATE INDEX ix_events_by ON events ("by");
 CREATE INDEX ix_events_action ON events (action);
 CREATE INDEX ix_events_subject ON events (subject);
-INSERT INTO maskreg_schema VALUES ('0007');
+INSERT INTO maskreg_schema VALUES ('0008');
 INSERT INTO sums VALUES
 	('artifacts', 0, '00000000000000000000000000000000'),
 	('refs', 0, '00000000000000000000000000000000'),

@@ -150,6 +150,10 @@ def fill_postgres(url: str, artifacts: int, *, registry: str, processes: int = 2
             for table, times in {"artifacts": 1, "refs": TAGS_OF_ARTIFACT, "events": 1}.items():
                 list(pool.map(partial(_copy, address, table), _ranges(artifacts * times)))
         connection.execute("SET maintenance_work_mem = '1GB'")
+        connection.execute("SET work_mem = '256MB'")
+        connection.execute(
+            "INSERT INTO words SELECT DISTINCT unnest(string_to_array(substr(words, 2), E'\\n')) FROM refs"
+        )
         for definition in definitions:
             connection.execute(definition.encode())
         row = sealed("filled", {"source": registry, "at": datetime.now(UTC), "unread": {}, "followed": 0})
