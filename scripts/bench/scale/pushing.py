@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 from maskreg.catalog import Query
 from maskreg.catalog.sql import SqlCatalog
@@ -36,6 +36,7 @@ class Work:
         name: of the command.
         wall_ms: milliseconds.
         cpu_ms: of this process, milliseconds.
+        database_ms: CPU time of the database's processes that served it, milliseconds.
         statements: sent to the database.
         requests: to the store, by kind.
     """
@@ -43,6 +44,7 @@ class Work:
     name: str
     wall_ms: float
     cpu_ms: float
+    database_ms: float
     statements: float
     requests: dict[str, float]
 
@@ -97,7 +99,7 @@ def work_costs(url: str, folder: Path, rounds: int = 10) -> Iterator[Work]:
     """Push, search and change names of a registry whose catalog is at this URL.
 
     Args:
-        url: a catalog that was filled for a bench; it becomes that of a new registry.
+        url: a catalog that was filled for a bench, on this machine; it becomes that of a new registry.
         folder: empty; for the local registry.
         rounds: how often each command runs, after one that is not counted.
     """
@@ -126,13 +128,23 @@ def work_costs(url: str, folder: Path, rounds: int = 10) -> Iterator[Work]:
             "restore": lambda n: restore(remote, refs[n]),
         }
         for name, command in commands.items():
-            wall = cpu = 0.0
+            wall = cpu = database = 0.0
             for number in range(rounds + 1):
                 if number == 1:
-                    wall, cpu = -time.perf_counter(), -time.process_time()
+                    wall, cpu, database = -time.perf_counter(), -time.process_time(), -_database_s(remote.catalog)
                     statements.clear()
                     store.asked.clear()
                 command(number)
             wall, cpu = wall + time.perf_counter(), cpu + time.process_time()
+            asked_database = len(statements) / rounds
+            database += _database_s(remote.catalog)
             asked = {kind: round(count / rounds, 1) for kind, count in sorted(store.asked.items())}
-            yield Work(name, 1e3 * wall / rounds, 1e3 * cpu / rounds, len(statements) / rounds, asked)
+            per_round = 1e3 / rounds
+            yield Work(name, wall * per_round, cpu * per_round, database * per_round, asked_database, asked)
+
+
+def _database_s(catalog: SqlCatalog) -> float:
+    served = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+    with catalog._engine.connect() as connection:
+        pids = connection.execute(text(served)).scalars().all()
+    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids) / 1e9
