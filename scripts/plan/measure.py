@@ -33,7 +33,7 @@ from tests.buckets import options_of, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.servers import SeaweedFS
 
-TURNS = 2
+TURNS = 4
 
 UPDATES = {"half of the weights moved": 0.5, "2 % of the weights moved": 0.02}
 """Kinds of updates: what a distillation does, and what one step of a run does."""
