@@ -26,6 +26,7 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
+from ray._private.utils import read_ray_address
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from maskreg.cpus import available_cpus
@@ -76,9 +77,9 @@ class RayEngine:
         """Remember what to start.
 
         Args:
-            address: ``HOST:PORT`` of the cluster's Ray client server; empty for the cluster of this machine, or of
-                ``RAY_ADDRESS``, or else one that is started here and ends with the engine; ``RAY_ADDRESS=local`` always
-                starts one.
+            address: ``HOST:PORT`` of the cluster's Ray client server; empty for the cluster of ``RAY_ADDRESS``, or the
+                one that ``ray start`` began on this machine, or else one that is started here and ends with the
+                engine; ``RAY_ADDRESS=local`` always starts one.
             workers: processes; 0 for one per CPU of the cluster.
             label: begins the names of the actors.
         """
@@ -189,10 +190,9 @@ class RayEngine:
             _require_answer(address)
             ray.init(address, **quiet)
             return
-        if not address:
-            with suppress(ConnectionError):
-                ray.init("auto", **quiet)
-                return
+        if not address and (running := _running_here()):
+            ray.init(running, **quiet)
+            return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(
             "local",
@@ -299,6 +299,21 @@ class _Run:
 def _nodes() -> list[dict[str, Any]]:
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return nodes
+
+
+def _running_here() -> str:
+    """Address of the cluster that ``ray start`` began on this machine; empty where none runs.
+
+    Not what Ray calls "auto": that takes any cluster that it finds, such as the own one of another command, which ends
+    with that command.
+    """
+    address = read_ray_address() or ""
+    # The address of a cluster that was killed is still written down.
+    with suppress(UnavailableError):
+        if address:
+            _require_answer(address)
+            return address
+    return ""
 
 
 def _require_answer(address: str) -> None:

@@ -120,3 +120,18 @@ def test_a_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with running_on("ray"), pytest.raises(UnavailableError, match="no Ray cluster answers"):
         list(ordered(block_of, range(3), jobs=1))
+
+
+def test_a_cluster_of_this_machine_is_one_that_ray_start_began(
+    ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.delenv("RAY_ADDRESS")
+    recorded_in = tmp_path / "ray_current_cluster"
+    monkeypatch.setattr("ray._private.utils.get_ray_address_file", lambda _: str(recorded_in))
+    for recorded, is_used in ((ray_cluster.address, True), ("127.0.0.1:1", False)):
+        recorded_in.write_text(recorded)
+        with running_on("ray", workers=1):
+            assert list(ordered(abs, [-1], jobs=1)) == [1]
+            assert (ray.get_runtime_context().gcs_address == ray_cluster.address) == is_used
