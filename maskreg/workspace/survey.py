@@ -86,7 +86,9 @@ def survey(
 
     selection = Selection.parse(roles, layers)
     with opened(workspace) as space, engine_of(space, "survey"):
-        operands = tuple(space.find(mask, remote) for mask in expanded(space, masks, remote))
+        # A mask may be named twice: by its name, and by a pattern.
+        found = [space.find(mask, remote) for mask in expanded(space, masks, remote)]
+        operands = tuple({operand.name: operand for operand in found}.values())
         if len(operands) < 2:
             raise UsageError("a survey needs two masks or more")
         for operand in operands:

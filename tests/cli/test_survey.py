@@ -29,4 +29,5 @@ def test_a_pattern_stands_for_many(run: Run, masks: tuple[str, str, str]) -> Non
 
 def test_one_mask_is_no_survey(run: Run, masks: tuple[str, str, str]) -> None:
     assert "at least two masks" in run("survey", masks[0], status=2).err
+    assert "two masks or more" in run("survey", masks[0], masks[0], status=2).err
     run("survey", "team/none:*", status=66)
