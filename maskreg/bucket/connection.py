@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskreg.bucket.answers import CREDENTIALS_HINT, denied_hint, translated
 from maskreg.bucket.client import addressing, check_options, connect
-from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, RefusedError, UnavailableError
+from maskreg.errors import (
+    ConfigError,
+    CorruptError,
+    FormatError,
+    MaskregError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+)
 from maskreg.extras import requiring
 from maskreg.settings import StoreOptions
 
@@ -33,6 +41,9 @@ _READERS = 16
 _STATUS = re.compile(r"status code: (\d{3})")
 _TOKEN = "token request"
 """In the text of an error of Google's service without credentials: it asked the machine that it runs on for some."""
+
+_NO_PATH = re.compile(r'parsing Path "(.*)": ', re.DOTALL)
+"""In the text of an error about a key with control characters, or with a dot alone between slashes."""
 
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 
@@ -121,6 +132,7 @@ class Bucket:
             UnavailableError: the service does not answer.
             RefusedError: the credentials do not let it be listed.
             NotFoundError: there is no such bucket.
+            FormatError: an object in it has a key that is no path.
         """
         with self._lock:
             known = self._folders.get(key)
@@ -129,6 +141,11 @@ class Bucket:
             with self._lock:
                 known = self._folders.setdefault(key, known)
         return known
+
+    def knows(self, key: str) -> bool:
+        """Whether a folder was listed."""
+        with self._lock:
+            return key in self._folders
 
     def read(self, key: str, start: int, stop: int, etag: str = "") -> Buffer:
         """Bytes ``[start, stop)`` of an object; fewer where it ends before.
@@ -202,6 +219,12 @@ class Bucket:
         except kinds.PreconditionError as error:
             raise CorruptError(
                 url, "replaced by another object while it was read", hint="run the same command again"
+            ) from error
+        except kinds.InvalidPathError as error:
+            name = match[1] if (match := _NO_PATH.search(str(error))) else ""
+            raise FormatError(
+                f"{url}: an object there has a name that is no path: {name!a}",
+                hint="move that object away, or the checkpoint to another prefix",
             ) from error
         except (kinds.BaseError, OSError, ValueError) as error:
             if _TOKEN in str(error):

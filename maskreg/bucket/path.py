@@ -10,6 +10,7 @@ Code that reads checkpoints takes either kind, and never asks which it is::
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from maskreg.settings.urls import check_address
 
 SCHEMES = ("s3", "gs", "az")
 """Schemes of URLs of object storage."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _LISTS = {"s3": "aws s3 ls", "gs": "gcloud storage ls"}
 
@@ -65,8 +68,10 @@ class BucketPath:
         if parts.scheme not in SCHEMES or not parts.netloc:
             raise ConfigError(f"{url}: not a URL of object storage", hint="write s3://BUCKET/PREFIX")
         names = [name for name in url.split("://", 1)[1].split("/")[1:] if name]
-        if any(name in (".", "..") for name in names):
-            raise ConfigError(f"{url}: a prefix has no . and no ..", hint="write s3://BUCKET/PREFIX")
+        if any(name in (".", "..") for name in names) or _CONTROL.search(url):
+            raise ConfigError(
+                f"{url!a}: a prefix has no . and no .., and no control characters", hint="write s3://BUCKET/PREFIX"
+            )
         return cls(Bucket(f"{parts.scheme}://{parts.netloc}", options), "/".join(names))
 
     def __str__(self) -> str:
@@ -159,4 +164,9 @@ class BucketPath:
         return entry.size, entry.etag
 
     def _entry(self) -> Entry | None:
-        return self.parent.bucket.folder(self.parent.key).get(self.name) if self.key else None
+        if not self.key:
+            return None
+        # Not everybody may list what lies beside a checkpoint, and it may be much.
+        if not self.bucket.knows(self.parent.key) and self.bucket.folder(self.key):
+            return Entry(None)
+        return self.bucket.folder(self.parent.key).get(self.name)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from maskreg.errors import (
     DataError,
     FormatError,
     LimitError,
+    MaskregError,
     NotAllowedError,
     NotFoundError,
     UnavailableError,
@@ -119,9 +121,30 @@ def open_regular(path: Location) -> OpenFile:
     """
     if isinstance(path, BucketPath):
         return BucketFile(path)
-    try:
+    with reading(path):
         # O_NONBLOCK: opening a FIFO must not wait for somebody to write into it.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise FormatError(f"{path}: not a regular file")
+    return _DiskFile(path, handle, status)
+
+
+@contextmanager
+def reading(path: Location) -> Iterator[None]:
+    """Let only this package's errors leave a block that reads a file or a folder of a checkpoint.
+
+    Args:
+        path: as messages name it.
+
+    Raises:
+        NotFoundError, FormatError, NotAllowedError, UnavailableError: see :func:`open_regular`.
+    """
+    try:
+        yield
+    except MaskregError:
+        raise
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError(f"{path}: a file of the checkpoint is missing") from error
     except PermissionError as error:
@@ -131,11 +154,6 @@ def open_regular(path: Location) -> OpenFile:
             raise FormatError(f"{path}: not a regular file") from error
         hint = "ulimit -n 8192" if error.errno == errno.EMFILE else ""
         raise UnavailableError(f"{path}: {error.strerror}", hint=hint) from error
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(handle)
-        raise FormatError(f"{path}: not a regular file")
-    return _DiskFile(path, handle, status)
 
 
 def _reopened(path: Path, size: int, written_ns: int) -> OpenFile:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from maskreg.bucket import BucketPath, Location, OptionsOf, is_url, located
+from maskreg.checkpoint.files import reading
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import is_pattern
 from maskreg.words import natural
@@ -73,13 +74,9 @@ def stamp_of(*paths: Location) -> Stamp:
 
     Raises:
         NotFoundError: there is no such checkpoint.
+        NotAllowedError, UnavailableError: it may not be read, or its disk or bucket does not answer.
     """
-    for path in paths:
-        if not path.exists():
-            raise NotFoundError(f"{path}: no such checkpoint")
-    # A name may hold any bytes, and JSON only characters.
-    files = (file for path in paths for file in _files(path.absolute()))
-    return tuple(sorted((ascii(str(file)), *_version(file)) for file in files))
+    return tuple(sorted(entry for path in paths for entry in _stamps(path)))
 
 
 def _split(pattern: str, options_of: OptionsOf | None) -> tuple[Location, list[str]]:
@@ -135,16 +132,26 @@ def _label(names: tuple[str, ...]) -> str:
     return _NOT_IN_TAGS.sub("-", "-".join((*folders, stem))).lstrip(".-")[:_MAX_LABEL] or "checkpoint"
 
 
-def _files(path: Location) -> Iterator[Location]:
-    if path.is_file():
+def _stamps(path: Location) -> list[tuple[str, int, str]]:
+    with reading(path):
+        if not path.exists():
+            raise NotFoundError(f"{path}: no such checkpoint")
+        # A name may hold any bytes, and JSON only characters.
+        return [(ascii(str(file)), *_version(file)) for file in _files(path.absolute())]
+
+
+def _files(path: Location, above: tuple[Location, ...] = ()) -> Iterator[Location]:
+    """The files in a folder and in those below it; ``above`` are the folders that it is in, without links."""
+    if not path.is_dir():
         yield path
-    else:
+    elif (real := path.resolve()) not in above:  # a link may lead back up
         for entry in path.iterdir():
-            yield from _files(entry)
+            yield from _files(entry, (*above, real))
 
 
 def _version(file: Location) -> tuple[int, str]:
     if isinstance(file, BucketPath):
         return file.version()
-    status = file.stat()
+    # A link to nothing is a file of the checkpoint all the same; whether it matters, the reader says.
+    status = file.stat() if file.exists() else file.lstat()
     return status.st_size, str(status.st_mtime_ns)

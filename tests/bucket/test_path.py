@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from maskreg.bucket import BucketPath, Location, is_url, on_disk
-from maskreg.errors import ConfigError, NotAllowedError, NotFoundError, UnavailableError, UsageError
+from maskreg.errors import ConfigError, FormatError, NotAllowedError, NotFoundError, UnavailableError, UsageError
 from maskreg.settings import StoreOptions
 from tests.buckets import client_of, options_of, upload
 from tests.servers import S3Server
@@ -64,7 +64,15 @@ def test_urls() -> None:
     assert str(BucketPath.of("gs://team")) == "gs://team"
     assert path == pickle.loads(pickle.dumps(path))  # noqa: S301 - its own bytes
     assert path != BucketPath.of("s3://team/runs/step-60", StoreOptions(region="eu-central-1"))
-    for url in ("s3://", "s3:///key", "http://host/x", "s3://team/../x", "s3://user:word@team/x", "s3://team/x?y=1"):
+    for url in (
+        "s3://",
+        "s3:///key",
+        "http://host/x",
+        "s3://team/../x",
+        "s3://user:word@team/x",
+        "s3://team/x?y=1",
+        "s3://team/x\n",
+    ):
         with pytest.raises(ConfigError):
             BucketPath.of(url)
     assert is_url("s3://team")
@@ -92,6 +100,15 @@ def test_an_object_that_marks_a_folder_is_no_file(server: S3Server, bucket: str)
     assert [entry.name for entry in BucketPath.of(f"s3://{bucket}/marked").iterdir()] == ["x.json"]
 
 
+def test_what_lies_beside_a_checkpoint_does_not_matter(server: S3Server, folder: Path, bucket: str) -> None:
+    path = upload(server, folder, bucket, "beside/step-60")
+    client_of(server).put_object(Bucket=bucket, Key="beside/a\nb/x.json", Body=b"{}")
+    assert path.is_dir()
+    assert (path / "config.json").read_bytes() == b"{}"
+    with pytest.raises(FormatError, match=r"a name that is no path: 'beside/a\\nb/'"):
+        BucketPath.of(f"s3://{bucket}/beside", options_of(server)).exists()
+
+
 def test_what_the_service_refuses(server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFoundError, match="no such bucket"):
         BucketPath.of("s3://no-such-bucket/x").exists()
@@ -110,7 +127,7 @@ def test_other_services_say_what_they_need(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("maskreg.bucket.connection._RETRIES", 0)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
-    with pytest.raises(NotAllowedError, match="gs://nobodys-team: no usable credentials") as caught:
+    with pytest.raises(NotAllowedError, match="gs://nobodys-team/x: no usable credentials") as caught:
         BucketPath.of("gs://nobodys-team/x").exists()
     assert "gcloud auth application-default login" in caught.value.hint
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)

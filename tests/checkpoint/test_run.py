@@ -82,6 +82,21 @@ def test_a_stamp_changes_with_any_file(tmp_path: Path) -> None:
         stamp_of(tmp_path / "step-2")
 
 
+def test_links_to_nothing_and_back_up_have_a_stamp(tmp_path: Path) -> None:
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "gone.json").symlink_to("nowhere")
+    (folder / "itself.json").symlink_to("itself.json")
+    before = stamp_of(folder)
+    (folder / "up").symlink_to(".")
+    os.mkfifo(folder / "pipe")
+    after = stamp_of(folder)
+    assert {Path(name.strip("'")).name for name, *_ in set(after) - set(before)} == {"pipe"}
+    (folder / "gone.json").unlink()
+    assert stamp_of(folder) != after
+
+
 def test_a_bucket_is_searched_like_a_folder(tmp_path: Path, server: S3Server, bucket: str) -> None:
     prefix = uuid4().hex
     folders(tmp_path, *NAMES)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from maskreg.bucket import BucketPath, Location
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.causes import HEAD_BYTES, explained, why_no_weights
-from maskreg.checkpoint.files import OpenFile, close_all, in_folder, names_in, open_regular, read_whole
+from maskreg.checkpoint.files import OpenFile, close_all, in_folder, names_in, open_regular, read_whole, reading
 from maskreg.checkpoint.index import check_index, parse_index
 from maskreg.checkpoint.layouts import is_safetensors
 from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, Shard, header_length, parse_header
@@ -22,9 +22,7 @@ from maskreg.errors import (
     FormatError,
     LimitError,
     MaskregError,
-    NotAllowedError,
     NotFoundError,
-    UnavailableError,
     UsageError,
 )
 from maskreg.limits import LIMITS, Limits
@@ -206,12 +204,8 @@ def _only_weights(directory: Location) -> Location:
             f"{directory}: {len(files)} safetensors files ({names}, ...) but no {INDEX_NAME}",
             hint=f"put {INDEX_NAME} beside them, or {instead}",
         )
-    try:
+    with reading(directory):
         fault, hint = (f"only a part ({files[0].name}) and no index", "") if files else why_no_weights(directory)
-    except PermissionError as error:
-        raise NotAllowedError(f"{directory}: not allowed to read it", hint=f"ls -ld {directory}") from error
-    except OSError as error:
-        raise UnavailableError(f"{directory}: {error.strerror}") from error
     raise NotFoundError(
         f"{directory}: {fault or 'no safetensors weights'}",
         hint=hint or f"a checkpoint directory holds {SINGLE_NAME}, or {INDEX_NAME} and its shards",
