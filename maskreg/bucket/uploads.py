@@ -7,16 +7,16 @@
     complete()                               the object is there, whole
     abort()                                  it never was; the service drops its parts
 
-A process that is killed can do neither. Its parts cost money and are invisible, so :func:`drop_abandoned` finds them.
+A process that is killed can do neither. Its parts cost money and are invisible: see :mod:`maskreg.bucket.abandoned`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from maskreg.bucket.path import BucketPath
 from maskreg.errors import CannotCreateError, ConfigError, OutputExistsError
 
 if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
@@ -44,9 +45,6 @@ COMPLETING = 16
 _SENDERS = 4
 _WAITING = 8
 """Full parts in memory at most: those on their way, and some that wait."""
-
-IDLE = timedelta(hours=1)
-"""Without a new part for so long, an upload counts as abandoned."""
 
 
 def check_output(path: BucketPath) -> None:
@@ -214,18 +212,34 @@ class Upload:
             if self.upload_id:
                 own = [part.result() for part in self._sending]
                 parts = sorted([*own, *self._sent], key=lambda part: part["PartNumber"])
-                uploads.client.complete_multipart_upload(
-                    Bucket=uploads.bucket, Key=key, UploadId=self.upload_id, MultipartUpload={"Parts": parts}
-                )
+                try:
+                    uploads.client.complete_multipart_upload(
+                        Bucket=uploads.bucket, Key=key, UploadId=self.upload_id, MultipartUpload={"Parts": parts}
+                    )
+                except uploads.client.exceptions.NoSuchUpload as error:
+                    if not self._came_before(error, _etag_of_parts([part["ETag"] for part in parts])):
+                        raise
                 self.upload_id = ""
                 return
             try:
                 put = partial(uploads.client.put_object, Bucket=uploads.bucket, Key=key, Body=self._whole)
                 _ = put(IfNoneMatch="*") if only_new else put()
             except uploads.client.exceptions.ClientError as error:
-                if status_of(error) == 412:
+                if status_of(error) != 412:
+                    raise
+                if not self._came_before(error, _md5(self._whole).hexdigest()):
                     raise OutputExistsError(self.path) from error
-                raise
+
+    def _came_before(self, error: ClientError, etag: str) -> bool:
+        """Whether a request was refused because it had been carried out, and only its first answer was lost."""
+        if not error.response["ResponseMetadata"].get("RetryAttempts", 0):
+            return False
+        uploads = self._uploads
+        try:
+            head = uploads.client.head_object(Bucket=uploads.bucket, Key=self.path.key)
+        except uploads.client.exceptions.ClientError:
+            return False  # what was refused first says more
+        return head["ETag"].strip('"') == etag
 
     def abort(self) -> None:
         """Drop what was sent; does nothing after :meth:`complete`."""
@@ -261,6 +275,19 @@ class Upload:
             uploads.room.release()
 
 
+def _md5(data: bytes) -> hashlib._Hash:
+    return hashlib.md5(data, usedforsecurity=False)
+
+
+def _etag_of_parts(etags: Sequence[str]) -> str:
+    """The ETag that S3 gives an object of several parts; empty where those of the parts are no MD5."""
+    try:
+        digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
+    except ValueError:
+        return ""
+    return f"{_md5(digests).hexdigest()}-{len(etags)}"
+
+
 def send_part(uploads: Uploads, key: str, upload_id: str, number: int, data: bytearray) -> CompletedPartTypeDef:
     """Send a part of an object; sending it again changes nothing.
 
@@ -283,37 +310,3 @@ def send_part(uploads: Uploads, key: str, upload_id: str, number: int, data: byt
             Body=data,  # type: ignore[arg-type]  # which the stubs do not know to be taken
         )
     return {"PartNumber": number, "ETag": answer["ETag"]}
-
-
-def drop_abandoned(folder: BucketPath, *, idle: timedelta = IDLE) -> tuple[BucketPath, ...]:
-    """Drop the parts of uploads that nobody goes on with.
-
-    Args:
-        folder: those of objects below it.
-        idle: how long no part has come.
-
-    Returns:
-        The objects that were to be written.
-
-    Raises:
-        UnavailableError, NotAllowedError: the service does not answer, or refuses.
-    """
-    uploads = Uploads(folder)
-    try:
-        return tuple(_drop(uploads, idle))
-    finally:
-        uploads.close()
-
-
-def _drop(uploads: Uploads, idle: timedelta) -> Iterator[BucketPath]:
-    prefix = f"{uploads.folder.key}/" if uploads.folder.key else ""
-    client, bucket, now = uploads.client, uploads.bucket, datetime.now(UTC)
-    with uploads.errors(uploads.folder.key):
-        for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix):
-            for row in page.get("Uploads", ()):
-                key, upload_id = row["Key"], row["UploadId"]
-                parts = client.list_parts(Bucket=bucket, Key=key, UploadId=upload_id).get("Parts", [])
-                latest = max([row["Initiated"], *(part["LastModified"] for part in parts)])
-                if now - latest >= idle:
-                    client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
-                    yield BucketPath(uploads.folder.bucket, key)

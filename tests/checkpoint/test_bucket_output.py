@@ -6,7 +6,7 @@ import random
 import tracemalloc
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,11 +14,14 @@ import pytest
 
 from maskreg.bucket import BucketPath
 from maskreg.bucket import uploads as uploads_module
-from maskreg.bucket.uploads import Upload, Uploads, drop_abandoned
+from maskreg.bucket.abandoned import Begun, abandoned, drop_abandoned
+from maskreg.bucket.uploads import Upload, Uploads
 from maskreg.checkpoint import Checkpoint, OutputPlan, open_checkpoint, plan_like, write_checkpoint
 from maskreg.errors import CannotCreateError, ConfigError, NotFoundError, OutputExistsError
+from maskreg.settings import StoreOptions
 from tests.buckets import bucket, client_of, objects_in, options_of, server
 from tests.checkpoints import Tensor, bf16, make_checkpoint
+from tests.e2e.attack.proxy import Faults, fault_proxy
 from tests.servers import S3Server
 
 __all__ = ["bucket", "server"]
@@ -226,4 +229,34 @@ def test_what_a_killed_run_left_is_dropped(server: S3Server, out: BucketPath) ->
     assert unfinished(server, out) == [f"{out.key}/model.safetensors"]
     assert drop_abandoned(out) == ()
     assert drop_abandoned(out, idle=timedelta(0)) == (out / "model.safetensors",)
+    assert unfinished(server, out) == []
+
+
+def test_a_run_that_still_writes_one_file_has_abandoned_none() -> None:
+    now = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    hours = {"run/step-1/first": 3, "run/step-1/last": 0.5, "run/killed": 3, "run/killed/last": 1}
+    begun = [Begun(key, f"of {key}", now - timedelta(hours=ago)) for key, ago in hours.items()]
+    assert [upload.key for upload in abandoned(begun, now, timedelta(hours=1))] == ["run/killed", "run/killed/last"]
+
+
+class LostOnce(Faults):
+    """Carries out a request and loses its answer: that which makes an object of parts, or one that is conditional."""
+
+    def draw(self, method: str, listing: bool, conditional: bool) -> str:
+        self.requests += method == "POST"
+        # The first POST begins the upload, the second completes it.
+        is_last = conditional or (method, self.requests) == ("POST", 2)
+        return "lost" if is_last and not self.total["lost"] and self._count("lost") else ""
+
+
+@pytest.mark.parametrize("tensors", [TENSORS, LARGE], ids=["small", "large"])
+def test_an_answer_that_is_lost_does_not_fail_what_was_done(
+    server: S3Server, tmp_path: Path, out: BucketPath, tensors: Mapping[str, Tensor]
+) -> None:
+    folder = make_checkpoint(tmp_path / "source", tensors)
+    faults = LostOnce()
+    with fault_proxy(server.endpoint, faults) as url, open_checkpoint(folder) as source:
+        write(source, plan_like(source), BucketPath.of(str(out), StoreOptions(endpoint=url)))
+    assert faults.total["lost"] == 1
+    assert stored(server, out) == {path.name: path.read_bytes() for path in folder.iterdir()}
     assert unfinished(server, out) == []

@@ -16,7 +16,7 @@ import maskreg.bucket.uploads
 import maskreg.checkpoint.ahead
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
-from maskreg.bucket.uploads import drop_abandoned
+from maskreg.bucket.abandoned import drop_abandoned
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import UnavailableError
 from maskreg.flow.apply.on_disk import apply
