@@ -67,9 +67,9 @@ def _require_s3(path: BucketPath) -> None:
         raise ConfigError(f"{path}: checkpoints are written to S3 alone", hint="write to a folder, and copy that")
 
 
-def part_bytes(size: int) -> int:
-    """Bytes of each part of an object of ``size`` bytes, but of the last."""
-    return max(PART_BYTES, -(-size // _MOST_PARTS))
+def part_bytes(size: int, least: int) -> int:
+    """Bytes of each part of an object of ``size`` bytes, but of the last: ``least``, or more for a very large one."""
+    return max(least, -(-size // _MOST_PARTS))
 
 
 class Uploads:
@@ -134,7 +134,7 @@ class Upload:
             size: of the object in bytes.
         """
         self.path, self._uploads, self._size = path, uploads, size
-        self._part_bytes = part_bytes(size)
+        self._part_bytes = part_bytes(size, PART_BYTES)
         self._lock = threading.Lock()
         self._parts: dict[int, _Part] = {}
         self._sending: list[Future[CompletedPartTypeDef]] = []

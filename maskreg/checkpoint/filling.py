@@ -4,11 +4,13 @@ On a disk each result is written where it is made. In a bucket, results that are
 there too, some at a time: those of neighboring tasks make one part of an upload::
 
     tasks      0    1    2    3    4          offsets grow, and none reaches into the next file
-    pieces     [0   1]   [2   3]   [4]        a part has 16 MiB or more, but for the last of a file
-    worker     makes 2 and 3, and sends them as part 2 of its object
+    parts      |      0      |     1    |     of one size, but for the last of a file
+    pieces     [0   1    2]  [2   3    4]     2 is made twice, and each part takes its bytes of it
+    worker     makes 2, 3 and 4, and sends part 1 of its object
     driver     hears what the service calls that part, and completes the object at the end
 
-A part is the same whoever sends it, so it may be sent again when a worker has died.
+A part is the same whoever sends it, so it may be sent again when a worker has died. Not all services take parts of
+different sizes, so parts do not end where tasks do. They are large, so that little is made twice.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def fill(
         near: where a task's data lies.
 
     Yields:
-        Bytes of each result, and the note, in the order of the pieces.
+        Bytes of each result, and the note, in the order of the pieces; twice for a result that two parts share.
     """
     work = _Filling(make, writer)
     pieces = writer.pieces(tasks)
@@ -82,12 +84,14 @@ class _Filling(Generic[TaskT, NoteT]):
         gathered = bytearray()
         for task in piece.tasks:
             values, note = self.make(task, self.writer.phase(task.offset))
-            size = 0 if values is None else values.nbytes
+            offset, size = task.offset, 0 if values is None else values.nbytes
             if values is not None and size:
                 if piece.part is None:
-                    self.writer.put_at(task.offset, values)
+                    self.writer.put_at(offset, values)
                 else:
-                    gathered += values.data.cast("B")
-            done.append((task.offset, size, note))
+                    own = piece.own(task)
+                    gathered += values.data.cast("B")[own]
+                    offset, size = offset + own.start, own.stop - own.start
+            done.append((offset, size, note))
         receipt = "" if piece.part is None else self.writer.send(piece.part, gathered)
         return piece.part, receipt, done

@@ -49,10 +49,17 @@ class Piece(NamedTuple, Generic[TaskT]):
     Attributes:
         tasks: neighbors in the output.
         part: that they make; None where each is written for itself.
+        start, stop: bytes of the stream that the part has. The first and the last task may reach beyond them.
     """
 
     tasks: tuple[TaskT, ...]
     part: Part | None = None
+    start: int = 0
+    stop: int = 0
+
+    def own(self, task: TaskT) -> slice:
+        """Those bytes of a task's result that the part has."""
+        return slice(max(0, self.start - task.offset), min(task.nbytes, self.stop - task.offset))
 
     @property
     def numel(self) -> int:

@@ -42,7 +42,7 @@ class Operands:
 @pytest.fixture(scope="module")
 def operands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operands]:
     folder = tmp_path_factory.mktemp("operands")
-    tensor = bf16((1 << 19,), 1)
+    tensor = bf16((1 << 20,), 1)
     source = {f"model.layers.{n}.mlp.up_proj.weight": tensor for n in range(24)}
     targets = [dict.fromkeys(source, moved(tensor, 0.1, seed)) for seed in (1, 2)]
     paths = [make_checkpoint(folder / str(n), tensors, shards=2) for n, tensors in enumerate([source, *targets])]
@@ -92,8 +92,10 @@ def test_workers_send_what_threads_write(
     nodes_with_credentials: Callable[[S3Server], None],
     ray_cluster: Any,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With a node that dies after it has sent parts, or while it does."""
+    monkeypatch.setattr("maskreg.checkpoint.safetensors.staged.SENT_BYTES", 5 << 20)
     nodes_with_credentials(server)
     bucket = server.new_bucket()
     node = ray_cluster.add_node(num_cpus=1, object_store_memory=200 << 20)

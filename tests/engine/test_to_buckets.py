@@ -22,12 +22,19 @@ from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.merge import merging
 from maskreg.flow.merge.merged import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
-from tests.buckets import objects_in, options_of
+from tests.buckets import client_of, objects_in, options_of
 from tests.buckets import server as server
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.engine.subprocesses import SubprocessEngine
 from tests.flow.making import extracted
 from tests.servers import S3Server
+
+PART = 16 << 20
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.checkpoint.safetensors.staged.SENT_BYTES", PART)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +102,19 @@ def test_what_fails_leaves_neither_objects_nor_parts(
     assert drop_abandoned(out, idle=timedelta(0)) == ()
 
 
+def sizes_of_parts(server: S3Server, bucket: str) -> list[list[int]]:
+    """Of each upload that goes on, by key: bytes of its parts, in order."""
+    client = client_of(server)
+    uploads = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    parts = [
+        client.list_parts(Bucket=bucket, Key=row["Key"], UploadId=row["UploadId"])["Parts"]
+        for row in sorted(uploads, key=lambda row: row["Key"])
+    ]
+    # A part that was sent twice may be listed twice.
+    sizes = [{part["PartNumber"]: part["Size"] for part in own} for own in parts]
+    return [[size for _, size in sorted(own.items())] for own in sizes]
+
+
 def test_a_part_may_be_sent_twice(
     models: tuple[Checkpoint, Path, Artifact], server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,14 +126,19 @@ def test_a_part_may_be_sent_twice(
         worker: CheckpointWriter = pickle.loads(pickle.dumps(writer))  # noqa: S301 - pickled here
         parts: list[Part | None] = []
         for piece in writer.pieces(_blocks(plan)):
-            data = b"".join(source.read(task.name, task.start, task.stop).tobytes() for task in piece.tasks)
+            made = [(task, source.read(task.name, task.start, task.stop).tobytes()) for task in piece.tasks]
+            data = b"".join(values[piece.own(task)] for task, values in made)
             assert piece.part is not None
             receipts = {worker.send(piece.part, bytearray(data)) for _ in range(2)}
             assert len(receipts) == 1
             writer.sent(piece.part, receipts.pop())
-            writer.wrote(piece.tasks[0].offset, len(data))
+            writer.wrote(max(piece.start, piece.tasks[0].offset), len(data))
             parts.append(piece.part)
+        sizes = sizes_of_parts(server, bucket)
     assert parts == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    # Some services take parts of one size alone, but for the last.
+    assert [own[:-1] for own in sizes] == [[PART, PART], []]
+    assert all(0 < own[-1] < PART for own in sizes)
     assert isinstance(source.path, Path)
     written = {key.removeprefix("out/"): data for key, data in objects_in(server, bucket).items()}
     assert written == {path.name: path.read_bytes() for path in source.path.iterdir()}

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+SENT_BYTES = 128 << 20
+"""Bytes of a part that a worker sends: 16 blocks of 16-bit numbers, so that one in 16 is made twice."""
+
+
 class Extent(NamedTuple):
     """What of the stream of all tensors' data a file holds.
 
@@ -79,25 +83,26 @@ class Layout:
     def parts(self, tasks: Iterable[TaskT]) -> Iterator[Piece[TaskT]]:
         """Tasks in their order, gathered to parts of files that are uploaded; see :mod:`maskreg.checkpoint.filling`.
 
-        Services take parts of 5 MiB or more, but for the last of an object.
+        Services take parts of 5 MiB or more, but for the last of an object; Cloudflare R2 those of one size alone. The
+        first holds the header too.
 
         Args:
             tasks: in the order of the stream; none reaches into the next file.
         """
         gathered: list[TaskT] = []
-        size = part = 0
+        part = 0
         for task in tasks:
             if not task.nbytes:
                 yield Piece((task,))
                 continue
             gathered.append(task)
-            size += task.nbytes
             ((number, place, _),) = self.cut(task.offset, task.nbytes)
-            file = self.files[number].header_bytes + self.files[number].data_bytes
-            is_last = place + task.nbytes == file
-            if is_last or size >= part_bytes(file):
-                yield Piece(tuple(gathered), Part(number, part))
-                gathered, size, part = [], 0, 0 if is_last else part + 1
+            begin, size = task.offset - place, self.files[number].header_bytes + self.files[number].data_bytes
+            length, end = part_bytes(size, SENT_BYTES), place + task.nbytes
+            while gathered and end >= (stop := min((part + 1) * length, size)):
+                yield Piece(tuple(gathered), Part(number, part), begin + part * length, begin + stop)
+                gathered = [task] if end > stop else []
+                part = 0 if stop == size else part + 1
 
     def phase(self, offset: int) -> int:
         """Where memory best begins; see :meth:`maskreg.checkpoint.base.CheckpointWriter.phase`."""
