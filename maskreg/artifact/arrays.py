@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +19,7 @@ import numpy.typing as npt
 from maskreg.artifact.layout import GROUP
 from maskreg.artifact.metadata import ARRAYS, SHARD_BYTES, ArrayLayout
 from maskreg.artifact.objects import VerifiedObjects
-from maskreg.artifact.shards import stored_chunk
+from maskreg.artifact.shards import read_chunk, stored_chunk
 from maskreg.artifact.storing import ShardStorer
 from maskreg.artifact.zstd import pack_frame, unpack_frame
 from maskreg.errors import CorruptError
@@ -99,7 +102,8 @@ class StoredArray:
     """A stored array, read by rows. Safe to use from several threads.
 
     Rows are copied out of verified shards, which stay in memory for a while. Of compressed arrays the chunks that were
-    read last stay decompressed, since a chunk holds the rows of thousands of small tensors.
+    read last stay decompressed, since a chunk holds the rows of thousands of small tensors. Where there is no room for
+    shards, only chunks are read and stay.
 
     Attributes:
         layout: its length, chunks and shards.
@@ -144,32 +148,56 @@ class StoredArray:
         position = first
         while position < last:
             shard = position // (size * per_shard)
-            with self._objects.borrow(layout.shard_key(shard), max_bytes=self._max_bytes) as data:
+            with self._chunks_of(layout.shard_key(shard)) as chunk_of:
                 end = min(last, (shard + 1) * size * per_shard)
                 while position < end:
                     number = position // size
-                    chunk = self._chunk(data, number)
+                    chunk = chunk_of(number)
                     taken = chunk[position - number * size : end - number * size]
                     into[position - first : position - first + taken.size] = taken
                     position += taken.size
 
-    def _chunk(self, shard: memoryview, number: int) -> Bytes:
+    @contextmanager
+    def _chunks_of(self, key: str) -> Iterator[Callable[[int], Bytes]]:
+        """What gives chunks of a shard, by their numbers in the array."""
         layout = self.layout
-        if not layout.compressed:
-            return np.frombuffer(stored_chunk(layout, shard, number % layout.chunks_per_shard), np.uint8)
+        if not self._objects.holds_shards:
+
+            def read(number: int) -> memoryview:
+                with self._objects.opened(key, max_bytes=self._max_bytes) as (file, size):
+                    return read_chunk(layout, key, file, size, number)
+
+            yield lambda number: self._kept(number, read)
+            return
+        with self._objects.borrow(key, max_bytes=self._max_bytes) as data:
+            if layout.compressed:
+                yield lambda number: self._kept(number, partial(stored_chunk, layout, data))
+            else:
+                in_shard = layout.chunks_per_shard
+                yield lambda number: np.frombuffer(stored_chunk(layout, data, number % in_shard), np.uint8)
+
+    def _kept(self, number: int, stored: Callable[[int], memoryview]) -> Bytes:
+        """A chunk, which stays in memory for a while; ``stored`` reads it by its number in its shard."""
         with self._lock:
             chunk = self._chunks.get(number)
             if chunk is not None:
                 self._chunks.move_to_end(number)
                 return chunk
         # Without the lock: two threads may decode the same chunk, but none waits for a chunk that it does not need.
-        chunk = np.empty(layout.chunk_bytes, np.uint8)
-        try:
-            unpack_frame(stored_chunk(layout, shard, number % layout.chunks_per_shard), chunk)
-        except ValueError as error:
-            raise CorruptError(f"{GROUP}/{layout.name}", f"does not decode ({error})") from error
+        chunk = self._decoded(stored(number % self.layout.chunks_per_shard))
         with self._lock:
             self._chunks[number] = chunk
-            while len(self._chunks) > CACHED_CHUNKS:
+            while len(self._chunks) > (CACHED_CHUNKS if self._objects.holds_shards else 2):
                 self._chunks.popitem(last=False)
+        return chunk
+
+    def _decoded(self, stored: memoryview) -> Bytes:
+        layout = self.layout
+        if not layout.compressed:
+            return np.frombuffer(stored, np.uint8)
+        chunk = np.empty(layout.chunk_bytes, np.uint8)
+        try:
+            unpack_frame(stored, chunk)
+        except ValueError as error:
+            raise CorruptError(f"{GROUP}/{layout.name}", f"does not decode ({error})") from error
         return chunk

@@ -15,6 +15,9 @@ give theirs to the next::
     shard 0   borrowed twice    stays
     shard 1   -                 its memory takes shard 4
     shard 2   -                 stays while all held together take no more than CACHE_BYTES
+
+Whoever reads hundreds of artifacts has no room for a shard of each. There, an object is hashed once, and parts of its
+file are read from then on; see :meth:`VerifiedObjects.opened`.
 """
 
 from __future__ import annotations
@@ -25,13 +28,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from io import BufferedReader
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.manifest import Manifest, Object
-from maskreg.artifact.presence import read_object, read_object_into
+from maskreg.artifact.presence import read_object, read_object_into, reading
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.store.base import ObjectInfo, Store
@@ -77,6 +81,8 @@ class VerifiedObjects:
         self._largest = max((o.size for o in manifest.objects if "/c/" in o.key), default=0)
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._held_bytes = 0
+        self.room = CACHE_BYTES
+        """Bytes of verified objects that are kept in memory."""
         self._spare: list[Memory] = []
         self._lock = threading.Lock()
         self._key_locks: dict[str, threading.Lock] = {}
@@ -103,14 +109,7 @@ class VerifiedObjects:
             NotFoundError: the manifest lists no such object.
             CorruptError: it is missing, or its bytes hash to something else.
         """
-        expected = self._objects.get(key)
-        if expected is None:
-            if "/c/" in key:
-                # Zarr would read zeros for a missing chunk.
-                raise CorruptError(self._prefix + key, "the manifest does not list this chunk")
-            raise NotFoundError(f"{key}: not an object of this artifact")
-        if expected.size > max_bytes:
-            raise LimitError(f"{key}: {expected.size} bytes; the limit is {max_bytes}")
+        expected = self._expected(key, max_bytes)
         held = self._lent(key) or self._fetched(expected, max_bytes)
         try:
             yield held.data
@@ -118,6 +117,28 @@ class VerifiedObjects:
             with self._lock:
                 held.users -= 1
                 self._drop_unused()
+
+    @property
+    def holds_shards(self) -> bool:
+        """Whether there is room for two shards, which threads that go through an array need at a time."""
+        return self.room >= 2 * self._largest or not isinstance(self._store, FileStore)
+
+    @contextmanager
+    def opened(self, key: str, *, max_bytes: int) -> Iterator[tuple[BufferedReader, int]]:
+        """The file of an object on a disk and its size, to read parts of it; hashed whole before the first of them.
+
+        Raises:
+            NotFoundError, CorruptError: see :meth:`borrow`.
+        """
+        expected = self._expected(key, max_bytes)
+        assert isinstance(self._store, FileStore)  # see holds_shards
+        with self._lock:
+            key_lock = self._key_locks.setdefault(key, threading.Lock())
+        with key_lock:
+            if key not in self.hashed:
+                self.check(expected)
+        with reading(self._digest, expected) as path, self._store.opened(path, expected.size) as (file, size):
+            yield file, size
 
     def check(self, expected: Object) -> None:
         """Read an object, hash it, and check it as its first use would; nothing of it is held.
@@ -139,6 +160,17 @@ class VerifiedObjects:
         """Remember that another process has hashed these objects of the same store."""
         with self._lock:
             self.hashed.update(keys)
+
+    def _expected(self, key: str, max_bytes: int) -> Object:
+        expected = self._objects.get(key)
+        if expected is None:
+            if "/c/" in key:
+                # Zarr would read zeros for a missing chunk.
+                raise CorruptError(self._prefix + key, "the manifest does not list this chunk")
+            raise NotFoundError(f"{key}: not an object of this artifact")
+        if expected.size > max_bytes:
+            raise LimitError(f"{key}: {expected.size} bytes; the limit is {max_bytes}")
+        return expected
 
     def _lent(self, key: str) -> _Held | None:
         with self._lock:
@@ -218,10 +250,10 @@ class VerifiedObjects:
             self._recycle(held)
 
     def _is_full(self) -> bool:
-        return self._held_bytes > CACHE_BYTES and len(self._held) > 1
+        return self._held_bytes > self.room and len(self._held) > 1
 
     def _recycle(self, held: _Held) -> None:
-        if held.memory.size >= _LARGE_BYTES:
+        if held.memory.size >= _LARGE_BYTES and self.holds_shards:
             self._spare.append(held.memory)
 
     def head(self, key: str) -> ObjectInfo | None:

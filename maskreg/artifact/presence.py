@@ -60,7 +60,7 @@ def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
     Raises:
         CorruptError: it is missing, has another size, or its bytes hash to something else.
     """
-    with _reading(digest, entry) as key:
+    with reading(digest, entry) as key:
         data = store.get(key, max_bytes=entry.size)
         _require_match(key, data, entry)
     return data
@@ -72,13 +72,18 @@ def read_object_into(store: FileStore, digest: Digest, entry: Object, into: memo
     Raises:
         CorruptError: it is missing, has another size, or its bytes hash to something else.
     """
-    with _reading(digest, entry) as key:
+    with reading(digest, entry) as key:
         size = store.get_into(key, into)
         _require_match(key, into[:size], entry)
 
 
 @contextmanager
-def _reading(digest: Digest, entry: Object) -> Iterator[str]:
+def reading(digest: Digest, entry: Object) -> Iterator[str]:
+    """The key of an object in its store; one that is missing or longer is damage.
+
+    Raises:
+        CorruptError: it is missing, or longer than the manifest says.
+    """
     key = artifact_prefix(digest) + entry.key
     try:
         yield key

@@ -14,7 +14,7 @@ from maskreg.artifact.arrays import StoredArray
 from maskreg.artifact.layout import FILES, GROUP, REVERSE_FILES, TENSORS, part_of
 from maskreg.artifact.manifest import SCHEMA, Manifest, Object
 from maskreg.artifact.metadata import ARRAYS, ArrayLayout, check_array, check_group, metadata_key
-from maskreg.artifact.objects import VerifiedObjects
+from maskreg.artifact.objects import CACHE_BYTES, VerifiedObjects
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.artifact.shards import check_shard
 from maskreg.artifact.table import check_table
@@ -72,7 +72,14 @@ class Artifact:
         return cls(store, digest, manifest, limits)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.store, self.digest, self._limits)
+        return _reopened, (self.store, self.digest, self._limits, self._objects.room)
+
+    def hold_at_most(self, nbytes: int) -> None:
+        """Keep fewer bytes of verified objects in memory than usual, for whoever reads many artifacts at a time.
+
+        Without room for two shards, two chunks of 1 MiB of each array that is read are kept instead.
+        """
+        self._objects.room = min(nbytes, CACHE_BYTES)
 
     def _repr_html_(self) -> str:
         from maskreg.artifact.shown import html
@@ -336,9 +343,11 @@ class Artifact:
 
 
 @lru_cache(maxsize=64)
-def _reopened(store: Store, digest: Digest, limits: Limits) -> Artifact:
+def _reopened(store: Store, digest: Digest, limits: Limits, room: int) -> Artifact:
     """The artifact that another process has open; opened once, although every task may name it."""
-    return Artifact.open(store, digest, limits=limits)
+    artifact = Artifact.open(store, digest, limits=limits)
+    artifact.hold_at_most(room)
+    return artifact
 
 
 class _LazyMask(Mapping[str, TensorMask]):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -104,6 +104,30 @@ def stored_chunk(layout: ArrayLayout, data: memoryview, number: int) -> memoryvi
     start = len(data) - _SUM.size - _ENTRY.size * (layout.chunks_per_shard - number)
     offset, size = _ENTRY.unpack_from(data, start)
     return data[offset : offset + size - _SUM.size]
+
+
+def read_chunk(layout: ArrayLayout, key: str, file: BinaryIO, size: int, number: int) -> memoryview:
+    """The same from the file of a checked shard, whose checksum says that it is still what was checked.
+
+    Args:
+        layout: of the array.
+        key: the shard's key.
+        file: the shard.
+        size: of the file in bytes.
+        number: of the chunk in its shard.
+
+    Raises:
+        CorruptError: the file has changed.
+    """
+    file.seek(size - _SUM.size - _ENTRY.size * (layout.chunks_per_shard - number))
+    entry = file.read(_ENTRY.size)
+    offset, length = _ENTRY.unpack(entry) if len(entry) == _ENTRY.size else (0, 0)
+    if _SUM.size <= length <= size - offset:
+        file.seek(offset)
+        data = memoryview(file.read(length))
+        if _sum(data[: -_SUM.size]) == data[-_SUM.size :]:
+            return data[: -_SUM.size]
+    raise CorruptError(key, "it changed while it was read")
 
 
 def _entries(layout: ArrayLayout, data: memoryview) -> Iterator[tuple[int, int]]:

@@ -244,6 +244,19 @@ def locations_of(checkpoint: Checkpoint) -> tuple[Location, ...]:
 
 
 @runtime_checkable
+class Aliased(Protocol):
+    """A checkpoint that knows which names its files hold a tensor under a second time."""
+
+    aliases: Mapping[str, str]
+    """Such a name, and that of the tensor."""
+
+
+def aliases_of(checkpoint: Checkpoint) -> Mapping[str, str]:
+    """Names under which a checkpoint's files hold a tensor a second time, and the name that it has here."""
+    return checkpoint.aliases if isinstance(checkpoint, Aliased) else {}
+
+
+@runtime_checkable
 class Sharded(Protocol):
     """A checkpoint that knows in which of its files a tensor lies, or what is read to compute it."""
 

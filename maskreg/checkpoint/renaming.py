@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Blockwise, Checkpoint, expect, locations_of, place_of, remarks_on
-from maskreg.checkpoint.pieces import PiecewiseCheckpoint
+from maskreg.checkpoint.base import Blockwise, Checkpoint, aliases_of, expect, locations_of, place_of, remarks_on
 from maskreg.checkpoint.statedict import FRONT, WRAPPERS
 from maskreg.closing import Closing
 from maskreg.tensors.info import TensorInfo
@@ -126,7 +125,7 @@ def with_both_names(checkpoint: Checkpoint, reference: Iterable[str]) -> Checkpo
 
 def _aliases(checkpoint: Checkpoint, lacking: Iterable[str]) -> dict[str, str]:
     """Lacking names that a checkpoint knows as aliases, and the name of the tensor there."""
-    aliases = checkpoint.aliases if isinstance(checkpoint, PiecewiseCheckpoint) else {}
+    aliases = aliases_of(checkpoint)
     return {name: aliases[name] for name in lacking if name in aliases}
 
 

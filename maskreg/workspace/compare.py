@@ -19,9 +19,9 @@ from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.recording import record as record_overlaps
-from maskreg.workspace.several import expanded
+from maskreg.workspace.several import masks_of
 from maskreg.workspace.sources import with_source_if_any
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import Comparison, PairOverlap
@@ -180,12 +180,7 @@ def compare(
         raise UsageError(f"the smallest effect that matters is {smallest_effect}", hint="give a share, such as 0.01")
     selection = Selection.parse(roles, layers)
     with opened(workspace) as space, engine_of(space, "compare"):
-        operands = tuple(space.find(mask, remote) for mask in expanded(space, masks, remote))
-        if len(operands) < 2:
-            raise UsageError("a comparison needs two masks or more")
-        for operand in operands:
-            with naming(operand.name):
-                operand.artifact.require("mask")
+        operands = masks_of(space, masks, remote, what="a comparison")
 
         if len(operands) > MANY:
             pairs = counted(len(operands) * (len(operands) - 1) // 2, "pair")

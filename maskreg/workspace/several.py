@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError
+from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import DEFAULT_PROJECT, Ref, is_pattern
 from maskreg.words import natural
 from maskreg.workspace.patterns import Pattern, narrowed
-from maskreg.workspace.workspace import ArtifactLike, Workspace, naming
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, naming
 
 
 def tags_of(workspace: Workspace, artifacts: Sequence[ArtifactLike], remote: str | None = None) -> tuple[Ref, ...]:
@@ -71,6 +71,34 @@ def expanded(
         taken |= {str(ref) for ref in refs}
         result += refs
     return tuple(result)
+
+
+def masks_of(
+    workspace: Workspace, masks: Sequence[ArtifactLike], remote: str | None, *, what: str, once: bool = False
+) -> tuple[Named, ...]:
+    """Masks that are counted together, patterns expanded; two or more, each with its mask part.
+
+    Args:
+        workspace: where the registry is.
+        masks: what names them.
+        remote: which registry; the local one when left out.
+        what: what is done with them, such as ``a survey``; begins the message when there is one alone.
+        once: take a mask that is named twice, by its name and by a pattern, once.
+
+    Raises:
+        UsageError: fewer than two.
+        NotFoundError: there is no such mask.
+        PartAbsentError: the mask part of one was not pulled.
+    """
+    named = tuple(workspace.find(mask, remote) for mask in expanded(workspace, masks, remote))
+    if once:
+        named = tuple({mask.name: mask for mask in named}.values())
+    if len(named) < 2:
+        raise UsageError(f"{what} needs two masks or more")
+    for mask in named:
+        with naming(mask.name):
+            mask.artifact.require("mask")
+    return named
 
 
 def _matching(workspace: Workspace, text: str, remote: str | None) -> list[Ref]:

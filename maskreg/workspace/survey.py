@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maskreg.checkpoint.selection import ALL, Selection
-from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
-from maskreg.workspace.several import expanded
+from maskreg.workspace.several import masks_of
 from maskreg.workspace.sources import with_source_if_any
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.analysis.survey import Survey
@@ -86,14 +85,7 @@ def survey(
 
     selection = Selection.parse(roles, layers)
     with opened(workspace) as space, engine_of(space, "survey"):
-        # A mask may be named twice: by its name, and by a pattern.
-        found = [space.find(mask, remote) for mask in expanded(space, masks, remote)]
-        operands = tuple({operand.name: operand for operand in found}.values())
-        if len(operands) < 2:
-            raise UsageError("a survey needs two masks or more")
-        for operand in operands:
-            with naming(operand.name):
-                operand.artifact.require("mask")
+        operands = masks_of(space, masks, remote, what="a survey", once=True)
 
         def work(checkpoint: Checkpoint | None) -> Survey:
             return survey_overlaps(

@@ -16,7 +16,7 @@ from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.extract import extract, merged_card
-from maskreg.workspace.sweep_side import SweepSide
+from maskreg.workspace.sweep_side import SweepSide, room_of
 from maskreg.workspace.swept import Extractions
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
 
@@ -164,31 +164,35 @@ def sweep(
         space = stack.enter_context(opened(workspace))
         stack.enter_context(engine_of(space, "sweep"))
         run = list(checkpoints_of(pattern, space.settings.options_of))
+        previous = onto == "previous"
+        room = room_of(previous)
         if source is None:
-            last = SweepSide(space, run.pop(0).path, "source", download=download)
+            last = SweepSide(space, run.pop(0).path, "source", room=room, download=download)
         else:
-            last = _source_side(space, source, download=download)
+            last = _source_side(space, source, room=room, download=download)
             run = [member for member in run if member.path.resolve() != last.path.resolve()]
         stack.callback(last.close)
         each = _Each(space, card, options, {"device": device, "force": force}, dry_run=dry_run)
         for number, member in enumerate(run, 1):
-            target = stack.enter_context(SweepSide(space, member.path, "target", base=last, download=download))
+            held = room if previous else 0
+            target = SweepSide(space, member.path, "target", base=last, room=held, download=download)
+            stack.callback(target.close)
             label = _Labeled(progress, f"{member.label}, {number} of {len(run)}")
             row = each.extract(last, target, replace(base, tag=member.label), label)
             rows.append(row)
-            if onto == "previous" and row.status != "failed":
+            if previous and row.status != "failed":
                 last, target = target, last
             target.close()
     return Sweep(tuple(rows))
 
 
-def _source_side(space: Workspace, source: CheckpointLike, *, download: bool) -> SweepSide:
+def _source_side(space: Workspace, source: CheckpointLike, *, room: int, download: bool) -> SweepSide:
     """The source, which can be opened."""
     with space.checkpoint(source, download=download, side="source") as opened:
         if opened is source:
             return SweepSide(space, opened.path, "source", opened=opened)
         # By its path from now on, which a hub id is not.
-        return SweepSide(space, opened.path, "source", download=download)
+        return SweepSide(space, opened.path, "source", room=room, download=download)
 
 
 class _Each:

@@ -13,7 +13,7 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.writer import ArtifactWriter
 from maskreg.digest import Digest, leaf_hashes
-from maskreg.errors import NotFoundError, PartAbsentError
+from maskreg.errors import CorruptError, NotFoundError, PartAbsentError
 from maskreg.mask import packed_bytes, unpack
 from maskreg.store.file import FileStore
 from maskreg.tensors.blocks import BLOCK_NUMEL
@@ -69,6 +69,31 @@ def test_larger_than_a_block_and_a_shard(tmp_path: Path) -> None:
     check(artifact, tensors)
     run = artifact.mask_bits(artifact.by_name["a"], 64_000, 64_100)
     assert np.array_equal(unpack(run, 100), (tensors["a"][0] != tensors["a"][1])[64_000:64_100])
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.4])
+def test_without_room_for_shards_chunks_are_read(tmp_path: Path, fraction: float) -> None:
+    rng = np.random.default_rng(0)
+    source = np.arange(17 << 20, dtype=np.uint32).astype(np.uint16)
+    tensors: Pair = {"a": (source, source ^ (rng.random(source.size, np.float32) < fraction)), **pair()}
+    digest = write(tmp_path, tensors, parts=("mask",))
+    artifact, roomy = open_at(tmp_path, digest), open_at(tmp_path, digest)
+    artifact.hold_at_most(0)
+    row = artifact.by_name["a"]
+    for start in (0, 1 << 20, 16 << 20, 8 << 20):
+        assert np.array_equal(artifact.mask_bits(row, start, start + 5000), roomy.mask_bits(row, start, start + 5000))
+    assert np.array_equal(artifact.leaves(row), roomy.leaves(row))
+    # Of a shard that was hashed before, each chunk is checked when it is read again.
+    (shard,) = (path for path in (tmp_path / artifact_prefix(digest) / "data.zarr/mask").rglob("*") if path.name == "0")
+    data = bytearray(shard.read_bytes())
+    data[100] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptError, match="changed while it was read"):
+        artifact.mask_bits(row, 0, 64)
+    again = open_at(tmp_path, digest)
+    again.hold_at_most(0)
+    with pytest.raises(CorruptError, match="do not match the manifest's digest"):
+        again.mask_bits(row, 0, 64)
 
 
 @pytest.mark.parametrize("fraction", [0.001, 0.4])

@@ -15,6 +15,7 @@ from maskreg.artifact.scope import scope_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.flow.overlap.counting import BITS_NUMEL
+from maskreg.flow.overlap.operands import MASKS_BYTES
 from maskreg.mask.packed import unpack
 from maskreg.progress import SILENT, Progress
 
@@ -59,6 +60,7 @@ def write_consensus(
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
     for artifact in artifacts:
         artifact.require("mask")
+        artifact.hold_at_most(MASKS_BYTES // len(artifacts))
     progress.start("map consensus", scope.numel * len(artifacts) // 8)
     maps: list[ConsensusMap] = []
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -102,6 +104,7 @@ def picture_consensus(
         return ()
     for artifact in artifacts:
         artifact.require("mask")
+        artifact.hold_at_most(MASKS_BYTES // len(artifacts))
     progress.start("map consensus", sum(rows[0].numel for rows, _ in matrices) * len(artifacts) // 8)
     pictures = []
     for rows, (height, width) in matrices:

@@ -6,25 +6,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from maskreg.analysis.comparison import Comparison
-from maskreg.analysis.contingency import MAX_MASKS
-from maskreg.analysis.evidence import NO_SOURCE
 from maskreg.analysis.grid import Grid, shape_of
 from maskreg.analysis.verdict import SMALLEST, Start
 from maskreg.artifact.reader import Artifact
-from maskreg.artifact.scope import Scope, scope_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import GROUPS
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.engine import ordered
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.errors import NotFoundError
 from maskreg.flow.overlap.counting import SpanCounter, SpanCounts, spans_of
+from maskreg.flow.overlap.operands import operands_of
 from maskreg.flow.overlap.reading import SharedSpan, SpanReader
 from maskreg.flow.overlap.relations import Ancestry
 from maskreg.flow.overlap.totals import OverlapTotals
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import numel_of
-from maskreg.update.verified import VerifiedSource
 
 MOST_WITH_GROUPS = 8
 """Masks whose pairs all have figures of every role, layer, module and tensor: 28 pairs."""
@@ -49,9 +46,11 @@ def measure_overlap(
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Comparison:
-    """Measure what masks share, streaming: memory grows neither with the model nor with the number of masks.
+    """Measure what masks share, in memory that does not grow with the model.
 
     Every mask is read once for a tensor whose bits fit into memory, and the pairs are counted from them tile by tile.
+    However many masks there are, no more of them is in memory than ``MASKS_BYTES`` of verified parts, and the bits of a
+    tensor; but every pair keeps its figures.
 
     The source must be the checkpoint that the masks were made from. Masks of different checkpoints can share some
     tensors, bit for bit (a vision tower, say). The figures then cover the shared tensors, and any checkpoint that has
@@ -81,16 +80,11 @@ def measure_overlap(
         WrongCheckpointError: ``source`` is not the checkpoint that the masks were made from.
         DataError: an artifact is damaged.
     """
-    if not 2 <= len(artifacts) <= MAX_MASKS:
-        raise UsageError(f"2 to {MAX_MASKS} masks can be compared, not {len(artifacts)}")
     threads = worker_count(jobs)
-    scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
-    verified, missing = verified_if_shared(artifacts, scope, source, threads)
+    operands = operands_of(artifacts, source, allow_different=allow_different, selection=selection, jobs=threads)
+    scope, verified, missing = operands
     if missing and require_source:
         raise NotFoundError(missing)
-    for artifact, row in zip(artifacts, scope.rows[0], strict=True):
-        artifact.require("mask")
-        artifact.mask_bits(row, 0, 0)  # opens the array once, before threads need it
     counter = SpanCounter(artifacts, verified, stripes, SpanReader(artifacts, verified, scope))
 
     def spans() -> Iterator[SharedSpan]:
@@ -106,7 +100,7 @@ def measure_overlap(
     for counts, grids in _tile_counts(counter, spans(), progress, threads):
         totals.add(counts, grids)
     starts = [start] * len(artifacts) if isinstance(start, str) else start
-    return totals.comparison([*scope.notes, *([missing] if missing else [])], smallest, starts)
+    return totals.comparison(operands.notes, smallest, starts)
 
 
 def _tile_counts(
@@ -129,25 +123,3 @@ def _tile_counts(
                 tile, grids = None, ()
             if span.ends_tensor:
                 counter.reader.forget(span.rows[0].name)
-
-
-def verified_if_shared(
-    artifacts: Sequence[Artifact], scope: Scope, source: Checkpoint | None, jobs: int
-) -> tuple[VerifiedSource | None, str]:
-    """The source, when it is that of all masks; else None, and why the figures that need it are left out.
-
-    Args:
-        artifacts: the masks.
-        scope: the tensors that they share.
-        source: the checkpoint, if it is at hand.
-        jobs: threads.
-
-    Raises:
-        WrongCheckpointError: it is another checkpoint.
-    """
-    if source is not None and scope.one_source:
-        one_checkpoint = len({artifact.manifest.source.root for artifact in artifacts}) == 1
-        only = None if one_checkpoint else scope.tensors
-        return VerifiedSource(artifacts[0], source, only=only, jobs=jobs), ""
-    why = f"{NO_SOURCE}: name it with --source" if scope.one_source else "the masks have no common source"
-    return None, f"figures by exponent and the rounding null are left out: {why}"

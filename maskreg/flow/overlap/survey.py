@@ -8,17 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskreg.analysis.contingency import IN_A, IN_B, MAX_MASKS, Cells, count_classes, count_pairs
+from maskreg.analysis.contingency import IN_A, IN_B, Cells, count_classes, count_pairs
 from maskreg.analysis.evidence import MATCHED, PER_TENSOR
 from maskreg.analysis.survey import Survey, expected_by_class
 from maskreg.artifact.reader import Artifact
-from maskreg.artifact.scope import scope_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.digest import LEAF_NUMEL
 from maskreg.engine import ordered
-from maskreg.errors import UsageError
-from maskreg.flow.overlap.measure import verified_if_shared
+from maskreg.flow.overlap.operands import operands_of
 from maskreg.flow.overlap.reading import SharedSpan, SpanReader
 from maskreg.flow.overlap.tiles import Tile
 from maskreg.parallel import worker_count
@@ -87,8 +85,8 @@ def survey_overlaps(
 ) -> Survey:
     """Count what every two of many masks share, and what chance gives; no intervals, and no answers.
 
-    Every mask is read once. Memory does not grow with the model; of each mask, up to four verified shards stay in
-    memory, of 16 MiB at most.
+    Every mask is read once. Memory grows neither with the model nor with the number of masks, but for two numbers of
+    every pair: ``SPAN_BYTES`` for each thread, and ``MASKS_BYTES`` for verified parts of all masks.
 
     Args:
         artifacts: 2 to 255 masks.
@@ -106,14 +104,9 @@ def survey_overlaps(
         WrongCheckpointError: ``source`` is not the checkpoint that the masks were made from.
         DataError: an artifact is damaged.
     """
-    if not 2 <= len(artifacts) <= MAX_MASKS:
-        raise UsageError(f"2 to {MAX_MASKS} masks can be surveyed, not {len(artifacts)}")
     threads = worker_count(jobs)
-    scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
-    verified, missing = verified_if_shared(artifacts, scope, source, threads)
-    for artifact, row in zip(artifacts, scope.rows[0], strict=True):
-        artifact.require("mask")
-        artifact.mask_bits(row, 0, 0)  # opens the array once, before threads need it
+    operands = operands_of(artifacts, source, allow_different=allow_different, selection=selection, jobs=threads)
+    scope, verified, _ = operands
     per_coordinate = len(artifacts) / 8 + (2 if verified else 0)
     length = max(1, int(SPAN_BYTES / per_coordinate) // LEAF_NUMEL) * LEAF_NUMEL
 
@@ -142,5 +135,5 @@ def survey_overlaps(
         both,
         expected,
         MATCHED if verified else PER_TENSOR,
-        (*scope.notes, *([missing] if missing else [])),
+        operands.notes,
     )
