@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from maskreg.bucket.answers import CREDENTIALS_HINT, denied_hint, translated
 from maskreg.bucket.client import addressing, check_options, connect
@@ -34,6 +34,8 @@ from maskreg.settings import StoreOptions
 if TYPE_CHECKING:
     from obstore.store import BackoffConfig, ClientConfig, ObjectStore, RetryConfig, S3Config, S3Store
     from typing_extensions import Buffer
+
+T = TypeVar("T")
 
 _READERS = 16
 """Requests at a time that fetch what is read soon."""
@@ -168,7 +170,7 @@ class Bucket:
             options: dict[str, Any] = {"range": (start, stop)}
             if etag:
                 options["if_match"] = etag
-            return obstore.get(self.store, key, options=options).bytes()  # type: ignore[arg-type]
+            return _interruptible(lambda: obstore.get(self.store, key, options=options).bytes())  # type: ignore[arg-type]
 
     @property
     def store(self) -> ObjectStore:
@@ -195,7 +197,7 @@ class Bucket:
 
         prefix = f"{key}/" if key else ""
         with self._errors("list", key):
-            result = obstore.list_with_delimiter(self.store, prefix or None)
+            result = _interruptible(lambda: obstore.list_with_delimiter(self.store, prefix or None))
         folders = {path.rstrip("/")[len(prefix) :]: Entry(None) for path in result["common_prefixes"]}
         files = {
             meta["path"][len(prefix) :]: Entry(meta["size"], meta["e_tag"] or "")
@@ -256,6 +258,23 @@ class Bucket:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Bucket, (self.root, self.options)
+
+
+def _interruptible(request: Callable[[], T]) -> T:
+    """Wait for a request, but not beyond a signal: the library looks for none, and tries for a minute."""
+    if threading.current_thread() is not threading.main_thread():
+        return request()
+    answer: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(request())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    # A thread of a pool would be waited for when the process ends.
+    threading.Thread(target=work, name="maskreg-request", daemon=True).start()
+    return answer.result()
 
 
 def _retries() -> RetryConfig:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -140,3 +144,26 @@ def test_a_service_that_does_not_answer(server: S3Server, monkeypatch: pytest.Mo
     monkeypatch.setattr("maskreg.bucket.connection._RETRIES", 0)
     with pytest.raises(UnavailableError, match="does not answer"):
         BucketPath.of("s3://team/x", StoreOptions(endpoint="http://127.0.0.1:9")).exists()
+
+
+@pytest.mark.usefixtures("server")
+def test_a_signal_ends_the_wait_for_an_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        is_over = threading.Event()
+
+        def interrupt() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                os.kill(os.getpid(), signal.SIGINT)
+                is_over.wait()
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+        service = threading.Thread(target=interrupt)
+        service.start()
+        path = BucketPath.of("s3://team/x", StoreOptions(endpoint=f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        with pytest.raises(KeyboardInterrupt):
+            path.exists()
+        (request,) = (thread for thread in threading.enumerate() if thread.name == "maskreg-request")
+        is_over.set()
+        service.join()
+        request.join()
