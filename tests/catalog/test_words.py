@@ -79,6 +79,7 @@ def test_postgresql_is_asked_for_whole_words_by_an_index(served: SqlCatalog) -> 
         served.put_ref(entry(name, digest(0), project="team"))
     assert lexemes(served, Query(text="math-0 nothing")) == ["('math-03' | 'math-03b')", "('nothing':*)"]
     assert lexemes(served, Query(text="mathe'", project="team")) == ["('mathe''matics') & 'team'"]
+    assert lexemes(served, Query(text="math-0")) == ["('math-0':*)"]
     with statements(served) as asked:
         assert [row.name for row in served.search(Query(text="mathe"))] == ["mathe'matics"]
     with served._read() as connection:

@@ -2,12 +2,13 @@
 
 A word of a search is the beginning of words. PostgreSQL's index goes through the names of several whole words side by
 side and skips what only one of them has, but collects the names of each beginning one by one: of two words that
-125,000 names have each, 10 ms and 91 ms. So a table beside it holds every word once, and a search first asks that which
-words begin with its own::
+125,000 names have each, 10 ms and 91 ms. So a table beside it holds every word once, and a search for several
+first asks that which words begin with its own::
 
-    words             math-03   math-03b   math-04
-    search "math-03"  'math-03' | 'math-03b'
-    search "m"        'm':*                           too many begin so
+    words                   math-03   math-03b   math-04   opd
+    search "math-03 opd"    ('math-03' | 'math-03b') & 'opd'
+    search "m opd"          'm':* & 'opd'                       too many begin so
+    search "math-03"        'math-03':*                         nothing beside it
 """
 
 from __future__ import annotations
@@ -66,9 +67,11 @@ def word_values(connection: Connection, words: Sequence[str], project: str) -> d
     values = {f"beginning_{number}": beginning(word) for number, word in enumerate(words)}
     if words and connection.dialect.name == "postgresql":
         # The words of a project are words of its names: the index goes through the names of both side by side.
-        within = "".join(f" & {_lexeme(word)}" for word in words_of(project))
-        for number, lexemes in enumerate(_lexemes(connection, words)):
-            values[f"lexemes_{number}"] = f"({lexemes}){within}"
+        within = [_lexeme(word) for word in words_of(project)]
+        # The names of one beginning alone are beside no others.
+        lexemes = _whole(connection, words) if len(words) + len(within) > 1 else [_beginning(words[0])]
+        for number, either in enumerate(lexemes):
+            values[f"lexemes_{number}"] = " & ".join([f"({either})", *within])
     return values
 
 
@@ -88,16 +91,20 @@ def drop_words(connection: Connection) -> None:
         connection.execute(text("DELETE FROM words"))
 
 
-def _lexemes(connection: Connection, words: Sequence[str]) -> list[str]:
+def _whole(connection: Connection, words: Sequence[str]) -> list[str]:
     values = {"words": [word[:MAX_WORD] for word in words], "last": _LAST, "limit": MAX_WHOLE + 1}
     whole: list[list[str]] = [[] for _ in words]
     for number, word in connection.execute(_BEGINNING, values):
         whole[number - 1].append(_lexeme(word))
     # A word with which none begins finds nothing either way.
     return [
-        " | ".join(lexemes) if 0 < len(lexemes) <= MAX_WHOLE else f"{_lexeme(word)}:*"
+        " | ".join(lexemes) if 0 < len(lexemes) <= MAX_WHOLE else _beginning(word)
         for word, lexemes in zip(words, whole, strict=True)
     ]
+
+
+def _beginning(word: str) -> str:
+    return f"{_lexeme(word)}:*"
 
 
 def _lexeme(word: str) -> str:

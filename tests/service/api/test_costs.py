@@ -129,6 +129,7 @@ def counted() -> Iterator[Costs]:
         pytest.param("/whoami", 1, id="who is asking"),
         pytest.param("/artifacts", 2, id="the newest"),
         pytest.param("/artifacts?text=opd&family=&sort=name:asc", 2, id="search"),
+        pytest.param("/artifacts?text=opd+latest", 3, id="several words"),
     ],
 )
 def test_who_sends_a_request_costs_one_statement_and_a_search_one_more(team: Team, path: str, statements: int) -> None:
