@@ -45,6 +45,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Believe the list of tags although it is empty, or shorter than at the last collection.",
 )
+@click.option(
+    "--trust-clock",
+    is_flag=True,
+    help="Believe the store's clock although it is a day ahead of this machine's, or nothing was written for 30 days.",
+)
 @click.pass_obj
 def command(
     output: Output,
@@ -53,12 +58,14 @@ def command(
     remote: str | None,
     yes_delete_many: bool,
     trust_listing: bool,
+    trust_clock: bool,
 ) -> None:
     """Delete artifacts that no tag points to.
 
     Also deletes what interrupted work left behind. Safe while others push: an artifact that
     is tagged in the meantime is kept. What will go is printed to stderr first. Nothing is
-    deleted while listings of the store disagree, or lack tags that were there before.
+    deleted while listings of the store disagree, or lack tags that were there before, nor
+    while its clock may be ahead, which makes what is new look old.
     """
     from maskreg.workspace.gc import gc
 
@@ -74,6 +81,7 @@ def command(
             dry_run=dry_run,
             remote=remote,
             trust_listing=trust_listing,
+            trust_clock=trust_clock,
             delete_many=yes_delete_many,
             announce=announce,
             progress=progress,

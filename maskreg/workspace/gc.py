@@ -20,6 +20,7 @@ def gc(
     dry_run: bool = False,
     remote: str | None = None,
     trust_listing: bool = False,
+    trust_clock: bool = False,
     delete_many: bool = False,
     announce: Callable[[Sequence[Collected]], object] | None = None,
     progress: Progress = SILENT,
@@ -34,6 +35,8 @@ def gc(
         dry_run: report what would be deleted, and delete nothing.
         remote: collect on a remote instead of in the local registry.
         trust_listing: believe the list of names although it is empty, or shorter than at the last collection.
+        trust_clock: believe the store's clock although it is a day ahead of this machine's, or nothing was written for
+            30 days by it.
         delete_many: delete more than half of all artifacts, if it comes to that.
         announce: is given what will be deleted, before anything is.
         progress: progress callback: tags and artifacts that were looked at, then deleted bytes.
@@ -44,7 +47,7 @@ def gc(
             more than ten.
         DataError: no name is listed beside artifacts, or fewer than at the last collection.
         CorruptError: no entry of a tag can be read, so the artifacts that it names are unknown.
-        ConfigError: there is no such remote, or its format is of a newer version.
+        ConfigError: there is no such remote, its format is of a newer version, or its clock may be ahead.
         UnavailableError: the remote does not answer, its listings disagree, or offline is set.
     """
     if not isinstance(grace, timedelta) or grace < timedelta():
@@ -55,6 +58,7 @@ def gc(
             grace,
             dry_run=dry_run,
             trust_listing=trust_listing,
+            trust_clock=trust_clock,
             delete_many=delete_many,
             announce=announce,
             progress=progress,

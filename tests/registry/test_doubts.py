@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.errors import DataError, MaskregError, UnavailableError, UsageError
+from maskreg.errors import ConfigError, DataError, MaskregError, UnavailableError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.garbage import doubts
+from maskreg.registry.garbage.collect import GRACE, collect
 from maskreg.registry.garbage.doubts import LAST
 from maskreg.registry.garbage.report import Collected
 from maskreg.store import MemoryStore
@@ -20,7 +21,7 @@ from maskreg.store.backrefs import NAMES, Named, back_reference_key, without_bac
 from maskreg.store.entry import REFS, entry_key
 from tests.registry.conftest import REF
 from tests.registry.steps import Steps
-from tests.store.wrapped import Censored
+from tests.store.wrapped import Censored, Wrapped
 
 NOW = timedelta(0)
 NAMED = 20
@@ -31,7 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maskreg.store.listing._PAUSE_S", 0)
 
 
-def over(store: Steps | Censored | MemoryStore) -> Registry:
+def over(store: Steps | Wrapped | MemoryStore) -> Registry:
     return Registry(store, name="lab", by="ada@here")
 
 
@@ -93,6 +94,30 @@ def test_where_no_artifact_ever_had_a_name_it_can_be_said(team: MemoryStore) -> 
     digest = put_artifact(store, 1)
     assert_refused(store, over(store), DataError, "lists no name at all")
     assert [gone.digest for gone in collect(over(store), NOW, trust_listing=True).collected] == [digest]
+
+
+class Ahead(Wrapped):
+    """A store whose clock has jumped."""
+
+    def clock(self) -> datetime:
+        return super().clock() + timedelta(days=40)
+
+
+def test_a_clock_that_jumped_deletes_nothing_unless_it_is_right(
+    team: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = over(Ahead(team))
+    for how in ("the clock of .* says .*, and this machine's", "nothing was written to .* for 40 days, or its clock"):
+        for rehearsal in (True, False):
+            with pytest.raises(ConfigError, match=how) as caught:
+                collect(registry, GRACE, dry_run=rehearsal)
+        assert caught.value.hint.endswith("if it is right: maskreg gc --remote lab --trust-clock")
+        # The other doubt is left, where this machine has the same clock.
+        monkeypatch.setattr(doubts, "MOST_AHEAD", timedelta(days=50))
+    assert artifacts(team) == NAMED + 2
+    assert len(collect(registry, GRACE, trust_clock=True).collected) == 2
+    # Without anything to delete nobody need know what time it is.
+    assert collect(registry, GRACE).collected == ()
 
 
 def test_pieces_go_where_nothing_has_a_name_yet() -> None:

@@ -91,13 +91,13 @@ def over(store: Store) -> Registry:
 
 
 def orphan(here: Registry) -> MemoryStore:
-    """A remote with an artifact that lost its name a month ago."""
+    """A remote with an artifact that lost its name weeks ago."""
     store = MemoryStore()
     push(here, over(store), REF, jobs=1)
     remove(over(store), REF)
     for key, (data, modified) in list(store._objects.items()):
         if not key.startswith("refs/"):
-            store._objects[key] = data, modified - timedelta(days=30)
+            store._objects[key] = data, modified - timedelta(days=20)
     return store
 
 

@@ -41,6 +41,7 @@ class Census(Closing):
         progress: progress callback, in tags.
         ledger: what the looks showed.
         standing: which artifacts stand on which.
+        newest: when the newest entry was written, by the store's clock (aware); None before the first look.
     """
 
     def __init__(self, registry: Registry, deadline: datetime, progress: Progress = SILENT) -> None:
@@ -49,6 +50,7 @@ class Census(Closing):
         self.progress = progress
         self.ledger = Ledger()
         self.standing = Standing(registry.store, self.ledger, progress)
+        self.newest: datetime | None = None
         # From before the log is listed: what moves from then on is in the journal.
         self._start = registry.refs.journal.start()
 
@@ -82,7 +84,9 @@ class Census(Closing):
             earlier_numbers = before.numbers if before else tag.numbers
             if earlier_numbers != tag.numbers and (lost := set(in_ranges(earlier_numbers)) - set(folder.numbers)):
                 raise self._vanished(numbered(folder.path, min(lost)))
-            if any(info.modified > self.deadline for info in infos.values()):
+            written = max(info.modified for info in infos.values())
+            self.newest = max(self.newest or written, written)
+            if written > self.deadline:
                 self.ledger.leave(self._left(folder, infos))
             if tag != before:
                 self.ledger.put(tag)

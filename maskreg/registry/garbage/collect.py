@@ -38,7 +38,7 @@ from maskreg.errors import CorruptError, MaskregError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.garbage.census import Census
 from maskreg.registry.garbage.debris import LOCAL, SHARED, sweep
-from maskreg.registry.garbage.doubts import Witnesses, check_amount, check_listing, is_many, remember
+from maskreg.registry.garbage.doubts import Witnesses, check_amount, check_clock, check_listing, is_many, remember
 from maskreg.registry.garbage.report import Collected, Garbage
 from maskreg.registry.garbage.standing import Kept
 from maskreg.registry.garbage.survey import Candidate, examine, survey
@@ -64,6 +64,7 @@ def collect(
     *,
     dry_run: bool = False,
     trust_listing: bool = False,
+    trust_clock: bool = False,
     delete_many: bool = False,
     only: Collection[Digest] | None = None,
     announce: Callable[[Sequence[Collected]], object] | None = None,
@@ -80,12 +81,14 @@ def collect(
         grace: spare artifacts that were written, or lost their name, less than this ago.
         dry_run: only report.
         trust_listing: believe that no tag is there, or fewer than at the last collection.
+        trust_clock: believe the store's clock though it may be ahead.
         delete_many: delete more than half of all artifacts, if it comes to that.
         only: of these artifacts alone, and leave files of interrupted work alone.
         announce: is given what will be deleted, before anything is.
         progress: progress callback: tags and artifacts that were looked at, then deleted bytes.
 
     Raises:
+        ConfigError: the store's clock may be ahead.
         CorruptError: no entry of a tag can be read, so it may name any artifact.
         DataError: the store lists no tag beside artifacts, or less than at the last collection.
         UnavailableError: the store's listings disagree with each other or with what can be read.
@@ -109,6 +112,9 @@ def collect(
             plan.candidates = {digest: candidate for digest, candidate in plan.candidates.items() if digest in only}
         if not trust_listing:
             check_listing(registry, census, plan)
+        # Without a grace period nothing goes because it is old.
+        if grace and not trust_clock:
+            check_clock(registry, census, plan, now)
         witnesses = Witnesses(census, unread)
         witnesses.examine(plan, now)
         # Not before the listing was found to be right.

@@ -10,6 +10,11 @@ artifacts without a name are deleted. The log of names only grows, so a lost nam
       and is not listed
     more than half of all artifacts, and more than 10, would go     refused, unless told to delete many
 
+A clock that is ahead makes everything look old, also what was pushed a minute ago::
+
+    the store's clock is a day ahead of this machine's              refused, unless told to trust the clock
+    nothing was written for a month, by the store's clock           refused, unless told to trust the clock
+
 The record of the last collection is ``gc/last.json``. Collections that end at the same time overwrite each other's;
 each states what was there, and no count ever shrinks, so any of them will do.
 """
@@ -21,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from maskreg.errors import CorruptError, DataError, FormatError, NotFoundError, UsageError
+from maskreg.errors import ConfigError, CorruptError, DataError, FormatError, NotFoundError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.garbage.census import Census
 from maskreg.registry.garbage.survey import Survey
@@ -41,6 +46,12 @@ MANY = 10
 _SCHEMA = "maskreg.gc-last/1"
 _MAX_BYTES = 16 << 10
 _DANGLING_LIFE = timedelta(hours=1)
+
+MOST_AHEAD = timedelta(days=1)
+"""How far the clock of a store may be ahead of that of the machine that collects."""
+
+LONGEST_PAUSE = timedelta(days=30)
+"""For how long nothing may have been written before the clock is doubted."""
 
 
 def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
@@ -65,6 +76,35 @@ def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
                 f"({last['at']}, by {last['by']}), though none is ever deleted; nothing was deleted now",
                 hint=f"if the rest was removed on purpose: {_command(registry)} --trust-listing",
             )
+
+
+def check_clock(registry: Registry, census: Census, survey: Survey, now: datetime) -> None:
+    """Refuse a clock that may be ahead, where something would be deleted because it is old.
+
+    Args:
+        registry: whose store it is.
+        census: what was listed of the log.
+        survey: what was listed of artifacts.
+        now: by the store's clock.
+
+    Raises:
+        ConfigError: it is far ahead of this machine's, or of when the store was written to last.
+    """
+    if not survey.candidates:
+        return
+    last = registry.store.head(LAST)
+    times = (census.newest, survey.newest, last.modified if last else None)
+    written = max(time for time in times if time is not None)
+    fault = ""
+    if now - datetime.now(UTC) > MOST_AHEAD:
+        fault = f"the clock of {registry.url} says {now:%Y-%m-%d}, and this machine's {datetime.now(UTC):%Y-%m-%d}"
+    elif now - written > LONGEST_PAUSE:
+        fault = f"nothing was written to {registry.url} for {(now - written).days} days, or its clock is ahead"
+    if fault:
+        raise ConfigError(
+            f"{fault}: what is new looks old then; nothing was deleted",
+            hint=f"set the clock (timedatectl); if it is right: {_command(registry)} --trust-clock",
+        )
 
 
 def check_amount(registry: Registry, survey: Survey) -> None:

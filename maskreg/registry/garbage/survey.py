@@ -45,12 +45,14 @@ class Survey:
         artifacts: how many there are, candidates included.
         complete: how many of them have a manifest.
         stale: back references to artifacts that are not listed, and that no name keeps.
+        newest: when the newest object of an artifact was written, by the store's clock (aware); None without any.
     """
 
     candidates: dict[Digest, Candidate] = field(default_factory=dict)
     artifacts: int = 0
     complete: int = 0
     stale: list[BackReference] = field(default_factory=list)
+    newest: datetime | None = None
 
 
 def survey(
@@ -72,6 +74,7 @@ def survey(
         # Read to the end in any case: whether there is a manifest is counted.
         candidate = examine(digest, infos)
         result.complete += candidate.report.complete
+        result.newest = max(result.newest or candidate.report.modified, candidate.report.modified)
         of_this = tuple(references.of(digest))
         if candidate.report.modified <= deadline and not is_spared(digest):
             result.candidates[digest] = Candidate(candidate.report, candidate.listing, of_this)

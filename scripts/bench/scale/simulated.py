@@ -24,7 +24,7 @@ from maskreg.store.entry import REFS, RefEntry, entry_key
 from scripts.bench.service.filling import rows
 
 _NUMBER = b"@000000000"
-OLD = datetime.now(UTC) - timedelta(days=60)
+OLD = datetime.now(UTC) - timedelta(days=20)
 
 
 class Simulated:
