@@ -2,7 +2,8 @@
 
 A run is generated: a random walk of bf16 noise from a source. Every checkpoint is extracted with `extract --each`, and
 beside it one with plain `extract`; the same is done again, which must find nothing to do; in a fresh home it is killed
-in the middle and started again, which must give the same digests. Then the masks are surveyed.
+in the middle and started again, which must give the same digests. Then the masks are surveyed, and a page is made of
+all of them and of ten, whose pairs it compares. The table in docs/how-to/sweep.md is what 200 checkpoints gave.
 
     scripts/bench/run sweep --checkpoints 200 --dir /dev/shm
 """
@@ -60,8 +61,12 @@ def measured(folder: Path, checkpoints: int, layers: int) -> dict[str, Any]:
     _kill_in_the_middle(folder, each, checkpoints // 2)
     resumed, took["the rest after a kill"] = _run(folder, "killed", each)
     survey, took["survey"] = _run(folder, "home", ["survey", f"{NAME}:*"])
+    page = ["report", f"{NAME}:step-{checkpoints}", "-o"]
+    _, took["report on all"] = _run(folder, "home", [*page, "all.html", "--against", f"{NAME}:*"])
+    _, took["report on ten"] = _run(folder, "home", [*page, "ten.html", "--against", f"{NAME}:step-[1-9]"])
     return {
         "checkpoints": checkpoints,
+        "page MB": round((folder / "all.html").stat().st_size / 1e6, 2),
         "parameters": survey["numel"],
         "pairs": checkpoints * (checkpoints - 1) // 2,
         "commands": took,
