@@ -188,10 +188,11 @@ class RayEngine:
         address = f"ray://{self._address}" if self._address else os.environ.get("RAY_ADDRESS", "")
         if address and address != "local":
             _require_answer(address)
-            ray.init(address, **quiet)
-            return
-        if not address and (running := _running_here()):
-            ray.init(running, **quiet)
+        elif not address:
+            address = _running_here()
+        if address and address != "local":
+            with _connecting(address):
+                ray.init(address, **quiet)
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(
@@ -323,6 +324,24 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
         raise UnavailableError(f"{address}: no Ray cluster answers", hint="ray status tells which run") from error
+
+
+@contextmanager
+def _connecting(address: str) -> Iterator[None]:
+    """Report what keeps this process from a cluster that answers.
+
+    Raises:
+        ConfigError: it has other versions of Python or Ray.
+        UnavailableError: anything else.
+    """
+    try:
+        yield
+    except (ConnectionError, RuntimeError, RayError) as error:
+        ray.shutdown()
+        text = f"{address}: {' '.join(str(error).split())}"
+        if "ersion mismatch" in text:
+            raise ConfigError(text, hint="install the cluster's versions of Python and Ray here") from error
+        raise UnavailableError(text, hint="ray status tells which run") from error
 
 
 @contextmanager

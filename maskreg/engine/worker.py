@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from maskreg.errors import ConfigError, NotAllowedError, NotFoundError, UnavailableError, WorkerError
+from maskreg.errors import CannotCreateError, ConfigError, NotAllowedError, NotFoundError, UnavailableError, WorkerError
 from maskreg.version import __version__
 
 
@@ -29,7 +29,7 @@ class Outcome:
     error: BaseException | None = None
 
 
-_OF_A_MACHINE = (ConfigError, NotAllowedError, NotFoundError, UnavailableError)
+_OF_A_MACHINE = (CannotCreateError, ConfigError, NotAllowedError, NotFoundError, UnavailableError)
 """Errors that another machine need not have: it may have credentials, a network or a disk that this one lacks."""
 
 
