@@ -266,10 +266,12 @@ class _Run:
 
     def _wait(self, seconds: float) -> None:
         tickets = {batch.ticket: batch for batch in self.window.running()}
-        for ticket in self._engine.events(list(tickets), seconds):
-            packed = self._get(tickets[ticket])
+        done = set(self._engine.events(list(tickets), seconds))
+        # In order: what a worker has finished before it died is kept, and not counted as what killed it.
+        for batch in (tickets[ticket] for ticket in tickets if ticket in done):
+            packed = self._get(batch)
             if packed is not None:
-                self.window.finish(tickets[ticket], packed)
+                self.window.finish(batch, packed)
         self.hand_out()
 
     def _get(self, batch: Batch[_Hand]) -> Packed | None:

@@ -68,7 +68,8 @@ def test_what_a_node_had_is_done_by_others_when_it_dies(ray_cluster: Any, tmp_pa
 def test_what_kills_every_worker_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="3 workers died with the same work"):
         list(ordered(Deadly(tmp_path, 7, 9), range(30), jobs=1))
-    assert len(list(tmp_path.iterdir())) == 3
+    # A worker that dies may take along its last answer, and that batch is blamed: at most twice without an error.
+    assert 3 <= len(list(tmp_path.iterdir())) <= 5
     assert list(ordered(Poisoned(-1), range(5), jobs=1)) == list(range(5))  # new workers
 
 
