@@ -83,6 +83,9 @@ def _print(output: Output, result: Sweep) -> None:
             if row.digest is not None:
                 output.data(str(row.ref.pinned(row.digest)))
         return
+    if not result.checkpoints:
+        output.note("there is one checkpoint, and nothing yet to compare it with")
+        return
     titles: Row = ("name", "checkpoint", "onto", "", "moved", "of the FFN", "size")
     output.data("\n".join(table([titles, *map(_cells, result.checkpoints)], right=4)))
     # The first is the error of the command.

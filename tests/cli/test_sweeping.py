@@ -45,6 +45,11 @@ def test_checkpoints_that_fail_are_named_after_the_table(run: Run, pair: tuple[P
     assert rows[1]["error"]["code"] == "DIGEST_MISMATCH"
 
 
+def test_one_checkpoint_without_a_source_is_compared_with_nothing(run: Run, out: Path) -> None:
+    done = run("extract", "--each", out / "step-1", "--onto", "previous", "--name", "run")
+    assert (done.out, "nothing yet to compare it with" in done.err) == ("", True)
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
