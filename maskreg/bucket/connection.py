@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from maskreg.bucket.answers import CREDENTIALS_HINT, denied_hint, translated
 from maskreg.bucket.client import addressing, check_options, connect
+from maskreg.bucket.services import KINDS
 from maskreg.errors import (
     ConfigError,
     CorruptError,
@@ -58,29 +59,6 @@ _RETRIES = 1000
 _PAUSES: BackoffConfig = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2}
 
 _READ_SECONDS = timedelta(seconds=30)
-
-
-class _Kind(NamedTuple):
-    """A kind of service, in next steps.
-
-    Attributes:
-        access: how it gets credentials.
-        buckets: what lists the buckets.
-    """
-
-    access: str
-    buckets: str
-
-
-_KINDS: Mapping[str, _Kind] = {
-    "s3": _Kind(CREDENTIALS_HINT, "aws s3 ls"),
-    "gs": _Kind("gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS", "gcloud storage ls"),
-    "az": _Kind(
-        "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
-        "az storage container list --output table",
-    ),
-}
-"""By scheme."""
 
 
 class Entry(NamedTuple):
@@ -230,12 +208,12 @@ class Bucket:
             ) from error
         except (kinds.BaseError, OSError, ValueError) as error:
             if _TOKEN in str(error):
-                raise RefusedError(f"{url}: no usable credentials", hint=_KINDS[self._scheme].access) from error
+                raise RefusedError(f"{url}: no usable credentials", hint=KINDS[self._scheme].access) from error
             # Refused lists have no class of their own; the text names the answer's status and code.
             status, code = (match[1] if (match := sign.search(str(error))) else "" for sign in (_STATUS, _CODE))
             refused = isinstance(error, kinds.PermissionDeniedError | kinds.UnauthenticatedError)
             if refused or status in ("401", "403"):
-                hint = _KINDS[self._scheme].access
+                hint = KINDS[self._scheme].access
                 if self._scheme == "s3":
                     hint = denied_hint(operation, self.root.removeprefix("s3://"))
                 raise RefusedError(
@@ -243,7 +221,7 @@ class Bucket:
                 ) from error
             if status == "404":
                 raise NotFoundError(
-                    f"{self.root}: there is no such bucket", hint=_KINDS[self._scheme].buckets
+                    f"{self.root}: there is no such bucket", hint=KINDS[self._scheme].buckets
                 ) from error
             raise UnavailableError(
                 f"{url}: the service does not answer ({code or type(error).__name__})",
@@ -292,7 +270,7 @@ def _connected(root: str, options: StoreOptions, environment: tuple[tuple[str, s
         return from_url(root, retry_config=_retries())
     except (BaseError, ValueError) as error:
         # Nothing is sent yet, so it is the environment that lacks something.
-        hint = _KINDS[root.partition("://")[0]].access
+        hint = KINDS[root.partition("://")[0]].access
         raise ConfigError(f"{root}: the settings of the service are not complete", hint=hint) from error
 
 

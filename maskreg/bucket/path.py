@@ -11,7 +11,6 @@ Code that reads checkpoints takes either kind, and never asks which it is::
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -19,16 +18,15 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from maskreg.bucket.connection import Bucket, Entry
+from maskreg.bucket.services import KINDS
 from maskreg.errors import ConfigError, NotFoundError
 from maskreg.settings import StoreOptions
 from maskreg.settings.urls import check_address
 
-SCHEMES = ("s3", "gs", "az")
+SCHEMES = tuple(KINDS)
 """Schemes of URLs of object storage."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-_LISTS = {"s3": "aws s3 ls", "gs": "gcloud storage ls"}
 
 
 def is_url(text: str) -> bool:
@@ -102,10 +100,7 @@ class BucketPath:
     def listing(self) -> str:
         """The command that shows what a folder holds, with the tool of its service."""
         scheme, _, container = self.bucket.root.partition("://")
-        if scheme == "az":
-            prefix = f" --prefix {shlex.quote(self.key)}" if self.key else ""
-            return f"az storage blob list --output table --container-name {container}{prefix}"
-        return f"{_LISTS[scheme]} {shlex.quote(f'{self}/')}"
+        return KINDS[scheme].listing(container, self.key)
 
     def with_suffix(self, suffix: str) -> BucketPath:
         """The same with another suffix."""

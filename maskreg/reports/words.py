@@ -44,8 +44,8 @@ def answer(findings: Findings) -> tuple[str, str]:
     if findings.survey is not None:
         return OPEN, (
             f"{counted(len(findings.survey.names) - 1, 'mask')} stand beside this one, which are too many for an "
-            "answer about each pair. To see whether the overlap with one of them is more than rounding gives, add that "
-            "one alone: --against."
+            "answer about each pair. To see whether the overlap with one of them is more than rounding gives, make a "
+            "report with that mask alone: --against NAME."
         )
     if not others:
         return OPEN, (

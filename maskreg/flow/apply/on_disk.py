@@ -181,7 +181,7 @@ def _object_of(task: _Task) -> str:
 class _SpanPatcher:
     """Turns a span of the source into one of the output, on any thread or in another process.
 
-    Its note are the objects of the artifact that were read whole meanwhile, for the first time in this process.
+    Its note has the keys of the artifact's objects that this process has read whole, and so hashed, since the last one.
     """
 
     def __init__(self, source: VerifiedSource, device: Device, codec: Codec) -> None:

@@ -29,7 +29,7 @@ from maskreg.store import Store
 _READERS = 16
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _LINK = re.compile(rb'"link"|\\')
-# What a manifest of a link has in it, however it is spelled. To check all of a manifest takes far longer than this.
+"""What a manifest of a link has in it, however it is spelled. To check all of a manifest takes far longer."""
 
 
 @dataclass(frozen=True)
