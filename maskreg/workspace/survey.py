@@ -72,7 +72,7 @@ def survey(
         workspace: where the masks are; by default what the settings say.
 
     Raises:
-        UsageError: fewer than two masks, or more than 255; or no tensor is what the selection names.
+        UsageError: fewer than two masks, or more than 1,000; or no tensor is what the selection names.
         NotFoundError: there is no such mask; or the source is required and was not found.
         PairMismatchError: the masks are of different rules, tensors or sources.
         PartAbsentError: a mask is not in the local registry.

@@ -38,26 +38,33 @@ class Operands(NamedTuple):
 
 
 def operands_of(
-    artifacts: Sequence[Artifact], source: Checkpoint | None, *, allow_different: bool, selection: Selection, jobs: int
+    artifacts: Sequence[Artifact],
+    source: Checkpoint | None,
+    *,
+    allow_different: bool,
+    selection: Selection,
+    jobs: int,
+    most: int = MAX_MASKS,
 ) -> Operands:
     """Check that masks can be counted together, and have them ready for threads.
 
     Args:
-        artifacts: 2 to 255 masks.
+        artifacts: two masks or more.
         source: the checkpoint that they were made from, if it is at hand.
         allow_different: take what masks of other rules, tensors or sources share, instead of refusing.
         selection: the tensors.
         jobs: threads.
+        most: masks that can be counted together.
 
     Raises:
-        UsageError: fewer than two masks, or more than 255; or no tensor is what the selection names.
+        UsageError: fewer than two masks, or more than ``most``; or no tensor is what the selection names.
         PairMismatchError: their rules, tensors or sources differ.
         PartAbsentError: the mask part of one is absent.
         WrongCheckpointError: the source is another checkpoint.
         DataError: an artifact is damaged.
     """
-    if not 2 <= len(artifacts) <= MAX_MASKS:
-        raise UsageError(f"2 to {MAX_MASKS} masks can be counted together, not {len(artifacts)}")
+    if not 2 <= len(artifacts) <= most:
+        raise UsageError(f"2 to {most:,} masks can be counted together, not {len(artifacts):,}")
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
     verified, missing = _verified_if_shared(artifacts, scope, source, jobs)
     for artifact, row in zip(artifacts, scope.rows[0], strict=True):

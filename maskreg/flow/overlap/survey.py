@@ -26,6 +26,9 @@ from maskreg.tensors.blocks import numel_of
 SPAN_BYTES = 1 << 25
 """Memory for the bits of all masks in a span, and for the source's codes; a span has at least one leaf."""
 
+MOST_MASKS = 1000
+"""Masks in a survey: half a million pairs."""
+
 _WAITING = 2
 """Spans that wait besides those that are counted."""
 
@@ -89,7 +92,7 @@ def survey_overlaps(
     every pair: ``SPAN_BYTES`` for each thread, and ``MASKS_BYTES`` for verified parts of all masks.
 
     Args:
-        artifacts: 2 to 255 masks.
+        artifacts: 2 to 1,000 masks.
         source: the checkpoint that they were made from, verified while it is read; None expects without exponents.
         names: names of the masks; short digests when left out.
         allow_different: restrict the survey to shared tensors, instead of refusing.
@@ -98,14 +101,16 @@ def survey_overlaps(
         jobs: threads; by default one per CPU, at most 16.
 
     Raises:
-        UsageError: fewer than two masks, or more than 255; or no tensor is what the selection names.
+        UsageError: fewer than two masks, or more than 1,000; or no tensor is what the selection names.
         PairMismatchError: their rules, tensors or sources differ.
         PartAbsentError: the mask part of one is absent.
         WrongCheckpointError: ``source`` is not the checkpoint that the masks were made from.
         DataError: an artifact is damaged.
     """
     threads = worker_count(jobs)
-    operands = operands_of(artifacts, source, allow_different=allow_different, selection=selection, jobs=threads)
+    operands = operands_of(
+        artifacts, source, allow_different=allow_different, selection=selection, jobs=threads, most=MOST_MASKS
+    )
     scope, verified, _ = operands
     per_coordinate = len(artifacts) / 8 + (2 if verified else 0)
     length = max(1, int(SPAN_BYTES / per_coordinate) // LEAF_NUMEL) * LEAF_NUMEL

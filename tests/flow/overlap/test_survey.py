@@ -78,10 +78,16 @@ def test_another_source_is_noticed(masks: list[Artifact], tmp_path: Path) -> Non
 
 
 def test_how_many_masks(masks: list[Artifact]) -> None:
-    with pytest.raises(UsageError, match="2 to 255"):
+    with pytest.raises(UsageError, match=r"2 to 1,000 masks can be counted together, not 1$"):
         survey_overlaps(masks[:1])
-    with pytest.raises(UsageError, match="not 260"):
-        survey_overlaps(masks * 52)
+    with pytest.raises(UsageError, match="not 1,005"):
+        survey_overlaps(masks * 201)
+
+
+def test_more_masks_than_fit_into_a_byte(masks: list[Artifact]) -> None:
+    few, many = survey_overlaps(masks), survey_overlaps(masks * 60)
+    assert np.array_equal(many.both, np.tile(few.both, (60, 60)))
+    assert np.allclose(many.expected, np.tile(few.expected, (60, 60)))
 
 
 def test_spans_can_be_counted_elsewhere(bench: Bench, masks: list[Artifact], monkeypatch: pytest.MonkeyPatch) -> None:
