@@ -3,7 +3,7 @@
   python -m scripts.bench.scale --artifacts 1000000
   python -m scripts.bench.scale.collecting 10000 50000 100000
 
-The database is a throw-away server that does not sync. A million artifacts have ten million tags, and take 9 GB of
+The database is a throw-away server that does not sync. A million artifacts have ten million tags, and take 11 GB of
 disk and half an hour of CPU time to write and index. With --url, it is an empty database that is filled and stays, or
 one that was filled so before. The second command measures the memory of a garbage collection.
 """
