@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from maskreg.ref import is_pattern
 from maskreg.words import counted, human_bytes, percent
 
 from .command import workspace
@@ -44,7 +45,7 @@ def sweep_run(output: Output, pattern: str, checkpoints: Sequence[str], *, onto:
         options: as :func:`maskreg.sweep` takes them.
 
     Raises:
-        click.UsageError: more than a source.
+        click.UsageError: more than a source, or a source of one checkpoint that is compared with those before it.
         MaskregError: what went wrong with the first checkpoint that failed, after the table.
     """
     from maskreg.workspace.sweep import sweep
@@ -52,6 +53,12 @@ def sweep_run(output: Output, pattern: str, checkpoints: Sequence[str], *, onto:
     if len(checkpoints) > 1:
         raise click.UsageError("with --each there is a SOURCE and no TARGET; quote the pattern: --each 'out/step-*'")
     source = checkpoints[0] if checkpoints else None
+    if source is not None and onto == "previous" and not is_pattern(pattern):
+        # What a shell makes of a pattern of two checkpoints that was not quoted, where no SOURCE was meant.
+        raise click.UsageError(
+            f"--each {pattern} is one checkpoint, so none is before it, and {source} would be the SOURCE; "
+            "quote the pattern: --each 'out/step-*'; for these two alone leave out --onto"
+        )
     output.note_slow_kernels()
     with output.progress() as progress:
         result = sweep(

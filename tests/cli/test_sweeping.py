@@ -50,6 +50,17 @@ def test_one_checkpoint_without_a_source_is_compared_with_nothing(run: Run, out:
     assert (done.out, "nothing yet to compare it with" in done.err) == ("", True)
 
 
+def test_a_pattern_of_two_checkpoints_that_the_shell_expanded_is_refused(run: Run, out: Path) -> None:
+    expanded = ("extract", "--each", out / "step-1", out / "step-2", "--name", "run")
+    error = run(*expanded, "--onto", "previous", status=2).err
+    assert f"{out / 'step-2'} would be the SOURCE; quote the pattern" in error
+    assert run("list", "--json").json["names"] == []
+    # For a pair by itself it is enough to leave out the option.
+    assert run(*expanded, "--json").json["checkpoints"][0]["onto"] == str(out / "step-2")
+    quoted = run("extract", "--each", out / "step-[12]", "--name", "run", "--onto", "previous", "--json").json
+    assert [Path(row["onto"]).name for row in quoted["checkpoints"]] == ["step-1"]
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
