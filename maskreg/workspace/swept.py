@@ -14,7 +14,7 @@ from contextlib import suppress
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.run import Stamp
 from maskreg.digest import Digest
-from maskreg.disk import make_folder, replacing
+from maskreg.disk import creating, make_folder, replacing
 from maskreg.document import canonical
 from maskreg.errors import DataError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS
@@ -50,14 +50,15 @@ class Extractions:
             artifact = self._local.artifact(Digest(str(row["digest"])))
             for part in artifact.manifest.parts:
                 artifact.require(part)
-        except (FileNotFoundError, NotFoundError, DataError):
+        except (OSError, NotFoundError, DataError):
             return None
         return artifact
 
     def note(self, key: str, digest: Digest) -> None:
         """Keep what an extraction gave."""
         # Without the note the next sweep works again; that is no reason to fail work that is done.
-        with suppress(MaskregError):
+        path = self._folder / f"{key}.json"
+        with suppress(MaskregError), creating(path):
             make_folder(self._folder)
-            with replacing(self._folder / f"{key}.json") as file:
+            with replacing(path) as file:
                 file.write(sealed({"schema": _SCHEMA, "digest": str(digest)}))

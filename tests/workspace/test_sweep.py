@@ -134,6 +134,13 @@ def test_a_note_that_is_damaged_costs_an_extraction(lab: Lab, ada: maskreg.Works
     assert states(result.checkpoints) == ["new"] * 3
 
 
+def test_a_note_that_cannot_be_written_costs_no_extraction(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    ada.root.mkdir(parents=True, exist_ok=True)
+    (ada.root / "sweeps").write_bytes(b"in the way")
+    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    assert states(result.checkpoints) == ["new"] * 3
+
+
 def test_what_makes_no_sense_is_refused_before_any_work(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
     with pytest.raises(UsageError, match="name the source"):
         maskreg.sweep(f"{out}/step-*", "run", workspace=ada)
