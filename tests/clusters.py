@@ -20,6 +20,9 @@ _QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 _CREDENTIALS = "credentials"
 
 
+_NODE: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 200 << 20}
+
+
 @pytest.fixture(scope="session")
 def _ray_nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
@@ -30,12 +33,11 @@ def _ray_nodes() -> Iterator[Any]:
     # Nodes have credentials of their own: those that a test puts there.
     own = {"AWS_SHARED_CREDENTIALS_FILE": f"{folder}/{_CREDENTIALS}", "AWS_EC2_METADATA_DISABLED": "true"}
     os.environ.update({**_QUIET, **own})
-    nodes: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 200 << 20}
     cluster: Any = Cluster(
-        initialize_head=True, head_node_args={**nodes, "include_dashboard": False, "temp_dir": folder}
+        initialize_head=True, head_node_args={**_NODE, "include_dashboard": False, "temp_dir": folder}
     )
     try:
-        cluster.add_node(**nodes)
+        cluster.add_node(**_NODE)
         cluster.credentials = Path(folder) / _CREDENTIALS
         yield cluster
     finally:
@@ -52,6 +54,23 @@ def ray_cluster(_ray_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RAY_ADDRESS", _ray_nodes.address)
     return _ray_nodes
+
+
+@pytest.fixture
+def mortal_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A cluster of one node, of this test alone, which ``--engine ray`` finds."""
+    from ray.cluster_utils import Cluster
+
+    for name, value in _QUIET.items():
+        monkeypatch.setenv(name, value)
+    folder = tempfile.mkdtemp(prefix="maskreg-ray-")
+    cluster: Any = Cluster(
+        initialize_head=True, head_node_args={**_NODE, "include_dashboard": False, "temp_dir": folder}
+    )
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    yield cluster
+    cluster.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from maskreg.native import available, using
-from tests.clusters import _ray_nodes, nodes_with_credentials, ray_cluster
+from tests.clusters import _ray_nodes, mortal_cluster, nodes_with_credentials, ray_cluster
 from tests.demo import demo
 from tests.engine.subprocesses import _subprocess_engine, subprocess_engine
 from tests.kernels import COMPILED, KERNELS, NAMED, VARIABLE
@@ -24,6 +24,7 @@ __all__ = [
     "_ray_nodes",
     "_subprocess_engine",
     "demo",
+    "mortal_cluster",
     "nodes_with_credentials",
     "other_s3_server",
     "postgres",

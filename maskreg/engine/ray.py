@@ -17,7 +17,6 @@ import itertools
 import os
 import pickle
 import signal
-import socket
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +30,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from maskreg.cpus import available_cpus
 from maskreg.engine.base import BATCH_NUMEL, ResultT, TaskT
+from maskreg.engine.head import Head, require_answer
 from maskreg.engine.window import Batch, Window
 from maskreg.engine.worker import Outcome, Packed, Worker
 from maskreg.errors import ConfigError, UnavailableError, UsageError, WorkerError
@@ -48,8 +48,6 @@ ATTEMPTS = 3
 
 PATIENCE_SECONDS = 120
 """How long the first worker may take to start, and a fetch of results."""
-
-_CONNECT_SECONDS = 10
 
 _POLL_SECONDS = 1.0
 """How often a wait looks for signals."""
@@ -88,6 +86,7 @@ class RayEngine:
         self._ready: list[_Hand] = []
         self._numbers, self._names = itertools.count(), itertools.count()
         self._connected = False
+        self._head: Head | None = None
 
     def ordered(
         self,
@@ -140,11 +139,17 @@ class RayEngine:
         """End the workers, and the connection if it was made here."""
         self._kill()
         if self._connected:
-            self._connected = False
+            self._connected, self._head = False, None
             ray.shutdown()
 
     def events(self, running: list[Any], seconds: float) -> list[Any]:
-        """Batches that are finished, after a wait for the first; workers that are ready are taken in."""
+        """Batches that are finished, after a wait for the first; workers that are ready are taken in.
+
+        Raises:
+            UnavailableError: the cluster went away.
+        """
+        if self._head is not None:
+            self._head.check()
         starting = {hand.ready: hand for hand in self._starting}
         if not (waiting := [*running, *starting]):
             return []
@@ -169,6 +174,8 @@ class RayEngine:
             with _signals_kept():
                 self._connect()
             self._connected = True
+        if self._head is None and not _is_remote():
+            self._head = Head(ray.get_runtime_context().gcs_address)
         if self._starting or self._ready:
             return
         cpus = int(sum(node["Resources"].get("CPU", 0) for node in _nodes() if node["Alive"]))
@@ -187,7 +194,7 @@ class RayEngine:
         quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "namespace": "maskreg"}
         address = f"ray://{self._address}" if self._address else os.environ.get("RAY_ADDRESS", "")
         if address and address != "local":
-            _require_answer(address)
+            require_answer(address)
         elif not address:
             address = _running_here()
         if address and address != "local":
@@ -204,6 +211,8 @@ class RayEngine:
         )
 
     def _started(self) -> _Hand:
+        if self._head is not None:
+            self._head.require()  # a call that has no time limit comes next
         name = f"{self._label} {os.getpid()}/{next(self._names)}"
         actor_class: Any = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
         actor = actor_class.options(name=name).remote()
@@ -304,6 +313,12 @@ def _nodes() -> list[dict[str, Any]]:
     return nodes
 
 
+def _is_remote() -> bool:
+    """Whether this process is joined by the Ray client, which gives up by itself and ends no process."""
+    is_connected: bool = ray.util.client.ray.is_connected()  # type: ignore[no-untyped-call]
+    return is_connected
+
+
 def _running_here() -> str:
     """Address of the cluster that ``ray start`` began on this machine; empty where none runs.
 
@@ -314,18 +329,9 @@ def _running_here() -> str:
     # The address of a cluster that was killed is still written down.
     with suppress(UnavailableError):
         if address:
-            _require_answer(address)
+            require_answer(address)
             return address
     return ""
-
-
-def _require_answer(address: str) -> None:
-    """Refuse an address where nothing listens; Ray itself would try it for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise UnavailableError(f"{address}: no Ray cluster answers", hint="ray status tells which run") from error
 
 
 @contextmanager

@@ -21,7 +21,15 @@ from maskreg.flow.extract.extraction import extract
 from tests.checkpoints import bf16, make_checkpoint, make_pair, moved
 from tests.clusters import Killing, actor_pids
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")
+on_two_nodes = pytest.mark.usefixtures("ray_cluster")
+
+_IMPATIENT = """
+import sys
+from maskreg.engine import head
+from maskreg_cli.start import main
+head.AWAY_SECONDS = 2
+sys.exit(main())
+"""
 
 
 @pytest.fixture
@@ -29,6 +37,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     return make_pair(tmp_path, shards=3, specials=True)
 
 
+@on_two_nodes
 def test_extract_gives_the_same_digest_on_any_number_of_workers(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with open_checkpoint(pair[0]) as source, open_checkpoint(pair[1]) as target:
         digests = {extract(source, target, tmp_path / "threads", reversible=True).digest}
@@ -45,6 +54,7 @@ def on_ray(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> Any:
         return work()
 
 
+@on_two_nodes
 def test_use_cases_give_the_same_on_workers(
     pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +90,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return make_checkpoint(folder / "source", source, shards=4), make_checkpoint(folder / "target", target, shards=4)
 
 
+@on_two_nodes
 def test_a_worker_that_is_killed_changes_nothing(large: tuple[Path, Path], tmp_path: Path) -> None:
     with open_checkpoint(large[0]) as source, open_checkpoint(large[1]) as target:
         digest = extract(source, target, tmp_path / "threads").digest
@@ -89,6 +100,7 @@ def test_a_worker_that_is_killed_changes_nothing(large: tuple[Path, Path], tmp_p
     assert killing.has_killed
 
 
+@on_two_nodes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_what_is_interrupted_leaves_nothing(large: tuple[Path, Path], number: signal.Signals) -> None:
     command = [sys.executable, "-m", "maskreg", "extract", *map(str, large), "--name", "large"]
@@ -107,3 +119,19 @@ def test_what_is_interrupted_leaves_nothing(large: tuple[Path, Path], number: si
             break
         time.sleep(0.1)
     assert actor_pids() == set()
+
+
+def test_a_cluster_that_goes_away_leaves_nothing(large: tuple[Path, Path], mortal_cluster: Any) -> None:
+    command = [sys.executable, "-c", _IMPATIENT, "extract", *map(str, large), "--name", "large"]
+    started = subprocess.Popen([*command, "--engine", "ray", "--workers", "2"], stderr=subprocess.PIPE, text=True)
+    staging = Path(os.environ["MASKREG_HOME"]) / "staging"
+    while started.poll() is None and not (actor_pids() and list(staging.glob("*/*"))):
+        time.sleep(0.05)
+    mortal_cluster.head_node.kill_gcs_server()
+    mortal_cluster.head_node.kill_raylet()
+    for pid in actor_pids():
+        os.kill(pid, signal.SIGKILL)
+    _, talk = started.communicate(timeout=120)
+    assert started.returncode == 69, talk
+    assert f"the Ray cluster at {os.environ['RAY_ADDRESS']} does not answer any more" in talk
+    assert list(staging.iterdir()) == []
