@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -90,6 +90,15 @@ def failure(error: BaseException, ref: str = "") -> Failure:
         error: what the command raised.
         ref: the reference that the command was working on, if any; replaces ``<name>`` in a hint.
     """
+    described = _described(error, ref)
+    # Ctrl-C has become an exit by now. Notes of other errors are tracebacks, for developers.
+    cause = error.__cause__ or error
+    if not isinstance(cause, SystemExit | KeyboardInterrupt):
+        return described
+    return replace(described, message="; ".join([described.message, *getattr(cause, "__notes__", ())]))
+
+
+def _described(error: BaseException, ref: str) -> Failure:
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else 1
         names = {INTERRUPTED: "interrupted", TERMINATED: "terminated", BROKEN_PIPE: "broken pipe"}

@@ -10,10 +10,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from maskreg.cpus import available_cpus
 from maskreg.errors import UsageError
+from maskreg.waits import Crew
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,7 +115,8 @@ def ordered(
 
     With ``in_flight=4``, task 4 is drawn only when the result of task 0 has been taken. So at most ``in_flight``
     tasks wait, run or hold a result, and memory does not grow with their number. An exception of a task is raised
-    in its turn; closing the generator cancels waiting tasks and joins running ones.
+    in its turn; closing the generator cancels waiting tasks and joins running ones, which then, and after a signal,
+    wait for no service any more (:mod:`maskreg.waits`).
 
     Handing a task to another thread takes some fifty microseconds, which is more than a tensor of a thousand elements
     does. So with ``size``, small tasks share a place in the window::
@@ -134,7 +137,7 @@ def ordered(
         yield from map(work, tasks)
         return
     window: deque[_Batch[TaskT, ResultT]] = deque()
-    with ThreadPoolExecutor(jobs, thread_name_prefix="maskreg") as pool:
+    with _crew(jobs) as pool:
         try:
             for batch in batches(tasks, size):
                 window.append(_Batch(pool, work, batch))
@@ -203,14 +206,14 @@ def batches(
 def each(items: Iterable[TaskT], work: Callable[[TaskT], None], jobs: int) -> None:
     """Call ``work`` on every item, ``jobs`` at a time, in no particular order.
 
-    After an error nothing new starts; what runs is finished, then the error is raised.
+    After an error nothing new starts; what runs is finished, then the error is raised. After a signal it is not.
     """
     if jobs == 1:
         for item in items:
             work(item)
         return
     running: set[Future[None]] = set()
-    with ThreadPoolExecutor(jobs, thread_name_prefix="maskreg") as pool:
+    with _crew(jobs) as pool:
         for item in items:
             if len(running) == jobs:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -219,3 +222,16 @@ def each(items: Iterable[TaskT], work: Callable[[TaskT], None], jobs: int) -> No
             running.add(pool.submit(work, item))
         for future in running:
             future.result()
+
+
+@contextmanager
+def _crew(jobs: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that are joined at the end; when a signal is the end, they wait for no service before."""
+    crew = Crew()
+    with ThreadPoolExecutor(jobs, thread_name_prefix="maskreg", initializer=crew.enter) as pool:
+        try:
+            yield pool
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                crew.abandon()
+            raise

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 ORDER = [
-    {"closing", "cpus", "errors", "limits", "version"},
+    {"closing", "cpus", "errors", "limits", "version", "waits"},
     {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
     {"digest", "direct", "engine", "space"},
     {"ref", "seal", "settings", "tensors"},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from maskreg.errors import ConfigError
@@ -18,7 +21,12 @@ _CONNECTIONS = 32
 
 
 def connect(
-    options: StoreOptions, *, connect_seconds: float = 5, read_seconds: float = 20, attempts: int = 3
+    options: StoreOptions,
+    *,
+    connect_seconds: float = 5,
+    read_seconds: float = 20,
+    attempts: int = 3,
+    patience_seconds: float = math.inf,
 ) -> S3Client:
     """A client, which sends nothing yet; whoever gets it closes it.
 
@@ -27,6 +35,7 @@ def connect(
         connect_seconds: how long to wait for a connection.
         read_seconds: how long to wait for the next bytes of an answer.
         attempts: tries of a request before the service counts as unavailable.
+        patience_seconds: since its first try, after which a request without an answer is not tried again.
 
     Raises:
         botocore.exceptions.BotoCoreError: settings that are not usable; see :mod:`maskreg.bucket.answers`.
@@ -35,7 +44,7 @@ def connect(
     from botocore.config import Config
 
     session = boto3.Session(profile_name=options.profile or None, region_name=options.region or None)
-    return session.client(
+    client = session.client(
         "s3",
         endpoint_url=options.endpoint or None,
         region_name=session.region_name or "us-east-1",
@@ -51,6 +60,24 @@ def connect(
             max_pool_connections=_CONNECTIONS,
         ),
     )
+    # A service that hangs takes the whole time to read at each try, and one that is gone takes none.
+    client.meta.events.register("before-call.s3", _begin)
+    client.meta.events.register_first("needs-retry.s3", partial(_give_up, patience_seconds))
+    return client
+
+
+_BEGUN = "maskreg_begun"
+
+
+def _begin(context: dict[str, Any], **_: object) -> None:
+    context[_BEGUN] = time.monotonic()
+
+
+def _give_up(
+    patience_seconds: float, request_dict: dict[str, Any], caught_exception: Exception | None, **_: object
+) -> None:
+    if caught_exception is not None and time.monotonic() - request_dict["context"][_BEGUN] > patience_seconds:
+        raise caught_exception
 
 
 def check_options(options: StoreOptions) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskreg.bucket.answers import CREDENTIALS_HINT, denied_hint, translated
 from maskreg.bucket.client import addressing, check_options, connect
@@ -31,12 +30,11 @@ from maskreg.errors import (
 )
 from maskreg.extras import requiring
 from maskreg.settings import StoreOptions
+from maskreg.waits import DaemonPool, interruptible
 
 if TYPE_CHECKING:
     from obstore.store import BackoffConfig, ClientConfig, ObjectStore, RetryConfig, S3Config, S3Store
     from typing_extensions import Buffer
-
-T = TypeVar("T")
 
 _READERS = 16
 """Requests at a time that fetch what is read soon."""
@@ -99,7 +97,7 @@ class Bucket:
         self._scheme = root.partition("://")[0]
         self._lock = threading.Lock()
         self._store: ObjectStore | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: DaemonPool | None = None
         self._folders: dict[str, Mapping[str, Entry]] = {}
 
     def folder(self, key: str) -> Mapping[str, Entry]:
@@ -148,7 +146,7 @@ class Bucket:
             options: dict[str, Any] = {"range": (start, stop)}
             if etag:
                 options["if_match"] = etag
-            return _interruptible(lambda: obstore.get(self.store, key, options=options).bytes())  # type: ignore[arg-type]
+            return interruptible(lambda: obstore.get(self.store, key, options=options).bytes())  # type: ignore[arg-type]
 
     @property
     def store(self) -> ObjectStore:
@@ -163,11 +161,11 @@ class Bucket:
             return self._store
 
     @property
-    def pool(self) -> ThreadPoolExecutor:
+    def pool(self) -> DaemonPool:
         """Threads that fetch what is read soon."""
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="maskreg-bucket")
+                self._pool = DaemonPool(_READERS, "maskreg-bucket")
             return self._pool
 
     def _list(self, key: str) -> Mapping[str, Entry]:
@@ -175,7 +173,7 @@ class Bucket:
 
         prefix = f"{key}/" if key else ""
         with self._errors("list", key):
-            result = _interruptible(lambda: obstore.list_with_delimiter(self.store, prefix or None))
+            result = interruptible(lambda: obstore.list_with_delimiter(self.store, prefix or None))
         folders = {path.rstrip("/")[len(prefix) :]: Entry(None) for path in result["common_prefixes"]}
         files = {
             meta["path"][len(prefix) :]: Entry(meta["size"], meta["e_tag"] or "")
@@ -236,23 +234,6 @@ class Bucket:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Bucket, (self.root, self.options)
-
-
-def _interruptible(request: Callable[[], T]) -> T:
-    """Wait for a request, but not beyond a signal: the library looks for none, and tries for a minute."""
-    if threading.current_thread() is not threading.main_thread():
-        return request()
-    answer: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            answer.set_result(request())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    # A thread of a pool would be waited for when the process ends.
-    threading.Thread(target=work, name="maskreg-request", daemon=True).start()
-    return answer.result()
 
 
 def _retries() -> RetryConfig:

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket.path import BucketPath
+from maskreg.waits import result_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -87,7 +88,7 @@ class BucketFile:
         with self._lock:
             request = self._holding(offset, stop)
             answer = self._sent(request) if request is not None else None
-        data = memoryview(self._read(offset, stop) if answer is None else answer.result())
+        data = memoryview(self._read(offset, stop) if answer is None else result_of(answer))
         first = offset if request is None else request.start
         if len(data) < stop - first:
             return None

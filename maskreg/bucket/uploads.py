@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 from maskreg.bucket.answers import status_of, translated
 from maskreg.bucket.client import check_options, connect
 from maskreg.bucket.path import BucketPath
-from maskreg.errors import CannotCreateError, ConfigError, OutputExistsError
+from maskreg.errors import CannotCreateError, ConfigError, MaskregError, OutputExistsError
+from maskreg.waits import DaemonPool, acquire, interruptible, result_of
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -38,6 +39,15 @@ _MOST_PARTS = 9000
 
 ATTEMPTS = 10
 """Tries of a request, with pauses that grow to 20 s: a server that starts again is back then."""
+
+_PATIENCE_SECONDS = 60.0
+"""After which a request that had no answer is not tried again."""
+
+_ABORT_SECONDS = 3.0
+"""Without any answer, after which uploads are left for maskreg doctor."""
+
+_READ_SECONDS = 60.0
+"""Without a byte of an answer."""
 
 COMPLETING = 16
 """Objects that are completed at a time: the service works on each, and little is sent."""
@@ -89,9 +99,28 @@ class Uploads:
         self.folder = folder
         self.bucket = folder.bucket.root.removeprefix("s3://")
         with translated(str(folder), self.bucket, "put"):
-            self.client: S3Client = connect(folder.bucket.options, read_seconds=60, attempts=ATTEMPTS)
-        self.pool = ThreadPoolExecutor(_SENDERS, thread_name_prefix="maskreg-upload")
+            self.client: S3Client = connect(
+                folder.bucket.options, read_seconds=_READ_SECONDS, attempts=ATTEMPTS, patience_seconds=_PATIENCE_SECONDS
+            )
+        self.pool = DaemonPool(_SENDERS, "maskreg-upload")
         self.room = threading.Semaphore(_WAITING)
+        self.failure: BaseException | None = None
+
+    def abort(self, uploads: Iterable[Upload]) -> bool:
+        """Drop what was sent of objects, unless the service takes seconds for an answer; whether all is dropped."""
+        pool = DaemonPool(COMPLETING, "maskreg-abort")
+        answers = {pool.submit(upload.abort) for upload in uploads}
+        pool.close()
+        waiting = answers
+        while waiting:
+            done, waiting = wait(waiting, timeout=_ABORT_SECONDS, return_when=FIRST_COMPLETED)
+            if not done:
+                return False
+        errors = [error for answer in answers if (error := answer.exception()) is not None]
+        for error in errors:
+            if not isinstance(error, MaskregError):
+                raise error
+        return not errors
 
     @contextmanager
     def errors(self, key: str) -> Iterator[None]:
@@ -104,9 +133,14 @@ class Uploads:
         with self.errors(path.key):
             self.client.delete_object(Bucket=self.bucket, Key=path.key)
 
+    def check(self) -> None:
+        """Raise the error of a part that could not be sent: no other is sent then."""
+        if self.failure is not None:
+            raise self.failure
+
     def close(self) -> None:
-        """End the threads and the connections."""
-        self.pool.shutdown()
+        """End the threads and the connections, those that still send when they have ended."""
+        self.pool.close()
         self.client.close()
 
 
@@ -123,6 +157,7 @@ class Upload:
     Attributes:
         path: of the object.
         upload_id: what the service calls the upload; empty before it has begun.
+        is_unsure: whether it has begun is not known, because the service did not answer.
     """
 
     def __init__(self, uploads: Uploads, path: BucketPath, size: int) -> None:
@@ -141,6 +176,7 @@ class Upload:
         self._sent: list[CompletedPartTypeDef] = []
         self._whole = b""
         self.upload_id = ""
+        self.is_unsure = False
 
     def write_at(self, offset: int, data: memoryview) -> None:
         """Write bytes at their place; waits while too many full parts are on their way.
@@ -193,7 +229,7 @@ class Upload:
             UnavailableError, NotAllowedError, NoSpaceError: the service did not take them.
         """
         for part in self._sending:
-            part.result()
+            result_of(part)
 
     def close(self) -> None:
         """Do nothing: an upload ends when it is completed or aborted."""
@@ -210,17 +246,16 @@ class Upload:
         uploads, key = self._uploads, self.path.key
         with uploads.errors(key):
             if self.upload_id:
-                own = [part.result() for part in self._sending]
+                own = [result_of(part) for part in self._sending]
                 parts = sorted([*own, *self._sent], key=lambda part: part["PartNumber"])
                 # SeaweedFS and moto answer a repeated request, whose first answer was lost, as they did before.
-                uploads.client.complete_multipart_upload(
-                    Bucket=uploads.bucket, Key=key, UploadId=self.upload_id, MultipartUpload={"Parts": parts}
-                )
+                complete = partial(uploads.client.complete_multipart_upload, Bucket=uploads.bucket, Key=key)
+                interruptible(lambda: complete(UploadId=self.upload_id, MultipartUpload={"Parts": parts}))
                 self.upload_id = ""
                 return
             try:
                 put = partial(uploads.client.put_object, Bucket=uploads.bucket, Key=key, Body=self._whole)
-                _ = put(IfNoneMatch="*") if only_new else put()
+                _ = interruptible(lambda: put(IfNoneMatch="*") if only_new else put())
             except uploads.client.exceptions.ClientError as error:
                 if status_of(error) != 412:
                     raise
@@ -256,18 +291,26 @@ class Upload:
         with self._lock:
             if not self.upload_id:
                 self.upload_id = self._begin()
-        self._uploads.room.acquire()
+        acquire(self._uploads.room)
+        self._uploads.check()
         self._sending.append(self._uploads.pool.submit(self._send_part, number + 1, memory))
 
     def _begin(self) -> str:
         with self._uploads.errors(self.path.key):
-            answer = self._uploads.client.create_multipart_upload(Bucket=self._uploads.bucket, Key=self.path.key)
+            self.is_unsure = True
+            create = partial(self._uploads.client.create_multipart_upload, Bucket=self._uploads.bucket)
+            answer = interruptible(lambda: create(Key=self.path.key))
+        self.is_unsure = False
         return answer["UploadId"]
 
     def _send_part(self, number: int, memory: bytearray) -> CompletedPartTypeDef:
         uploads = self._uploads
         try:
+            uploads.check()
             return send_part(uploads, self.path.key, self.upload_id, number, memory)
+        except BaseException as error:
+            uploads.failure = error
+            raise
         finally:
             uploads.room.release()
 

@@ -15,14 +15,13 @@ weight file, a checkpoint is none::
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
 from maskreg.bucket import BucketPath, Location
 from maskreg.bucket.uploads import COMPLETING, Upload, Uploads, check_output
 from maskreg.checkpoint.aside import is_of_a_model
-from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError
+from maskreg.errors import CannotCreateError, OutputExistsError
 from maskreg.parallel import each
 
 
@@ -79,17 +78,20 @@ class BucketOutput:
         self._files[self.index].complete(only_new=not replaced)
         self._files.clear()
 
-    def discard(self) -> None:
+    def discard(self) -> str:
         """Drop what was sent; does nothing after a commit."""
         if self._uploads is None:
-            return
-        for upload in self._files.values():
-            # Must not hide the original error; maskreg doctor finds what stays.
-            with suppress(MaskregError):
-                upload.abort()
-        self._files.clear()
-        self._uploads.close()
+            return ""
+        uploads, files = self._uploads, list(self._files.values())
         self._uploads = None
+        self._files.clear()
+        try:
+            is_dropped = uploads.abort(files) and not any(upload.is_unsure for upload in files)
+        finally:
+            uploads.close()
+        if is_dropped:
+            return ""
+        return f"parts of it may be left, which `maskreg doctor {self.path}` removes after an hour"
 
     def _check(self) -> frozenset[str]:
         """Names of what is there already and may be replaced."""

@@ -137,13 +137,14 @@ class PendingOutput:
             with contextlib.suppress(OSError):
                 _remove_old(old, self.path)
 
-    def discard(self) -> None:
+    def discard(self) -> str:
         """Remove unfinished work; do nothing after a commit."""
         # Must not hide the original error; the next run removes what stays.
         with contextlib.suppress(OSError):
             remove(self.work)
             _remove_unused(self.work.with_name(self.work.name + _OWN))
         _live.discard(self.work.name)
+        return ""
 
     def _check(self) -> None:
         out = self.path

@@ -62,8 +62,12 @@ class Pending(Protocol):
             OutputExistsError: something else took the path in the meantime.
         """
 
-    def discard(self) -> None:
-        """Remove unfinished work; do nothing after a commit."""
+    def discard(self) -> str:
+        """Remove unfinished work; do nothing after a commit.
+
+        Returns:
+            What may be left of it, and what removes that, for people; empty for nothing.
+        """
 
 
 def pending_output(

@@ -33,6 +33,7 @@ from maskreg.engine import is_here
 from maskreg.errors import CannotCreateError, UsageError
 from maskreg.parallel import each
 from maskreg.tensors.info import TensorInfo
+from maskreg.waits import Crew, result_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -122,7 +123,8 @@ class SafetensorsWriter:
         self._layout = Layout(tuple(Extent(len(shard.header), shard.data_bytes) for shard in plan.shards))
         self._lock = threading.Lock()
         self._syncing: list[Future[None]] = []
-        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="maskreg-sync")
+        self._crew = Crew()
+        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="maskreg-sync", initializer=self._crew.enter)
         self._position = 0
         self._small = bytearray()
 
@@ -136,8 +138,8 @@ class SafetensorsWriter:
             try:
                 self._output.begin(self._plan.total_bytes)
                 self._write_small_files()
-            except BaseException:
-                self._discard()
+            except BaseException as error:
+                self._discard(error)
                 raise
         return self
 
@@ -259,12 +261,18 @@ class SafetensorsWriter:
         self._position += len(view)
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        error = exc[0] if exc else None
+        assert error is None or isinstance(error, BaseException)
+        if error is not None:
+            self._discard(error)
+            return
         try:
-            if kind is None:
-                with self._errors():
-                    self._finish()
-        finally:
-            self._discard()
+            with self._errors():
+                self._finish()
+        except BaseException as failure:
+            self._discard(failure)
+            raise
+        self._discard(None)
 
     def _write_small_files(self) -> None:
         if self.is_file:
@@ -288,14 +296,18 @@ class SafetensorsWriter:
                 self._open(file)
                 file.close()
         for synced in self._syncing:
-            synced.result()
+            result_of(synced)
         self._output.commit()
 
-    def _discard(self) -> None:
+    def _discard(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._crew.abandon()
         self._syncer.shutdown()
         for file in self._files:
             file.abandon()
-        self._output.discard()
+        left = self._output.discard()
+        if left and error is not None:
+            error.add_note(left)
 
 
 class _File:
