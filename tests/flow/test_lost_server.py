@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -194,6 +197,35 @@ def test_a_server_that_is_gone_ends_the_work_with_nothing_visible(
     assert name == "extract" or is_target(own_server, out, pair)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("name", ["extract", "apply"])
+def test_an_interrupt_does_not_wait_for_a_server_that_hangs(
+    name: str,
+    jobs: int,
+    own_server: SeaweedFS,
+    pair: list[Path],
+    stored: list[BucketPath],
+    artifact: Artifact,
+    out: BucketPath,
+    tmp_path: Path,
+) -> None:
+    hanging = Hanging(own_server)
+    paths = again(own_server, stored) if name == "extract" else pair
+    try:
+        with open_checkpoint(paths[0]) as source, open_checkpoint(paths[1]) as target:
+            with pytest.raises(KeyboardInterrupt) as interrupt:
+                if name == "extract":
+                    extract(source, target, tmp_path / "home", progress=hanging, jobs=jobs)
+                else:
+                    apply(artifact, source, out, progress=hanging, jobs=jobs)
+            assert hanging.is_hanging
+    finally:
+        own_server.cont()
+    notes = getattr(interrupt.value, "__notes__", [])
+    assert ([f"maskreg doctor {out}" in note for note in notes] == [True]) == (name == "apply")
+    assert objects_in(own_server, out.bucket.root.removeprefix("s3://"), f"{out.key}/") == {}
+
+
 class Nothing:
     """A progress listener that does nothing."""
 
@@ -202,3 +234,18 @@ class Nothing:
 
     def advance(self, n_bytes: int) -> None:
         pass
+
+
+class Hanging(Nothing):
+    """A progress listener that hangs the server when the first block is done, and sends an interrupt a second later."""
+
+    def __init__(self, server: SeaweedFS) -> None:
+        """Nothing happens yet."""
+        self._server = server
+        self.is_hanging = False
+
+    def advance(self, n_bytes: int) -> None:
+        if not self.is_hanging:
+            self.is_hanging = True
+            self._server.stop()
+            threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
