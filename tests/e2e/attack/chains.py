@@ -54,7 +54,7 @@ class Chains:
         self._out = folder / "served"
         self._model = folder / "model.bin"
         self._seen = 0
-        self._points = 60
+        self._points = {"ada": 60, "bob": 60}  # of the longest work of each
         _import_all(folder / "before", self._source)
         for name in ("ada", "bob"):
             self._in_fork(lambda space: maskreg.remotes.add("team", folder / "team", workspace=space), name)
@@ -151,13 +151,14 @@ class Chains:
 
     def _killed(self, work: Callable[[maskreg.Workspace], object], name: str, rng: random.Random) -> bool:
         if rng.random() < 0.5:
-            return forked(self._command(work, name), at=rng.randrange(self._points)).killed
+            # Where nothing is new, work has few points: early ones are drawn as often as all the later ones.
+            return forked(self._command(work, name), at=int(self._points[name] ** rng.random())).killed
         return forked(self._command(work, name), after=rng.uniform(0, 0.25)).killed
 
     def _in_fork(self, work: Callable[[maskreg.Workspace], object], name: str) -> None:
         ended = forked(self._command(work, name))
         assert not ended.status, ended.said
-        self._points = max(self._points, ended.points)
+        self._points[name] = max(self._points[name], ended.points)
 
     def _command(self, work: Callable[[maskreg.Workspace], object], name: str) -> Callable[[], Said]:
         home = self._folder / name
