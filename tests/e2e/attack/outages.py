@@ -21,12 +21,13 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
 import httpx2
 
+from maskreg.errors import UnavailableError
 from maskreg.registry import Registry
 from maskreg.service.context import Service
 from maskreg.service.upgrading import upgrade_server
@@ -70,6 +71,12 @@ class Outages(ServedAttack):
     def _registry(self) -> Iterator[Registry]:
         remote = Remote("bucket", self._store.url, options=StoreOptions(endpoint=self._bucket.endpoint))
         with patch.dict(os.environ, self._bucket.env()), Registry.remote(remote) as registry:
+            # A server that has just begun again refuses some reads for a while, longer on a busy machine.
+            for seconds in (0.5, 1, 2, 4, 8):
+                with suppress(UnavailableError):
+                    list(registry.refs.audit())
+                    break
+                time.sleep(seconds)
             yield registry
 
     def _strike(self, rng: random.Random, number: int, verb: str, command: Command, tally: Tally) -> Iterator[str]:
