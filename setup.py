@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cffi import FFI
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("maskreg", "native", "src")
@@ -59,10 +60,22 @@ class SideBySide(build_ext):
         build_ext.build_extension(own, ext)
 
 
+class Honest(bdist_wheel):
+    """Names a platform only where a kernel was compiled for it."""
+
+    def run(self) -> None:
+        """Compile, then pack."""
+        self.run_command("build")
+        if not any(Path(name).exists() for name in self.get_finalized_command("build_ext").get_outputs()):
+            self.distribution.ext_modules = []
+            self.root_is_pure, self.py_limited_api = True, False
+        super().run()
+
+
 if __name__ == "__main__":
     here = ["baseline", "avx2", "avx512"] if platform.machine() in ("x86_64", "AMD64") else ["baseline"]
     setup(
-        cmdclass={"build_ext": SideBySide},
+        cmdclass={"bdist_wheel": Honest, "build_ext": SideBySide},
         cffi_modules=[f"{__file__}:{level}" for level in here],
         options={
             # One wheel for all versions of CPython from this one on.

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -16,6 +17,8 @@ from .exits import BROKEN_PIPE, INTERRUPTED
 from .output import Output
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from maskreg.workspace.workspace import Workspace
 
 _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
@@ -87,6 +90,12 @@ def workspace(output: Output) -> Workspace:
     return click.get_current_context().with_resource(opened)
 
 
+def _offer(param: click.Parameter, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    from .completing import offer
+
+    return offer(param, ctx, incomplete)
+
+
 def _shared_options() -> list[click.Parameter]:
     flags = (
         (["--json"], "json", "Print data and errors as JSON."),
@@ -117,6 +126,10 @@ class Command(_WithExample):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(_shared_options())
+        for param in self.params:
+            # These complete themselves.
+            if not isinstance(param.type, click.Choice | click.Path):
+                param.shell_complete = partial(_offer, param)  # type: ignore[method-assign]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and keep them for :func:`again`."""
@@ -136,6 +149,9 @@ class Command(_WithExample):
             library()
         with ctx.ensure_object(Output).at_work(ctx.command_path.partition(" ")[2]):
             return super().invoke(ctx)
+
+
+_SYNONYMS = (("list", "ls"), ("remove", "rm", "delete"), ("show", "info", "inspect"))
 
 
 class Group(_WithExample, click.Group):
@@ -159,6 +175,10 @@ class Group(_WithExample, click.Group):
             click.UsageError: there is no subcommand of that name.
         """
         name = args[0]
+        if self.get_command(ctx, name) is None:
+            # Users of other tools type their words: git remote rm, docker volume ls.
+            known = [other for words in _SYNONYMS if name in words for other in words if self.get_command(ctx, other)]
+            args[:1] = [name := known[0] if known else name]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             import difflib
 

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 @click.option(
     "--start",
     type=click.Choice(["yes", "no", "unknown"]),
-    help="Whether training started at the source, bit for bit; by default what the cards say (--meta start=yes).",
+    help="Whether training of A or of B started at the source, bit for bit; by default what the cards say "
+    "(--meta start=yes).",
 )
 @click.option("--record", is_flag=True, help="Record the lift in the catalog, as a measurement of A.")
 @click.option(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, PER_TENSOR, ROUNDING
+from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, NO_SOURCE, PER_TENSOR, ROUNDING
 from maskreg.analysis.overlap import ratio
-from maskreg.analysis.verdict import RULE, deciding, null_label, verdict
+from maskreg.analysis.verdict import RULE, Outcome, deciding, null_label, verdict
 from maskreg.ref import printable
 from maskreg.words import counted, interval, percent, three_digits, times, whole
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _LABEL = 26  # where the figures of the detailed tables begin
 _SHORT = 19  # where those under the verdict begin
+_START = "say --start yes if training of A or of B began at the source, bit for bit"
 
 
 def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> str:
@@ -62,10 +64,21 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
     if result.updates:
         pairs = list(combinations(letters, 2))
         lines += ["", *directions(list(zip(pairs, result.updates, strict=True)), by, verbose=verbose)]
-    notes = [f"note: {note}" for note in dict.fromkeys(note for pair in comparison.pairs for note in pair.notes)]
+    notes = [
+        f"note: {note}{': name it with --source' if note.endswith(NO_SOURCE) else ''}"
+        for note in dict.fromkeys(note for pair in comparison.pairs for note in pair.notes)
+    ]
+    notes += [f"note: {_START}" for _, pair in named[:1] if comparison.matrix is None and _start_settles(pair)]
     notes += [RULE] if verbose and any(pair.verdict.null for pair in comparison.pairs) else []
     lines += ["", *(line for note in notes for line in paragraph(note))] if notes else []
     return "\n".join(map(printable, lines))
+
+
+def _start_settles(pair: PairOverlap) -> bool:
+    """Whether the verdict would be settled if one run were known to have started at the source."""
+    asked = replace(pair.asked, start="yes")
+    told = pair.verdict.outcome is not Outcome.OPEN or verdict(pair.whole, asked=asked).outcome is Outcome.OPEN
+    return pair.asked.start == "unknown" and not told
 
 
 def _masks(letters: Sequence[str], result: MaskComparison) -> list[str]:
@@ -90,7 +103,7 @@ def _figures(names: tuple[str, str], pair: PairOverlap) -> list[str]:
     if not null:
         return lines
     beside: list[Row] = [("null", "expected", "observed/expected", "headroom", "95 % interval")]
-    for name in deciding(pair.whole, pair.asked.start):
+    for name in deciding(pair.whole):
         over = pair.whole.nulls[name]
         figures = (whole(over.expected), times(over.ratio), percent(over.headroom), interval(over.headroom_interval))
         beside.append((null_label(name, names), *figures))

@@ -68,8 +68,8 @@ def command(
     SOURCE and TARGET are each a .safetensors file, a directory of shards, a hub id (org/name[@revision]), or what a run
     leaves behind: a distributed PyTorch checkpoint, the files of FSDP ranks, a .bin or .pt file, a LoRA adapter. The
     artifact is stored in the local registry under NAME, and its summary is printed. A NAME that was pulled or pushed,
-    or set by somebody else, moves to another artifact when you confirm it on a terminal, or with --force. Nothing is
-    lost: its history keeps the old one (maskreg log NAME).
+    or set by another user, moves to another artifact when you confirm it on a terminal, or with --force; otherwise it
+    is refused before anything is read. Nothing is lost: its history keeps the old one (maskreg log NAME).
 
     With --each, every checkpoint that PATTERN matches is a TARGET, in the order of the run, and gets a tag of its own:
     NAME:step-100. What was extracted before from the same files is not read again, so the same command goes on after

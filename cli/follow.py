@@ -35,7 +35,12 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 @click.option("-o", "--out", type=OUT, required=True, help="Folder; its link `current` leads to the latest checkpoint.")
 @click.option("--once", is_flag=True, help="Bring the folder up to date and exit.")
 @click.option(
-    "--every", "every_s", type=NumberType(min=0), default=5.0, show_default=True, help="Seconds between looks at REF."
+    "--every",
+    "every_s",
+    type=NumberType(min=0.01),
+    default=5.0,
+    show_default=True,
+    help="Seconds between looks at REF.",
 )
 @click.option(
     "--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints to keep, the current one included."
@@ -75,7 +80,7 @@ def command(output: Output, /, ref: Ref, once: bool, **options: Any) -> None:
                 if error.message != last_fault:
                     last_fault = error.message
                     output.note(f"waiting: {last_fault}")
-            time.sleep(follower.every_s or 0.05)
+            time.sleep(follower.every_s)
 
 
 def _caught_up(follower: Follower) -> Followed:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--trust-listing",
     is_flag=True,
-    help="Believe the list of tags although it is empty, or shorter than at the last collection.",
+    help="Accept the list of tags although it is empty, shorter than before, or lacks known entries.",
 )
 @click.option(
     "--trust-clock",

@@ -50,7 +50,7 @@ def _range_options(function: Any) -> Any:
 @click.option(
     "--sort", default="created", show_default=True, metavar="KEY[:asc|desc]", help="Sort key, such as density:asc."
 )
-@click.option("--limit", type=IntegerType(0, (1 << 63) - 1), help="Maximum number of results.")
+@click.option("--limit", type=IntegerType(0), help="Maximum number of results.")
 @click.option("--remote", help="List a remote, not the local registry.")
 @click.option("--columns", metavar="FIELD,...", help="Fields to show, in this order.")
 @click.option("--format", "layout", metavar="TEXT", help="One line for each name, such as '{ref} {digest}'.")

@@ -103,7 +103,12 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """,
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version and exit."
+    *("-V", "--version"),
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Print the version and exit.",
 )
 @click.option("--debug", is_flag=True, expose_value=False, callback=_debug, help="Print tracebacks.")
 def cli() -> None:
@@ -120,6 +125,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    if args[:1] == ["help"]:
+        args = [*args[1:], "--help"]
+    elif args[:1] == ["version"]:
+        args[0] = "--version"
     # NumPy's BLAS starts threads, which otherwise spin for .1 CPU seconds before they sleep: 2^26 ticks, now 2^16.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "16")
     _replace_closed_streams()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
 )
-@click.option("--recipe", type=FILE, metavar="FILE", help="YAML file with method, artifacts, weights and settings.")
+@click.option("--recipe", type=FILE, metavar="FILE", help="YAML file in place of options; mergekit's too.")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the merged artifact.")
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the artifacts: file, directory or hub id.")
 @click.option("-o", "--out", type=CHECKPOINT_OUT, help="Write the merged checkpoint here.")
@@ -70,12 +70,16 @@ def command(
     linear           weighted average
     task-arithmetic  weighted sum; a negative weight subtracts (lambda)
     ties             keep the largest changes, elect signs (density, lambda)
-    ties-per-tensor  the same, an exact number in each tensor (density, lambda)
+    ties-per-tensor  the same, an exact number in each tensor (density, ...)
     dare             drop at random (density, rescale, sign, lambda, seed)
     breadcrumbs      drop largest and smallest (density, gamma, sign, lambda)
     della            drop small changes more often (density, epsilon, sign, ...)
     model-stock      average, as far as the angles between updates suggest
     slerp            the point on the arc between two models (t)
+    multislerp       mean direction and mean norm of the updates
+    karcher          mean of models on the sphere (max_iter, tol)
+    sce              select by variance, weigh by energy (density)
+    nearswap         one update with changes cut to a largest size (t)
     ram, ram+        average shared changes, keep unique ones (epsilon, ...)
     union            every change (conflict: first, mean or sign)
     consensus        changes that at least k updates make (k)

@@ -88,12 +88,14 @@ class Output:
             self.note(f"kept in {out}: {', '.join(kept)}")
 
     def note_slow_kernels(self) -> None:
-        """Say so, once, where inner loops run in NumPy because they were not compiled, and nobody chose that."""
+        """Note, once, that inner loops run in NumPy because they were not compiled; not where NumPy was chosen."""
+        from maskreg.extras import compile_hint
         from maskreg.native import library, switched_off
 
         if library() is None and not switched_off():
-            self.note("maskreg was installed without compiled kernels: NumPy does the work, some 50 times as slowly")
-            self.note("  next: install a C compiler, then pip install --force-reinstall --no-deps maskreg")
+            self.make_room()
+            click.echo("note: there are no compiled kernels: NumPy does the work, some 50 times as slowly", err=True)
+            click.echo(f"  next: {compile_hint()}", err=True)
 
     def failure(self, message: str, hint: str = "") -> None:
         """Print an error and the next step to stderr."""

@@ -10,6 +10,7 @@ from maskreg.artifact.manifest import Count, Sha256
 from maskreg.digest import Digest
 from maskreg.document import checked, parse_object
 from maskreg.errors import BadRefError, DataError, FormatError, PipeError
+from maskreg.extras import upgrade_command
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.words import counted
 
@@ -146,7 +147,7 @@ def _object(line: bytes) -> dict[str, Any]:
     if value.get("schema") not in (REF_SCHEMA, END_SCHEMA):
         raise PipeError(
             f"the pipe speaks {str(value.get('schema'))[:80]!r}, not {REF_SCHEMA}",
-            hint="pip install --upgrade maskreg",
+            hint=upgrade_command(),
         )
     return value
 

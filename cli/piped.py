@@ -64,10 +64,10 @@ def _recorded(workspace: Workspace, record: Record, progress: Progress) -> Artif
         if record.remote not in workspace.settings.remotes:
             _refuse_another(workspace, record, digest)
             raise
-    from maskreg.workspace.pull import pull
+    from maskreg.workspace.pull import bring_to_apply
 
     pinned = replace(Ref.parse(record.ref), digest=digest)
-    return pull(pinned, remote=record.remote, progress=progress, workspace=workspace)
+    return bring_to_apply(workspace, pinned, remote=record.remote, progress=progress).artifact
 
 
 def _refuse_another(workspace: Workspace, record: Record, digest: Digest) -> None:

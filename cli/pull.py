@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -44,20 +48,23 @@ def command(
     """Bring artifacts into the local registry, or find them there.
 
     When stdout is not a terminal, or with --json, prints one JSON record for each artifact and an end record that
-    says whether all went well: the input of `maskreg apply`.
+    says whether all went well: the input of `maskreg apply`. Into a pipe it fetches only what `apply` reads:
+    the delta without the mask, where there is a delta. A command that needs the mask later fetches it.
     """
     piped = output.json or not sys.stdout.isatty()
     done = 0
     try:
         from maskreg.registry.transfer.pull import DEFAULT_PARTS
-        from maskreg.workspace.pull import bring
+        from maskreg.workspace.pull import bring, bring_to_apply
 
+        fetch: Callable[..., Pulled] = partial(bring, parts=(only,) if only else DEFAULT_PARTS)
+        if only is None and not output.json and _is_pipe():
+            fetch = bring_to_apply
         space = workspace(output)
         with output.progress() as progress:
             for ref in refs:
                 output.ref = str(ref)
-                parts = (only,) if only else DEFAULT_PARTS
-                pulled = bring(space, ref, remote=remote, parts=parts, progress=progress, allow_rollback=allow_rollback)
+                pulled = fetch(space, ref, remote=remote, progress=progress, allow_rollback=allow_rollback)
                 if pulled.note and (pulled.remote or space.settings.offline):
                     output.note(f"note: {pulled.note}")
                 _print(output, pulled, piped)
@@ -76,6 +83,13 @@ def command(
         from .pipe import end
 
         output.record(end(done))
+
+
+def _is_pipe() -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except OSError:  # not a file
+        return False
 
 
 def _print(output: Output, pulled: Pulled, piped: bool) -> None:

@@ -59,7 +59,8 @@ def add(output: Output, /, name: str, url: str, as_default: bool, **options: str
 
     URL is s3://bucket/prefix, file:///path or a path. First a small object is put, read, listed and deleted, and
     create-only writes are tried. A store without them could lose tags; it is refused unless its catalog is PostgreSQL.
-    A folder that does not exist is made. A store that may only be read is accepted when there is a registry in it.
+    A folder that does not exist is made. A read-only store is accepted when there is a registry in it, and a service
+    before you log in to it.
     The catalog is opened too. With --project-key, only a project that this key signs, or one that it handed over to,
     is ever read; without, the key that is seen first is trusted.
     """
@@ -156,6 +157,8 @@ def check(output: Output, name: str | None, allow_rollback: bool) -> None:
 
 def _works(remote: AddedRemote, *, usable_catalog: bool = False) -> str:
     catalog = "; the catalog is usable" if usable_catalog else ""
+    if remote.create_only == "untried" and remote.url.startswith(("http://", "https://")):
+        return f"as far as this machine is logged in, read-only{catalog}"
     if not remote.writable:
         return f"read-only: pull works, push does not{catalog}"
     return f"put, get, list, delete work; create-only writes are {remote.create_only}{catalog}"

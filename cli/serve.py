@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Readers refuse what it signs when it was silent for this long; 0d: never.",
 )
+@click.option(
+    "--timeout",
+    type=DURATION,
+    default="30s",
+    show_default=True,
+    help="How long to wait for headers, and for the next 64 KiB of a body.",
+)
 @click.option("--new-admin-token", "new_admin", is_flag=True, help="Make a new first token, and revoke the old one.")
 @click.option("--metrics-port", type=IntegerType(0, 65535), default=0, help="Port that gives metrics without a token.")
 @click.option("--jobs", type=IntegerType(0, 64), default=0, show_default=True, help="Jobs to work on at a time.")
@@ -69,7 +76,7 @@ if TYPE_CHECKING:
     "--oidc-grant", "oidc_grants", multiple=True, metavar="GROUP=PROJECT:ROLE", help="Role that a group gives."
 )
 @click.pass_obj
-def command(output: Output, /, fresh: timedelta, **options: Any) -> None:
+def command(output: Output, /, fresh: timedelta, timeout: timedelta, **options: Any) -> None:
     """Serve a registry to a team, with accounts, over HTTP.
 
     The first start prints a token for its admin, once; only its hash is kept. `maskreg login` takes it, and
@@ -88,7 +95,9 @@ def command(output: Output, /, fresh: timedelta, **options: Any) -> None:
         from maskreg.service.options import Options
         from maskreg.service.starting import open_to_others, serve
 
-    chosen = Options(**options, fresh_s=int(fresh.total_seconds()))
+    if not timeout:
+        raise click.UsageError("--timeout has to be longer than 0s")
+    chosen = Options(**options, fresh_s=int(fresh.total_seconds()), timeout_s=timeout.total_seconds())
     if open_to_others(chosen):
         output.note(f"note: other machines can reach {chosen.host}; tokens travel in the clear without TLS in front")
     serve(chosen, lambda started: _tell(output, started))

@@ -15,6 +15,8 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any, TypeVar
 
 from maskreg.errors import FormatError, LimitError
@@ -219,6 +221,12 @@ def _text(kind: type, value: object) -> str:
     return kind(value)
 
 
+# msgspec 0.22 shows other threads what it knows of a type while it is still finding it out, and they follow a null
+# pointer. So the first use of every type runs alone.
+_FIRST_USE = Lock()
+_USED: set[type] = set()
+
+
 def checked(struct: type[StructT], value: object, document: str) -> StructT:
     """A parsed document as a struct of msgspec or a dataclass: names, types and bounds checked.
 
@@ -235,9 +243,12 @@ def checked(struct: type[StructT], value: object, document: str) -> StructT:
     import msgspec
 
     try:
-        return msgspec.convert(value, struct, dec_hook=_text)
+        with nullcontext() if struct in _USED else _FIRST_USE:
+            return msgspec.convert(value, struct, dec_hook=_text)  # noqa: TID251 - the place for it
     except msgspec.ValidationError as error:
         # Expected `int`, got `str` - at `$.totals.nnz`
         reason, _, at = str(error).partition(" - at `$")
         field = at.strip("`.")
         raise FormatError(f"{document}: {field}: {reason}" if field else f"{document}: {reason}") from error
+    finally:
+        _USED.add(struct)

@@ -31,6 +31,7 @@ _NO_GLYPH = frozenset(
     + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 )
 _WORD_CHARS = 200
+_LICENSE = re.compile(r"\(*[\w.+:-]+\)*(?: (?:AND|OR|WITH) \(*[\w.+:-]+\)*)*", re.ASCII)
 _DESCRIPTION_CHARS = 4096
 _META_CHARS = 1024
 
@@ -115,6 +116,9 @@ class Ref:
     def pinned(self, digest: Digest) -> Ref:
         """The same name and tag, pinned to an artifact."""
         return replace(self, digest=digest)
+
+    def __repr__(self) -> str:
+        return f"Ref({str(self)!r})"
 
     def __str__(self) -> str:
         """The shortest text that parses to this reference."""
@@ -207,7 +211,8 @@ class Card:
         """This card, if it may be written.
 
         Raises:
-            UsageError: a text is too long, or holds a newline, a control character or one that nobody sees.
+            UsageError: a text is too long, or holds a newline, a control or an invisible character; the license is not
+                an SPDX expression; or ``start`` of ``meta`` is neither yes, no nor unknown.
         """
         texts = [(k, getattr(self, k), _WORD_CHARS) for k in ("family", "method", "license")]
         texts.append(("description", self.description, _DESCRIPTION_CHARS))
@@ -220,6 +225,13 @@ class Card:
                 raise UsageError(f"{name} has {len(text)} characters; the limit is {limit}")
             if at := [i for i, character in enumerate(text) if _unseen(character)]:
                 raise UsageError(f"{name} holds {text[at[0]]!a} at {at[0]}, a control or invisible character")
+        if self.license and not _LICENSE.fullmatch(self.license):
+            raise UsageError(
+                f"license: {_shown(self.license)} is not an SPDX expression",
+                hint="write an identifier of spdx.org/licenses, such as apache-2.0, or LicenseRef-NAME for another one",
+            )
+        if (start := self.meta.get("start", "unknown")) not in ("yes", "no", "unknown"):
+            raise UsageError(f"meta start is {_shown(start)}", hint="write start=yes, start=no or start=unknown")
         return self
 
     def to_json(self) -> dict[str, object]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,40 @@ from maskreg.bucket import BucketPath
 from maskreg.errors import MaskregError
 from maskreg.ref import Ref
 
+ROWS_SHOWN = 60
+"""Rows of a table that an interactive session or a notebook shows."""
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxtuple, _SHORT.maxlist, _SHORT.maxdict = 2, 3, 3, 3
+_SHORT.maxstring = _SHORT.maxother = 72
+
+
+class Brief:
+    """A dataclass that an interactive session prints in a few lines: long fields are cut, empty ones left out."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # The decorator dataclass replaces an inherited method, and keeps one that the class itself has.
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        shown = ((field.name, getattr(self, field.name)) for field in fields(self) if field.repr)  # type: ignore[arg-type]
+        given = ((name, value) for name, value in shown if not _is_empty(value))
+        return f"{type(self).__name__}({', '.join(f'{name}={_SHORT.repr(value)}' for name, value in given)})"
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, str | tuple | list | Mapping) and not value)
+
+
+def html_table(rows: Iterable[Iterable[str]]) -> str:
+    """Rows of text as an HTML table without style; every cell is escaped."""
+    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
 
 @dataclass(frozen=True)
-class Result:
+class Result(Brief):
     """Base of results: every field is a key of the JSON that the command prints."""
 
     def to_json(self) -> dict[str, object]:

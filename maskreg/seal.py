@@ -8,6 +8,7 @@ from typing import Any
 from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
 from maskreg.errors import CorruptError, FormatError
+from maskreg.extras import upgrade_command
 
 SEAL = "seal"
 """Key of the sha256 over the canonical bytes of all other keys."""
@@ -40,7 +41,5 @@ def parse_sealed(data: bytes, key: str, *, schema: str, max_bytes: int) -> dict[
     if sealed(row) != data:
         raise CorruptError(key, "its bytes do not match its seal")
     if row.get("schema") != schema:
-        raise FormatError(
-            f"{key}: schema {row.get('schema')!r} is not {schema!r}", hint="pip install --upgrade maskreg"
-        )
+        raise FormatError(f"{key}: schema {row.get('schema')!r} is not {schema!r}", hint=upgrade_command())
     return row

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
-from maskreg.analysis.evidence import BY_BOTH, HIDDEN, MATCHED, STRIPED, OverlapSums, figures_of, sums_from_classes
+from maskreg.analysis.evidence import BY_BOTH, MATCHED, STRIPED, OverlapSums, figures_of, sums_from_classes
 from maskreg.analysis.excess import Z95
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.checkpoint import Checkpoint, layer_of, open_checkpoint, role_of
-from maskreg.checkpoint.residual import ALONE, Shared, residual_width, shared_of
+from maskreg.checkpoint.residual import ALONE, Shared, shared_of, stream_of
 from maskreg.mask import pack
 from maskreg.mask.rounding import CLASSES, classes_of
 from maskreg.tensors.cast import to_bf16
 
-_NULLS = (MATCHED, STRIPED, HIDDEN)
+_NULLS = (MATCHED, STRIPED)
 
 
 @dataclass
@@ -55,7 +55,7 @@ def main() -> None:
     ):
         totals = measured(source, (left, right))
     print("standard error of            headroom                 observed / expected      log odds")
-    print("under                        exponent  lines  hidden  exponent  lines  hidden  ratio")
+    print("under                        exponent  lines    exponent  lines    ratio")
     first: list[float] = []
     for label, sums in (
         ("each tensor by itself", totals.own),
@@ -71,8 +71,7 @@ def main() -> None:
 def measured(source: Checkpoint, targets: tuple[Checkpoint, Checkpoint]) -> Totals:
     """The sums of all tensors."""
     totals = Totals()
-    tables = [i.shape for i in source.tensors.values() if role_of(i.name) == "embedding" and not layer_of(i.name)]
-    width = residual_width(tables)
+    stream = stream_of((n, layer_of(n), role_of(n), info.shape) for n, info in source.tensors.items())
     for name, info in source.tensors.items():
         codes, *others = (to_bf16(c.read(name, 0, info.numel), info.dtype).reshape(-1) for c in (source, *targets))
         a, b = (pack(other != codes) for other in others)
@@ -84,7 +83,7 @@ def measured(source: Checkpoint, targets: tuple[Checkpoint, Checkpoint]) -> Tota
             grid = Grid(shape)
             grid.add(count_grid(a, b, codes, 0, shape))
             cells = grid.cells
-        shared = shared_of(name, layer_of(name), role_of(name), info.shape, width)
+        shared = shared_of(name, layer_of(name), role_of(name), info.shape, stream)
         own, channels, neurons = (
             sums_from_classes(cells, "", "", grid, has_lines=True, shared=clusters)
             for clusters in (ALONE, Shared(shared.channels), shared)

@@ -33,7 +33,7 @@ def fill(pair: Path, home: Path) -> None:
         maskreg.annotate(
             f"{PROJECT}/sums-opd:v1",
             description="On-policy distillation of a small model on **sums** of two numbers; teacher and prompts are "
-            "in [the demo](https://github.com/maskreg/maskreg/tree/main/demo).",
+            "in the folder `demo` of the sources.",
             license="apache-2.0",
             meta={"seed": "0"},
             workspace=space,

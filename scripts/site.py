@@ -1,11 +1,13 @@
 """What building the documentation adds to its pages: links to the glossary, and to files beside ``docs/``.
 
-MkDocs calls :func:`on_page_markdown` for each page (``hooks`` in ``mkdocs.yml``). The first use of a term on a page
-becomes a link whose tooltip defines it. Files of the repository that are no pages are linked where it is hosted.
+MkDocs calls the functions named ``on_`` for each page (``hooks`` in ``mkdocs.yml``). The first use of a term on a page
+becomes a link whose tooltip defines it. Files of the repository that are no pages are linked where it is hosted. The
+button of a ``console`` block copies its commands, without prompts and outputs.
 """
 
 from __future__ import annotations
 
+import html
 import posixpath
 import re
 from collections.abc import Iterator
@@ -55,6 +57,8 @@ TERMS = {
 WITHOUT_TERMS = {"benchmarks.md", "changes.md", "commands.md", "format.md", "glossary.md", "python.md", "refs.md"}
 """Pages that define terms themselves, or are made from something else."""
 
+_CONSOLE = re.compile(r'<div class="language-console highlight">(.*?)</div>', re.DOTALL)
+_TYPED = re.compile(r"^(?:\$|>) (.*)$", re.MULTILINE)
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _PROTECTED = re.compile(
     r"(^(?:#|\|| {4})[^\n]*$|<!--.*?-->|<[^>]+>|`[^`]*`|!?\[[^\]]*\]\([^)]*\))", re.MULTILINE | re.DOTALL
@@ -85,6 +89,25 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     return (
         text if path in WITHOUT_TERMS else with_terms(text, posixpath.relpath("glossary.md", posixpath.dirname(path)))
     )
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """A page's HTML, in which ``console`` blocks say what the theme's button copies.
+
+    Args:
+        content: the HTML.
+        **_: other arguments of MkDocs, unused.
+
+    Returns:
+        The HTML with ``data-copy`` on these blocks.
+    """
+
+    def with_commands(block: re.Match[str]) -> str:
+        lines = _TYPED.findall(html.unescape(re.sub(r"<[^>]+>", "", block[1])))
+        copied = html.escape("\n".join(lines)).replace("\n", "&#10;")
+        return f'<div class="language-console highlight" data-copy="{copied}">{block[1]}</div>'
+
+    return _CONSOLE.sub(with_commands, content)
 
 
 def with_terms(markdown: str, glossary: str) -> str:

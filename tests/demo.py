@@ -1,4 +1,4 @@
-"""A run of the demo, shared by all tests that use it."""
+"""The demo's models, and a run of the demo that is shared by all tests that use it."""
 
 import os
 import subprocess
@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+DEMO = ROOT / "demo"
+"""Checkpoints ``source`` and ``teacher``, and two distillations, ``target`` and ``target-seed1``."""
 
 BINARIES = Path(sys.executable).parent
 """Where the tests' own maskreg is, so that the demo installs nothing."""

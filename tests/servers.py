@@ -19,9 +19,14 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 START_SECONDS = 60.0
 GRPC_OFFSET = 10_000
@@ -40,6 +45,7 @@ class S3Server(ABC):
     def __init__(self) -> None:
         self._dir = Path(tempfile.mkdtemp(prefix="maskreg-s3-"))
         self._numbers = itertools.count(1)
+        self._buckets: list[str] = []
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -95,11 +101,17 @@ class S3Server(ABC):
 
     def new_bucket(self) -> str:
         """Make an empty bucket and return its name."""
+        name = f"bucket-{next(self._numbers)}"
+        with closing(self._client()) as client:
+            client.create_bucket(Bucket=name)
+        self._buckets.append(name)
+        return name
+
+    def _client(self) -> S3Client:
         import boto3
         from botocore.config import Config
 
-        name = f"bucket-{next(self._numbers)}"
-        client = boto3.client(
+        return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
             region_name=self.region,
@@ -107,11 +119,19 @@ class S3Server(ABC):
             aws_secret_access_key=self.secret_key,
             config=Config(signature_version="s3v4", s3={"addressing_style": "path"}),
         )
+
+    def _takes_objects(self) -> bool:
+        """Whether every part of it is back: its front answers before its volumes can be written."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
         try:
-            client.create_bucket(Bucket=name)
-        finally:
-            client.close()
-        return name
+            with closing(self._client()) as client:
+                for name in self._buckets[:1]:
+                    client.put_object(Bucket=name, Key="is-back", Body=b"x")
+                    client.delete_object(Bucket=name, Key="is-back")
+        except (BotoCoreError, ClientError):
+            return False
+        return True
 
     def stop(self) -> None:
         """Hang the server: connections are taken, nothing is answered. ``cont`` wakes it."""
@@ -125,7 +145,7 @@ class S3Server(ABC):
     def restart(self) -> None:
         """Start a killed server again, on the same port and with the same files."""
         self._process = self._spawn(*self._others)
-        if not wait_until(self._answers, self._process):
+        if not wait_until(lambda: self._answers() and self._takes_objects(), self._process):
             raise RuntimeError(f"the S3 server did not start again:\n{self._log.read_text(errors='replace')[-4000:]}")
 
     def peak_bytes(self) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -212,3 +214,45 @@ def test_rows_are_those_of_the_document(items: list[dict[str, Any]]) -> None:
 def test_what_is_not_a_document_of_rows(data: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         rows(data)
+
+
+FIRST_USES = """
+import os, sys, threading
+from maskreg.artifact.manifest import Manifest
+from maskreg.catalog.query import SearchResult
+from maskreg.catalog.records import Event, Indexed, Measurement
+from maskreg.document import checked
+from maskreg.errors import FormatError
+from maskreg.exchange.lineage import Lineage
+from maskreg_cli.pipe import Record
+
+kinds = [Manifest, Lineage, Record, SearchResult, Indexed, Measurement, Event]
+sys.setswitchinterval(1e-6)
+
+def use(barrier):
+    for kind in kinds:
+        barrier.wait()
+        # The last fields first: they are the last that become known.
+        for name in reversed(kind.__annotations__):
+            try:
+                checked(kind, {name: {}}, "x")
+            except FormatError:
+                pass
+
+died = 0
+for _ in range(60):
+    if not (child := os.fork()):
+        barrier = threading.Barrier(8)
+        threads = [threading.Thread(target=use, args=(barrier,)) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        os._exit(0)
+    died += os.waitpid(child, 0)[1] != 0
+print(died)
+"""
+
+
+def test_threads_that_read_the_first_documents_together_live() -> None:
+    # msgspec 0.22 alone: 58 of the 60 processes die of SIGSEGV.
+    done = subprocess.run([sys.executable, "-c", FIRST_USES], check=True, capture_output=True, text=True)
+    assert done.stdout == "0\n"

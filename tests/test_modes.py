@@ -36,6 +36,7 @@ def folder(tmp_path: Path) -> Path:
         program.write_text('#!/bin/sh\necho "$0 $* kernels: $MASKREG_KERNELS"\n')
         program.chmod(0o755)
     shutil.copy(ROOT / "scripts" / "test", tmp_path / "scripts")
+    (tmp_path / "tests" / "store").mkdir(parents=True)
     return tmp_path
 
 
@@ -47,12 +48,12 @@ def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("mode", "setup", "interpreter", "build"),
     [
-        ([], "scripts/check ", ".venv", ""),
+        ([], "scripts/setup ", ".venv", ""),
         (["--kernels", "numpy"], "scripts/setup ", ".venv", "numpy"),
         (["--kernels", "avx2"], "scripts/setup ", ".venv", "avx2"),
         (["--without", "torch"], "scripts/setup --without torch", ".venv-without-torch", ""),
     ],
-    ids=["all", "numpy", "avx2", "without torch"],
+    ids=["some", "numpy", "avx2", "without torch"],
 )
 def test_a_mode_sets_up_what_it_needs(mode: list[str], setup: str, interpreter: str, build: str, folder: Path) -> None:
     done = run(folder, *mode, "tests/store", "-x")
@@ -60,6 +61,19 @@ def test_a_mode_sets_up_what_it_needs(mode: list[str], setup: str, interpreter: 
     assert before == f"{setup} kernels: {build}"
     assert tests.startswith(f"{interpreter}/bin/python -m pytest ")
     assert tests.endswith(f" tests/store -x kernels: {build}")
+
+
+def test_all_tests_run_after_lint_and_types(folder: Path) -> None:
+    before, tests = run(folder, "-x", "-k", "store").stdout.splitlines()
+    assert before == "scripts/check  kernels: "
+    assert tests.endswith(" -x -k store kernels: ")
+
+
+@pytest.mark.parametrize("path", ["tests/ref", "tests/store/test_no.py::test_it", "no.py"])
+def test_a_path_that_does_not_exist_is_refused_before_setup(path: str, folder: Path) -> None:
+    done = run(folder, "tests/store", path, "-x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f" {path.partition('::')[0]}\n")
 
 
 @pytest.mark.parametrize(

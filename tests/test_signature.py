@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from maskreg.document import canonical
 from maskreg.errors import ConfigError, FormatError
+from maskreg.extras import install_command
 from maskreg.seal import sealed
 from maskreg.signature import PrivateKey, PublicKey, Signer, is_signed_by, parse_signatures, signed, statement
 
@@ -90,7 +91,7 @@ def test_without_cryptography_nothing_passes_as_signed(monkeypatch: pytest.Monke
     monkeypatch.setitem(__import__("sys").modules, "cryptography.exceptions", None)
     with pytest.raises(ConfigError, match="checking a signature needs the package cryptography") as caught:
         is_signed_by(row, ADA.key)
-    assert caught.value.hint == "pip install 'maskreg[sign]'"
+    assert caught.value.hint == install_command("sign")
 
 
 def test_a_signer_needs_no_key_in_this_process() -> None:

@@ -21,6 +21,7 @@ from scripts.reference import SECTIONS
 from scripts.site import TERMS, with_terms
 from scripts.themes import with_both_themes
 from tests.browser import Opened, browser
+from tests.pages import blocks, commands
 from tests.repository import ROOT
 
 __all__ = ["browser"]
@@ -96,6 +97,20 @@ def test_pages_ask_nobody_and_can_be_searched_without_a_server(site: Path, brows
         opened.page.keyboard.type("headroom")
         opened.page.locator(".md-search-result__item").first.wait_for()
         assert (opened.said, [url for url in opened.asked if not url.startswith("file:")]) == ([], [])
+
+
+def test_what_is_copied_from_a_console_block_can_be_typed(site: Path, browser: Any) -> None:
+    merging = (DOCS / "how-to" / "merge.md").read_text()
+    typed = [
+        "\n".join(step.command for step in commands(block)) for block in blocks(merging) if block.kind == "console"
+    ]
+    with Opened(browser, site / "how-to" / "merge.html", "light", permissions=["clipboard-read"]) as opened:
+        buttons = opened.page.locator(".language-console .md-code__button[data-md-type=copy]")
+        copied = []
+        for number in range(buttons.count()):
+            buttons.nth(number).click()
+            copied.append(opened.page.evaluate("navigator.clipboard.readText()"))
+        assert copied == typed
 
 
 def test_terms_lead_to_the_glossary(site: Path) -> None:

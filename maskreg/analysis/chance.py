@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.hidden import both_flip
 from maskreg.analysis.overlap import OverlapCounts, odds
 
 Cells = npt.NDArray[np.int64]
@@ -134,22 +133,6 @@ def _explained(n: Cells, drawn: Floats, other: Floats) -> float:
     """Variance of the overlap that the number of flips of one mask explains."""
     own = n * drawn * (1 - drawn)
     return float((own * other).sum() ** 2 / total) if (total := float(own.sum())) > 0 else 0.0
-
-
-def expect_hidden(cells: Cells, added: float = 0.0) -> Expectation:
-    """Two runs that began at the same weights off the bf16 grid, with as many coordinates in each class.
-
-    Args:
-        cells: int64 ``[k, 4]``, as for :func:`expect_matched`.
-        added: what rows and columns add to the expectation by class (:mod:`maskreg.analysis.margins`); it grows as that
-            does.
-    """
-    n, a, b = _margins(cells)
-    shared = n * both_flip(a / n, b / n)
-    by_class = float((a * b / n).sum())
-    growth = 1 + added / by_class if by_class else 1.0
-    variance = shared * np.maximum(1 - a / n, 0) * np.maximum(1 - b / n, 0)
-    return Expectation(float(shared.sum()) * growth, float(variance.sum()))
 
 
 def one_stratum(counts: OverlapCounts) -> Cells:

@@ -8,12 +8,14 @@ from itertools import combinations
 from typing import Any
 
 from maskreg.analysis.consensus import Consensus
-from maskreg.analysis.evidence import HIDDEN, MATCHED, NULLS, PER_TENSOR, STRIPED, OverlapFigures
+from maskreg.analysis.evidence import MATCHED, NULLS, PER_TENSOR, STRIPED, OverlapFigures
 from maskreg.analysis.pairwise import PairAnswer, PairMatrix, holm, order_of
 from maskreg.analysis.stripes import Stripes
 from maskreg.analysis.verdict import LEVEL, Asked, Outcome, Verdict, deciding, verdict
 from maskreg.checkpoint.roles import GROUPS
-from maskreg.result import plain
+from maskreg.result import Brief, html_table, plain
+
+_ONE_OF_MANY = "of so many answers this one could be wrong by accident"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,12 @@ class PairOverlap:
     asked: Asked = field(default_factory=Asked)
     relations: tuple[str, ...] = ()
     kept: tuple[str, ...] = tuple(GROUPS)
+
+    def __repr__(self) -> str:
+        return f"<PairOverlap: {self.verdict.sentence}>"
+
+    def _repr_html_(self) -> str:
+        return html_table([("masks", " and ".join(self.names)), ("verdict", self.verdict.sentence)])
 
     def by(self, kind: str) -> Mapping[str, OverlapFigures]:
         """The figures of every group.
@@ -82,7 +90,7 @@ class PairOverlap:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Brief):
     """Two or more masks compared.
 
     Attributes:
@@ -142,6 +150,7 @@ def matrix_of(pairs: Sequence[PairOverlap], names: Sequence[str]) -> PairMatrix:
                 alone.p,
                 p,
                 "; ".join(pair.relations),
+                alone.reason or ("" if stands else _ONE_OF_MANY),
             )
         )
     matrix = PairMatrix(tuple(names), null, pairs[0].asked.smallest, tested, tuple(answers))
@@ -150,8 +159,8 @@ def matrix_of(pairs: Sequence[PairOverlap], names: Sequence[str]) -> PairMatrix:
 
 
 def _strictest(pairs: Sequence[PairOverlap]) -> str:
-    shared = set(NULLS).intersection(*(deciding(pair.whole, pair.asked.start) for pair in pairs))
-    return next(null for null in (HIDDEN, STRIPED, MATCHED, PER_TENSOR) if null in shared)
+    shared = set(NULLS).intersection(*(deciding(pair.whole) for pair in pairs))
+    return next(null for null in (STRIPED, MATCHED, PER_TENSOR) if null in shared)
 
 
 def _is_tested(alone: Verdict) -> bool:

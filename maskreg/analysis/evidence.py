@@ -14,7 +14,6 @@ import numpy.typing as npt
 from maskreg.analysis.chance import (
     Expectation,
     OddsSums,
-    expect_hidden,
     expect_matched,
     expect_rounding,
     expect_uniform,
@@ -35,12 +34,11 @@ from maskreg.analysis.clusters import (
 from maskreg.analysis.contingency import IN_A, IN_B
 from maskreg.analysis.excess import Z95, Excess, Interval, excess_of
 from maskreg.analysis.grid import Grid
-from maskreg.analysis.hidden import both_flip
 from maskreg.analysis.margins import Margins, margins_of
 from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
 from maskreg.analysis.tails import CERTAIN, Distribution, distribution_of
 from maskreg.checkpoint.residual import ALONE, Shared
-from maskreg.result import plain
+from maskreg.result import Brief, plain
 
 Cells = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -57,9 +55,6 @@ MATCHED = "exponent-matched"
 STRIPED = "row-column-matched"
 """Masks with their rates by class, row and column of every matrix, and nothing else in common."""
 
-HIDDEN = "off-grid-matched"
-"""As ``row-column-matched``, for runs that began at the same weights off the bf16 grid."""
-
 ROUNDING = "rounding-null"
 """Both masks as rounding alone makes them of noise as strong as the updates."""
 
@@ -69,7 +64,7 @@ ROUNDING_A = "rounding-null-a"
 ROUNDING_B = "rounding-null-b"
 """B alone as rounding makes it, beside A as it is."""
 
-NULLS = (GLOBAL, PER_TENSOR, MATCHED, STRIPED, HIDDEN, ROUNDING, ROUNDING_A, ROUNDING_B)
+NULLS = (GLOBAL, PER_TENSOR, MATCHED, STRIPED, ROUNDING, ROUNDING_A, ROUNDING_B)
 """The null models of an overlap; ``exponent-matched`` and those after it need the source, except for
 ``row-column-matched``, which without it does without exponents."""
 
@@ -133,7 +128,7 @@ class OverlapSums:
 
 
 @dataclass(frozen=True)
-class OverlapFigures:
+class OverlapFigures(Brief):
     """All figures of the overlap of two masks in one group of tensors.
 
     Attributes:
@@ -266,7 +261,6 @@ def sums_from_classes(
         PER_TENSOR: expect_uniform(counts),
         MATCHED: matched,
         STRIPED: _striped(matched, margins, has_lines),
-        HIDDEN: expect_hidden(cells, 0.0 if margins is None else margins.added),
         ROUNDING: _rounding(cells, flips_a, flips_b),
         ROUNDING_A: _rounding(cells, flips_a, None),
         ROUNDING_B: _rounding(cells, None, flips_b),
@@ -306,12 +300,9 @@ def _class_tables(cells: Cells, flips_a: Floats | str, flips_b: Floats | str, cl
     rates = _rates(cells)
     known = zip(rates, (flips_a, flips_b), strict=True)
     chances = [rate if isinstance(flips, str) else flips[classes] for rate, flips in known]
-    coupled = both_flip(*rates) / np.maximum(rates[0] * rates[1], np.finfo(float).tiny)
-    matched = _products_of(*rates)
     return {
         PER_TENSOR: _tables(cells.sum(0, keepdims=True)),
-        MATCHED: matched,
-        HIDDEN: matched * coupled[:, None],
+        MATCHED: _products_of(*rates),
         # Whichever mask is redrawn, what varies is how far one follows the other.
         **dict.fromkeys((ROUNDING, ROUNDING_A, ROUNDING_B), _products_of(*chances)),
     }

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from maskreg.analysis.contingency import CELLS
 from maskreg.analysis.lines import Lines
+from maskreg.analysis.scales import Points
 from maskreg.mask.packed import unpack
 from maskreg.mask.rounding import CLASSES, classes_of
 from maskreg.native import library
@@ -33,6 +34,9 @@ Packed = npt.NDArray[np.uint8]
 
 MAX_LINES = 1 << 16
 """Most rows, or columns, that are counted apart."""
+
+MOST_POINTS = 1 << 19
+"""Most coordinates of a tensor that its rows' and columns' effects are fitted to."""
 
 _SAMPLE = 1 << 13
 _FREQUENT = 1 / 128
@@ -62,6 +66,14 @@ class Shape:
     def columns(self) -> int:
         """Columns that are counted apart."""
         return -(-self.width // self.width_run)
+
+    @property
+    def step(self) -> int:
+        """One in so many coordinates is a point. No factor divides the width too, so points are in all columns."""
+        step = -(-self.height * self.width // MOST_POINTS)
+        while math.gcd(step, self.width) > 1:
+            step += 1
+        return step
 
 
 def shape_of(shape: Sequence[int]) -> Shape | None:
@@ -100,6 +112,8 @@ class SpanGrid:
         rows: uint32 ``[rows of the span, k, 4]``.
         columns: uint32 ``[k, 4, all columns]``.
         listed: coordinates of all other classes.
+        first_point: number of the first point of the span.
+        points: classes of its points, uint16; empty where all are of class 0.
     """
 
     cells: Counts
@@ -108,6 +122,8 @@ class SpanGrid:
     rows: npt.NDArray[np.uint32]
     columns: npt.NDArray[np.uint32]
     listed: Listed
+    first_point: int
+    points: npt.NDArray[np.uint16]
 
 
 class Grid:
@@ -121,6 +137,8 @@ class Grid:
 
     def __init__(self, shape: Shape) -> None:
         """Begin with nothing."""
+        self._shape = shape
+        self._points = np.zeros(-(-shape.height * shape.width // shape.step), np.uint16)
         self.cells: Counts = np.zeros((CLASSES, CELLS), np.int64)
         self.rows = Lines(shape.rows, shape.width * shape.height_run, shape.height_run)
         self.columns = Lines(shape.columns, shape.height * shape.width_run, shape.width_run)
@@ -141,6 +159,20 @@ class Grid:
             self.columns.add(number, 0, span.columns[k])
         self.rows.add_listed(span.listed.rows + np.uint32(span.first_row), span.listed.keys)
         self.columns.add_listed(span.listed.columns, span.listed.keys)
+        self._points[span.first_point : span.first_point + span.points.size] = span.points
+
+    @property
+    def share(self) -> float:
+        """Points for each coordinate."""
+        return self._points.size / (self._shape.height * self._shape.width)
+
+    def points(self) -> Points:
+        """Coordinates evenly spread over the tensor, all of a small one: by class, and by row and column as counted."""
+        numbers = np.zeros(CLASSES, np.uint32)
+        numbers[self.classes] = np.arange(self.classes.size)
+        row, column = np.divmod(np.arange(self._points.size, dtype=np.int64) * self._shape.step, self._shape.width)
+        lines = (row // self.rows.run, column // self.columns.run)
+        return Points(numbers[self._points], *(line.astype(np.uint32) for line in lines))
 
 
 def count_grid(a: Packed, b: Packed, codes: Codes, start: int, shape: Shape) -> SpanGrid:
@@ -207,7 +239,11 @@ def _compiled(a: Packed, b: Packed, codes: Codes | None, numel: int, start: int,
     rest = Listed(by_row[:count].copy(), by_column[:count] // np.uint32(shape.width_run), keys[:count].copy())
     cells = np.bincount(rest.keys, minlength=CLASSES * CELLS).reshape(CLASSES, CELLS)
     cells[classes] += rows.sum(0, dtype=np.int64)
-    return SpanGrid(cells, classes, first, rows, columns, rest)
+    point = -(-start // shape.step)
+    points = (
+        np.zeros(0, np.uint16) if codes is None else classes_of(codes[point * shape.step - start :: shape.step].copy())
+    )
+    return SpanGrid(cells, classes, first, rows, columns, rest, point, points)
 
 
 def _plain(a: Packed, b: Packed, classes: npt.NDArray[np.uint16], start: int, shape: Shape) -> SpanGrid:
@@ -224,7 +260,9 @@ def _plain(a: Packed, b: Packed, classes: npt.NDArray[np.uint16], start: int, sh
     cells = np.zeros((CLASSES, CELLS), np.int64)
     cells[present] = rows.sum(0, dtype=np.int64)
     none = np.zeros(0, np.uint32)
-    return SpanGrid(cells, present.astype(np.int64), first, rows, columns, Listed(none, none, none.astype(np.uint16)))
+    listed, point = Listed(none, none, none.astype(np.uint16)), -(-start // shape.step)
+    points = classes[point * shape.step - start :: shape.step].copy()
+    return SpanGrid(cells, present.astype(np.int64), first, rows, columns, listed, point, points)
 
 
 def _rows_of(numel: int, start: int, shape: Shape) -> tuple[int, int]:

@@ -42,7 +42,7 @@ class PairAnswer:
 
     Attributes:
         masks: their numbers, the lower first.
-        start: whether the source is taken for what training of both started from.
+        start: whether the source is taken for what training of one of them started from.
         headroom: under the null of the matrix; None where it is undefined.
         headroom_interval: 95 % interval of it, of this pair alone.
         nearest: the null whose headroom is nearest to what would not matter, as the pair's verdict has it; empty where
@@ -53,6 +53,7 @@ class PairAnswer:
         p: chance of such an answer where it does not hold; None where none was given.
         p_corrected: the same for all pairs together, by Holm's method.
         relation: how one follows from the other, or both from a third; empty for masks of their own.
+        reason: why it cannot be told; empty for an answer.
     """
 
     masks: tuple[int, int]
@@ -66,6 +67,7 @@ class PairAnswer:
     p: float | None
     p_corrected: float | None
     relation: str
+    reason: str = ""
 
     def words(self, null: str) -> str:
         """The answer, and what has to be known beside it: ``cannot tell (alone: more)``.
@@ -136,11 +138,14 @@ class PairMatrix:
         """What all headrooms and answers rest on."""
         starts = Counter(pair.start for pair in self.pairs)
         said = [f"{start} for {counted(count, 'pair')}" for start, count in sorted(starts.items())]
-        return (
+        reasons = Counter(pair.reason for pair in self.pairs if pair.reason)
+        terms = (
             f"Headroom is over what is expected of {null_sentence(self.null)} ({self.null}). Training started at the "
             f"source: {', '.join(said) if len(said) > 1 else ''.join(starts)}. A difference matters from "
             f"{percent(self.smallest)} on."
         )
+        open_ = (f"Cannot tell about {counted(n, 'pair')}, because {reason}." for reason, n in reasons.most_common())
+        return " ".join([terms, *open_])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; undefined figures are null."""

@@ -1,4 +1,4 @@
-"""How far each row and each column moves a mask, fitted from counts, and what two masks then share.
+"""How far each class, row and column of a matrix moves a mask, fitted to its coordinates.
 
 The model of one mask is that of bf16 rounding: Gaussian noise whose size is that of its class, times that of its row,
 times that of its column, and a coordinate moves if the noise exceeds half a step of its grid::
@@ -6,35 +6,29 @@ times that of its column, and a coordinate moves if the noise exceeds half a ste
     P = f(a(class) + b(row) + c(column))        f(x) = 2 Q(exp(-x))        Q: upper tail of the normal distribution
 
 exp(x) is the noise in half steps. a, b and c are fitted so that every class, every row and every column expects as many
-coordinates as moved (iterative scaling, by Newton's steps). A row that never moves expects none, and classes that
-always move in a busy row, or never in a calm one, do so in the model too.
+coordinates as moved. A row that never moves expects none, and classes that always move in a busy row, or never in a
+calm one, do so in the model too.
 
-Rows whose rates are alike in a mask are one bin, and so are columns; a bin keeps its counts by class, and how often
-each class lies in a column does not depend on the row. Then a tensor takes bins x bins x classes numbers, whatever its
-size, and the expected overlap is a sum over pairs of bins::
-
-    sum over classes k of  sum (P_A(g, h) N(g, g') P_B(g', h') M(h, h')) / n      N, M: rows and columns by both bins
+Which classes meet in a row and a column matters: in weights with a scale for every row and every column, small weights
+meet in the rows and columns that are small. So the fit takes coordinates as they are, and not what counts by row and by
+column would expect of them.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.native import library
+
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Labels = npt.NDArray[np.uint32]
 
-BINS = 24
-"""Rows, and columns, that are told apart by their rate in one mask."""
-
-KINDS = 12
-"""Classes that are told apart by their rates."""
-
-_ROUNDS, _PRECISION = 24, 1e-4
+_ROUNDS, _PRECISION = 20, 3e-4
 _FAR = 12.0
 _LOW, _HIGH, _STEPS = -3.0, 9.0, 1 << 12
 _X = np.linspace(_LOW, _HIGH, _STEPS + 1)
@@ -43,166 +37,94 @@ _F[0], _F[-1] = 0, 1  # lines that never move expect nothing, and full ones are 
 _PER_STEP = _STEPS / (_HIGH - _LOW)
 
 
-@dataclass(frozen=True, eq=False)
-class Side:
-    """The lines of one direction of a tensor, in bins: rows, or columns.
+class Points(NamedTuple):
+    """Coordinates by the numbers, from 0 on, of their class, row and column: uint32 ``[n]`` each."""
 
-    Attributes:
-        bins: of A and of B, int64 ``[lines]``.
-        numel: coordinates by bin of A, bin of B and class, float64 ``[bins, bins, k]``.
-        moved: coordinates that moved in A by its bins, then in B by its bins, float64 ``[bins]``.
-    """
-
-    bins: tuple[Ints, Ints]
-    numel: Floats
-    moved: tuple[Floats, Floats]
-
-    def numel_by(self, mask: int) -> Floats:
-        """Coordinates by bin of one mask, and class, float64 ``[bins, k]``."""
-        numel: Floats = self.numel.sum(1 - mask)
-        return numel
+    classes: Labels
+    rows: Labels
+    columns: Labels
 
 
-def bins_of(effects: Floats, moved: Floats, numel: Floats) -> Ints:
-    """Bins of lines that are alike in one mask.
+def totals_of(labels: Labels, values: Floats, count: int) -> Floats:
+    """Sums of the values of each label below ``count``."""
+    return np.bincount(labels, values, count).astype(np.float64)
 
-    Lines without any coordinate of it are one bin, and so are those that moved as a whole.
+
+def fitted(points: Points, moved: Sequence[Floats]) -> Floats:
+    """Chances to move, float64 ``[n]``.
 
     Args:
-        effects: float64 ``[lines]``: how far each raises the rate of its coordinates.
-        moved: coordinates of the mask in each.
-        numel: all coordinates of each.
+        points: the coordinates.
+        moved: how many are to move of each class, of each row and of each column. If the sums of the three differ, the
+            first counts.
     """
-    sides = [moved <= 0, moved >= numel]
-    bins = np.select(sides, [0, BINS - 1], 1 + _quantiles(effects, moved, np.ones(moved.size), BINS - 2))
-    return np.unique(bins, return_inverse=True)[1].astype(np.int64)
+    sizes = [
+        np.bincount(labels, minlength=own.size).astype(np.float64) for labels, own in zip(points, moved, strict=True)
+    ]
+    total = float(moved[0].sum())
+    aims = [np.clip(own * (total / max(own.sum(), 1e-300)), 0, size) for own, size in zip(moved, sizes, strict=True)]
+    # To begin with, what the rate of each says alone. Those that never, or always, move stay where they are.
+    rates = [aim / np.maximum(size, 1) for aim, size in zip(aims, sizes, strict=True)]
+    mean = float(np.interp(total / max(sizes[0].sum(), 1), _F, _X))
+    effects = [
+        np.select([rate <= 0, rate >= 1], [-_FAR, _FAR], np.interp(rate, _F, _X) - (mean if axis else 0.0))
+        for axis, rate in enumerate(rates)
+    ]
+    pace, last = 1.0, math.inf
+    for number in range(_ROUNDS):
+        furthest = 0.0
+        for axis in (1, 2, 0):
+            chances, slopes = _sums(points, effects, axis)
+            lacking = aims[axis] - chances
+            furthest = max(furthest, float(np.abs(lacking).sum()))
+            steps = lacking / np.maximum(slopes, 1e-9 * np.maximum(sizes[axis], 1))
+            effects[axis] = np.clip(effects[axis] + pace * np.clip(steps, -1, 1), -_FAR, _FAR)
+        # Of a part of a tensor, not all aims can be met.
+        if furthest <= _PRECISION * total or (number > 5 and furthest > 0.9 * last):
+            break
+        if number == 3:
+            # Each round leaves a share of what is lacking; of that share follows how far to overshoot (Young, 1954).
+            pace = 2 / (1 + math.sqrt(1 - min(furthest / last, 0.9)))
+        last = furthest
+    return _chances(points, effects)
 
 
-def kinds_of(moved: Floats, numel: Floats) -> Ints:
-    """Kinds of classes that are alike in both masks.
-
-    Args:
-        moved: coordinates of A and of B in each class, together.
-        numel: all coordinates of each.
-    """
-    kinds = _quantiles(moved / np.maximum(numel, 1), moved, numel, KINDS)
-    return np.unique(kinds, return_inverse=True)[1].astype(np.int64)
-
-
-def numel_by(bins: tuple[Ints, Ints], numel: Floats) -> Floats:
-    """Coordinates by bin of A, bin of B and kind of class, float64 ``[bins, bins, kinds]``.
-
-    Args:
-        bins: of A and of B, int64 ``[lines]``.
-        numel: coordinates of every line by kind, float64 ``[kinds, lines]``.
-    """
-    shape = int(bins[0].max(initial=0)) + 1, int(bins[1].max(initial=0)) + 1
-    labels = bins[0] * shape[1] + bins[1]
-    sums: Floats = np.stack([np.bincount(labels, own, shape[0] * shape[1]) for own in numel], axis=-1)
-    return sums.reshape(*shape, -1)
+def _sums(points: Points, effects: Sequence[Floats], axis: int) -> tuple[Floats, Floats]:
+    """Chances and slopes, summed over each class, row or column."""
+    labels, count = points[axis], effects[axis].size
+    if compiled := library():
+        sums = np.zeros((count, 4, 2))
+        compiled.lib.maskreg_sum_flips(*_described(points, effects), compiled.read(labels), compiled.write(sums))
+        chances, rises = sums.sum(1).T
+        return chances, rises * _PER_STEP
+    chances, rises = _plain(points, effects)
+    return totals_of(labels, chances, count), totals_of(labels, rises, count) * _PER_STEP
 
 
-def totals_of(labels: Ints, values: Floats) -> Floats:
-    """Sums of the values of each label, from 0 on."""
-    return np.bincount(labels, values).astype(np.float64)
+def _chances(points: Points, effects: Sequence[Floats]) -> Floats:
+    if compiled := library():
+        chances = np.empty(points.classes.size)
+        compiled.lib.maskreg_find_flips(*_described(points, effects), compiled.write(chances))
+        return chances
+    return _plain(points, effects)[0]
 
 
-def _quantiles(values: Floats, moved: Floats, numel: Floats, count: int) -> Ints:
-    """Numbers from 0 to count - 1 that rise with the values: as much of ``moved`` and ``numel`` together in each."""
-    distinct, numbers = np.unique(values, return_inverse=True)
-    if distinct.size <= count:
-        return numbers.astype(np.int64)
-    weights = totals_of(numbers, moved / max(moved.sum(), 1) + numel / max(numel.sum(), 1))
-    middle = (np.cumsum(weights) - weights / 2) / weights.sum()
-    places: Ints = np.minimum((middle * count).astype(np.int64), count - 1)[numbers]
-    return places
-
-
-class Shared(NamedTuple):
-    """Coordinates that two masks are expected to share, by bin of A and bin of B, float64 ``[bins, bins]``.
-
-    Attributes:
-        fitted: by the model.
-        by_class: by the classes alone, which of a line's own counts expect A q + B p - n p q.
-        one_by_class: A q of that, and B p.
-        rates: of the bins of A by kind of class, and of those of B, float64 ``[kinds, bins]``.
-    """
-
-    fitted: Floats
-    by_class: Floats
-    one_by_class: tuple[Floats, Floats]
-    rates: tuple[Floats, Floats]
-
-
-def expected_in_both(rows: Side, columns: Side, rates: tuple[Floats, Floats]) -> tuple[Shared, Shared]:
-    """What two masks are expected to share.
-
-    Args:
-        rows: of the tensor.
-        columns: of the tensor.
-        rates: p of A and q of B by class, float64 ``[k]``.
-
-    Returns:
-        By the bins of the rows, and by those of the columns. Their sums are the same.
-    """
-    a, b = (np.moveaxis(_fitted(rows, columns, mask, rate), 2, 0) for mask, rate in enumerate(rates))
-    whole = np.maximum(rows.numel.sum((0, 1)), 1)[:, None, None]
-    of_rows, of_columns = (np.moveaxis(side.numel, 2, 0) for side in (rows, columns))
-    share = of_columns / whole
-    by_rows = (a @ share @ b.transpose(0, 2, 1) * of_rows).sum(0)
-    by_columns = (a.transpose(0, 2, 1) @ of_rows @ b * share).sum(0)
-    p, q = (rate[:, None] for rate in rates)
-    # Rates of the bins of rows over all columns, and of the bins of columns over all rows.
-    row_a, row_b = (a @ share.sum(2)[..., None])[..., 0], (b @ share.sum(1)[..., None])[..., 0]
-    column_a = (of_rows.sum(2)[:, None] @ a)[:, 0] / whole[..., 0]
-    column_b = (of_rows.sum(1)[:, None] @ b)[:, 0] / whole[..., 0]
+def _described(points: Points, effects: Sequence[Floats]) -> tuple[object, object]:
+    """What kernels are told of both; the arrays have to stay."""
+    compiled = library()
+    assert compiled
     return (
-        Shared(by_rows, *_by_class(of_rows, row_a, row_b, p, q), (row_a, row_b)),
-        Shared(by_columns, *_by_class(of_columns, column_a, column_b, p, q), (column_a, column_b)),
+        compiled.ffi.new("maskreg_points *", [*map(compiled.read, points), points.classes.size]),
+        compiled.ffi.new(
+            "maskreg_effects *", [*map(compiled.read, effects), compiled.read(_F), _LOW, _PER_STEP, _STEPS]
+        ),
     )
 
 
-def _by_class(numel: Floats, a: Floats, b: Floats, p: Floats, q: Floats) -> tuple[Floats, tuple[Floats, Floats]]:
-    of_a: Floats = (numel * (a * q)[:, :, None]).sum(0)
-    of_b: Floats = (numel * (b * p)[:, None, :]).sum(0)
-    linear: Floats = of_a + of_b - (numel * (p * q)[:, :, None]).sum(0)
-    return linear, (of_a, of_b)
-
-
-def _fitted(rows: Side, columns: Side, mask: int, rates: Floats) -> Floats:
-    """Chances of one mask by bin of rows, bin of columns and class, float64 ``[bins, bins, k]``."""
-    by_row, by_column = rows.numel_by(mask), columns.numel_by(mask)
-    whole = np.maximum(by_row.sum(0), 1)
-    numel = by_row[:, None, :] * (by_column / whole)[None]
-    wanted = (rows.moved[mask], columns.moved[mask], rates * by_row.sum(0))
-    effects = [_first(rows.moved[mask], by_row.sum(1)), _first(columns.moved[mask], by_column.sum(1))]
-    effects.append(np.interp(rates, _F, _X))
-    axes = (1, 2), (0, 2), (0, 1)
-    close = _PRECISION * max(rows.moved[mask].sum(), 1)
-    for _ in range(_ROUNDS):
-        furthest = 0.0
-        for number, (aim, others) in enumerate(zip(wanted, axes, strict=True)):
-            chance, slope = _chances(*effects)
-            lacking = aim - (numel * chance).sum(others)
-            furthest = max(furthest, float(np.abs(lacking).sum()))
-            steps = lacking / np.maximum((numel * slope).sum(others), 1e-9 * np.maximum(numel.sum(others), 1))
-            effects[number] = np.clip(effects[number] + np.clip(steps, -1, 1), -_FAR, _FAR)
-        if furthest < close:
-            break
-    return _chances(*effects)[0]
-
-
-def _first(moved: Floats, numel: Floats) -> Floats:
-    """Effects to begin with: what a bin's rate alone says; those of bins that never, or always, move stay."""
-    rates = moved / np.maximum(numel, 1)
-    effects: Floats = np.interp(rates, _F, _X) - np.interp(moved.sum() / max(numel.sum(), 1), _F, _X)
-    return np.select([moved <= 0, moved >= numel], [-_FAR, _FAR], effects)
-
-
-def _chances(rows: Floats, columns: Floats, classes: Floats) -> tuple[Floats, Floats]:
-    """f and its slope."""
-    x = rows[:, None, None] + columns[None, :, None] + classes[None, None, :]
+def _plain(points: Points, effects: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Chances, and how much they rise by a step."""
+    x = sum(own[labels] for own, labels in zip(effects, points, strict=True))
     place = np.clip((x - _LOW) * _PER_STEP, 0, _STEPS)
     at = np.minimum(place.astype(np.int64), _STEPS - 1)
-    below, above = _F[at], _F[at + 1]
-    return below + (above - below) * (place - at), (above - below) * _PER_STEP
+    rises = _F[at + 1] - _F[at]
+    return _F[at] + rises * (place - at), rises

@@ -104,8 +104,9 @@ class Survey:
         if not known.size:
             return f"No headroom is defined of {pairs}: the masks are empty, or full."
         low, middle, high = (percent(float(value)) for value in np.quantile(known, (0, 0.5, 1)))
+        spread = f"{low} to {high}, in the median {middle}," if known.size > 1 else middle
         return (
-            f"The overlap of {pairs} takes {low} to {high}, in the median {middle}, of the headroom over "
+            f"The overlap of {pairs} takes {spread} of the headroom over "
             f"{null_sentence(self.null)} ({self.null}). Whether two masks share more than rounding gives, a comparison "
             "of these two answers."
         )

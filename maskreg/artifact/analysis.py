@@ -14,6 +14,7 @@ from maskreg.artifact.tensors import dump_tensors
 from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
 from maskreg.errors import FormatError
+from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS, Limits
 
 ANALYSIS_SCHEMA = "maskreg.analysis/1"
@@ -70,6 +71,6 @@ def read_analysis(artifact: Artifact, limits: Limits = LIMITS) -> dict[str, Any]
     if document.get("schema") != ANALYSIS_SCHEMA:
         raise FormatError(
             f"{ANALYSIS}: schema {document.get('schema')!r} is not {ANALYSIS_SCHEMA}",
-            hint="pip install --upgrade maskreg",
+            hint=upgrade_command(),
         )
     return document

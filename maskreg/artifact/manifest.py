@@ -13,14 +13,16 @@ from maskreg.artifact.layout import part_of
 from maskreg.digest import Digest
 from maskreg.document import canonical, checked, parse_object
 from maskreg.errors import BadRuleError, CorruptError, FormatError, LimitError
+from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS, Limits
 from maskreg.ref import printable
 from maskreg.rules import parse_rule
 from maskreg.store.keys import is_clean
 from maskreg.tensors.names import shown
+from maskreg.words import counted, percent
 
 SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
-ENCODER = "maskreg-3"
+ENCODER = "maskreg-4"
 """Identifies the encoder; changes whenever the same input would give other bytes."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -168,6 +170,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of all objects together, the manifest left out."""
         return sum(o.size for o in self.objects)
 
+    @property
+    def summary(self) -> str:
+        """How many coordinates moved, for people."""
+        return f"{percent(self.totals.density)} of {counted(self.totals.numel, 'coordinate')} moved"
+
+    def __repr__(self) -> str:
+        return f"<Manifest: {self.kind}, {self.summary}, {counted(len(self.objects), 'object')}>"
+
     def to_json(self) -> dict[str, Any]:
         """What ``--json`` prints: everything but the object table."""
         fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
@@ -208,7 +218,7 @@ def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manif
     if value.get("schema") != SCHEMA:
         raise FormatError(
             f"manifest.json: schema {value.get('schema')!r} is not {SCHEMA}",
-            hint="pip install --upgrade maskreg",
+            hint=upgrade_command(),
         )
     text = data.decode()
     # Without an escape, what the texts hold is what the document holds; that is searched at once.

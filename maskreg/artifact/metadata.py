@@ -165,8 +165,8 @@ def group_document(schema: str) -> dict[str, Any]:
 
 
 def dump_metadata(document: Mapping[str, Any]) -> bytes:
-    """The bytes of a ``zarr.json``: those that Zarr writes, so that they do not depend on its version."""
-    return json.dumps(document, indent=2).encode()
+    """The bytes of a ``zarr.json``: what Zarr writes, without white space."""
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def check_group(data: bytes, schema: str, limits: Limits = LIMITS) -> None:

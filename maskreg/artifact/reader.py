@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy.typing as npt
 
 from maskreg.artifact.arrays import StoredArray
 from maskreg.artifact.layout import FILES, GROUP, REVERSE_FILES, TENSORS, part_of
-from maskreg.artifact.manifest import SCHEMA, Manifest, Object
+from maskreg.artifact.manifest import SCHEMA, Manifest, Object, Side
 from maskreg.artifact.metadata import ARRAYS, ArrayLayout, check_array, check_group, metadata_key
 from maskreg.artifact.objects import CACHE_BYTES, VerifiedObjects
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
@@ -26,7 +28,9 @@ from maskreg.errors import CorruptError, FormatError, PartAbsentError
 from maskreg.limits import LIMITS, Limits
 from maskreg.mask import Mask, TensorMask, packed_bytes
 from maskreg.progress import SILENT, Progress
+from maskreg.result import ROWS_SHOWN, html_table
 from maskreg.store.base import Store
+from maskreg.words import counted, human_bytes, percent
 
 if TYPE_CHECKING:
     import zarr
@@ -40,6 +44,8 @@ class Artifact:
     Attributes:
         store: where it is.
         digest: its identity.
+        name: the reference that it was opened by; empty for a digest.
+        bring: fetches a part that is absent, where a remote can have it; None where none is known.
         manifest: what was computed, and from what.
         tensors: the tensor table.
         by_name: the same by tensor name, aliases included.
@@ -49,6 +55,8 @@ class Artifact:
         """Use :meth:`open`."""
         self.store = store
         self.digest = digest
+        self.name = ""
+        self.bring: Callable[[str], None] | None = None
         self.manifest = manifest
         self._limits = limits
         self._layouts: dict[str, ArrayLayout] = {}
@@ -81,10 +89,33 @@ class Artifact:
         """
         self._objects.room = min(nbytes, CACHE_BYTES)
 
+    def __repr__(self) -> str:
+        return f"<Artifact {self.label}: {self.manifest.kind}, {self.manifest.summary}, {human_bytes(self.size)}>"
+
     def _repr_html_(self) -> str:
         from maskreg.artifact.shown import html
 
         return html(self.digest, self.manifest)
+
+    @property
+    def label(self) -> str:
+        """Its name with the first digits of its digest, for people."""
+        return " ".join(filter(None, (self.name, self.digest.short)))
+
+    @property
+    def size(self) -> int:
+        """Size of all objects in bytes."""
+        return self.manifest.size
+
+    @property
+    def density(self) -> float:
+        """Share of the compared coordinates that moved."""
+        return self.manifest.totals.density
+
+    @property
+    def source(self) -> Side:
+        """The checkpoint that it was computed from: its root, its hub id if known, and its size."""
+        return self.manifest.source
 
     # Presence
 
@@ -97,14 +128,16 @@ class Artifact:
         return whole_parts(self.store, self.digest, self.manifest, listing(self.store, self.digest))
 
     def require(self, part: str) -> None:
-        """Make sure that a part is present.
+        """Make sure that a part is present; fetch it where it is not and a remote is known.
 
         Raises:
-            PartAbsentError: the artifact has no such part, or it was not pulled.
+            PartAbsentError: the artifact has no such part, or it was not pulled and cannot be fetched.
             CorruptError: it is incomplete.
         """
         if part not in self.manifest.parts:
             raise PartAbsentError(f"artifact {self.digest.short} has no {part} part", hint=_HINTS.get(part, ""))
+        if part not in self.present() and self.bring is not None:
+            self.bring(part)
         if part not in self.present():
             raise PartAbsentError(
                 f"the {part} part of artifact {self.digest.short} was not pulled",
@@ -355,7 +388,20 @@ class _LazyMask(Mapping[str, TensorMask]):
         self._artifact = artifact
         self._rows = {n: t for n, t in artifact.by_name.items() if t.source_shape is not None and _compared(t)}
 
+    def __repr__(self) -> str:
+        tensors, manifest = counted(len(self), "tensor"), self._artifact.manifest
+        return f"<Mask of {self._artifact.label}: {tensors}, {manifest.summary}>"
+
+    def _repr_html_(self) -> str:
+        shown = list(self._rows.items())[:ROWS_SHOWN]
+        cells = [(n, str(r.source_shape), percent(r.nnz / r.numel if r.numel else None)) for n, r in shown]
+        rest = f"<p>and {counted(len(self) - len(shown), 'tensor')} more</p>" if len(self) > len(shown) else ""
+        return f"<p>{escape(repr(self))}</p>{html_table([('tensor', 'shape', 'density'), *cells])}{rest}"
+
     def __getitem__(self, name: str) -> TensorMask:
+        if name not in self._rows:
+            similar = get_close_matches(str(name), self._rows, n=1)
+            raise KeyError(f"{name}; similar: {similar[0]}" if similar else name)
         row = self._rows[name]
         return TensorMask(name, row.source_shape or (), self._artifact.mask_bits(row))
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from maskreg.result import html_table
 from maskreg.words import counted, human_bytes, percent, times, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from maskreg.artifact.manifest import Manifest, Side
     from maskreg.digest import Digest
 
@@ -37,13 +36,8 @@ def html(digest: Digest, manifest: Manifest) -> str:
     by_role = sorted(totals.roles.items(), key=lambda item: -item[1].numel)
     roles = [(role, percent(group.density), f"{whole(group.nnz)} / {whole(group.numel)}") for role, group in by_role]
     plots = f"With its plots: <code>maskreg.show(&quot;{escape(digest.short)}&quot;)</code>"
-    return f"{_table(rows)}{_table([('role', 'density', 'moved'), *roles])}<p>{plots}</p>"
+    return f"{html_table(rows)}{html_table([('role', 'density', 'moved'), *roles])}<p>{plots}</p>"
 
 
 def _side(side: Side) -> str:
     return f"{side.hub or side.root}, {counted(side.params, 'param')} in {counted(side.tensors, 'tensor')}"
-
-
-def _table(rows: Iterable[tuple[str, ...]]) -> str:
-    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"

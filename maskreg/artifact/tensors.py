@@ -13,6 +13,7 @@ from maskreg.errors import FormatError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import MAX_RANK
 from maskreg.tensors.names import shown
+from maskreg.words import counted
 
 TENSORS_SCHEMA = "maskreg.tensors/1"
 
@@ -72,6 +73,10 @@ class Tensor:
     source_fingerprint: str = ""
     target_fingerprint: str = ""
     aliases: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shape = self.source_shape if self.target_shape is None else self.target_shape
+        return f"<Tensor {self.name} {shape}: {self.nnz:,} of {counted(self.numel, 'coordinate')} moved>"
 
 
 def dump_tensors(tensors: Iterable[Tensor]) -> bytes:

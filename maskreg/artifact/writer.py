@@ -153,10 +153,15 @@ class ArtifactWriter:
         if coded:
             if coded.keys() != self._coded.keys():
                 raise ValueError(f"{tensor.name}: a block for {set(coded)}, not for {set(self._coded)}")
-            for part, data in coded.items():
-                self._index[part].append(np.array([self._coded[part].length], np.uint64))
-                self._coded[part].append(np.frombuffer(data, np.uint8))
-            tensor.blocks += 1
+            tensor.waiting.append(coded)
+            # A tensor that stays as it is needs none.
+            if tensor.differing:
+                for waiting in tensor.waiting:
+                    for part, data in waiting.items():
+                        self._index[part].append(np.array([self._coded[part].length], np.uint64))
+                        self._coded[part].append(np.frombuffer(data, np.uint8))
+                tensor.blocks += len(tensor.waiting)
+                tensor.waiting.clear()
 
     def add_leaves(self, source: LeafHashes | None, target: LeafHashes | None) -> None:
         """The next leaf hashes of the open tensor, for either side or both; may be called per block."""
@@ -281,6 +286,7 @@ class _OpenTensor:
         self.source = source
         self.target = target
         self.numel = self.nnz = self.differing = self.blocks = 0
+        self.waiting: list[dict[PartName, Coded]] = []
         self.whole_bytes = self.reverse_whole_bytes = 0
         self.energy = 0.0
         self.nonfinite = self.nan = self.inf = 0

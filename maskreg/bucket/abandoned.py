@@ -1,4 +1,4 @@
-"""Uploads that nobody goes on with: what runs that were killed left, which no list shows and which costs money."""
+"""What killed runs leave behind: unfinished uploads, which no list shows and which cost money, and claims."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from maskreg.bucket.path import BucketPath
-from maskreg.bucket.uploads import Uploads
+from maskreg.bucket.uploads import CLAIM, Uploads
 
 IDLE = timedelta(hours=1)
 """Without a new part in their folder for so long, uploads count as abandoned."""
 
 
 def drop_abandoned(folder: BucketPath, *, idle: timedelta = IDLE) -> tuple[BucketPath, ...]:
-    """Drop the parts of uploads that nobody goes on with.
+    """Drop abandoned uploads and claims.
 
     Args:
         folder: those of objects below it, or of the object itself.
         idle: how long no part has come.
 
     Returns:
-        The objects that were to be written.
+        The objects that the uploads would have become, and the claims.
 
     Raises:
         UnavailableError, NotAllowedError: the service does not answer, or refuses.
@@ -35,11 +35,11 @@ def drop_abandoned(folder: BucketPath, *, idle: timedelta = IDLE) -> tuple[Bucke
 
 
 class Begun(NamedTuple):
-    """An upload that is not completed.
+    """An upload that is not completed, or a claim.
 
     Attributes:
         key: of the object.
-        upload_id: what the service calls it.
+        upload_id: what the service calls it; empty for a claim.
         latest: when its last part came, or it began.
     """
 
@@ -69,9 +69,13 @@ def _drop(uploads: Uploads, idle: timedelta) -> Iterator[BucketPath]:
     client, bucket = uploads.client, uploads.bucket
     with uploads.errors(uploads.folder.key):
         for upload in abandoned(list(_begun(uploads)), datetime.now(UTC), idle):
+            path = BucketPath(uploads.folder.bucket, upload.key)
             with suppress(client.exceptions.NoSuchUpload):
-                client.abort_multipart_upload(Bucket=bucket, Key=upload.key, UploadId=upload.upload_id)
-                yield BucketPath(uploads.folder.bucket, upload.key)
+                if upload.upload_id:
+                    client.abort_multipart_upload(Bucket=bucket, Key=upload.key, UploadId=upload.upload_id)
+                else:
+                    uploads.delete(path)
+                yield path
 
 
 def _begun(uploads: Uploads) -> Iterator[Begun]:
@@ -86,3 +90,8 @@ def _begun(uploads: Uploads) -> Iterator[Begun]:
                 for parts in client.get_paginator("list_parts").paginate(Bucket=bucket, Key=key, UploadId=upload_id):
                     latest = max([latest, *(part["LastModified"] for part in parts.get("Parts", ()))])
                 yield Begun(key, upload_id, latest)
+    for objects in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=folder):
+        for entry in objects.get("Contents", ()):
+            key = entry["Key"]
+            if key.endswith(CLAIM) and (not folder or key == folder + CLAIM or key.startswith(f"{folder}/")):
+                yield Begun(key, "", entry["LastModified"])

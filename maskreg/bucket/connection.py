@@ -89,8 +89,10 @@ class Bucket:
             options: how to talk to the service; for S3 alone.
 
         Raises:
-            ConfigError: options that are not usable.
+            ConfigError: options that are not usable, or the package obstore is not installed.
         """
+        with requiring(f"{root}: a checkpoint in a bucket"):
+            import obstore  # noqa: F401
         if root.startswith("s3://"):
             check_options(options)
         self.root, self.options = root, options
@@ -153,8 +155,6 @@ class Bucket:
         """The connection, opened when it is first needed."""
         with self._lock:
             if self._store is None:
-                with requiring(f"{self.root}: reading a checkpoint in a bucket"):
-                    import obstore  # noqa: F401
                 # Opening takes a tenth of a second, so paths in one bucket share it while the AWS chain says the same.
                 chain = sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
                 self._store = _connected(self.root, self.options, tuple(chain))

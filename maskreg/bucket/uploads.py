@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from maskreg.bucket.answers import status_of, translated
 from maskreg.bucket.client import check_options, connect
 from maskreg.bucket.path import BucketPath
-from maskreg.errors import CannotCreateError, ConfigError, MaskregError, OutputExistsError
+from maskreg.errors import CannotCreateError, ConfigError, MaskregError, NotFoundError, OutputExistsError
 from maskreg.waits import DaemonPool, acquire, interruptible, result_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ _READ_SECONDS = 60.0
 
 COMPLETING = 16
 """Objects that are completed at a time: the service works on each, and little is sent."""
+
+CLAIM = ".maskreg-commit"
+"""Name (of a single file's claim: suffix) of the object that lets one run at a time complete an output."""
 
 _SENDERS = 4
 _WAITING = 8
@@ -175,6 +178,7 @@ class Upload:
         self._sending: list[Future[CompletedPartTypeDef]] = []
         self._sent: list[CompletedPartTypeDef] = []
         self._whole = b""
+        self._etag = ""
         self.upload_id = ""
         self.is_unsure = False
 
@@ -250,17 +254,19 @@ class Upload:
                 parts = sorted([*own, *self._sent], key=lambda part: part["PartNumber"])
                 # SeaweedFS and moto answer a repeated request, whose first answer was lost, as they did before.
                 complete = partial(uploads.client.complete_multipart_upload, Bucket=uploads.bucket, Key=key)
-                interruptible(lambda: complete(UploadId=self.upload_id, MultipartUpload={"Parts": parts}))
-                self.upload_id = ""
+                made = interruptible(lambda: complete(UploadId=self.upload_id, MultipartUpload={"Parts": parts}))
+                self.upload_id, self._etag = "", made["ETag"].strip('"')
                 return
             try:
                 put = partial(uploads.client.put_object, Bucket=uploads.bucket, Key=key, Body=self._whole)
-                _ = interruptible(lambda: put(IfNoneMatch="*") if only_new else put())
+                answer = interruptible(lambda: put(IfNoneMatch="*") if only_new else put())
+                self._etag = answer["ETag"].strip('"')
             except uploads.client.exceptions.ClientError as error:
                 if status_of(error) != 412:
                     raise
                 if not self._came_before(error):
                     raise OutputExistsError(self.path) from error
+                self._etag = hashlib.md5(self._whole, usedforsecurity=False).hexdigest()
 
     def _came_before(self, error: ClientError) -> bool:
         """Whether a request was refused because it had been carried out, and only its first answer was lost."""
@@ -272,6 +278,20 @@ class Upload:
         except uploads.client.exceptions.ClientError:
             return False  # what was refused first says more
         return head["ETag"].strip('"') == hashlib.md5(self._whole, usedforsecurity=False).hexdigest()
+
+    def is_at(self, path: BucketPath) -> bool:
+        """Whether a path, as it was listed, holds the object that this upload completed, and no later one."""
+        try:
+            return path.version()[1].strip('"') == self._etag
+        except NotFoundError:
+            return False
+
+    def delete_own(self) -> None:
+        """Delete an object that was sent in one request, unless another one has replaced it."""
+        uploads, key = self._uploads, self.path.key
+        with uploads.errors(key):
+            if uploads.client.get_object(Bucket=uploads.bucket, Key=key)["Body"].read() == self._whole:
+                uploads.delete(self.path)
 
     def abort(self) -> None:
         """Drop what was sent; does nothing after :meth:`complete`."""

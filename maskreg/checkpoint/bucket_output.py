@@ -5,23 +5,29 @@ weight file, a checkpoint is none::
 
     begin     nothing may have the prefix, unless it is replaced
     write     parts of all shards are sent; small files wait in memory
-    commit    replaced: delete its index             readers find no checkpoint
+    commit    create the claim                       other runs that come to their commit stop here, with 75
+              replaced: delete its index             readers find no checkpoint
               complete the shards, put small files   still none
               put the index                          the checkpoint, whole
+              compare every ETag with one's own      or delete the index, where a service ignores conditions
+    discard   delete the claim
 
     killed before commit     nothing, and parts that maskreg doctor finds
-    killed within commit     files without an index: no checkpoint; writing again with --force replaces them
+    killed within commit     a claim, which maskreg doctor finds, and files without an index: no checkpoint; after
+                             that, writing again with --force replaces them
 """
 
 from __future__ import annotations
 
+import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
 from maskreg.bucket import BucketPath, Location
-from maskreg.bucket.uploads import COMPLETING, Upload, Uploads, check_output
+from maskreg.bucket.uploads import CLAIM, COMPLETING, Upload, Uploads, check_output
 from maskreg.checkpoint.aside import is_of_a_model
-from maskreg.errors import CannotCreateError, OutputExistsError
+from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
 from maskreg.parallel import each
 
 
@@ -50,6 +56,7 @@ class BucketOutput:
     kept: tuple[str, ...] = field(default=(), init=False)
     _uploads: Uploads | None = field(default=None, init=False)
     _files: dict[str, Upload] = field(default_factory=dict, init=False)
+    _claim: Upload | None = field(default=None, init=False)
 
     def begin(self, needed_bytes: int) -> None:
         """Check that the output may appear; a bucket is never full."""
@@ -65,9 +72,21 @@ class BucketOutput:
         return upload
 
     def commit(self) -> None:
-        """Make all objects visible, the index last."""
+        """Make all objects visible, the index last, while no other run does so at this path.
+
+        Raises:
+            TryAgainError: another run does so, or did in a service that ignores conditions.
+            OutputExistsError: another run has done so.
+        """
         assert self._uploads is not None
-        replaced = self._check()
+        nonce = secrets.token_hex(16).encode()
+        self._claim = Upload(self._uploads, self._claim_path, len(nonce))
+        self._claim.write_at(0, memoryview(nonce))
+        try:
+            self._claim.complete(only_new=True)
+        except OutputExistsError as error:
+            raise self._claimed() from error
+        replaced = self._check(has_claim=True)
         if not self.is_file:
             self.kept = tuple(sorted(replaced - self.names))
             for name in sorted(filter(self._is_an_index, replaced)):
@@ -76,6 +95,15 @@ class BucketOutput:
         # Large models have hundreds of shards, and the service takes its time for each.
         each(others, Upload.complete, jobs=COMPLETING)
         self._files[self.index].complete(only_new=not replaced)
+        now = BucketPath.of(str(self.path), self.path.bucket.options)
+        for name, upload in self._files.items():
+            if not upload.is_at(now if self.is_file else now / name):
+                if not self.is_file:
+                    self._uploads.delete(self.path / self.index)  # files of two runs are no checkpoint
+                raise TryAgainError(
+                    f"{upload.path}: another run replaced it in the meantime",
+                    hint="when no other run writes there, run the same command with --force",
+                )
         self._files.clear()
 
     def discard(self) -> str:
@@ -87,16 +115,35 @@ class BucketOutput:
         self._files.clear()
         try:
             is_dropped = uploads.abort(files) and not any(upload.is_unsure for upload in files)
+            if is_dropped and self._claim is not None:
+                # Not before the uploads are dropped: none of them can be completed any more. An output that is
+                # complete does not fail because its claim stays.
+                with suppress(MaskregError):
+                    self._claim.delete_own()
         finally:
             uploads.close()
         if is_dropped:
             return ""
         return f"parts of it may be left, which `maskreg doctor {self.path}` removes after an hour"
 
-    def _check(self) -> frozenset[str]:
+    @property
+    def _claim_path(self) -> BucketPath:
+        return self.path.parent / f"{self.path.name}{CLAIM}" if self.is_file else self.path / CLAIM
+
+    def _claimed(self) -> TryAgainError:
+        return TryAgainError(
+            f"{self.path}: another run is putting its output there, or was killed while it did",
+            hint=f"run the same command again in a moment; "
+            f"`maskreg doctor {self.path}` removes what a killed run left, after an hour",
+        )
+
+    def _check(self, *, has_claim: bool = False) -> frozenset[str]:
         """Names of what is there already and may be replaced."""
         now = BucketPath.of(str(self.path), self.path.bucket.options)
-        if not now.exists():
+        if not has_claim and BucketPath(now.bucket, self._claim_path.key).is_file():
+            raise self._claimed()
+        names = frozenset() if now.is_file() else frozenset(entry.name for entry in now.iterdir()) - {CLAIM}
+        if not names and not now.is_file():
             return frozenset()
         if not self.force:
             raise OutputExistsError(self.path)
@@ -106,7 +153,6 @@ class BucketOutput:
                 raise CannotCreateError(
                     f"{self.path}: replacing it would destroy the source {source}", hint="choose another -o"
                 )
-        names = frozenset(entry.name for entry in now.iterdir())
         if reason := self._foreign(now, names):
             raise CannotCreateError(
                 f"{self.path}: {reason}, so --force will not replace it",

@@ -22,7 +22,7 @@ from maskreg.checkpoint.companions import is_plain_name
 from maskreg.checkpoint.files import AGAIN, in_folder, names_in, read_whole
 from maskreg.checkpoint.layouts import is_dcp
 from maskreg.checkpoint.pickled.archive import Archive
-from maskreg.checkpoint.pickled.machine import Names, Record, load
+from maskreg.checkpoint.pickled.machine import Global, Names, Record, load
 from maskreg.checkpoint.pickled.tensors import DTYPE_NAMES, NAMES, StoredTensor, info_of, load_archive, piece_of
 from maskreg.checkpoint.pieces import Contents, Files, Piece, PiecewiseCheckpoint
 from maskreg.checkpoint.statedict import Chooser, weights_among
@@ -42,9 +42,22 @@ _CLASSES = (
     "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING",
 )  # fmt: skip
 _PATHS = ("pathlib", "pathlib._local")
+_MEMORY_FORMAT = f"{_METADATA}._MEM_FORMAT_ENCODING"
+_MEMORY_FORMATS = ("TORCH_CONTIGUOUS_FORMAT", "TORCH_CHANNELS_LAST", "TORCH_PRESERVE_FORMAT")
+
+
+def _memory_format(kind: Any, name: Any) -> Record:
+    """What ``getattr`` gives: Python 3.11.0 to 3.11.3 pickle a member of an enum by its name, others by its value."""
+    if not isinstance(kind, Global) or kind.name != _MEMORY_FORMAT or name not in _MEMORY_FORMATS:
+        raise TypeError("an attribute that is no memory format")
+    return Record(_MEMORY_FORMAT, (_MEMORY_FORMATS.index(name),))
+
 
 METADATA_NAMES = Names(
-    makers={name: NAMES.makers[name] for name in ("torch.Size", "collections.OrderedDict")},
+    makers={
+        "builtins.getattr": _memory_format,
+        **{name: NAMES.makers[name] for name in ("torch.Size", "collections.OrderedDict")},
+    },
     records=frozenset(
         {
             *(f"{_METADATA}.{name}" for name in _CLASSES),

@@ -5,19 +5,20 @@ from collections.abc import Callable, Mapping
 from maskreg.codec.base import Codec
 from maskreg.codec.grid import FLAT, Grid, grid_at, row_width
 from maskreg.errors import FormatError
+from maskreg.extras import upgrade_command
 
 
-def _step1() -> Codec:
-    # Imported late: whoever only reads names and manifests needs no compiler.
-    from maskreg.codec.step1 import Step1
+def _step2() -> Codec:
+    # Imported late: reading names and manifests needs no codec.
+    from maskreg.codec.step2 import Step2
 
-    return Step1()
+    return Step2()
 
 
-CODECS: Mapping[str, Callable[[], Codec]] = {"step1": _step1}
+CODECS: Mapping[str, Callable[[], Codec]] = {"step2": _step2}
 """Constructors by the name that manifests use."""
 
-DEFAULT_CODEC = "step1"
+DEFAULT_CODEC = "step2"
 """The codec that extraction uses."""
 
 
@@ -30,7 +31,7 @@ def get_codec(name: str) -> Codec:
     if name not in CODECS:
         raise FormatError(
             f"codec {name!r} is unknown to this version (it knows {', '.join(CODECS)})",
-            hint="pip install --upgrade maskreg",
+            hint=upgrade_command(),
         )
     return CODECS[name]()
 

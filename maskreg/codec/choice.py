@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.codec.base import Codes
 from maskreg.codec.contexts import rows_of
@@ -28,6 +29,12 @@ FEW = 32
 _SMALL = 1 << 18
 _SMALL_FEW = 8
 """In a block this small, tokens rarely make up for their tables and states, and time matters less: more are sparse."""
+
+_TINY = 1 << 10
+"""In a block this small both are tried, because tables and states of tokens may take more than they save."""
+
+_FEW_ROWS = 4
+"""Rows that change are coded alone if there is one in so many, or fewer, and as many movers in each."""
 
 MIN_MOVED = 8
 """Movers per row and column below which scales and factors cost more than they save, as a rule; measured."""
@@ -55,16 +62,20 @@ class Choice(NamedTuple):
         movers: int64 ``[3, 256]``, of :func:`count_movers`, where a sparse block is tried; else None.
         tokens: whether tokens are.
         lines: whether it is known that scales pay.
+        rows: bool ``[rows]``, those that change, where a block of them alone is tried; else None.
     """
 
     movers: Counts | None = None
     tokens: bool = True
     lines: bool = False
+    rows: npt.NDArray[np.bool_] | None = None
 
 
 def choose(source: Codes, target: Codes, grid: Grid) -> Choice:
     """Codings to try for a block whose sides differ."""
     n = source.size
+    if n <= _TINY:
+        return Choice(count_movers(source, target))
     few = _SMALL_FEW if n <= _SMALL else FEW
     pieces, length, margin = (_PIECES, _PIECE, _MARGIN) if n > _PIECES * _PIECE else (1, n, 1)
     if few * count_differing(source, target, length, n // pieces) > margin * pieces * length:
@@ -73,9 +84,14 @@ def choose(source: Codes, target: Codes, grid: Grid) -> Choice:
     moved = int(movers[1].sum())
     if few * moved > n:
         return Choice()
-    lines = _has_lines(source, target, grid)
-    enough = grid.width > 0 and FEW * moved > n and moved >= MIN_MOVED * (rows_of(grid, n) + grid.width)
-    return Choice(movers, tokens=lines or enough, lines=lines)
+    if not 1 < grid.width <= n:
+        return Choice(movers, tokens=False)
+    rows, columns = count_lines(source, target, grid)
+    lines = _has_lines(rows, columns)
+    enough = FEW * moved > n and moved >= MIN_MOVED * (rows.size + columns.size)
+    changing = rows > 0
+    few_rows = _FEW_ROWS * np.count_nonzero(changing) <= min(rows.size, moved)
+    return Choice(movers, lines or enough, lines, changing if few_rows else None)
 
 
 def count_differing(source: Codes, target: Codes, length: int, stride: int) -> int:
@@ -111,11 +127,10 @@ def count_movers(source: Codes, target: Codes) -> Counts:
     return counts
 
 
-def _has_lines(source: Codes, target: Codes, grid: Grid) -> bool:
+def _has_lines(rows: Counts, columns: Counts) -> bool:
     """Whether rows and columns differ by more than it takes to say so."""
-    if not MIN_LINE <= grid.width <= source.size or rows_of(grid, source.size) < MIN_LINE:
+    if min(rows.size, columns.size) < MIN_LINE:
         return False
-    rows, columns = count_lines(source, target, grid)
     return gain_of_lines(rows) + gain_of_lines(columns) > _SCALE_BITS * (rows.size + columns.size) << LOGARITHM_BITS
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from maskreg.extras import install_command
 from maskreg.tensors.bus import on_device
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _triton_decoders() -> Decoders | None:
     except ImportError as error:
         warnings.warn(
             f"blocks are decoded on the CPU, because Triton is not installed ({error}); "
-            "to decode them on the GPU: pip install maskreg[gpu]",
+            f"to decode them on the GPU: {install_command('gpu')}",
             stacklevel=4,
         )
         return None

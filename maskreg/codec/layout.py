@@ -6,6 +6,7 @@ Every block begins with 8 bytes: n (u32), kind, number of sub-blocks, rank, flag
     raw     head, n codes (u16)                     nothing was gained by coding
     coded   head, 16 bytes more, model, directory, sub-block 0, sub-block 1, ...
     sparse  head, model, directory, sub-block 0, ...        few coordinates move: sparse.py
+    others  head, side information, one or two blocks       what changed is no small step: derived.py
 
 Sub-blocks are what decodes independently: a part of a block can be read without the rest, two decode side by side on
 one core, and a GPU decodes all at once. Each holds the states of its 16 lanes (64 bytes), its words and its extra bits.
@@ -35,7 +36,8 @@ from maskreg.errors import CorruptError
 from maskreg.tensors.blocks import BLOCK_NUMEL
 
 SAME, RAW, CODED, SPARSE = 0, 1, 2, 3
-"""Kinds of blocks."""
+SCALED, APART, ZEROED, ROWS = 4, 5, 6, 7
+"""Kinds of blocks. The second four hold other blocks, of a lower kind: derived.py."""
 
 STATE_BYTES = 4 * LANES
 """Bytes at the beginning of a sub-block: the states of its lanes."""
@@ -64,9 +66,10 @@ class Head(NamedTuple):
 
     Attributes:
         n: coordinates.
-        kind: ``SAME``, ``RAW``, ``CODED`` or ``SPARSE``.
-        sub_blocks: how many; 0 where the block is the same or raw.
-        rank: components of the prediction; in a sparse block, the exponent of the first class.
+        kind: one of the eight.
+        sub_blocks: how many; 0 where the block is neither coded nor sparse.
+        rank: components of the prediction; in a sparse block, the exponent of the first class; in one of exponents
+            apart, the usual one; in one of zeros, 1 if all are positive.
         flags: 1 if there are scales; in a sparse block, the number of classes.
     """
 
@@ -89,11 +92,12 @@ class Head(NamedTuple):
         raw_bytes = _HEAD.size + 2 * head.n
         exact = {SAME: _HEAD.size, RAW: raw_bytes}.get(head.kind, len(block))
         is_coded = head.kind in (CODED, SPARSE)
-        if not 1 <= head.n <= BLOCK_NUMEL or head.kind > SPARSE or len(block) != exact:
+        most_rank = {APART: 255, ZEROED: 1}.get(head.kind, 0)
+        if not 1 <= head.n <= BLOCK_NUMEL or head.kind > ROWS or len(block) != exact:
             raise CorruptError("block", "its header is invalid")
-        if not is_coded and any(head[2:]):
+        if not is_coded and (head.sub_blocks or head.flags or head.rank > most_rank):
             raise CorruptError("block", "its header is invalid")
-        if is_coded and len(block) > raw_bytes:
+        if len(block) > raw_bytes:
             raise CorruptError("block", f"{len(block)} bytes are more than {head.n} raw values take")
         count = head.sub_blocks
         if is_coded and not 0 <= (count - 1) * sub_block_numel(head.n, max(count, 1)) < head.n:

@@ -224,7 +224,7 @@ class RayEngine:
             version = ray.get(hand.ready)
         except RayTaskError as error:
             raise ConfigError(
-                f"a worker cannot start: {error.cause}", hint=f"pip install maskreg=={__version__} on every node"
+                f"a worker cannot start: {error.cause}", hint=f"install maskreg {__version__} on every node"
             ) from error
         except RayError:
             self._starting.append(self._started())
@@ -232,7 +232,7 @@ class RayEngine:
         if version != __version__:
             raise ConfigError(
                 f"a node of the cluster has maskreg {version}, and this is {__version__}",
-                hint=f"pip install maskreg=={__version__} on every node",
+                hint=f"install maskreg {__version__} on every node",
             )
         self._ready.append(hand)
 

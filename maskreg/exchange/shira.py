@@ -8,18 +8,20 @@ A folder with ``adapter_config.json`` and ``adapter_model.safetensors``. For a l
 k is r(m + n), with one r for all layers. A mask hardly ever has such counts, so it is refused, or with ``nearest`` cut
 and filled: the largest changes of each layer, and zeros at unchanged coordinates where there are too few. What cannot
 come out of an addition is never written: NaN, or zeros that change their sign.
+
+NAME is the module's path in the class that the source's ``config.json`` names, which can differ from the checkpoint's
+name of the tensor. PEFT skips modules that it cannot find without a word, so every name is looked up in that class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import read_whole
 from maskreg.checkpoint.safetensors.header import build_shard
@@ -42,6 +44,7 @@ from maskreg.exchange.output import (
 )
 from maskreg.exchange.sparse import SparsePatch
 from maskreg.limits import Limits
+from maskreg.live.classes import places_of
 from maskreg.tensors.cast import fp32_of, stored_bits, to_float
 from maskreg.tensors.dtypes import HALF
 from maskreg.tensors.info import TensorInfo
@@ -57,7 +60,6 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX, _SUFFIX = "base_model.model.", ".weight"
 _INDICES, _VALUES = ".shira_indices", ".shira_weight"
 _INDEX_DTYPES = {"I32": np.int32, "I64": np.int64}
-_NOT_LINEAR = ("embedding", "norm")
 
 
 class _Additions(NamedTuple):
@@ -86,9 +88,18 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
     """
     if rank and not nearest:
         raise UsageError("a rank is a choice of how much to leave out", hint="add --nearest, or leave out --rank")
-    layers = [info for info in update.changed.values() if _is_linear(info)]
-    r = _chosen_rank(update, layers, rank) if nearest else _exact_rank(update, layers)
-    plan = _plan(update, layers, r, lossless=not nearest)
+    assert update.source is not None
+    places = places_of(update.source, update.changed.keys())
+    modules = {name: place.module for name, place in places.items() if place.linear}
+    layers = [info for name, info in update.changed.items() if name in modules and info.dtype in HALF]
+    fitting = {info.name for info in layers}
+    unfit = [
+        f"{name} ({places[name].kind if name in places else 'not in the class of the model'})"
+        for name in update.changed
+        if name not in fitting
+    ]
+    r = _chosen_rank(update, layers, unfit, rank) if nearest else _exact_rank(update, layers, unfit)
+    plan = _plan(update, layers, modules, r, lossless=not nearest)
     starts = offsets_in(plan)
     kept = padded = lost = 0
     with planned_output(update, plan, out, force=force) as writer:
@@ -105,9 +116,8 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
             lost += additions.impossible + max(0, additions.indices.size - k)
             padded += max(0, k - additions.indices.size)
             rows_and_columns = np.stack(np.divmod(indices, info.shape[1])).astype(np.int32)
-            writer.write_at(starts[_key(info, _INDICES)], rows_and_columns)
-            writer.write_at(starts[_key(info, _VALUES)], values)
-    unfit = [name for name in update.changed if name not in {info.name for info in layers}]
+            writer.write_at(starts[_key(modules[info.name], _INDICES)], rows_and_columns)
+            writer.write_at(starts[_key(modules[info.name], _VALUES)], values)
     return Written(
         out=path_of(writer),
         tensors=len(layers),
@@ -130,15 +140,21 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
         raise FormatError(f"{path / CONFIG}: peft_type is {shown(config.get('peft_type'))}, not SHIRA")
     file = open_path(path / WEIGHTS, limits=limits)
     closing(file)
-    patches = {}
+    names = {}
     for key in file.tensors:
         module = key.removeprefix(_PREFIX).removesuffix(_INDICES).removesuffix(_VALUES)
-        expected = {f"{_PREFIX}{module}{suffix}" for suffix in (_INDICES, _VALUES)}
+        expected = {_key(module, suffix) for suffix in (_INDICES, _VALUES)}
         if key not in expected or not expected <= file.tensors.keys():
             raise FormatError(f"tensor {shown(key)}: neither indices nor values of a SHiRA layer")
-        info = tensor_of(source, module + _SUFFIX)
-        if info.name not in patches:
-            patches[info.name] = SparsePatch(info, [_AddedPiece(file, info)])
+        names[module] = module + _SUFFIX
+    if not source.tensors.keys() >= set(names.values()):
+        # The class is not needed where the checkpoint has the same names.
+        places = places_of(source, source.tensors.keys())
+        names |= {place.module: name for name, place in places.items() if place.linear and place.module in names}
+    patches = {}
+    for module, name in names.items():
+        info = tensor_of(source, name)
+        patches[info.name] = SparsePatch(info, [_AddedPiece(file, info, module)])
     lineage = parse_lineage(file.shards[0].metadata.get(KEY), str(path / WEIGHTS), limits)
     return Values(target_of(source, patches, path, lineage, (CONFIG,), limits), lineage)
 
@@ -146,9 +162,9 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
 class _AddedPiece:
     """The additions of a layer; a :class:`maskreg.exchange.sparse.Piece`."""
 
-    def __init__(self, file: Checkpoint, info: TensorInfo) -> None:
+    def __init__(self, file: Checkpoint, info: TensorInfo, module: str) -> None:
         self._file, self._info = file, info
-        self._indices, self._values = (file.tensors[_key(info, suffix)] for suffix in (_INDICES, _VALUES))
+        self._indices, self._values = (file.tensors[_key(module, suffix)] for suffix in (_INDICES, _VALUES))
         if info.dtype not in HALF or len(info.shape) != 2:
             raise self._fault(f"{info.dtype} {list(info.shape)} is no linear layer of 16 bits")
         if self._indices.dtype not in _INDEX_DTYPES or self._values.dtype not in ("F32", "F16", "BF16"):
@@ -188,14 +204,8 @@ def _sum(before: npt.NDArray[Any], values: npt.NDArray[np.float32], dtype: str) 
         return stored_bits(fp32_of(before, dtype) + values, dtype)
 
 
-def _is_linear(info: TensorInfo) -> bool:
-    """Whether a tensor is the weight of a linear layer, as far as its name and its form tell."""
-    matrix = len(info.shape) == 2 and info.dtype in HALF and info.name.endswith(_SUFFIX)
-    return matrix and role_of(info.name) not in _NOT_LINEAR
-
-
-def _key(info: TensorInfo, suffix: str) -> str:
-    return f"{_PREFIX}{info.name.removesuffix(_SUFFIX)}{suffix}"
+def _key(module: str, suffix: str) -> str:
+    return f"{_PREFIX}{module}{suffix}"
 
 
 def _most(info: TensorInfo) -> int:
@@ -203,9 +213,8 @@ def _most(info: TensorInfo) -> int:
     return info.numel // max(1, sum(info.shape))
 
 
-def _exact_rank(update: Outgoing, layers: Sequence[TensorInfo]) -> int:
+def _exact_rank(update: Outgoing, layers: Sequence[TensorInfo], unfit: Sequence[str]) -> int:
     hint = "add --nearest to store the largest changes of each linear layer, or use --to slime"
-    unfit = [name for name in update.changed if name not in {info.name for info in layers}]
     if unfit:
         raise UsageError(f"a SHiRA adapter holds linear layers of 16 bits alone, not {listed(unfit, 3)}", hint=hint)
     ranks = {info.name: update.counts[info.name] / sum(info.shape) for info in layers}
@@ -224,10 +233,11 @@ def _exact_rank(update: Outgoing, layers: Sequence[TensorInfo]) -> int:
     return int(first)
 
 
-def _chosen_rank(update: Outgoing, layers: list[TensorInfo], rank: int) -> int:
+def _chosen_rank(update: Outgoing, layers: list[TensorInfo], unfit: Sequence[str], rank: int) -> int:
     layers[:] = [info for info in layers if _most(info)]
     if not layers:
-        raise UsageError("no linear layer changes, and a SHiRA adapter holds nothing else", hint="use --to slime")
+        instead = f", but {listed(unfit, 3)}" if unfit else ""
+        raise UsageError(f"no linear layer changes{instead}; a SHiRA adapter holds nothing else", hint="use --to slime")
     moved = sum(update.counts[info.name] for info in layers)
     most = min(map(_most, layers))
     if rank > most:
@@ -236,18 +246,20 @@ def _chosen_rank(update: Outgoing, layers: list[TensorInfo], rank: int) -> int:
     return rank or max(1, min(most, round(moved / sum(sum(info.shape) for info in layers))))
 
 
-def _plan(update: Outgoing, layers: Sequence[TensorInfo], r: int, *, lossless: bool) -> SafetensorsPlan:
+def _plan(
+    update: Outgoing, layers: Sequence[TensorInfo], modules: Mapping[str, str], r: int, *, lossless: bool
+) -> SafetensorsPlan:
     tensors = []
     for info in layers:
-        k = r * sum(info.shape)
-        tensors += [TensorInfo(_key(info, _INDICES), "I32", (2, k)), TensorInfo(_key(info, _VALUES), "F32", (k,))]
+        k, module = r * sum(info.shape), modules[info.name]
+        tensors += [TensorInfo(_key(module, _INDICES), "I32", (2, k)), TensorInfo(_key(module, _VALUES), "F32", (k,))]
     config = {
         "peft_type": "SHIRA",
         "base_model_name_or_path": update.artifact.manifest.source.hub.partition("@")[0],
         "r": r,
         "mask_type": "random",
         "random_seed": None,
-        "target_modules": [info.name.removesuffix(_SUFFIX) for info in layers],
+        "target_modules": [modules[info.name] for info in layers],
         "modules_to_save": None,
         "fan_in_fan_out": False,
         "init_weights": True,
@@ -301,7 +313,7 @@ def _fitted(additions: _Additions, k: int) -> tuple[npt.NDArray[np.int64], npt.N
 def _nearest_notes(r: int, lost: int, padded: int, unfit: Sequence[str]) -> tuple[str, ...]:
     notes = [f"r = {r}: {counted(lost, 'change')} left out, {counted(padded, 'unchanged coordinate')} filled in"]
     if unfit:
-        notes.append(f"left out, for they are no linear layers: {listed(list(unfit), 3)}")
+        notes.append(f"left out, for they are no linear layers: {listed(unfit, 3)}")
     return tuple(notes)
 
 

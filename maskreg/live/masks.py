@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from maskreg.errors import UsageError, WrongCheckpointError
+from maskreg.errors import UsageError
 from maskreg.live.layout import Join, Link, links
 from maskreg.live.memory import storage_key
 from maskreg.live.naming import find
+from maskreg.live.refusals import missing_error
 from maskreg.mask.packed import Mask, TensorMask, pack_spans
 from maskreg.words import listed
 
@@ -19,7 +21,10 @@ _SHOWN = 3
 
 
 def parameter_masks(
-    trained: Mapping[str, torch.Tensor], mask: Mask, model: torch.nn.Module | None = None
+    trained: Mapping[str, torch.Tensor],
+    mask: Mask,
+    model: torch.nn.Module | None = None,
+    given: Mapping[str, torch.Tensor] = MappingProxyType({}),
 ) -> Iterator[tuple[str, TensorMask]]:
     """The mask of each trained parameter, in that order.
 
@@ -31,18 +36,25 @@ def parameter_masks(
         mask: by the names in the checkpoint. Masks of buffers and of parameters that are not trained are ignored.
         model: has the parameters. Without it, the layout of experts is guessed from names, other names of tied
             parameters are unknown, and names of the mask that ``trained`` does not have are not checked.
+        given: trained parameters by other names, which come before the model's.
 
     Raises:
         WrongCheckpointError: a tensor of the mask is not in the model, or has another shape.
         UsageError: the mask does not cover a parameter, has two masks for one, or has no coordinate of any, which is
             known after the last.
     """
-    tensors = dict(trained)
-    if model is not None:
-        tensors |= _every_name(model)
+    tensors = {**trained, **(_every_name(model) if model is not None else {}), **given}
     matches = find(mask, tensors, model)
     if model is not None and matches.missing:
-        raise _missing(matches.missing)
+        names, others = matches.missing, ""
+        if len(names) > 1:
+            others = f", as {'is' if len(names) == 2 else 'are'} {listed(names[1:], _SHOWN)} of the mask"
+        other = next((name for name in given if name not in trained), "")
+        if other:
+            own = next(name for name, tensor in trained.items() if tensor is given[other])
+            others += f" ({own} in the module that runs is {other} in the optimizer)"
+        hint = "use the mask of a checkpoint that this model is loaded from"
+        raise missing_error(names[0], mask, tensors, hint=hint, others=others)
     joins: dict[tuple[object, ...], list[Join]] = {}
     for join in matches.joins:
         for target in join.targets:
@@ -133,12 +145,3 @@ def _extent(view: torch.Tensor) -> tuple[int, int]:
 def _every_name(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     named = dict(model.named_parameters(remove_duplicate=False))
     return named | dict(model.named_buffers(remove_duplicate=False))
-
-
-def _missing(names: list[str]) -> WrongCheckpointError:
-    others = (
-        f", as {'is' if len(names) == 2 else 'are'} {listed(names[1:], _SHOWN)} of the mask" if len(names) > 1 else ""
-    )
-    return WrongCheckpointError(
-        names[0], f"missing in this model{others}", hint="use the mask of a checkpoint that this model is loaded from"
-    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
+from maskreg.checkpoint.dialects import dialect_of
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.live.wrappers import bare
 
@@ -65,6 +66,25 @@ def quantized(name: str, tensors: Mapping[str, torch.Tensor], module: torch.nn.M
     names = {bare(each) for each in tensors}
     mark = next((m for m in _MARKS if f"{prefix}{m}" in names or f"{bare(name)}.{m}" in names), None)
     return mark and f"{prefix}{mark}"
+
+
+def missing_error(
+    name: str, expected: Iterable[str], tensors: Iterable[str], *, hint: str, others: str = ""
+) -> WrongCheckpointError:
+    """The refusal of a model that has not all tensors of a checkpoint.
+
+    Args:
+        name: of the first that is missing.
+        expected: names in the checkpoint.
+        tensors: names in the model.
+        hint: the next step where the model's names are not those of another tool.
+        others: what else is missing.
+    """
+    fault = f"missing in this model{others}"
+    if found := dialect_of(tensors, expected):
+        dialect, sample = found
+        return WrongCheckpointError(name, f"{fault}, which has {dialect.names}: {sample}", hint=dialect.loaded)
+    return WrongCheckpointError(name, fault, hint=hint)
 
 
 def quantized_error(name: str, by: str) -> WrongCheckpointError:

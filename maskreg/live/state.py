@@ -15,6 +15,7 @@ from maskreg.errors import WrongCheckpointError
 from maskreg.live.layout import links
 from maskreg.live.memory import CODES, DTYPES
 from maskreg.live.naming import find
+from maskreg.live.refusals import missing_error
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _views(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     matches = find(expected, tensors, module)
     if absent := matches.missing + matches.ignored:
-        raise WrongCheckpointError(absent[0], "missing in this model", hint="this is the model of another checkpoint")
+        raise missing_error(absent[0], expected, tensors, hint="this is the model of another checkpoint")
     for join in matches.joins:
         if len(join.targets) > 1:
             parts = " and ".join(join.targets)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.native import library
+from maskreg.words import counted, percent
 
 PAD_BITS = 64
 """A tensor's bits are padded with zeros to a multiple of this, so that no 64-bit word belongs to two tensors."""
@@ -110,6 +111,9 @@ class TensorMask:
     name: str
     shape: tuple[int, ...]
     packed: npt.NDArray[np.uint8]
+
+    def __repr__(self) -> str:
+        return f"<TensorMask {self.name} {self.shape}: {percent(self.density)} of {counted(self.numel, 'coordinate')}>"
 
     @property
     def numel(self) -> int:

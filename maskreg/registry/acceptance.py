@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from maskreg.errors import RolledBackError, UntrustedError
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
+from maskreg.registry.trust.document import document_key
 from maskreg.store.entry import REFS, ref_of
 
 
@@ -17,31 +18,65 @@ def accept_registry(registry: Registry) -> str:
 
     Returns:
         What was refused until now; empty when nothing was.
+
+    Raises:
+        UntrustedError: the key of a project that this machine trusted in the registry before does not vouch for its
+            key in this one, and no other key was trusted there on purpose.
     """
     if registry.witness is None:
         return ""
     try:
         registry.witness.check_registry(registry.uuid)
     except RolledBackError as error:
+        _check_keys(registry, registry.witness.registry_before())
         registry.witness.forget_registry()
         registry.witness.check_registry(registry.uuid)
         return error.message
     return ""
 
 
+def _check_keys(registry: Registry, before: str) -> None:
+    # Otherwise a forged registry at the same address would count as one that is seen for the first time.
+    pins, uuid, log = registry.trust.pins, registry.uuid, registry.trust.log
+    numbers = log.numbers()
+    for project in pins.projects(before) if pins is not None else ():
+        assert pins is not None  # it has projects
+        pinned = pins.get(before, project)
+        if pinned is None or project in registry.trust.configured or (uuid and pins.get(uuid, project)):
+            continue
+        latest = later = log.read(project, numbers.get(project, 0))
+        while later is not None and later.key != pinned.key:
+            earlier = log.read(project, later.n - 1)
+            later = earlier if earlier is not None and later.follows(earlier) else None
+        if later is not None and later.registry == uuid:
+            continue
+        has = f"has the key {latest.key} there" if latest else "has no key there"
+        trust = f"maskreg key trust {project} {latest.key if latest else 'KEY'}{registry.remote_option}"
+        raise UntrustedError(
+            document_key(project, latest.n if latest else 1),
+            f"{registry.name} is another registry than before, {project} {has}, and {pinned.key}, which this machine "
+            f"has trusted since {pinned.at:%Y-%m-%d}, did not sign that",
+            hint=f"ask the owner of {project}; if that is its key: {trust}, then the same command again; to trust "
+            f"none: {pins.removal(before, project)}",
+        )
+
+
 def accept_tag(registry: Registry, ref: Ref) -> str:
-    """Take a tag as it is now, and the registry that has it, and remember both.
+    """Take a tag as it is now, and remember it.
 
     Returns:
         What was refused until now; empty when nothing was.
 
     Raises:
+        RolledBackError: the registry is another one than before; :func:`accept_registry` takes it.
         UntrustedError: its project is signed, and no trusted key vouches for the tag as it is now.
     """
-    refused = accept_registry(registry)
+    refused = ""
     try:
         registry.head(ref)
     except RolledBackError as error:
+        if not error.key.startswith(REFS):
+            raise
         assert registry.witness is not None  # nothing else raises it
         known = registry.witness.remembered(registry.uuid, ref)
         registry.witness.forget_tag(registry.uuid, ref)
@@ -52,7 +87,7 @@ def accept_tag(registry: Registry, ref: Ref) -> str:
             if known is not None:
                 registry.witness.remember(registry.uuid, known)
             raise
-        refused = f"{refused}; {error.message}" if refused else error.message
+        refused = error.message
     return refused
 
 

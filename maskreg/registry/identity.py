@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from maskreg.document import parse_object
 from maskreg.errors import ConfigError, DataError, FormatError, NotFoundError, UnavailableError
+from maskreg.extras import upgrade_command
 from maskreg.seal import sealed
 from maskreg.store.base import Store
 
@@ -46,7 +47,7 @@ def read_identity(store: Store) -> str:
     if number > VERSION:
         raise ConfigError(
             f"{where}: the registry has format {number}; this version knows up to {VERSION}",
-            hint="pip install --upgrade maskreg",
+            hint=upgrade_command(),
         )
     if sealed(value) != data:
         raise FormatError(f"{where}: its bytes do not match its seal", hint=IDENTITY_HINT)

@@ -17,13 +17,13 @@ from maskreg.registry.identity import ensure_identity, read_identity, who
 from maskreg.registry.index.index import Index
 from maskreg.registry.index.results import Search
 from maskreg.registry.known import KnownLog
-from maskreg.registry.locking import StoreLock
 from maskreg.registry.naming import Resolved, nearby, similar_names
 from maskreg.registry.settling.publishing import settle_in_place
 from maskreg.registry.settling.settle import PATIENCE_S
 from maskreg.registry.trust.pins import Pins
 from maskreg.registry.trust.privatekeys import PrivateKeys
 from maskreg.registry.trust.trust import Trust
+from maskreg.registry.turns import Turns
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote, Settings
 from maskreg.signature import PublicKey
@@ -78,11 +78,11 @@ class Registry(Closing):
         self.immutable_projects: frozenset[str] = frozenset()
         self.patience_s = PATIENCE_S
         self.index = Index(catalog_url, store, lambda: self.uuid, lambda entry: self.trust.check_shown(entry))
-        self._lock = StoreLock(store, self.index) if catalog_url and root is None and not self.served else None
-        lock = self._lock.hold if self._lock else None
-        self.trust = Trust(store, lambda: self.uuid, name, lock=lock)
+        takes_turns = bool(catalog_url) and root is None and not self.served
+        self._create = Turns(store, self.index).create if takes_turns else store.create
+        self.trust = Trust(store, lambda: self.uuid, name, create=self._create)
         sign = self.trust.sign_if_able if self.served else self.trust.sign
-        self.refs = RefLog(store, lock=lock, sign=sign, may_change=self.served)
+        self.refs = RefLog(store, create=self._create, sign=sign, may_change=self.served)
         index = self.index if root else None
         self._known = KnownLog(self.refs, lambda: self.uuid, self.trust, witness=witness, index=index)
         self._uuid = ""
@@ -164,13 +164,8 @@ class Registry(Closing):
 
     def ensure_uuid(self) -> str:
         """The registry's identity, created now when it has none."""
-        if self.uuid:
-            return self.uuid
-        if self._lock is None:
-            self._uuid = ensure_identity(self.store, self.store.create)
-        else:
-            with self._lock.hold("identity") as create_only:
-                self._uuid = ensure_identity(self.store, self.store.create if create_only else self.store.put)
+        if not self.uuid:
+            self._uuid = ensure_identity(self.store, self._create)
         return self._uuid
 
     # The catalog
@@ -200,8 +195,7 @@ class Registry(Closing):
         if self.witness is None:
             return self.index.search(query)
         self.witness.check_registry(self.uuid)
-        hint = f"maskreg show <name> --remote {self.name} --allow-rollback takes the tag as it is now"
-        return self.index.search(query, self.witness.numbers(self.uuid) if self.uuid else {}, hint)
+        return self.index.search(query, self.witness.numbers(self.uuid), self.witness.acceptance())
 
     def page(self, query: Query) -> list[SearchResult]:
         """Live refs that match, as the catalog has them now; see :meth:`maskreg.registry.index.index.Index.page`."""

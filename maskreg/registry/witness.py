@@ -119,6 +119,10 @@ class Witness:
             )
         self._checked = uuid
 
+    def registry_before(self) -> str:
+        """Identity of the registry that was at this location; empty when none was."""
+        return (self._registry() or {}).get("uuid", "")
+
     # Its tags
 
     def compare(
@@ -194,7 +198,7 @@ class Witness:
         damaged: list[CorruptError] = []
         try:
             self.check_registry(uuid, remember=False)
-            for tag in self.tags(uuid) if uuid else []:
+            for tag in self.tags(uuid):
                 if ref not in (None, tag):
                     continue
                 try:
@@ -213,8 +217,10 @@ class Witness:
         return sorted(self.numbers(uuid), key=lambda ref: ref.path)
 
     def numbers(self, uuid: str) -> dict[Ref, int]:
-        """Number of the latest entry that was seen, of every tag of the registry."""
+        """Number of the latest entry that was seen, of every tag of the registry; none of one without an identity."""
         numbers: dict[Ref, int] = {}
+        if not uuid:
+            return numbers
         prefix = f"{SEEN}{uuid}/"
         for info in self._store.list(prefix):
             path, _, name = info.key.removeprefix(prefix).rpartition("/")
@@ -230,10 +236,14 @@ class Witness:
             log: number of the latest entry of every tag, from one listing.
             uuid: the remote's identity.
         """
-        shorter = [ref for ref, n in self.numbers(uuid).items() if n > log.get(ref, 0)] if uuid else []
+        shorter = [ref for ref, n in self.numbers(uuid).items() if n > log.get(ref, 0)]
         if len(shorter) < 2:
             return ""
         return f"for all {len(shorter):,} tags that went back: maskreg remote check {self._name} --allow-rollback"
+
+    def acceptance(self, tag: str = "<name>") -> str:
+        """The next step that takes a tag as it is now, for a hint."""
+        return f"maskreg show {tag} --remote {self._name} --allow-rollback takes the tag as it is now"
 
     def forget_registry(self) -> None:
         """Forget which registry is at this location: what is there next is taken as it is.
@@ -265,7 +275,7 @@ class Witness:
                 head.key,
                 f"{ref} on {self._name} does not continue what this machine has seen, {_described(known)}: "
                 f"{error.message}",
-                hint=self._hint(ref, known),
+                hint=f"ask {known.by}; {self.acceptance(str(ref))}",
             ) from error
 
     def _refusal(self, ref: Ref, known: RefEntry, head: RefEntry | None, direct: RefEntry | None) -> RolledBackError:
@@ -277,11 +287,8 @@ class Witness:
             if head is not None and head.id != direct.id:
                 now += f", and it {latest}"
         seen = f"this machine has seen {_described(known)}; {now}"
-        return RolledBackError(known.key, f"{ref} on {self._name} {fault}: {seen}", hint=self._hint(ref, known))
-
-    def _hint(self, ref: Ref, known: RefEntry) -> str:
-        accept = f"maskreg show {ref} --remote {self._name} --allow-rollback"
-        return f"ask {known.by}; {accept} takes what is there now"
+        hint = f"ask {known.by}; {self.acceptance(str(ref))}"
+        return RolledBackError(known.key, f"{ref} on {self._name} {fault}: {seen}", hint=hint)
 
     # Records
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Protocol
 
 from maskreg.errors import ConfigError, MaskregError
+from maskreg.extras import install_command
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import PairOverlap
@@ -118,5 +119,5 @@ def _fragment(
 
 
 def _without_libraries(text: str, error: Exception) -> str:
-    hint = getattr(error, "hint", "") or "pip install 'maskreg[report]'"
+    hint = getattr(error, "hint", "") or install_command("report")
     return f"<p>{escape(text)}</p><p><small>Figures and tables: <code>{escape(hint)}</code></small></p>"

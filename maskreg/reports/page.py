@@ -154,7 +154,7 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         version: of maskreg.
         plots: those of the findings, if there is another use for what was drawn.
     """
-    mark, sentence = words.answer(findings)
+    mark, heading, sentence = words.answer(findings)
     geometry = words.GEOMETRY_DEFINITIONS if findings.geometry or findings.trajectory else {}
     plots = plots_of(findings) if plots is None else plots
     return render(
@@ -166,7 +166,7 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         manifest=findings.manifest,
         card=card_of(findings.card),
         mark=mark,
-        heading=words.HEADINGS[mark],
+        heading=heading,
         sentence=sentence,
         rule=RULE,
         contents=_contents(findings, plots),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from maskreg.analysis.comparison import PairOverlap
-from maskreg.analysis.evidence import MATCHED
 from maskreg.analysis.glossary.geometry import GEOMETRY
 from maskreg.analysis.glossary.masks import MASKS
 from maskreg.analysis.glossary.overlap import OVERLAP
-from maskreg.analysis.verdict import Outcome
+from maskreg.analysis.verdict import Outcome, with_source
 from maskreg.reports.findings import Findings, OtherMask
 from maskreg.reports.geometry import STABLE, TOP
 from maskreg.words import counted
@@ -33,30 +32,34 @@ KEY = (
 MORE, NOT_MORE, OPEN = "more", "not-more", "open"
 """Marks of the answer."""
 
-HEADINGS = {MORE: "More than rounding", NOT_MORE: "No more than rounding", OPEN: "Not settled"}
-"""Marks in words."""
+_NOT_SETTLED = "Not settled"
 
 
-def answer(findings: Findings) -> tuple[str, str]:
-    """The mark and the headline sentence."""
+def answer(findings: Findings) -> tuple[str, str, str]:
+    """The mark, the heading and the headline sentence."""
     others = [other for other in findings.others if other.independent]
     marks = [mark_of(other) for other in others]
     if findings.survey is not None:
-        return OPEN, (
-            f"{counted(len(findings.survey.names) - 1, 'mask')} stand beside this one, which are too many for an "
-            "answer about each pair. To see whether the overlap with one of them is more than rounding gives, make a "
-            "report with that mask alone: --against NAME."
+        count = counted(len(findings.survey.names) - 1, "mask")
+        told = (
+            f"{count} stand beside this one, which are too many for an answer about each pair. To see whether "
+            "the overlap with one of them is more than rounding gives, make a report with that mask alone: "
+            "--against NAME."
         )
+        return OPEN, _NOT_SETTLED, told
     if not others:
-        return OPEN, (
+        told = (
             "One mask alone cannot tell: any small update moves small weights, because bf16 rounds. To see whether "
             "the choice among weights of one magnitude is more than noise, add a mask of another run: --against."
         )
-    if len(others) == 1 or set(marks) == {OPEN}:
-        return marks[0], others[0].verdict.sentence
+        return OPEN, _NOT_SETTLED, told
+    if len(others) == 1 and others[0].outcome is others[0].verdict.outcome:
+        return marks[0], heading_of_pair(others[0].overlap), others[0].verdict.sentence
     yes = marks.count(MORE)
     mark = MORE if yes == len(others) else NOT_MORE if set(marks) == {NOT_MORE} else OPEN
-    return mark, f"The overlap is more than rounding against {yes} of {len(others)} masks of other runs; details below."
+    heading = {MORE: "More than rounding", NOT_MORE: "No more than rounding"}.get(mark, _NOT_SETTLED)
+    masks = counted(len(others), "mask")
+    return mark, heading, f"The overlap is more than rounding against {yes} of {masks} of other runs; details below."
 
 
 def mark_of(other: OtherMask) -> str:
@@ -71,10 +74,22 @@ def mark_of_pair(pair: PairOverlap, outcome: Outcome | None = None) -> str:
         pair: the figures.
         outcome: the answer, where it is not that of the pair alone.
     """
-    with_source = pair.whole.nulls[MATCHED].expected is not None
     match outcome or pair.verdict.outcome:
         case Outcome.MORE:
-            return MORE if with_source else OPEN
+            return MORE if with_source(pair.whole) else OPEN
         case Outcome.LESS | Outcome.SAME:
             return NOT_MORE
     return OPEN
+
+
+def heading_of_pair(pair: PairOverlap) -> str:
+    """The verdict on one overlap in a few words; they agree with the beginning of its sentence."""
+    cause = "rounding" if with_source(pair.whole) else "chance"
+    match pair.verdict.outcome:
+        case Outcome.MORE:
+            return f"More than {cause}"
+        case Outcome.LESS | Outcome.SAME:
+            return f"No more than {cause}"
+        case Outcome.RELATED:
+            return "No answer"
+    return "Cannot tell"

@@ -20,6 +20,7 @@ from maskreg.service.housekeeping import housekeeper
 from maskreg.service.observing import tracing
 from maskreg.service.observing.requests import Observed
 from maskreg.service.openapi import DescribedApp
+from maskreg.service.pace import Paced
 from maskreg.service.pages import errors
 from maskreg.service.pages.routers import PAGES
 from maskreg.service.readiness import Readiness
@@ -77,6 +78,7 @@ def create_app(service: Service) -> FastAPI:
     problems.install(app, errors.page)
     app.add_middleware(Audited, accounts=service.accounts)
     app.add_middleware(Bounded, uploads=f"{API}/objects/")
+    app.add_middleware(Paced, patience_s=service.patience_s)
     app.add_middleware(KnownHosts, names=service.hosts)
     app.add_middleware(Protected)
     app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=1, exclude_content_types=_NOT_COMPRESSED)

@@ -11,6 +11,7 @@ from maskreg.registry import Registry
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.openid import OpenId
+from maskreg.service.options import PATIENCE_S
 from maskreg.service.throttle import RateLimits
 from maskreg.workspace.pairs import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
@@ -33,6 +34,7 @@ class Service:
         openid: the provider that people sign in with; None where tokens alone sign in.
         limits: how many requests it takes; None for any number.
         most_compared: coordinates of all masks together that it compares while somebody waits.
+        patience_s: how long it waits for a client that is in the middle of a request, in seconds.
     """
 
     workspace: Workspace
@@ -43,6 +45,7 @@ class Service:
     openid: OpenId | None = None
     limits: RateLimits | None = None
     most_compared: int = MOST_COORDINATES
+    patience_s: float = PATIENCE_S
 
     @property
     def registry(self) -> Registry:

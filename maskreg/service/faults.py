@@ -32,6 +32,10 @@ class SilentError(UnavailableError):
     """Parts of the server that have not answered in time, by name."""
 
 
+class SlowError(UnavailableError):
+    """The body of a request stopped coming."""
+
+
 class NoRoomError(NoSpaceError):
     """An output of a job that the server has no room for."""
 
@@ -51,6 +55,7 @@ _FAULTS: dict[type[MaskregError], MaskregError | None] = {
     # What these say is for the client.
     ProviderError: None,
     SilentError: None,
+    SlowError: None,
     NoRoomError: None,
     QuotaError: None,
     OutputExistsError: None,

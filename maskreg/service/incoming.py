@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import uuid4
 
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, QuotaError, UsageError
+from maskreg.errors import ConflictError, CorruptError, NotFoundError, QuotaError, UsageError
 from maskreg.registry import Registry
 from maskreg.registry.admission import admit, admit_key
 from maskreg.service.access import check_role
@@ -30,7 +31,7 @@ from maskreg.store.backrefs import BackReference
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import RefEntry
 from maskreg.store.s3 import S3Store
-from maskreg.store.s3_links import Link, promote, uploading
+from maskreg.store.s3_links import SECONDS, Link, promote, uploading
 from maskreg.words import human_bytes
 
 _UPLOADS_BYTES = 1 << 30
@@ -128,29 +129,48 @@ class Incoming:
         assert key.digest is not None  # it belongs to an artifact
         if (entry.size, entry.sha256) != stated:
             raise CorruptError(key.key, "its size and sha256 are not what the manifest says")
-        folder = _upload("", principal)
-        waiting = sum(info.size for info in self._store.list(folder))
-        if waiting + entry.size > 2 * self._manifests.size(key.digest) + _UPLOADS_BYTES:
+        number = uuid4().hex
+        place = _upload(number, entry.size, principal)
+        # An empty object stands for what may come; of several requests at a time, each sees its own among the others.
+        self._store.put(place, b"")
+        infos = list(self._store.list(_upload("", 0, principal)))
+        still_good = max(info.modified for info in infos) - timedelta(seconds=SECONDS)
+        waiting = sum(int(info.key.rpartition("-")[2]) if info.modified >= still_good else info.size for info in infos)
+        if waiting > 2 * self._manifests.size(key.digest) + _UPLOADS_BYTES:
+            self._store.delete([place])
             raise QuotaError(
-                f"{human_bytes(waiting)} that {principal.name} uploaded wait to be finished",
+                f"{human_bytes(waiting - entry.size)} that {principal.name} has uploaded, or has links for, wait to be "
+                "finished",
                 hint="push again in an hour, when they are gone",
             )
-        number = uuid4().hex
-        return number, uploading(self._store, _upload(number, principal), *stated)
+        return number, uploading(self._store, place, *stated)
 
     def finish_upload(self, key: Key, number: str, principal: Principal) -> None:
-        """Take an upload for an object, once it is there and is what the manifest says.
+        """Take an upload for an object, once it is there and is what the manifest says; again, if it was taken.
 
         Raises:
             NotFoundError: nothing was uploaded.
+            ConflictError: another request is taking it.
             CorruptError: it is something else.
             UsageError: this server takes no uploads elsewhere.
         """
         if key.kind is not Kind.OBJECT or not isinstance(self._store, S3Store):
             raise UsageError(f"{key.key} is not uploaded by a link", hint="PUT it")
-        entry = self._manifests.expected(key)
-        promote(self._store, _upload(number, principal), key.key, entry.size, Digest(entry.sha256))
-        self.presented.note(key, principal)
+        digest, entry = key.digest, self._manifests.expected(key)
+        assert digest is not None  # it belongs to an artifact
+        place = _upload(number, entry.size, principal)
+        try:
+            promote(self._store, place, key.key, entry.size, Digest(entry.sha256))
+            # Before the upload goes: the same request again, even at the same time, finds either it or the record.
+            self.presented.note(key, principal)
+            self._store.delete([place])
+        except CorruptError:
+            self._store.delete([place])
+            raise
+        except (NotFoundError, ConflictError):
+            known = self.presented.shows_name(key, principal) or self.presented.reads(digest, principal)
+            if not known or self._store.head(key.key) is None:
+                raise
 
     def _stage_new(self, digest: Digest, size: int, principal: Principal) -> None:
         named = self._sight.projects(digest, principal)
@@ -167,9 +187,9 @@ class Incoming:
         before = self._registry.refs.peek(entry.ref, entry.n - 1) if entry.n > 1 else None
         check_role(principal, entry.project, Role.ADMIN if entry.deleted else Role.WRITER)
         check_tombstone(self._registry, entry.ref, before, principal)
-        self._reception.ensure(entry, principal)
         if entry.digest is not None:
             self.presented.check_complete(entry.digest, principal)
+        self._reception.ensure(entry, principal)
         if not admit(self._registry, entry):
             return False
         self._sight.saw(entry)
@@ -187,5 +207,6 @@ class Incoming:
         return True
 
 
-def _upload(number: str, principal: Principal) -> str:
-    return f"{UPLOADS}{sender(principal)}/{number}"
+def _upload(number: str, size: int, principal: Principal) -> str:
+    folder = f"{UPLOADS}{sender(principal)}/"
+    return f"{folder}{number}-{size}" if number else folder

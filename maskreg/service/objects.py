@@ -71,7 +71,7 @@ class Objects:
         return key
 
     def head(self, text: str, principal: Principal) -> tuple[Key, ObjectInfo]:
-        """An object's size and time; a writer sees those of an artifact that is on its way too.
+        """An object's size and time; a writer also sees them for objects that they have sent.
 
         Raises:
             NotFoundError: there is none, for this principal.
@@ -191,9 +191,9 @@ class Objects:
         if allows(Kind.OBJECT, Action.READ, principal, projects):
             yield from self.store.list(prefix)
         elif allows(Kind.OBJECT, Action.SEND, principal):
-            presented = self._presented.by(key.digest, principal) if projects else None
+            presented = self._presented.by(key.digest, principal)
             for info in self.store.list(prefix):
-                if presented is None or record(key.digest, principal, parse_key(info.key).name) in presented:
+                if record(key.digest, principal, parse_key(info.key).name) in presented:
                     yield info
 
     def _projects(self, key: Key, action: Action, principal: Principal) -> frozenset[str] | tuple[str, ...]:

@@ -15,6 +15,9 @@ from maskreg.workspace.pairs import MOST_COORDINATES
 
 _SERVED = "served"
 
+PATIENCE_S = 30.0
+"""How long a server waits for a client that is in the middle of a request, in seconds."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -40,6 +43,7 @@ class Options:
             none; ``none`` signs nothing. Left out, a registry in a folder makes and keeps one, and another store signs
             nothing: a key that only this machine had would shut out every other server, and this one after a loss.
         most_compared: coordinates of all masks together that are compared while somebody waits.
+        timeout_s: how long to wait for a client that is in the middle of a request, in seconds.
         fresh_s: how long readers take what this server signs for the current state, in seconds; 0 for ever. It counts
             for projects whose key this server makes; the server renews it by itself.
         metrics_port: port on which everybody who reaches it may read the metrics; 0 for none.
@@ -68,6 +72,7 @@ class Options:
     oidc_grants: tuple[str, ...] = ()
     signing_key: str = ""
     most_compared: int = MOST_COORDINATES
+    timeout_s: float = PATIENCE_S
     fresh_s: int = 7 * 86_400
     metrics_port: int = 0
     log_format: str = "json"

@@ -1,18 +1,18 @@
 """What writers have sent of artifacts that they cannot read.
 
-Whoever knows a digest does not know the artifact. So an artifact that is named only in projects which a writer cannot
-read shows nothing to that writer, who gets to name it by sending all of its objects again; a small record is kept of
-each, until the name is set.
+To know a digest is not to know the artifact. A writer sees, completes and names an artifact only where they can read it
+or have sent its objects themselves, whether a project names it already, another client is sending it, or no
+project is known to have it. A small record is kept of each object that was sent, until its sender sets a name.
 """
 
 from __future__ import annotations
 
 import hashlib
 
-from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.artifact.layout import MANIFEST
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
-from maskreg.errors import NotAllowedError
+from maskreg.errors import NotFoundError
 from maskreg.service.accounts.roles import Principal
 from maskreg.service.manifests import announcement, unknown
 from maskreg.service.policy import PRESENTED, Action, Key, Kind, allows
@@ -42,55 +42,47 @@ class Presented:
         return frozenset(info.key for info in self._store.list(record(digest, principal, "")))
 
     def note(self, key: Key, principal: Principal) -> None:
-        """Keep a record of what somebody has just sent, where they cannot read it."""
-        if key.kind in (Kind.OBJECT, Kind.MANIFEST):
+        """Record an object that the principal has sent, unless it is known that they can read the artifact."""
+        if key.kind in (Kind.OBJECT, Kind.MANIFEST, Kind.ANNOUNCED):
             assert key.digest is not None  # it belongs to an artifact
-            projects = self._sight.projects(key.digest, principal)
-            if projects and not allows(Kind.OBJECT, Action.READ, principal, projects):
-                self._store.put(record(key.digest, principal, key.name), b"")
+            # The store is not asked who has it: a record too many is deleted with the others.
+            if not allows(Kind.OBJECT, Action.READ, principal, self._sight.known(key.digest)):
+                self._store.put(record(key.digest, principal, key.name or key.key), b"")
 
     def forget(self, digest: Digest, principal: Principal) -> None:
         """Delete the records of somebody who has named an artifact, and may read it from now on."""
         self._store.delete(self.by(digest, principal))
 
     def check_complete(self, digest: Digest, principal: Principal) -> None:
-        """Let an artifact be named by who may read it, or has sent all of it.
+        """Let an artifact be named by a writer who can read it, or has sent all of it.
 
         Raises:
-            NotAllowedError: they may not, and have not.
+            NotFoundError: they cannot, and have not; whether it is here is not said.
         """
-        projects = self._sight.projects(digest, principal)
-        if not projects or allows(Kind.OBJECT, Action.READ, principal, projects):
+        if self.reads(digest, principal):
             return
         presented = self.by(digest, principal)
-        if any(record(digest, principal, name) not in presented for name in listing(self._store, digest)):
-            raise NotAllowedError(
-                f"{digest.short} belongs to a project that {principal.name} may not read",
+        if any(record(digest, principal, name) not in presented for name in {MANIFEST, *listing(self._store, digest)}):
+            raise NotFoundError(
+                f"there is no artifact {digest.short} that {principal.name} can read or has sent as a whole",
                 hint="push it with all the parts that it was made with",
             )
 
     def check_announced(self, key: Key, principal: Principal) -> None:
-        """Let objects be sent by who may read the artifact, or has sent its manifest.
+        """Let objects be sent by a writer who can read the artifact, or has sent its manifest.
 
-        What a manifest says of its objects, and that it is here, is for nobody else.
+        Other writers are not told what a manifest says of its objects, nor that it is here.
 
         Raises:
-            UsageError: they may not, and have not.
+            UsageError: they cannot, and have not.
         """
         assert key.digest is not None  # it belongs to an artifact
         knower = (key.digest, principal.id)
         if knower in self._knowing:
             return
-        if self._store.head(announcement(key.digest)) is None:
-            projects = self._sight.projects(key.digest, principal)
-            if not projects:
-                if self._store.head(artifact_prefix(key.digest) + MANIFEST) is None:
-                    raise unknown(key.digest)
-                return
-            if not allows(Kind.OBJECT, Action.READ, principal, projects):
-                manifest = record(key.digest, principal, MANIFEST)
-                if manifest not in self.by(key.digest, principal):
-                    raise unknown(key.digest)
+        manifests = {record(key.digest, principal, name) for name in (announcement(key.digest), MANIFEST)}
+        if manifests.isdisjoint(self.by(key.digest, principal)) and not self.reads(key.digest, principal):
+            raise unknown(key.digest)
         self._knowing.put(knower, True)
 
     def shows_name(self, key: Key, principal: Principal) -> bool:
@@ -98,8 +90,11 @@ class Presented:
         assert key.digest is not None  # it belongs to an artifact
         if not allows(Kind.OBJECT, Action.SEND, principal):
             return False
-        projects = self._sight.projects(key.digest, principal)
-        return not projects or record(key.digest, principal, key.name) in self.by(key.digest, principal)
+        return self._store.head(record(key.digest, principal, key.name)) is not None
+
+    def reads(self, digest: Digest, principal: Principal) -> bool:
+        """Whether the principal can read an artifact."""
+        return allows(Kind.OBJECT, Action.READ, principal, self._sight.projects(digest, principal))
 
 
 def sender(principal: Principal) -> str:

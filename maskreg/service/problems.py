@@ -9,6 +9,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from maskreg.errors import (
     CannotCreateError,
@@ -31,7 +33,7 @@ from maskreg.errors import (
     UnavailableError,
     UsageError,
 )
-from maskreg.service.faults import public_of
+from maskreg.service.faults import SlowError, public_of
 from maskreg.service.jobs.base import QueueFullError
 from maskreg.service.malformed import sentence
 from maskreg.service.observing.requests import HEADER, request_id
@@ -49,6 +51,7 @@ STATUS: dict[type[MaskregError], int] = {
     LimitError: 413,
     NotFoundError: 404,
     UnavailableError: 503,
+    SlowError: 408,
     CannotCreateError: 500,
     OutputExistsError: 409,
     NoSpaceError: 507,
@@ -67,6 +70,7 @@ STATUS: dict[type[MaskregError], int] = {
 """HTTP status by kind of error; a kind that is not listed has that of the nearest one above it."""
 
 
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _DESCRIBED = "what can be asked, and how, is described in /openapi.json"
 
 
@@ -109,6 +113,9 @@ def _no_page(*_: object) -> None:
 def _headers(status: int, error: MaskregError) -> dict[str, str] | None:
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
+    if status == 408:
+        # The rest of the body may come yet, and would pass for the next request.
+        return {"Connection": "close"}
     if status in (429, 503):
         return {"Retry-After": str(getattr(error, "retry_after_s", 1))}
     return None
@@ -134,9 +141,17 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
             # A body that a route refused while the framework read it.
             return _known(request, error.__cause__)
         headers = dict(error.headers) if error.headers else None
+        if error.status_code == 405:
+            # The framework names the methods of one route, and an address may have several.
+            headers = {"Allow": ", ".join(method for method in _METHODS if _is_taken(app, request, method))}
         code, title = _of_framework(request, error)
         page = as_page(request, error.status_code, title, code, "")
         return page or problem(error.status_code, title, code=code, hint=_DESCRIBED, headers=headers)
+
+    @app.exception_handler(ClientDisconnect)
+    def _gone(request: Request, _: ClientDisconnect) -> Response:
+        # The client is gone; the log of requests shows this answer.
+        return problem(400, "the client disconnected before the request ended", code=UsageError.code)
 
     @app.exception_handler(Exception)
     def _unknown(request: Request, _: Exception) -> Response:
@@ -152,6 +167,11 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
         title = sentence(error.errors()[0])
         page = as_page(request, 422, title, UsageError.code, "")
         return page or problem(422, title, code=UsageError.code, hint=_DESCRIBED)
+
+
+def _is_taken(app: FastAPI, request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in app.routes)
 
 
 def _of_framework(request: Request, error: HTTPException) -> tuple[str, str]:

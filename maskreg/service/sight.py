@@ -33,9 +33,13 @@ class Sight:
         self._registry = registry
         self._known: Remembered[Digest, frozenset[str]] = Remembered(_REMEMBERED)
 
+    def known(self, digest: Digest) -> frozenset[str]:
+        """Projects that are remembered to have a tag that points or pointed to an artifact; nothing is read."""
+        return self._known.get(digest) or frozenset()
+
     def projects(self, digest: Digest, principal: Principal) -> frozenset[str]:
         """Projects with a tag that points or pointed to an artifact; of those that are known, if one lets them in."""
-        known = self._recall(digest)
+        known = self.known(digest)
         if any(principal.role(project) >= Role.READER for project in known):
             return known
         # Where two threads find something at once, one of them is forgotten, and asks the store again.
@@ -44,7 +48,7 @@ class Sight:
     def saw(self, entry: RefEntry) -> None:
         """Take in an entry of a log that was just read or written."""
         if entry.digest is not None:
-            known = self._recall(entry.digest)
+            known = self.known(entry.digest)
             if entry.project not in known:
                 self._known.put(entry.digest, known | {entry.project})
 
@@ -91,9 +95,6 @@ class Sight:
         readable = _readable(principal)
         entries = (entry for entry in self._registry.refs.heads([]) if entry.project in readable)
         return sorted({entry.digest for entry in entries if entry.digest is not None})
-
-    def _recall(self, digest: Digest) -> frozenset[str]:
-        return self._known.get(digest) or frozenset()
 
 
 def _readable(principal: Principal) -> set[str]:

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -40,6 +41,7 @@ from maskreg.service.observing import metrics
 from maskreg.service.observing.logs import configure
 from maskreg.service.openid import OpenId, OpenIdOptions
 from maskreg.service.options import Options, bench_of, database_of, settings_of
+from maskreg.service.pace import Punctual
 from maskreg.service.signing import signer_of
 from maskreg.service.throttle import RateLimits
 from maskreg.settings import Settings
@@ -108,7 +110,9 @@ def open_service(options: Options) -> Service:
         workspace.close()
         raise
     limits = RateLimits.of(options.rate) if options.rate else None
-    return Service(workspace, remote, accounts, hosts, patching, openid, limits, options.most_compared)
+    return Service(
+        *(workspace, remote, accounts, hosts, patching, openid, limits, options.most_compared), options.timeout_s
+    )
 
 
 def app() -> FastAPI:
@@ -197,6 +201,7 @@ def _config(options: Options, application: FastAPI | str) -> uvicorn.Config:
         application,
         factory=isinstance(application, str),
         workers=options.workers,
+        http=partial(Punctual, patience_s=options.timeout_s),  # type: ignore[arg-type]  # called as the class is
         access_log=False,
         log_config=None,
         log_level="info" if options.log_format == "json" else "warning",

@@ -87,6 +87,10 @@ class Settings:
         if name is not None:
             if name in self.remotes:
                 return self.remotes[name]
+            if "://" in name:
+                known = next((remote.name for remote in self.remotes.values() if remote.url == name.rstrip("/")), "")
+                hint = f"write {known}, which it is called here" if known else f"maskreg remote add NAME {name}"
+                raise ConfigError(f"{name} is a URL; a remote is meant by its name", hint=hint)
             parse_name(name, "remote")
             raise unknown_remote(name, self.remotes)
         if not self.remotes:

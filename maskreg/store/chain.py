@@ -149,11 +149,28 @@ def check_movable(after: RefEntry | None, digest: Digest | None, *, hint: str = 
     """
     if after is None or not after.immutable or digest is None or digest == after.last_digest:
         return
+    raise _immovable(after, digest.short, hint)
+
+
+def check_free(after: RefEntry) -> None:
+    """Refuse an immutable tag before an artifact is made for it.
+
+    Args:
+        after: the tag's latest entry.
+
+    Raises:
+        ImmutableTagError: it is immutable.
+    """
+    if after.immutable:
+        raise _immovable(after, "an artifact that is still to be made", "")
+
+
+def _immovable(after: RefEntry, to: str, hint: str) -> ImmutableTagError:
     was = after.last_digest.short if after.last_digest else "nothing"
     entry = f"entry {after.n} by {after.by} of {after.at:%Y-%m-%d %H:%M:%S} UTC"
     state = f"was at {was} until {entry} removed it" if after.deleted else f"is at {was} since {entry}"
-    raise ImmutableTagError(
-        f"{after.ref} is immutable: it {state}, and cannot move to {digest.short}",
+    return ImmutableTagError(
+        f"{after.ref} is immutable: it {state}, and cannot move to {to}",
         hint=hint or f"choose another tag than {after.tag}",
     )
 

@@ -35,6 +35,7 @@ from uuid import uuid4
 from maskreg.disk import barrier, make_folder, make_root, nearest_existing, new_file, sync_folder, write_all
 from maskreg.errors import (
     CannotCreateError,
+    CorruptError,
     LimitError,
     MaskregError,
     NoSpaceError,
@@ -57,8 +58,10 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.E
 class FileStore:
     """Objects as files below one directory; ``a/b`` is the file ``a/b``.
 
-    Symbolic links below the root are never followed: no key reads or writes anything outside. One key cannot lie under
-    another (``a`` and ``a/b``): the second is refused with ``CannotCreateError``.
+    Symbolic links below the root are never followed: no key reads or writes anything outside. What is neither a file
+    nor a folder is listed, and so is an empty folder that has the name of a document (``.json``); reading it raises
+    ``CorruptError``. One key cannot lie under another (``a`` and ``a/b``): the second is refused with
+    ``CannotCreateError``.
 
     Args:
         root: the directory. A new one is made for its owner alone, when the first object is written; what is written
@@ -83,10 +86,17 @@ class FileStore:
             UsageError: the key is not clean.
             RefusedError: the path leads through a symbolic link.
         """
+        path = self._place(key)
+        if path.is_symlink():
+            raise _is_link(path)
+        return path
+
+    def _place(self, key: str) -> Path:
+        # As `path`, where the object itself may be a link.
         path = self.root / check_key(key)
         # Equal as text exactly when no component is a link.
-        if os.path.realpath(path) != str(path):
-            raise RefusedError(f"{path}: symbolic links inside a store are not followed")
+        if os.path.realpath(path.parent) != str(path.parent):
+            raise _is_link(path)
         return path
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
@@ -103,11 +113,15 @@ class FileStore:
     def opened(self, key: str, max_bytes: int) -> Iterator[tuple[BufferedReader, int]]:
         """The object's file and size, to be read in pieces; raises what :meth:`get` raises."""
         with self.errors("read", key):
-            path = self.path(key)
+            path = self._place(key)
+            if not stat.S_ISREG(mode := path.lstat().st_mode):
+                kind = (
+                    "a folder" if stat.S_ISDIR(mode) else "a symbolic link" if stat.S_ISLNK(mode) else "a special file"
+                )
+                hint = f"rmdir {shlex.quote(str(path))}" if stat.S_ISDIR(mode) else ""
+                raise CorruptError(key, f"{kind}, where a file should be", hint=hint)
             with open(path, "rb", opener=_open_without_waiting) as file:
                 status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode):
-                    raise NotFoundError(f"{self.root}: there is no {key}")
                 if status.st_size > max_bytes:
                     raise LimitError(f"{key}: {status.st_size} bytes; the limit is {max_bytes}")
                 yield file, status.st_size
@@ -116,9 +130,10 @@ class FileStore:
         """The object's size and time, or None."""
         try:
             with self.errors("read", key):
-                return _info(key, self.path(key).lstat())
+                status = self._place(key).lstat()
         except NotFoundError:
             return None
+        return None if stat.S_ISDIR(status.st_mode) else _info(key, status)
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object; durable when this returns."""
@@ -155,9 +170,7 @@ class FileStore:
         touched = set()
         for key in keys:
             with self.errors("delete", key):
-                path = self.root / check_key(key)
-                if os.path.realpath(path.parent) != str(path.parent):
-                    raise RefusedError(f"{path}: symbolic links inside a store are not followed")
+                path = self._place(key)
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     if not stat.S_ISDIR(path.lstat().st_mode):
                         path.unlink()
@@ -201,6 +214,8 @@ class FileStore:
                 with os.scandir(folder) as entries:
                     # Folders sort with their slash, as their keys do: "a-b/x" comes before "a/x".
                     rows = sorted((e.name + "/" * e.is_dir(follow_symlinks=False), e) for e in entries)
+                    if not rows and prefix.endswith(".json/"):
+                        yield _info(prefix[:-1], Path(folder).lstat())
             except (FileNotFoundError, NotADirectoryError):
                 return
         for name, entry in rows:
@@ -210,14 +225,16 @@ class FileStore:
             if name.endswith("/"):
                 yield from self._walk(entry.path, key)
                 continue
+            if entry.is_symlink() and Path(entry.path).is_dir() and not name.endswith(".json"):
+                # Anything can lie behind it.
+                raise _is_link(Path(entry.path))
             try:
                 info = _info(key, entry.stat(follow_symlinks=False))
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise self._translate(error, "list", key) from error
-            if info:
-                yield info
+            yield info
 
     @contextlib.contextmanager
     def _temporary(self, data: bytes) -> Iterator[Path]:
@@ -240,7 +257,7 @@ class FileStore:
             sync_folder(self.root.parent)
         make_folder(folder)
         if folder.is_symlink():
-            raise RefusedError(f"{folder}: symbolic links inside a store are not followed")
+            raise _is_link(folder)
 
     def _sweep(self, folder: Path) -> None:
         # Once per store object: files that a crash left behind a day ago or more.
@@ -305,6 +322,8 @@ class FileStore:
 
     def _translate(self, error: OSError, verb: str, key: str) -> MaskregError:
         fault = f"cannot {verb} {key} in {self.root}: {error.strerror}"
+        if error.errno == errno.ELOOP:
+            return _is_link(self.root / key)
         if error.errno in _FULL:
             return NoSpaceError(fault, hint=f"df -h {self.root}")
         if error.errno in _DENIED:
@@ -359,9 +378,11 @@ def _write(file: FileIO, data: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def _info(key: str, status: os.stat_result) -> ObjectInfo | None:
-    if not stat.S_ISREG(status.st_mode):
-        return None
+def _is_link(path: Path) -> RefusedError:
+    return RefusedError(f"{path}: symbolic links inside a store are not followed")
+
+
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, status.st_size, _utc(status.st_mtime_ns))
 
 

@@ -105,6 +105,8 @@ def _try(store: Store, operation: str, action: Callable[[], _T]) -> _T:
     try:
         return action()
     except NotAllowedError as error:
+        if store.url.startswith(("http://", "https://")):
+            raise
         raise NotAllowedError(
             f"{store.url}: not allowed to {operation} (the permission {PERMISSIONS[operation]} in S3): {error.message}",
             hint=error.hint,

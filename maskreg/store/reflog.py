@@ -21,7 +21,7 @@ each holds the id of the one before it (:mod:`maskreg.store.entry`)::
 For example, Ada and Bob both read entry 3 and push different artifacts. Both create entry 4; the store accepts Ada's.
 Bob reads entry 4, finds Ada's digest and fails with her name: his tag is not silently lost, and neither is hers.
 So a tag needs no lock, no transaction and no clock, only a store that honors create-only writes. Where it does not
-(:mod:`maskreg.store.probe`), ``lock`` serializes writers, and each checks inside the lock that n is still the latest.
+(:mod:`maskreg.store.probe`), ``create`` is one that takes turns (:mod:`maskreg.registry.turns`).
 
 A listing only says where to look. An entry that it leaves out while a later one, or a direct read, shows it makes the
 listing stale, not the log damaged (:mod:`maskreg.store.listing`).
@@ -30,7 +30,6 @@ listing stale, not the log damaged (:mod:`maskreg.store.listing`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
 from uuid import uuid4
@@ -59,7 +58,7 @@ class RefLog:
 
     Args:
         store: where the entries are.
-        lock: takes an exclusive lock by name, for a store whose create-only writes do not hold.
+        create: writes an object unless there is one, and says whether it did; the store's own by default.
         sign: called with each entry that is about to be written; returns it, signed where that is due.
         may_change: the store is a service's, which may sign what it is given: what it stored counts.
         check: called with each latest entry that :meth:`head` and :meth:`heads` have read; raises ``CorruptError`` for
@@ -70,7 +69,7 @@ class RefLog:
         self,
         store: Store,
         *,
-        lock: Callable[[str], AbstractContextManager[object]] | None = None,
+        create: Callable[[str, bytes], bool] | None = None,
         sign: Callable[[RefEntry], RefEntry] | None = None,
         may_change: bool = False,
         check: Callable[[RefEntry], None] | None = None,
@@ -78,7 +77,7 @@ class RefLog:
         self.journal = Journal(store)
         self._store = store
         self._entries = Entries(store)
-        self._lock = lock
+        self._create = create or store.create
         self._sign = sign
         self._may_change = may_change
         self._check = check
@@ -275,7 +274,7 @@ class RefLog:
         # An unreadable entry must never become the latest one.
         RefEntry.parse(entry.key, data)
         self._announce(entry)
-        return self._read_back(self._create(entry, data))
+        return self._read_back(self._write(entry, data))
 
     def accept(self, entry: RefEntry, after: RefEntry | None) -> bool:
         """Append an entry that somebody else has made, who reads it back; False when there is one of its number.
@@ -298,7 +297,7 @@ class RefLog:
         if after is not None and (fault := link_fault(after, entry)):
             raise CorruptError(entry.key, fault, hint=f"maskreg log {entry.ref}")
         self._announce(entry)
-        return self._write(entry, entry.to_bytes())
+        return self._create(entry.key, entry.to_bytes())
 
     def _announce(self, entry: RefEntry) -> None:
         # First, so that no entry is without them.
@@ -307,22 +306,13 @@ class RefLog:
             self.journal.note(entry)
         put_back_reference(self._store, entry)
 
-    def _create(self, entry: RefEntry, data: bytes) -> RefEntry:
+    def _write(self, entry: RefEntry, data: bytes) -> RefEntry:
         try:
-            written = self._write(entry, data)
+            written = self._create(entry.key, data)
             return entry if written and not self._may_change else self._settle(entry, None)
         except UnavailableError as lost:
             # The answer is lost; the write may have arrived.
             return self._settle(entry, lost)
-
-    def _write(self, entry: RefEntry, data: bytes) -> bool:
-        if self._lock is None:
-            return self._store.create(entry.key, data)
-        with self._lock(f"ref:{entry.ref.path}"):
-            if self._folder(entry.ref).latest >= entry.n:
-                return False
-            self._store.put(entry.key, data)
-            return True
 
     def _settle(self, mine: RefEntry, lost: UnavailableError | None) -> RefEntry:
         try:

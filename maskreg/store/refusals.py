@@ -30,6 +30,7 @@ from maskreg.errors import (
     UnavailableError,
     UsageError,
 )
+from maskreg.extras import upgrade_command
 
 _BY_CODE: Mapping[str, type[MaskregError]] = {
     kind.code: kind
@@ -52,6 +53,7 @@ _BY_STATUS: dict[int, type[MaskregError]] = {
     401: UnauthenticatedError,
     403: NotAllowedError,
     404: NotFoundError,
+    408: UnavailableError,
     409: ConflictError,
     412: ConflictError,
     413: LimitError,
@@ -64,7 +66,7 @@ def strange(url: str) -> ConfigError:
     """The error for what is no answer of a registry service of this version."""
     return ConfigError(
         f"{url}: the answer is not that of a registry service of this version",
-        hint="check the URL with: maskreg remote list; or upgrade with: pip install --upgrade maskreg",
+        hint=f"check the URL with: maskreg remote list; or upgrade with: {upgrade_command()}",
     )
 
 

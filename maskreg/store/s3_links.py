@@ -56,20 +56,13 @@ def uploading(store: S3Store, key: str, size: int, sha256: Digest, seconds: int 
 
 
 def promote(store: S3Store, staged: str, key: str, size: int, sha256: Digest) -> None:
-    """Copy an upload to its key, if it is what was stated; the upload is deleted in any case.
+    """Copy an upload to its key, if it is what was stated; the upload stays.
 
     Raises:
         NotFoundError: nothing was uploaded.
         CorruptError: it is something else.
-        ConflictError: it was replaced meanwhile.
+        ConflictError: it was replaced or taken meanwhile.
     """
-    try:
-        _promote(store, staged, key, size, sha256)
-    finally:
-        store.delete([staged])
-
-
-def _promote(store: S3Store, staged: str, key: str, size: int, sha256: Digest) -> None:
     client, source = store.client_and_place(staged)
     _, target = store.client_and_place(key)
 
@@ -82,7 +75,7 @@ def _promote(store: S3Store, staged: str, key: str, size: int, sha256: Digest) -
             raise
 
     facts = store.answer("head", staged, look)
-    if facts is None:
+    if facts is None or (size and facts["ContentLength"] == 0):
         raise NotFoundError(f"nothing was uploaded for {key}")
     etag = str(facts["ETag"])
     if facts["ContentLength"] != size or not _is(store, staged, facts, sha256):
@@ -94,13 +87,15 @@ def _promote(store: S3Store, staged: str, key: str, size: int, sha256: Digest) -
         try:
             client.copy_object(Bucket=bucket, Key=name, CopySource=seen, CopySourceIfMatch=etag)  # type: ignore[arg-type]
         except client.exceptions.ClientError as error:
-            if status_of(error) == 412:
+            # 412: replaced since. 404: another request has taken it since.
+            if status_of(error) in (404, 412):
                 return False
             raise
         return True
 
     if not store.answer("put", key, copy):
-        raise ConflictError(f"the upload for {key} was replaced while it was checked", hint="upload it again")
+        fault = f"the upload for {key} was replaced or taken while it was checked"
+        raise ConflictError(fault, hint="upload it again if it is not there")
 
 
 def _is(store: S3Store, key: str, facts: dict[str, object], sha256: Digest) -> bool:

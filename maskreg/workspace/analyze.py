@@ -135,8 +135,9 @@ def analyze(
         WrongCheckpointError: the source is not the checkpoint that the artifact was made from.
         WrongTargetError: the target is not.
         PartAbsentError: there is no target, and no delta in the local registry to make it from.
-        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
-            artifact is kept.
+        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
+            concurrently, and the artifact is kept.
+        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         ConfigError: there is no such device, or torch is not installed.
     """
     from maskreg.artifact.analysis import read_analysis
@@ -158,8 +159,9 @@ def analyze(
             after = None
             if target is not None:
                 after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
-            naming = Naming(space, _name(named) if name is None else as_name(name), careful=not force)
-            digest = _earlier(space, named, naming, lineage_recipe(named.artifact, after, spec, device))
+            ref = _name(named) if name is None else as_name(name)
+            digest = _earlier(space, named, ref, lineage_recipe(named.artifact, after, spec, device))
+            naming = Naming(space, ref, careful=not force, digest=digest)
             if digest is None:
 
                 def work(before: Checkpoint) -> Digest:
@@ -261,15 +263,15 @@ def _spec(
     )
 
 
-def _earlier(space: Workspace, named: Named, naming: Naming, recipe: dict[str, Any]) -> Digest | None:
+def _earlier(space: Workspace, named: Named, ref: Ref | None, recipe: dict[str, Any]) -> Digest | None:
     """The latest analysis of this artifact with this lineage recipe that the name has pointed to; None without one."""
     from maskreg.artifact.presence import read_manifest
     from maskreg.flow.geometry.analysis import has_masters
 
     # An artifact's leaves do not tell one full-precision master from another with the same bf16 cast.
-    if naming.ref is None or naming.head is None or has_masters(recipe):
+    if ref is None or space.local.head(ref) is None or has_masters(recipe):
         return None
-    for entry in reversed(space.local.history(naming.ref)):
+    for entry in reversed(space.local.history(ref)):
         if entry.digest is None:
             continue
         try:

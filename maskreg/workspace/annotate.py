@@ -70,7 +70,10 @@ def annotate(
         UnavailableError: the remote does not answer, or offline is set.
     """
     if not meta and family is method is license is description is None:
-        raise UsageError("nothing to change: give a family, method, license, description or meta")
+        raise UsageError(
+            "nothing to change: give a family, method, license, description or meta",
+            hint=f"maskreg annotate {artifact} --family qwen3-8b --method opd",
+        )
     # Any key may be removed: a card from another registry can hold keys that annotate would refuse to write.
     added = {key: value for key, value in (meta or {}).items() if value}
     Card(family or "", method or "", license or "", description or "", added).checked()

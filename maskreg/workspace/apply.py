@@ -88,7 +88,7 @@ def apply(
     """
     with opened(workspace) as space, engine_of(space, "apply"):
         named = space.find(artifact)
-        path = _output(space, named.ref, out, force=force)
+        path = _output(space, named.ref, out, source, force=force)
 
         def work(checkpoint: Checkpoint) -> ApplyResult:
             return apply_on_disk(
@@ -243,11 +243,13 @@ def _in_memory(model: object) -> ModuleType:
     return in_memory
 
 
-def _output(workspace: Workspace, ref: Ref | None, out: str | Location | None, *, force: bool) -> Location:
+def _output(
+    workspace: Workspace, ref: Ref | None, out: str | Location | None, source: object, *, force: bool
+) -> Location:
     if out is None and ref is None:
         raise UsageError("an artifact without a name needs a path to write to", hint="pass out=PATH")
     if out == "":
         raise UsageError("the path to write to is empty", hint="pass out=PATH")
     path = workspace.location(out if out is not None else ref.name if ref else "")
-    require_free(workspace, path, force=force)
+    require_free(workspace, path, force=force, source=source)
     return path

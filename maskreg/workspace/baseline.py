@@ -61,8 +61,9 @@ def baseline(
         NotFoundError: there is no such mask, or its source was not found.
         WrongCheckpointError: ``source`` is another checkpoint.
         DataError: the artifact is damaged.
-        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
-            artifact is kept.
+        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
+            concurrently, and the artifact is kept.
+        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         ConfigError: the kind needs torch, which is not installed.
     """
     from maskreg.flow.baseline.build import make_baseline

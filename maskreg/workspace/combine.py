@@ -45,8 +45,9 @@ def combine(
         PairMismatchError: the masks are of different sources, tensors or rules.
         NotFoundError: there is no such mask.
         PartAbsentError: a mask is not in the local registry.
-        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
-            artifact is kept.
+        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
+            concurrently, and the artifact is kept.
+        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         NoSpaceError: the disk would fill up.
     """
     from maskreg.flow.combine.combination import combine as combine_masks

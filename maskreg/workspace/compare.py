@@ -85,6 +85,10 @@ class MaskComparison:
         """For each mask, the rows and columns of its matrices that move together, by name; empty unless requested."""
         return self.comparison.stripes
 
+    def __repr__(self) -> str:
+        sentence = self.pairs[0].verdict.sentence if self.matrix is None else self.matrix.sentence
+        return f"<MaskComparison of {counted(len(self.masks), 'mask')}: {sentence}>"
+
     def _repr_html_(self) -> str:
         """What a notebook shows: verdict, figures and bars of a report for two masks, the heat map for more."""
         from maskreg.reports.notebook import matrix_html, overlaps_html
@@ -148,8 +152,8 @@ def compare(
         allow_different: compare what masks of other rules, tensors or sources share.
         record: keep the lift in the catalog, as a measurement of the first mask of each pair; see :func:`keep`.
         smallest_effect: the smallest headroom that matters to the verdict, 0 to 1.
-        start: whether training started at the source, bit for bit: ``yes``, ``no`` or ``unknown``. Off the bf16 grid,
-            as in a resumed run, two updates share more by chance. By default what the cards of both masks say.
+        start: whether training of one run or more started at the source, bit for bit: ``yes``, ``no`` or ``unknown``.
+            Off the bf16 grid, as in a resumed run, two updates share more by chance. By default what the cards say.
         by: the groups of tensors that pairs have figures of, where there are more than eight masks. Pairs of fewer
             masks have figures of all groups.
         roles: compare only tensors of these roles (``attention``) and names within their layer (``q_proj``; ``qkvo``
@@ -234,11 +238,12 @@ def _mapped(
 def start_of(mask: Named) -> Start:
     """Whether training of a mask started at its source, as its card says (``start=yes`` in its metadata).
 
-    A mask that was drawn, and not trained, knows of a weight what its code says, as training from the grid does. A
-    source that is not stored in bf16 is off the grid whatever a card says.
+    A mask that was drawn, and not trained, knows of a weight what its code says, as training from the grid does; a
+    part of a trained mask, or all outside it, knows what that did. A source that is not stored in bf16 is off the grid
+    whatever a card says.
     """
     manifest = mask.artifact.manifest
-    if manifest.kind == "baseline":
+    if manifest.kind == "baseline" and (manifest.recipe or {}).get("kind") not in ("subset", "complement"):
         return "yes"
     if any(dtype != "BF16" for dtype in manifest.source.dtypes):
         return "no"

@@ -103,7 +103,7 @@ def convert_to(
     path = Path(out).expanduser()
     with opened(workspace) as space:
         # Before any work is done; it is checked again when the output appears.
-        require_free(space, path, force=force)
+        require_free(space, path, force=force, source=source)
         named = space.find(artifact)
 
         def work(checkpoint: Checkpoint | None) -> Written:
@@ -160,7 +160,8 @@ def convert_from(
         UsageError: an unknown format, or a name with a digest.
         DataError: the file breaks its format, is damaged, exceeds a limit or does not fit the source; names the tensor.
         NotFoundError: there is no such file or checkpoint.
-        ConflictError: somebody else may use the name, and ``force`` is not set. The artifact is kept.
+        ConflictError: others may use the name, and ``force`` is not set: nothing was made.
+        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         NoSpaceError: the disk would fill up.
         ConfigError: an optional package is missing.
     """

@@ -12,6 +12,8 @@ from typing import Literal
 from maskreg.bucket import BucketPath, Location
 from maskreg.disk import is_read_only, nearest_existing, remove_drafts
 from maskreg.errors import ConfigError, MaskregError
+from maskreg.extras import compile_hint
+from maskreg.native import library, switched_off
 from maskreg.registry import Registry
 from maskreg.registry.moving import unfinished
 from maskreg.result import Result
@@ -74,6 +76,7 @@ def doctor(directory: str | Location | None = None, *, workspace: Workspace | No
 def findings(workspace: Workspace, directory: str | Location | None = None) -> Iterator[Finding]:
     """The findings of :func:`doctor` one after another, because a remote may take long to answer."""
     yield Finding("version", "ok", f"maskreg {__version__}")
+    yield _checked("kernels", _kernels)
     settings = workspace.settings
     path = settings.config_path
     remark = ", does not exist" if not path.exists() else ", is empty" if not path.stat().st_size else ""
@@ -97,6 +100,16 @@ def _checked(subject: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except MaskregError as error:
         return Finding(subject, "bad", error.message, error.hint)
+
+
+def _kernels() -> Finding:
+    if kernels := library():
+        return Finding("kernels", "ok", kernels.level)
+    if switched_off():
+        return Finding("kernels", "ok", "switched off by MASKREG_KERNELS")
+    return Finding(
+        "kernels", "note", "none were compiled: NumPy does the work, some 50 times as slowly", compile_hint()
+    )
 
 
 def _registry(workspace: Workspace) -> Finding:

@@ -12,6 +12,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.registry.transfer.archive import Exported, packing
 from maskreg.space import filling, require_space
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.storing import note_absent_parts
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
 _WHAT = "the file"
@@ -51,6 +52,7 @@ def export(
         ref = space.name_of(artifact)
         with naming(ref):
             packed = packing(space.local, ref)
+            note_absent_parts(space, ref, "exported")
             if not isinstance(out, str | Path):
                 return packed.write(out, progress)
             path = Path(out)

@@ -86,8 +86,9 @@ def extract(
         UsageError: options that contradict each other, a name with a digest, or a rule that makes no sense.
         DataError: checkpoints that do not pair up or cannot be read.
         NotFoundError: there is no such checkpoint.
-        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
-            artifact is kept.
+        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
+            concurrently, and the artifact is kept.
+        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         NoSpaceError: the disk would fill up.
         ConfigError: no such device, or wrong settings.
     """

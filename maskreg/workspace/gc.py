@@ -34,7 +34,8 @@ def gc(
         grace: keep what was written, or lost its name, less than this ago.
         dry_run: report what would be deleted, and delete nothing.
         remote: collect on a remote instead of in the local registry.
-        trust_listing: believe the list of names although it is empty, or shorter than at the last collection.
+        trust_listing: believe the list of names although it is empty, shorter than at the last collection, or lacks
+            entries that are known here or that artifacts mention.
         trust_clock: believe the store's clock although it is a day ahead of this machine's, or nothing was written for
             30 days by it.
         delete_many: delete more than half of all artifacts, if it comes to that.
@@ -46,7 +47,8 @@ def gc(
         UsageError: ``grace`` is negative, or not a timedelta; or more than half of all artifacts would be deleted, and
             more than ten.
         DataError: no name is listed beside artifacts, or fewer than at the last collection.
-        CorruptError: no entry of a tag can be read, so the artifacts that it names are unknown.
+        CorruptError: no entry of a tag can be read, so the artifacts that it names are unknown; or an entry that this
+            machine has seen is lost.
         ConfigError: there is no such remote, its format is of a newer version, or its clock may be ahead.
         UnavailableError: the remote does not answer, its listings disagree, or offline is set.
     """

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from maskreg.document import checked
-from maskreg.errors import ConflictError, MaskregError, UnavailableError, UsageError
+from maskreg.errors import ConfigError, ConflictError, MaskregError, UnavailableError, UsageError
 from maskreg.progress import Progress
 from maskreg.result import Result
 from maskreg.store.connection import Connection
@@ -116,10 +116,13 @@ class JobServer:
         """The server that a remote is.
 
         Raises:
+            ConfigError: there is no such remote.
             UsageError: the remote is a store.
             UnavailableError: offline is set.
         """
         settings = workspace.settings
+        if name is None and not settings.remotes:
+            raise ConfigError("no remote is configured", hint="maskreg remote add NAME https://HOST, for a server")
         remote = settings.remote(name)
         if not remote.url.startswith(("https://", "http://")):
             raise UsageError(

@@ -14,7 +14,7 @@ from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
-from maskreg.workspace.merge_recipe import request_of
+from maskreg.workspace.merge_recipe import artifacts_of, request_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember, require_free, shared_family
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -98,20 +98,21 @@ def merge(
         name: ``[project/]name[:tag]`` of the new artifact; without a name and without ``out``, it is known by its
             digest alone.
         method: ``linear``, ``task-arithmetic``, ``ties``, ``ties-per-tensor``, ``dare``, ``breadcrumbs``, ``della``,
-            ``model-stock``, ``slerp``, ``ram``, ``ram+``, ``union``, ``consensus``, ``restrict``, ``scale`` or
-            ``negate``.
+            ``model-stock``, ``slerp``, ``multislerp``, ``karcher``, ``sce``, ``nearswap``, ``ram``, ``ram+``,
+            ``union``, ``consensus``, ``restrict``, ``scale`` or ``negate``.
         weights: in the order of the artifacts, or by reference; 1 for those that are not named.
         settings: of the method; ``mask`` is the mask for ``restrict``.
-        recipe: a YAML file with all of these, in place of them.
-        source: the checkpoint that the artifacts were made from. Without one, it is looked for where this machine has
-            seen it, then in the hub cache.
+        recipe: a YAML file with all of these, in place of them; or a recipe of mergekit, whose models are artifacts or
+            checkpoints. Updates of checkpoints are extracted, and stored without a name.
+        source: the checkpoint that the artifacts were made from. Without one, it is the ``base_model`` of a recipe of
+            mergekit; else it is looked for where this machine has seen it, then in the hub cache.
         out: where to write the merged checkpoint; none is written without it.
         dry_run: compute everything, and write nothing.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded; the result does not depend on it.
         description: one paragraph for people.
         force: replace files of an earlier output that are written again; others in its folder stay. And move a name
             that somebody else may use.
-        download: fetch the source from the hub when it is not in the cache.
+        download: fetch the source from the hub when it is not in the cache, and models of a recipe of mergekit.
         with_code: take along small files that can run code too.
         progress: progress callback, in bytes.
         workspace: where artifacts and known checkpoints are; by default what the settings say.
@@ -125,26 +126,36 @@ def merge(
         WrongCheckpointError: ``source`` is another checkpoint.
         DataError: an artifact is damaged, or the recipe cannot be read.
         CannotCreateError: ``out`` exists, or cannot be written.
-        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
-            artifact is kept.
+        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
+            concurrently, and the artifact is kept.
+        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         ConfigError: there is no such device.
     """
     request = request_of(artifacts, method, weights, settings, recipe)
     if dry_run and (name is not None or out is not None):
         raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")
     with opened(workspace) as space, engine_of(space, "merge"):
-        operands = [space.find(artifact) for artifact in request.artifacts]
-        mask = space.find(request.mask) if request.mask is not None else None
         path = None if out is None else space.location(out)
         if path is not None:
-            require_free(space, path, force=force)
+            require_free(space, path, force=force, source=source)
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
+        operands, source, remarks = artifacts_of(
+            space,
+            request,
+            source,
+            dry_run=dry_run,
+            device=device,
+            download=download,
+            with_code=with_code,
+            progress=progress,
+        )
+        mask = space.find(request.mask) if request.mask is not None else None
         card = Card(shared_family(operands), "merge", description=description).checked()
         _require_different(operands)
         # Before the source is looked for and read.
         plan = request.recipe(operands)
         plan.check(len(operands), masked=mask is not None)
-        job = _Job(space, plan, operands, mask, naming, card, path)
+        job = _Job(space, plan, operands, mask, naming, card, path, remarks)
 
         def work(checkpoint: Checkpoint) -> Merged:
             with job.opened(checkpoint, device=device, with_code=with_code, progress=progress) as merged:
@@ -179,6 +190,7 @@ class _Job:
     naming: Naming
     card: Card
     out: Location | None
+    remarks: Sequence[str]
 
     def opened(self, checkpoint: Checkpoint, *, device: str, with_code: bool, progress: Progress) -> MergedCheckpoint:
         from maskreg.flow.merge.merged import MergedCheckpoint
@@ -246,7 +258,7 @@ class _Job:
             artifact=stored,
             out=written.out if written else None,
             source=merged.source.path,
-            notes=(*merged.notes, *notes),
+            notes=(*self.remarks, *merged.notes, *notes),
             skipped_files=written.skipped_files if written else (),
             kept_files=written.kept_files if written else (),
         )

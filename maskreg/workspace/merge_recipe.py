@@ -5,32 +5,39 @@ A recipe::
     method: ties
     artifacts:
       - lab/sums-opd
-      - {ref: lab/sums-opd:seed1, weight: 0.5}
+      - {ref: lab/sums-opd:seed1, weight: 0.5, settings: {density: [0.2, 0.6]}}
     settings:
       density: 0.3
+
+Weights and settings can differ between tensors, and settings between artifacts; see
+:mod:`maskreg.flow.merge.varying`. A recipe of mergekit is read too; see :mod:`maskreg.flow.merge.mergekit`.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskreg.errors import BadRefError, FormatError, UsageError
+from maskreg.bucket import is_url
+from maskreg.errors import BadRefError, FormatError, NotFoundError, UsageError, prefixed
+from maskreg.progress import Progress
 from maskreg.ref import parse_artifact
 from maskreg.tensors.names import shown
+from maskreg.workspace.extract import extract
 from maskreg.workspace.plain_yaml import read_yaml
-from maskreg.workspace.workspace import ArtifactLike, Named
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace
 
 if TYPE_CHECKING:
+    from maskreg.flow.merge.mergekit import Translated
     from maskreg.flow.merge.recipe import Recipe
 
 _KEYS = ("method", "artifacts", "settings")
-_OPERAND_KEYS = ("ref", "weight")
-_HINT = "a recipe has the keys method, artifacts (a list of references, or of ref and weight) and settings"
-
-Weights = Sequence[float] | Mapping[str, float]
+_OPERAND_KEYS = ("ref", "weight", "settings")
+_HINT = "a recipe has the keys method, artifacts (a list of references, or of ref, weight and settings) and settings"
+Weights = Sequence[Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,10 @@ class Request:
         artifacts: in order.
         method: name of the method.
         weights: in the order of the artifacts, or by reference; None for 1 each.
+        own: settings of each artifact alone; empty where none has any.
         settings: of the method, as given.
         mask: for methods that take one.
+        mergekit: what a recipe of mergekit says; its models, artifacts or checkpoints, are the artifacts.
     """
 
     artifacts: Sequence[ArtifactLike]
@@ -50,6 +59,8 @@ class Request:
     weights: Weights | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     mask: ArtifactLike | None = None
+    own: Sequence[Mapping[str, Any]] = ()
+    mergekit: Translated | None = None
 
     def recipe(self, operands: Sequence[Named]) -> Recipe:
         """The checked and complete recipe for these artifacts.
@@ -59,22 +70,29 @@ class Request:
         """
         from maskreg.flow.merge.recipe import Recipe
 
-        return Recipe.of(self.method, self._in_order(operands), self.settings)
+        if self.mergekit is not None:
+            return self.mergekit.recipe
+        return Recipe.of(self.method, self._in_order(operands), self.settings, self.own)
 
-    def _in_order(self, operands: Sequence[Named]) -> list[float]:
+    def _in_order(self, operands: Sequence[Named]) -> Sequence[Any]:
+        from maskreg.flow.merge.recipe import weight_of
+
         if self.weights is None:
             return [1.0] * len(operands)
         if not isinstance(self.weights, Mapping):
             if len(self.weights) != len(operands):
                 raise UsageError(f"{len(self.weights)} weights for {len(operands)} artifacts")
-            return [_weight(value, operand.name) for value, operand in zip(self.weights, operands, strict=True)]
+            return [
+                weight_of(value, f"the weight of {operand.name}")
+                for value, operand in zip(self.weights, operands, strict=True)
+            ]
         left = {_normal(key): value for key, value in self.weights.items()}
         ordered = []
         for artifact, operand in zip(self.artifacts, operands, strict=True):
             digest = str(operand.digest)
             names = {_normal(str(artifact)), operand.name, digest, f"{operand.name}@{digest}"}
             key = next((key for key in left if key in names), None)
-            ordered.append(1.0 if key is None else _weight(left.pop(key), operand.name))
+            ordered.append(1.0 if key is None else weight_of(left.pop(key), f"the weight of {operand.name}"))
         if left:
             raise UsageError(
                 f"a weight for {next(iter(left))}, which is not merged",
@@ -111,6 +129,69 @@ def request_of(
     return _with_mask(artifacts, method, weights, dict(settings or {}))
 
 
+def artifacts_of(
+    space: Workspace,
+    request: Request,
+    source: CheckpointLike | None,
+    *,
+    dry_run: bool,
+    device: str,
+    download: bool,
+    with_code: bool,
+    progress: Progress,
+) -> tuple[list[Named], CheckpointLike | None, list[str]]:
+    """The artifacts to merge, their source where it is known, and remarks.
+
+    Models of mergekit's recipe that are checkpoints are extracted, and stored without a name.
+
+    Raises:
+        UsageError: a dry run would have to store one, or it is not said from which source.
+        NotFoundError, DataError: there is no such artifact or checkpoint, or it cannot be read.
+    """
+    if (recipe := request.mergekit) is None:
+        return [space.find(artifact) for artifact in request.artifacts], source, []
+    base: CheckpointLike | None = source if source is not None else recipe.base or None
+    found = [None if model == recipe.base else _stored(space, model) for model in recipe.models]
+    notes = list(recipe.notes)
+    if base is None and None in found:
+        if any(found):
+            raise UsageError("the recipe has no base_model", hint="--source CKPT: what its artifacts were made from")
+        base = recipe.models[0]
+    operands = []
+    for model, named in zip(recipe.models, found, strict=True):
+        if named is None:
+            assert base is not None
+            if dry_run:
+                line = shlex.join(["maskreg", "extract", str(base), model, "--name", "NAME"])
+                raise UsageError(
+                    f"{model} is a checkpoint, and a dry run stores no update of it",
+                    hint=f"{line}, and write NAME for it in the recipe",
+                )
+            made = extract(
+                base,
+                base if model == recipe.base else model,
+                device=device,
+                download=download,
+                with_code=with_code,
+                progress=progress,
+                workspace=space,
+            )
+            notes.append(f"{model} was extracted as {made.digest.short}")
+            named = space.find(made.digest)
+        operands.append(named)
+    return operands, base, notes
+
+
+def _stored(space: Workspace, model: str) -> Named | None:
+    """The artifact of that name; None for a checkpoint, which a path that exists is, and a hub id."""
+    if is_url(model) or Path(model).exists():
+        return None
+    try:
+        return space.find(model)
+    except (BadRefError, NotFoundError):
+        return None
+
+
 def _with_mask(
     artifacts: Sequence[ArtifactLike], method: str, weights: Weights | None, settings: dict[str, Any]
 ) -> Request:
@@ -124,33 +205,34 @@ def _parsed(path: Path) -> Request:
     document = read_yaml(path, "recipe", hint=_HINT)
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a recipe", hint=_HINT)
+    if "merge_method" in document:
+        from maskreg.flow.merge.mergekit import translated
+
+        with prefixed(f"{path}: "):
+            found = translated(document)
+        return Request(found.models, found.recipe.method.name, mergekit=found)
     if unknown := [key for key in document if key not in _KEYS]:
         raise FormatError(f"{path}: unknown key {unknown[0]!r}", hint=_HINT)
     method, settings = document.get("method"), document.get("settings") or {}
     entries = document.get("artifacts")
     if not isinstance(method, str) or not isinstance(settings, dict) or not isinstance(entries, list) or not entries:
         raise FormatError(f"{path}: method, artifacts or settings are missing or of another kind", hint=_HINT)
-    pairs = [_operand(entry, path) for entry in entries]
-    return _with_mask([ref for ref, _ in pairs], method, [weight for _, weight in pairs], dict(settings))
+    operands = [_operand(entry, path) for entry in entries]
+    refs, weights, own = zip(*operands, strict=True)
+    return replace(_with_mask(refs, method, weights, dict(settings)), own=own)
 
 
-def _operand(entry: object, path: Path) -> tuple[str, float]:
+def _operand(entry: object, path: Path) -> tuple[str, Any, Mapping[str, Any]]:
     if isinstance(entry, str):
-        return entry, 1.0
+        return entry, 1.0, {}
     if not isinstance(entry, dict) or "ref" not in entry or not isinstance(entry["ref"], str):
         raise FormatError(f"{path}: an artifact is neither a reference nor has one: {shown(entry)}", hint=_HINT)
     if unknown := [key for key in entry if key not in _OPERAND_KEYS]:
         raise FormatError(f"{path}: unknown key {unknown[0]!r} of {entry['ref']}", hint=_HINT)
-    return entry["ref"], _weight(entry.get("weight", 1.0), entry["ref"])
-
-
-def _weight(value: object, of: str) -> float:
-    try:
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            return float(value)
-    except (ValueError, OverflowError):
-        pass
-    raise UsageError(f"the weight of {of} is {shown(value)}; it must be a number")
+    own = entry.get("settings") or {}
+    if not isinstance(own, dict):
+        raise FormatError(f"{path}: the settings of {entry['ref']} are {shown(own)}", hint=_HINT)
+    return entry["ref"], entry.get("weight", 1.0), own
 
 
 def _normal(text: str) -> str:

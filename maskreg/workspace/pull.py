@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskreg.errors import NotFoundError, UnavailableError, UsageError
+from maskreg.errors import NotFoundError, PartAbsentError, UnavailableError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.transfer.pull import DEFAULT_PARTS
@@ -77,7 +78,8 @@ def pull(
         artifact: ``[project/]name[:tag][@sha256:...]``, the result that named the artifact, or a digest that one tag
             points to there.
         remote: name of the remote; the default remote when left out.
-        parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``.
+        parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``. Patching a checkpoint reads the delta
+            alone.
         progress: progress callback, in bytes read.
         allow_rollback: take the remote's tag as it is now, though its log does not continue what this machine has
             seen of it.
@@ -125,6 +127,22 @@ def bring(
         pulled.reused_bytes,
         pulled.note,
     )
+
+
+def bring_to_apply(
+    workspace: Workspace,
+    artifact: ArtifactLike,
+    *,
+    remote: str | None = None,
+    progress: Progress = SILENT,
+    allow_rollback: bool = False,
+) -> Pulled:
+    """Pull what patching a checkpoint reads: the delta, and of an artifact without one the usual parts."""
+    bringing = partial(bring, workspace, artifact, remote=remote, progress=progress, allow_rollback=allow_rollback)
+    try:
+        return bringing(parts=("delta",))
+    except PartAbsentError:
+        return bringing()
 
 
 def _name(workspace: Workspace, artifact: ArtifactLike, source: Registry | None) -> Ref:

@@ -17,7 +17,7 @@ from maskreg.registry.chains import Chains
 from maskreg.registry.transfer.push import Pushed
 from maskreg.registry.transfer.push import push as transfer
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.storing import catalog_step, note_catalog, note_removal
+from maskreg.workspace.storing import catalog_step, note_absent_parts, note_catalog, note_removal
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
 
@@ -81,6 +81,8 @@ def push(
             space.note(
                 f"{pushed.ref} on {pushed.remote} moved from {pushed.was.short}, set by {pushed.was_by} at {when}"
             )
+        if parts is None:
+            note_absent_parts(space, ref, "sent")
         note_removal(space, pushed.ref, pushed.replaces)
         note_catalog(space, destination)
         return pushed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from maskreg.errors import ConfigError, MaskregError, NotAllowedError
+from maskreg.errors import ConfigError, MaskregError, NotAllowedError, UnauthenticatedError
 from maskreg.registry import Registry
 from maskreg.registry.acceptance import accept_all
 from maskreg.result import Result
@@ -92,8 +92,8 @@ def add(
 
     First a small object is put, read, listed and deleted, and create-only writes are tried. A store without them
     could lose tags; it is refused unless its catalog is PostgreSQL. One that may only be read is accepted when there
-    is a registry in it. A folder that does not exist is made. The catalog is opened too; one without a schema is
-    accepted, with a note.
+    is a registry in it, and a service that wants a token before anything is tried, with a note. A folder that does not
+    exist is made. The catalog is opened too; one without a schema is accepted, with a note.
 
     Args:
         name: what to call it.
@@ -123,7 +123,12 @@ def add(
         remote = checked(Remote(name, str(url), catalog, options, tuple(project_keys)))
         command = f"maskreg remote add {name}"
         check_store(remote.url, command, f"{command} s3://BUCKET/PREFIX --endpoint {remote.url}")
-        result = _first_probe(remote)
+        try:
+            result = _first_probe(remote)
+        except UnauthenticatedError as error:
+            # The next step is to log in, which needs the remote.
+            space.note(f"{error.message}; next: {error.hint}")
+            result = Probe("untried", error.message, writable=False)
         if result.writable and not remote.keeps_tags(result.safe):
             raise ConfigError(
                 f"{remote.url} cannot keep tags: {result.reason}",

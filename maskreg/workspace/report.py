@@ -164,7 +164,7 @@ def report(
 def _result(findings: Findings, path: Path, plots: Sequence[Path]) -> Report:
     from maskreg.reports.words import answer
 
-    mark, sentence = answer(findings)
+    mark, _, sentence = answer(findings)
     return Report(
         findings.name,
         findings.digest,

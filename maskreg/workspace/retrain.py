@@ -139,8 +139,9 @@ def retrain(
         DataError: the source is not the mask's, or something cannot be trained on.
         OutputExistsError: ``out`` holds something else, or another run.
         PairMismatchError: coordinates outside the mask have changed.
-        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
-            artifact is kept.
+        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
+            concurrently, and the artifact is kept.
+        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         ConfigError: torch or transformers is not installed, or there is no such device.
     """
     with requiring("training", "train"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING
 
 from maskreg.catalog.query import Position, Query, Range, SearchResult
@@ -13,7 +14,8 @@ from maskreg.ref import Ref
 from maskreg.registry.index.results import LeftOut
 from maskreg.registry.moving import unfinished
 from maskreg.registry.naming import similar_names
-from maskreg.result import plain
+from maskreg.result import ROWS_SHOWN, html_table, plain
+from maskreg.words import counted, human_bytes, percent
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.patterns import narrowed, split
 from maskreg.workspace.storing import note_catalog
@@ -23,9 +25,21 @@ if TYPE_CHECKING:
     from maskreg.registry import Registry
 
 
+_HEADINGS = ("ref", "kind", "method", "density", "size", "created")
+
+
 @dataclass(frozen=True)
 class Listed(SearchResult):
     """A name of a registry, with its card and what the catalog knows of its artifact."""
+
+    def __repr__(self) -> str:
+        return f"<{' '.join(self.cells)}>"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Reference, kind, method, density, size and time, for people."""
+        density, size = percent(self.density), human_bytes(self.size)
+        return (str(self.ref), self.kind, self.method or "-", density, size, f"{self.at:%Y-%m-%d %H:%M}")
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints: the reference, then every field."""
@@ -53,6 +67,21 @@ class Listing(tuple[Listed, ...]):
         listing.left_out = tuple(left_out)
         listing.remark, listing.hint = remark, hint
         return listing
+
+    def __repr__(self) -> str:
+        rows = [_HEADINGS, *(name.cells for name in self[:ROWS_SHOWN])]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([*(lines if self else [self.remark or "no names"]), *self._rest])
+
+    def _repr_html_(self) -> str:
+        rest = "".join(f"<p>{escape(line)}</p>" for line in self._rest)
+        return html_table([_HEADINGS, *(name.cells for name in self[:ROWS_SHOWN])]) + rest
+
+    @property
+    def _rest(self) -> list[str]:
+        more = [f"and {counted(len(self) - ROWS_SHOWN, 'name')} more"] if len(self) > ROWS_SHOWN else []
+        return more + [f"left out: {name.ref}: {name.reason}" for name in self.left_out]
 
     @property
     def names(self) -> tuple[Listed, ...]:

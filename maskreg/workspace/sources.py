@@ -122,8 +122,11 @@ def with_source_if_any(
     except NotFoundError as error:
         if source is not None or download or required:
             raise
-        workspace.note(f"{error.message}{without}")
-    return work(None)
+        missing = f"{error.message}{without}"
+    result = work(None)
+    # Not before: work that fails lacks more.
+    workspace.note(missing)
+    return result
 
 
 def _explained(

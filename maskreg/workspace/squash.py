@@ -61,8 +61,9 @@ def squash(
         NotFoundError: there is no such artifact, or the checkpoint was not named.
         PartAbsentError: the values of a link are not in the local registry.
         NoSpaceError: the disk would fill up.
-        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
-            artifact is kept.
+        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
+            concurrently, and the artifact is kept.
+        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
     """
     from maskreg.flow.extract.extraction import extract
 

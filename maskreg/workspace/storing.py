@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.bucket import BucketPath, Location
@@ -15,6 +16,7 @@ from maskreg.ref import Card, Ref
 from maskreg.registry.naming import Removal
 from maskreg.registry.transfer.followed import is_followed
 from maskreg.result import plain
+from maskreg.store.chain import check_free
 from maskreg.workspace.workspace import Named, Workspace
 
 if TYPE_CHECKING:
@@ -49,21 +51,27 @@ class Stored(Named):
 class Naming:
     """A name of the local registry that a new artifact will get.
 
-    Created before the work begins: if somebody else moves the name in the meantime, the work is kept, and the name
-    stays where it is.
+    Created before the work begins, and refused then if the name must not move. If another process moves the name in
+    the meantime, the work is kept, and the name stays where it is.
 
     Attributes:
         ref: the name; None for an artifact that gets none.
         head: the name's latest entry when the work began; None when there was none.
     """
 
-    def __init__(self, workspace: Workspace, ref: Ref | None, *, careful: bool) -> None:
-        """Look up what the name points to now, and ask before it may be moved, where somebody can be asked.
+    def __init__(self, workspace: Workspace, ref: Ref | None, *, careful: bool, digest: Digest | None = None) -> None:
+        """Look up what the name points to now, and ask before it is moved, where there is a terminal.
 
         Args:
             workspace: whose local registry.
             ref: the name.
-            careful: do not move a name that somebody else may use, unless it is confirmed.
+            careful: do not move a name that others may use, unless the user confirms it.
+            digest: the artifact, if it is known before the work.
+
+        Raises:
+            ConflictError: others may use the name, and the user did not confirm or cannot be asked.
+            ImmutableTagError: the name must not move; without ``careful`` the artifact is made first, for it may be the
+                one that the name has.
         """
         self._workspace = workspace
         self.ref = ref
@@ -71,16 +79,17 @@ class Naming:
         if ref:
             workspace.local.trust.check_signs(ref.project)
         self._careful = careful
-        if careful and workspace.confirm is not None and (question := self._question()):
-            # Before the work and its progress: nobody waits for a question after an hour.
-            self._careful = not workspace.confirm(question)
-
-    def _question(self) -> str:
-        head, user = self.head, self._user()
-        if head is None or head.digest is None or not user:
-            return ""
-        again = "If the new artifact differs, move it? Its history keeps the old one"
-        return f"{head.ref} ({head.digest.short}) {user}. {again}"
+        if not careful or self.head is None or self.head.last_digest == digest:
+            return
+        # Before the work and its progress: nobody waits an hour for a question or a refusal.
+        check_free(self.head)
+        if (user := self._user()) and self.head.digest is not None:
+            state = f"{self.head.ref} ({self.head.digest.short}) {user}"
+            again = "If the new artifact differs, move it? Its history keeps the old one"
+            if workspace.confirm is None or not workspace.confirm(f"{state}. {again}"):
+                hint = f"choose another tag, or move it: {workspace.retry_with('force')}"
+                raise ConflictError(f"{state}, so it is not moved to a new artifact", hint=hint)
+            self._careful = False
 
     def _user(self) -> str:
         # A name that is immutable never moves, whoever uses it.
@@ -151,8 +160,14 @@ def remember(workspace: Workspace, root: str, path: Location) -> None:
             workspace.local.catalog.saw_source(root, str(path.absolute()))
 
 
-def require_free(workspace: Workspace, out: Location, *, force: bool) -> None:
+def require_free(workspace: Workspace, out: Location, *, force: bool, source: object = None) -> None:
     """Refuse to write over what exists, before anything is searched or read.
+
+    Args:
+        workspace: its command is in the hint.
+        out: the output.
+        force: whether a folder there can be replaced.
+        source: the checkpoint that is read, which is never replaced.
 
     Raises:
         OutputExistsError: something is there, and ``force`` is not set; the hint says what to type.
@@ -164,7 +179,24 @@ def require_free(workspace: Workspace, out: Location, *, force: bool) -> None:
         check_output(out)
     taken = out.exists() if isinstance(out, BucketPath) else occupied(out)
     if taken and not force:
+        if isinstance(source, str | Path) and isinstance(out, Path) and out.resolve() == Path(source).resolve():
+            raise OutputExistsError(out, reason="and is the source", hint="choose another output")
         raise OutputExistsError(out, hint=f"choose another output, or replace it: {workspace.retry_with('force')}")
+
+
+def note_absent_parts(workspace: Workspace, ref: Ref, what: str) -> None:
+    """Say which parts of an artifact are not in the local registry, and so not in what was made of it.
+
+    Args:
+        workspace: gets the note.
+        ref: the artifact.
+        what: was done without them, such as ``sent``.
+    """
+    artifact = workspace.find(ref).artifact
+    absent = sorted(frozenset(artifact.manifest.parts) - artifact.present())
+    for part in absent:
+        step = f"maskreg pull {replace(ref, digest=None)} --only {part}"
+        workspace.note(f"the {part} part is not here, and was not {what}; to bring it: {step}")
 
 
 def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Digest) -> Digest | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskreg.digest import Digest
-from maskreg.errors import UsageError
+from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry.naming import Removal
 from maskreg.registry.tags import Expected, check_expected
@@ -98,7 +98,12 @@ def tag(
         new = [_name(space, artifact, ref, name) for name in names]
         heads = [registry.head(name) for name in new]
         named = space.find(artifact, remote) if ref is None else None
-        digest = registry.resolve(ref).digest if ref is not None else space.digest_of(artifact)
+        try:
+            digest = registry.resolve(ref).digest if ref is not None else space.digest_of(artifact)
+        except NotFoundError as error:
+            if len(new) == 1 and heads[0] is not None:
+                error.hint = f"the artifact comes first: maskreg tag {names[0]} {artifact}{registry.remote_option}"
+            raise
         for name, head in zip(new, heads, strict=True):
             check_expected(name, head, expected)
             check_movable(head, digest)

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from maskreg.bucket import BucketPath, Location, located
 from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.errors import MaskregError, RolledBackError, UsageError, prefixed
+from maskreg.errors import (
+    ConfigError,
+    MaskregError,
+    NotFoundError,
+    RolledBackError,
+    UnavailableError,
+    UsageError,
+    prefixed,
+)
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
 from maskreg.registry.abbreviation import expand, only_name_of
 from maskreg.registry.acceptance import accept_tag
 from maskreg.registry.transfer.fetch import asks_remote, open_remote
+from maskreg.registry.transfer.pull import pull
+from maskreg.result import Brief
 from maskreg.settings import Settings
+from maskreg.store.entry import REFS
 from maskreg.workspace.display import Displayed
 from maskreg.workspace.hints import hints_with_lookups, note_lookup
 
@@ -47,11 +58,11 @@ _log = logging.getLogger("maskreg")
 
 
 @dataclass(frozen=True)
-class Named(Displayed):
+class Named(Brief, Displayed):
     """An open artifact, and what it is called.
 
     Attributes:
-        ref: the reference that was given; None for a digest or an open artifact.
+        ref: the reference that was given, or by which an open artifact was opened; None for a digest.
         artifact: the artifact.
         card: what people say about it; empty where no tag points to it.
     """
@@ -59,6 +70,10 @@ class Named(Displayed):
     ref: Ref | None
     artifact: Artifact
     card: Card
+
+    def __post_init__(self) -> None:
+        if self.ref is not None and not self.artifact.name:
+            self.artifact.name = str(self.ref)
 
     @property
     def name(self) -> str:
@@ -195,11 +210,22 @@ class Workspace(Closing):
         if (ref := self.known_name(artifact)) is None:
             given = _digest_or_open(artifact)
             if not remote and not isinstance(given, Digest):
-                return Named(None, given, Card())
+                return Named(Ref.parse(given.name) if given.name else None, given, Card())
             return Named(None, registry.artifact(self.digest_of(artifact)), Card())
-        note_lookup(ref)
         resolved = registry.resolve(ref)
-        return Named(ref, registry.artifact(resolved.digest), resolved.card)
+        note_lookup(ref)
+        opened = registry.artifact(resolved.digest)
+        # Pulling a pinned reference can move its tag, which a command that only reads must not do.
+        if registry is self.local and ref.digest is None:
+            opened.bring = partial(self._bring, ref.pinned(resolved.digest))
+        return Named(ref, opened, resolved.card)
+
+    def _bring(self, ref: Ref, part: str) -> None:
+        """Fetch a part that a pull into a pipe has left out; leave it absent where no remote can give it."""
+        with suppress(ConfigError, NotFoundError, UnavailableError):
+            if (remote := self.remote_to_ask()) is not None:
+                pull(self.local, remote, ref, parts=(part,), jobs=self.settings.jobs)
+                self.note(f"fetched the {part} part of {replace(ref, digest=None)} from {remote.name}")
 
     def meant(self, artifact: ArtifactLike, registry: Registry | None = None) -> ArtifactLike:
         """What was given, with a text parsed and the first digits of a digest completed.
@@ -324,7 +350,9 @@ class Workspace(Closing):
                 self.note(f"accepted: {refused}")
             yield refused
         except RolledBackError as error:
-            error.hint = "; ".join(filter(None, [self.retry_with("allow-rollback"), error.take_all]))
+            # A registry that was replaced is taken by another command, which its hint names.
+            step = self.retry_with("allow-rollback") if error.key.startswith(REFS) else error.hint
+            error.hint = "; ".join(filter(None, [step, error.take_all]))
             raise
 
     def close(self) -> None:

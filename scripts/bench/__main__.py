@@ -130,6 +130,7 @@ def parsed() -> argparse.Namespace:
 def add_codec_options(group: argparse._ArgumentGroup) -> None:
     """The options of the codec view, some of them shared with others."""
     group.add_argument("--pair", nargs=2, action="append", default=[], metavar=("SOURCE", "TARGET"), help="checkpoints")
+    group.add_argument("--changed", action="append", default=[], help="a checkpoint: rows, zeros, factors and the like")
     group.add_argument("--generated", action="store_true", help="the generated pairs; the default without other pairs")
     group.add_argument("--real", action="store_true", help="distil SmolLM2-135M once, keep it, and measure it")
     group.add_argument("--steps", type=count, default=30, help="of that distillation, about 13 s each (default 30)")
@@ -146,11 +147,13 @@ def add_codec_options(group: argparse._ArgumentGroup) -> None:
 
 def codec_pairs(options: argparse.Namespace) -> Iterator[CodecPair]:
     """The selected pairs, one in memory at a time."""
-    from scripts.bench.pairs import SPECS, generated, given
+    from scripts.bench.pairs import SPECS, changed, generated, given
 
-    if options.generated or options.view == "all" or not (options.pair or options.real):
+    if options.generated or options.view == "all" or not (options.pair or options.real or options.changed):
         for spec in SPECS:
             yield generated(spec, options.hidden, options.seed)
+    for source in options.changed:
+        yield from changed(source)
     for source, target in options.pair:
         yield given(source, target)
     if options.real:

@@ -27,6 +27,10 @@ class Pair(NamedTuple):
     b: Bits
 
 
+Draw = Callable[[np.random.Generator], Pair | list[Pair]]
+"""A pair of updates, of one matrix or of several."""
+
+
 def to_codes(values: Floats) -> Codes:
     """The nearest bf16 codes, ties to even."""
     bits = values.astype(np.float32).view(np.uint32)
@@ -95,7 +99,7 @@ def striped(sigma: float) -> Callable[[np.random.Generator], Pair]:
     def draw(rng: np.random.Generator) -> Pair:
         codes = weights(rng)
         starts = to_values(codes)
-        return Pair(codes, *(moved_by_rounding(rng, starts, codes, _stripes(rng, sigma)) for _ in range(2)))
+        return Pair(codes, *(moved_by_rounding(rng, starts, codes, stripes(rng, sigma)) for _ in range(2)))
 
     return draw
 
@@ -105,8 +109,44 @@ def striped_alike(sigma: float) -> Callable[[np.random.Generator], Pair]:
 
     def draw(rng: np.random.Generator) -> Pair:
         codes = weights(rng)
-        starts, scales = to_values(codes), _stripes(rng, sigma)
+        starts, scales = to_values(codes), stripes(rng, sigma)
         return Pair(codes, *(moved_by_rounding(rng, starts, codes, scales) for _ in range(2)))
+
+    return draw
+
+
+def scaled(by_row: float, by_column: float, sigma: float = 0.5) -> Callable[[np.random.Generator], Pair]:
+    """Rounding alone, of weights with a scale for every row and column; noises follow these to some powers in both."""
+
+    def draw(rng: np.random.Generator) -> Pair:
+        shape = 2 * SIZE, SIZE // 2
+        rows, columns = (np.exp(rng.normal(0, sigma, line)) for line in ((shape[0], 1), (1, shape[1])))
+        codes = to_codes(rng.normal(0, WEIGHT_SCALE, shape) * rows * columns)
+        starts, scales = to_values(codes), 3e-5 * rows**by_row * columns**by_column
+        return Pair(codes, *(moved_by_rounding(rng, starts, codes, scales) for _ in range(2)))
+
+    return draw
+
+
+def embedding(rng: np.random.Generator) -> Pair:
+    """Rounding alone, of rows whose weights and updates grow with how frequent their token is; a tenth are still."""
+    shape = 2 * SIZE, SIZE // 2
+    frequent = np.sqrt(shape[0] / (1 + rng.permutation(shape[0])))[:, None]
+    columns = np.exp(rng.normal(0, 0.5, (1, shape[1])))
+    codes = to_codes(rng.normal(0, WEIGHT_SCALE, shape) * frequent**0.3 * columns)
+    scales = np.where(frequent > np.quantile(frequent, 0.1), 2e-5 * frequent * columns, 0.0)
+    return Pair(codes, *(moved_by_rounding(rng, to_values(codes), codes, scales) for _ in range(2)))
+
+
+def experts(sigma: float, alike: bool) -> Callable[[np.random.Generator], Pair]:
+    """Rounding alone, in 8 experts whose rows and columns have scales in common, which both masks share or not."""
+
+    def draw(rng: np.random.Generator) -> Pair:
+        shape = 8, SIZE // 4, SIZE // 2
+        codes = to_codes(rng.normal(0, WEIGHT_SCALE, shape) * np.exp(rng.normal(0, sigma, (8, 1, 1))))
+        own = [3e-5 * np.exp(rng.normal(0, sigma, (shape[1], 1)) + rng.normal(0, sigma, shape[2])) for _ in range(2)]
+        scales = own[:1] * 2 if alike else own
+        return Pair(codes, *(moved_by_rounding(rng, to_values(codes), codes, scale) for scale in scales))
 
     return draw
 
@@ -122,8 +162,9 @@ def still_rows(share: float) -> Callable[[np.random.Generator], Pair]:
     return draw
 
 
-def _stripes(rng: np.random.Generator, sigma: float) -> Floats:
-    scales: Floats = 3e-5 * np.exp(sum(rng.normal(0, sigma, shape) for shape in ((SIZE, 1), (1, SIZE))))
+def stripes(rng: np.random.Generator, sigma: float, size: int = SIZE) -> Floats:
+    """Scales of noise, as products of those of rows and columns."""
+    scales: Floats = 3e-5 * np.exp(sum(rng.normal(0, sigma, shape) for shape in ((size, 1), (1, size))))
     return scales
 
 
@@ -146,8 +187,14 @@ def tiny(a: int, b: int) -> Callable[[np.random.Generator], Pair]:
     return draw
 
 
-def raised(share: float, size: int = 887) -> Callable[[np.random.Generator], Pair]:
-    """At .3 and .2 by rounding, with an overlap that is higher by a share of itself within every exponent."""
+def raised(share: float, size: int = 887, *, of_room: bool = False) -> Callable[[np.random.Generator], Pair]:
+    """At .37 and .25 by rounding, with an overlap that is higher within every exponent.
+
+    Args:
+        share: how much higher, as a share of the overlap that is expected, or of the room above it.
+        size: rows and columns.
+        of_room: the latter.
+    """
 
     def draw(rng: np.random.Generator) -> Pair:
         codes = weights(rng, size)
@@ -156,7 +203,9 @@ def raised(share: float, size: int = 887) -> Callable[[np.random.Generator], Pai
         exponents = codes >> 7
         for exponent in np.unique(exponents):
             inside = exponents == exponent
-            wanted = round(share * a[inside].sum() * b[inside].sum() / inside.sum())
+            expected = a[inside].sum() * b[inside].sum() / inside.sum()
+            room = min(a[inside].sum(), b[inside].sum()) - expected
+            wanted = round(share * (room if of_room else expected))
             leave, enter = (np.flatnonzero(inside & b & ~a), np.flatnonzero(inside & ~b & a))
             wanted = min(wanted, leave.size, enter.size)
             b.flat[rng.choice(leave, wanted, replace=False)] = False
@@ -178,6 +227,14 @@ INDEPENDENT: Mapping[str, Callable[[np.random.Generator], Pair]] = {
     "striped, sigma .3, in both alike": striped_alike(0.3),
     "striped, sigma .6, in both alike": striped_alike(0.6),
     "striped, half of the rows still in both": still_rows(0.5),
+    "scaled, updates grow with rows and columns": scaled(1, 1),
+    "scaled, updates fall with rows and columns": scaled(-1, -1),
+    "scaled, updates grow with rows, fall with columns": scaled(1, -1),
+    "scaled, updates grow with rows": scaled(1, 0),
+    "scaled, updates grow with columns": scaled(0, 1),
+    "scaled like an embedding": embedding,
+    "striped, 8 experts, sigma .6": experts(0.6, alike=False),
+    "striped, 8 experts, sigma .6, in both alike": experts(0.6, alike=True),
     "sparse x dense, .001 x .5": sparse_by_dense,
     "tiny, 150 x 150": tiny(150, 150),
     "tiny, 1 x 2": tiny(1, 2),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from maskreg.analysis.concentration import SHARES, count_of, label, top_energies
 from maskreg.checkpoint import open_checkpoint
 from maskreg.tensors.cast import to_float
-from tests.tiny import TINY, needs_tiny
+from tests.demo import DEMO
 
 Floats = npt.NDArray[np.float64]
 
@@ -67,13 +67,12 @@ def test_an_update_of_one_coordinate_is_all_in_the_smallest_share() -> None:
     assert list(map(label, SHARES)) == ["concentration_0.1pct", "concentration_1pct", "concentration_5pct"]
 
 
-@needs_tiny
-@pytest.mark.parametrize("run", ["opd", "rlvr"])
+@pytest.mark.parametrize("run", ["target", "target-seed1"])
 def test_a_real_update_against_sorting(run: str) -> None:
     name = "model.layers.1.mlp.down_proj.weight"
     sides: list[Floats] = []
     for side in ("source", run):
-        with open_checkpoint(TINY / side) as checkpoint:
+        with open_checkpoint(DEMO / side) as checkpoint:
             info = checkpoint.tensors[name]
             sides.append(to_float(checkpoint.read(name, 0, info.numel), info.dtype))
     update = sides[1] - sides[0]

@@ -82,6 +82,29 @@ def test_counts_are_those_of_every_coordinate(kernels: str, shape: Shape, kind: 
     assert np.array_equal(tables(unclassed.columns), dense(column, shape.columns, a + 2 * b, 1))
 
 
+@pytest.mark.parametrize("most", [1, 50, 999, 1 << 19])
+def test_points_are_coordinates_of_all_rows_and_columns(
+    kernels: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("maskreg.analysis.grid.MOST_POINTS", most)
+    rng, shape = np.random.default_rng(most), Shape(41, 130, 3, 4)
+    n = shape.height * shape.width
+    codes, nothing = drawn(rng, n, "normal"), np.zeros(n, bool)
+    grid, unclassed = Grid(shape), Grid(shape)
+    for start, stop in reversed(list(cut(n, 5, rng))):
+        bits = pack(nothing[start:stop])
+        grid.add(count_grid(bits, bits, codes[start:stop], start, shape))
+        unclassed.add(count_unclassed(bits, bits, stop - start, start, shape))
+    chosen = np.arange(0, n, shape.step)
+    assert chosen.size <= most and grid.share == pytest.approx(chosen.size / n)
+    assert shape.step == 1 or np.unique(chosen[: shape.width] % shape.width).size == min(chosen.size, shape.width)
+    points = grid.points()
+    assert np.array_equal(grid.classes[points.classes], classes_of(codes[chosen]))
+    assert np.array_equal(points.rows, chosen // shape.width // 3)
+    assert np.array_equal(points.columns, chosen % shape.width // 4)
+    assert not unclassed.points().classes.any()
+
+
 def test_a_matrix_is_the_last_dimension_by_all_others() -> None:
     assert shape_of((6, 4, 10)) == Shape(24, 10)
     assert [shape_of(shape) for shape in ((), (5,), (1, 5), (5, 1), (0, 5))] == [None] * 5

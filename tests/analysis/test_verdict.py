@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from maskreg.analysis.chance import expect_uniform
 from maskreg.analysis.evidence import (
-    HIDDEN,
     MATCHED,
     ROUNDING,
     STRIPED,
@@ -20,12 +22,22 @@ from maskreg.analysis.evidence import (
 )
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.analysis.overlap import OverlapCounts
-from maskreg.analysis.verdict import Asked, Outcome, Start, deciding, verdict
+from maskreg.analysis.verdict import HIDDEN, Asked, Outcome, Start, start_of_pair, verdict
 from maskreg.mask import pack
 from scripts.calibration.draws import INDEPENDENT, Pair, raised
 from scripts.calibration.measure import figures_of_pair
+from scripts.calibration.training import TRAINED
 
 ON_GRID = Asked(start="yes")
+
+Sizes = list[tuple[float, float]]
+"""Sizes of steps in cells, and their odds."""
+
+
+def odds_of(run: Sizes) -> npt.NDArray[np.float64]:
+    odds = np.array([odd for _, odd in run]) + 1e-9
+    shares: npt.NDArray[np.float64] = odds / odds.sum()
+    return shares
 
 
 def counted(table: OverlapCounts) -> OverlapFigures:
@@ -44,13 +56,14 @@ def one_class(both: int, chances: float = 0.4) -> OverlapFigures:
     [
         (2500, Outcome.MORE, "Yes: the overlap of A and B is more than rounding: 1.56x what is expected of "),
         (700, Outcome.LESS, "No, it is less: "),
-        (1620, Outcome.OPEN, "Cannot tell whether the overlap of A and B is more than rounding: "),
+        (1620, Outcome.OPEN, "Cannot tell whether the overlap of A and B is more than rounding, because "),
     ],
 )
 def test_there_are_three_answers_and_no_answer(both: int, outcome: Outcome, begins: str) -> None:
     result = verdict(one_class(both), asked=ON_GRID)
     assert result.outcome is outcome
     assert result.sentence.startswith(begins)
+    assert bool(result.reason) == (outcome is Outcome.OPEN)
 
 
 def test_a_difference_too_small_to_matter_is_no_more() -> None:
@@ -87,7 +100,9 @@ def test_noise_that_gives_other_numbers_by_exponent_does_not_decide() -> None:
 
 @pytest.mark.parametrize("table", [OverlapCounts(), OverlapCounts(10, 0, 4, 0), OverlapCounts(10, 10, 4, 4)])
 def test_masks_that_can_share_one_number_only_tell_nothing(table: OverlapCounts) -> None:
-    assert verdict(counted(table)).outcome is Outcome.OPEN
+    result = verdict(counted(table))
+    assert result.outcome is Outcome.OPEN
+    assert result.reason
 
 
 def test_a_few_coordinates_are_an_anecdote() -> None:
@@ -108,17 +123,36 @@ def test_without_the_source_rounding_stays_open() -> None:
 
 
 def test_what_a_start_off_the_grid_explains_is_not_called_more() -> None:
-    pair = INDEPENDENT["rounding, off the grid, 1e-6"](np.random.default_rng(5))
-    figures = figures_of_pair(pair)
-    assert (figures.nulls[MATCHED].headroom or 0) > 0.2
-    assert abs(figures.nulls[HIDDEN].headroom or 9) < 0.03
-    assert (figures.nulls[MATCHED].deviations or 0) > 10
+    figures = figures_of_pair(INDEPENDENT["rounding, off the grid, 1e-6"](np.random.default_rng(5)))
+    assert (figures.nulls[STRIPED].headroom or 0) > 0.2
+    assert (figures.nulls[STRIPED].deviations or 0) > 10
     result = verdict(figures)
     assert result.outcome is Outcome.OPEN
-    assert "if training started at the source, bit for bit, it is more" in result.sentence
-    assert "say --start yes if it did" in result.sentence
+    assert "if training of one of them began at the source, bit for bit, it is more" in result.reason
     assert verdict(figures, asked=ON_GRID).outcome is Outcome.MORE
-    assert HIDDEN not in deciding(figures, "yes")
+    assert start_of_pair("unknown", "yes") == "yes"
+    assert start_of_pair("unknown", "no") == "no"
+
+
+@given(*[st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5)] * 2)
+def test_no_sizes_of_steps_let_the_start_explain_more_than_half(a: Sizes, b: Sizes) -> None:
+    """Each run has steps of several sizes and odds; the start is anywhere in the cell; up and down are even odds."""
+    places = (np.arange(2000) + 0.5) / 2000
+    ends = places, 1 - places
+    sides = [[np.less.outer(at, [size for size, _ in run]) @ odds_of(run) for at in ends] for run in (a, b)]
+    p, q = (float(np.mean(up)) for up, _ in sides)
+    both = float(np.mean(sum(sides[0]) * sum(sides[1])) / 4)
+    least, most = max(0.0, p + q - 1), min(p, q)
+    near = 2e-3
+    assert HIDDEN * (p * q + least) - near <= both <= HIDDEN * (p * q + most) + near
+
+
+def test_what_exceeds_all_that_the_start_explains_is_more_or_less() -> None:
+    # 1,600 are expected of at most 4,000 and at least 0.
+    for both, outcome in ((2780, Outcome.OPEN), (3000, Outcome.MORE), (820, Outcome.OPEN), (600, Outcome.LESS)):
+        result = verdict(one_class(both))
+        assert result.outcome is outcome
+        assert (result.p is None) == (outcome is Outcome.OPEN)
 
 
 def test_what_rows_and_columns_explain_is_not_called_more() -> None:
@@ -133,11 +167,12 @@ def test_what_rows_and_columns_explain_is_not_called_more() -> None:
     assert verdict(figures, asked=ON_GRID).outcome is not Outcome.MORE
 
 
-@pytest.mark.parametrize("name", INDEPENDENT)
+@pytest.mark.parametrize("name", [*INDEPENDENT, *TRAINED])
 def test_updates_that_know_nothing_of_each_other_are_not_called_more_or_less(name: str) -> None:
     start: Start = "no" if "off the grid" in name else "yes"
-    for seed in range(6):
-        result = verdict(figures_of_pair(INDEPENDENT[name](np.random.default_rng([seed, 1]))), asked=Asked(start=start))
+    draw = {**INDEPENDENT, **TRAINED}[name]
+    for seed in range(6 if name in INDEPENDENT else 2):
+        result = verdict(figures_of_pair(draw(np.random.default_rng([seed, 1]))), asked=Asked(start=start))
         assert result.outcome in (Outcome.OPEN, Outcome.SAME)
 
 

@@ -53,6 +53,17 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert not list((tmp_path / "staging").iterdir())
 
 
+def test_a_tensor_that_stays_has_no_blocks(tmp_path: Path) -> None:
+    long = np.zeros(BLOCK_NUMEL + 64, np.uint16)
+    moved = long.copy()
+    moved[-1] = 1
+    tensors = pair() | {"stays": (long, long), "moves": (long, moved), "stays too": (long[:9], long[:9])}
+    artifact = open_at(tmp_path, write(tmp_path, tensors))
+    check(artifact, tensors)
+    by_name = artifact.by_name
+    assert [by_name[name].blocks for name in ("stays", "moves", "stays too", "none")] == [0, 2, 0, 0]
+
+
 def test_same_input_same_digest(tmp_path: Path) -> None:
     assert write(tmp_path / "a", pair()) == write(tmp_path / "b", pair())
     assert write(tmp_path / "a", pair()) != write(tmp_path / "a", pair(1))

@@ -72,7 +72,7 @@ def written_digest(root: Path, jobs: int) -> str:
         for _ in range(40):
             coded = rng.integers(0, 256, 1 << 20, np.uint8).tobytes()
             writer.add_block(
-                BlockRecord(rng.integers(0, 256, 8 << 16, np.uint8), numel=8 * (8 << 16), nnz=0, delta=coded)
+                BlockRecord(rng.integers(0, 256, 8 << 16, np.uint8), 8 * (8 << 16), nnz=0, differing=1, delta=coded)
             )
         writer.end()
         storer = writer._storer
@@ -93,7 +93,7 @@ def test_a_shard_that_cannot_be_stored_ends_the_writer_and_leaves_nothing(jobs: 
         (folder / "data.zarr" / "delta").write_bytes(b"")
         writer.begin("w", role="", layer="", source=None, target=None)
         for _ in range(20):
-            writer.add_block(BlockRecord(np.zeros(8, np.uint8), numel=64, nnz=0, delta=bytes(1 << 20)))
+            writer.add_block(BlockRecord(np.zeros(8, np.uint8), numel=64, nnz=0, differing=1, delta=bytes(1 << 20)))
         writer.end()
         writer._storer.finish()
     assert list((root / "staging").iterdir()) == []

@@ -7,6 +7,7 @@ import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import maskreg
@@ -91,14 +92,14 @@ def test_an_adapter_is_what_peft_merges(base: Path, tmp_path: Path, case: str) -
 
 
 def test_an_adapter_in_half_precision_on_a_base_in_fp32(tmp_path: Path) -> None:
-    import torch
-
     merged = adapt(base_model(tmp_path / "base", "float32"), tmp_path / "lora", OPTIONS["plain"], half=True)
     with open_checkpoint(tmp_path / "lora") as checkpoint:
         for name, info in checkpoint.tensors.items():
             assert info.dtype == "F32"
-            expected = merged[name].reshape(-1).view(torch.int32).numpy()
-            assert checkpoint.read(name, 0, info.numel).tobytes() == expected.tobytes(), name
+            expected = merged[name].reshape(-1).numpy()
+            # Processors differ in the order in which they sum a product, which fp32 shows in its last bits.
+            read = np.frombuffer(checkpoint.read(name, 0, info.numel).tobytes(), np.float32)
+            np.testing.assert_allclose(read, expected, rtol=0, atol=2**-22 * np.abs(expected).max(), err_msg=name)
 
 
 def test_an_adapter_is_extracted_as_its_merged_model(base: Path, tmp_path: Path) -> None:

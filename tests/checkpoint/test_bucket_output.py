@@ -6,8 +6,10 @@ import random
 import tracemalloc
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 import pytest
@@ -15,12 +17,12 @@ import pytest
 from maskreg.bucket import BucketPath
 from maskreg.bucket import uploads as uploads_module
 from maskreg.bucket.abandoned import Begun, abandoned, drop_abandoned
-from maskreg.bucket.uploads import Upload, Uploads
+from maskreg.bucket.uploads import CLAIM, Upload, Uploads
 from maskreg.checkpoint import Checkpoint, OutputPlan, open_checkpoint, plan_like, write_checkpoint
-from maskreg.errors import CannotCreateError, ConfigError, NotFoundError, OutputExistsError
+from maskreg.errors import CannotCreateError, ConfigError, FormatError, NotFoundError, OutputExistsError, TryAgainError
 from maskreg.settings import StoreOptions
 from tests.buckets import bucket, client_of, objects_in, options_of, server
-from tests.checkpoints import Tensor, bf16, make_checkpoint
+from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.e2e.attack.proxy import Faults, fault_proxy
 from tests.servers import S3Server
 
@@ -105,15 +107,16 @@ def test_nothing_is_visible_before_the_end(server: S3Server, tmp_path: Path, out
     assert unfinished(server, out) == []
 
 
-@pytest.mark.parametrize("steps", range(7))
+@pytest.mark.parametrize("steps", range(9))
 def test_killed_at_any_step_a_reader_sees_the_whole_model_or_none(
     server: S3Server, source: Path, out: BucketPath, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between any two requests of a commit that replaces a checkpoint."""
+    """Between any two requests of a commit that replaces a checkpoint; a claim keeps others off until it is removed."""
     with open_checkpoint(source) as checkpoint:
         plan = plan_like(checkpoint)
         write(checkpoint, plan, out)
         before = stored(server, out)
+        whole = {**before, "config.json": b"{}"}
         left = steps
 
         def stopping(method: Callable[..., None]) -> Callable[..., None]:
@@ -130,17 +133,76 @@ def test_killed_at_any_step_a_reader_sees_the_whole_model_or_none(
             patch.setattr(Upload, "complete", stopping(Upload.complete))
             patch.setattr(Uploads, "delete", stopping(Uploads.delete))
             changed = plan_like(checkpoint, files={"config.json": b"{}"})
-            try:
+            with suppress(KeyboardInterrupt):
                 write(checkpoint, changed, out, force=True)
-            except KeyboardInterrupt:
-                after = stored(server, out)
-                if after != before:
-                    with pytest.raises(NotFoundError):
-                        open_checkpoint(out)
-            else:
-                assert not left or steps >= len(before)
+        after = stored(server, out)
+        if {name: data for name, data in after.items() if name != CLAIM} not in (before, whole):
+            with pytest.raises(NotFoundError):
+                open_checkpoint(out)
+        if CLAIM in after:
+            with pytest.raises(TryAgainError):
+                write(checkpoint, changed, out, force=True)
+            assert drop_abandoned(out) == ()
+            assert drop_abandoned(out, idle=timedelta(0)) == (out / CLAIM,)
         write(checkpoint, changed, out, force=True)
-    assert stored(server, out) == {**before, "config.json": b"{}"}
+    assert stored(server, out) == whole
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("tensors", [TENSORS, LARGE], ids=["small", "large"])
+def test_of_two_writers_one_writes_all_files(
+    server: S3Server,
+    tmp_path: Path,
+    out: BucketPath,
+    tensors: Mapping[str, Tensor],
+    force: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second comes to its commit while the first is about to complete a file, and the first goes on after that."""
+    complete, is_amid, may_go_on = Upload.complete, Event(), Event()
+
+    def held(upload: Upload, **options: bool) -> None:
+        if upload.path.name.startswith("model-00002") and not is_amid.is_set():
+            is_amid.set()
+            assert may_go_on.wait(60)
+        complete(upload, **options)
+
+    monkeypatch.setattr(Upload, "complete", held)
+    changed = {name: moved(tensor, 0.5) for name, tensor in tensors.items()}
+    folders = [make_checkpoint(tmp_path / str(n), own, shards=3) for n, own in enumerate((tensors, changed))]
+    with ExitStack() as opened, ThreadPoolExecutor(1) as pool:
+        first, second = (opened.enter_context(open_checkpoint(folder)) for folder in folders)
+        plan = plan_like(second)
+        opened.callback(may_go_on.set)
+        with pytest.raises(TryAgainError), write_checkpoint(out, plan, force=force) as writer:
+            for info in plan.tensors:
+                writer.write(second.read(info.name, 0, info.numel))
+            winning = pool.submit(write, first, plan_like(first), out, force=force)
+            assert is_amid.wait(60)
+        may_go_on.set()
+        winning.result()
+    assert stored(server, out) == {path.name: path.read_bytes() for path in folders[0].iterdir()}
+    assert unfinished(server, out) == []
+
+
+def test_files_of_another_writer_are_noticed_where_nothing_keeps_it_off(
+    server: S3Server, tmp_path: Path, out: BucketPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in services that ignore conditions: a shard is replaced before the index appears."""
+    complete = Upload.complete
+
+    def replaced(upload: Upload, **options: bool) -> None:
+        if options and upload.path.name != CLAIM:
+            other = f"{out.key}/model-00002-of-00003.safetensors"
+            client_of(server).put_object(Bucket=out.bucket.root.removeprefix("s3://"), Key=other, Body=b"other")
+        complete(upload, **options)
+
+    monkeypatch.setattr(Upload, "complete", replaced)
+    source = make_checkpoint(tmp_path / "source", TENSORS, shards=3)
+    with open_checkpoint(source) as checkpoint, pytest.raises(TryAgainError):
+        write(checkpoint, plan_like(checkpoint), out)
+    with pytest.raises(FormatError):
+        open_checkpoint(BucketPath.of(str(out), out.bucket.options))
 
 
 def test_what_exists_is_replaced_by_force_alone(server: S3Server, source: Path, out: BucketPath, bucket: str) -> None:

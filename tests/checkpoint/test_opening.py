@@ -10,6 +10,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.hub import HubId
 from maskreg.checkpoint.safetensors.index import INDEX_NAME
 from maskreg.errors import ConfigError, NotFoundError, UnavailableError
+from maskreg.extras import install_command
 from tests.checkpoints import bf16, make_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -81,7 +82,7 @@ def test_without_the_hub_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ConfigError) as caught:
         open_checkpoint("org/tiny")
-    assert caught.value.hint == "pip install 'maskreg[hub]'"
+    assert caught.value.hint == install_command("hub")
 
 
 @pytest.mark.parametrize("spec", ["", "  ", "nowhere", "./org/tiny", "/nowhere/at/all", "~nobody-here/x", "a\0b"])

@@ -75,6 +75,20 @@ PAIRS: dict[str, tuple[dict[str, Tensor], Mapping[str, bytes], str, str]] = {
         "the target is stored in F16 and the source in BF16: 6 of 6 tensors",
         "model.to(torch.bfloat16).save_pretrained(...); or add --allow-mismatch",
     ),
+    "fused": (
+        renamed(lambda name: name.replace("self_attn.q_proj", "self_attn.qkv_proj")),
+        {},
+        "the target has fused projections, as vLLM has them, such as 'model.layers.0.self_attn.qkv_proj.weight'",
+        "name the checkpoint that the engine loads",
+    ),
+    "megatron": (
+        {"decoder.layers.0.self_attention.linear_qkv.weight": bf16((8, 8))},
+        {},
+        "the target has Megatron's names",
+        "Megatron Bridge",
+    ),
+    "torchtune": ({"layers.0.sa_norm.scale": bf16((8,))}, {}, "torchtune's names", "FullModelHFCheckpointer"),
+    "meta": ({"layers.0.attention.wq.weight": bf16((8, 8))}, {}, "the target has Meta's names", "for transformers"),
     "another model": ({"h.0.w": bf16((8, 8))}, {}, "share no tensor name: 6 tensors such as", "that training started"),
 }
 

@@ -13,7 +13,7 @@ from maskreg.registry import Registry
 from maskreg.settings import Settings
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
-from tests.tiny import TINY, needs_tiny
+from tests.demo import DEMO
 
 REF = "toy-opd:v1"
 
@@ -61,14 +61,13 @@ def test_counts_add_up(run: Run, masks: list[str]) -> None:
     assert nnz(run, "xor") == nnz(run, "or") - nnz(run, "and")
 
 
-@needs_tiny
 def test_counts_add_up_on_trained_models(run: Run) -> None:
-    for name in ("opd", "rlvr"):
-        run("extract", TINY / "source", TINY / name, "--name", name, "--mask-only")
+    for name in ("target", "target-seed1"):
+        run("extract", DEMO / "source", DEMO / name, "--name", name, "--mask-only")
     for how in ("and", "or"):
-        run("combine", "opd", "rlvr", "--how", how, "--name", how)
-    assert (nnz(run, "opd"), nnz(run, "rlvr")) == (2_456_176, 1_306_037)
-    assert (nnz(run, "and"), nnz(run, "or")) == (1_136_321, 2_625_892)
+        run("combine", "target", "target-seed1", "--how", how, "--name", how)
+    assert (nnz(run, "target"), nnz(run, "target-seed1")) == (459_566, 457_275)
+    assert (nnz(run, "and"), nnz(run, "or")) == (423_646, 493_195)
 
 
 def test_the_same_again_keeps_its_card(run: Run, masks: list[str]) -> None:

@@ -147,21 +147,19 @@ def test_a_name_that_somebody_may_use_moves_only_by_force(
     run("extract", *pair, "--name", REF)  # nobody else knows the name yet
     run("remote", "add", "lab", tmp_path / "lab")
     run("push", REF)
-    run("extract", *pair, "--name", REF)  # the same artifact again
+    run("extract", *pair, "--name", REF, "--force")  # the same artifact again
     refused = run(*back, status=75).err
-    assert (
-        f"{REF} stays at {artifact[:19]}, because it was pushed to a remote; the new artifact is {mine[:19]}" in refused
-    )
+    assert f"{REF} ({artifact[:19]}) was pushed to a remote" in refused
     assert run("show", REF, "--json").json["digest"] == artifact
-    step = refused.partition("next: maskreg ")[2].split()
+    step = refused.partition("or move it: maskreg ")[2].split()
     run(*step)
     assert run("show", REF, "--json").json["digest"] == mine
     run("push", REF)
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "bob"))
     run("pull", REF)
-    assert "because it was pulled from a remote" in run("extract", *pair, "--name", REF, status=75).err
+    assert "was pulled from a remote" in run("extract", *pair, "--name", REF, status=75).err
     assert run("extract", *pair, "--name", REF, "--force", "--json").json["was"] == mine
     monkeypatch.setattr("maskreg.registry.registry.who", lambda: "carol@there")
     run("extract", *pair, "--name", "own")
     monkeypatch.setattr("maskreg.registry.registry.who", lambda: "dave@there")
-    assert "because it was set by carol@there" in run("extract", pair[1], pair[0], "--name", "own", status=75).err
+    assert "was set by carol@there" in run("extract", pair[1], pair[0], "--name", "own", status=75).err

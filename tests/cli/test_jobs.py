@@ -50,6 +50,17 @@ def site(module_site: Site, server: str, run: Run, tmp_path: Path, monkeypatch: 
     return module_site
 
 
+def test_the_next_step_without_a_server_is_to_add_one(site: Site, server: str, run: Run, tmp_path: Path) -> None:
+    assert "next: write lab" in run("jobs", "cancel", "1", "--on", server, status=78).err
+    assert (
+        "next: maskreg remote add NAME http://127.0.0.1:9\n"
+        in run(*("jobs", "cancel", "1", "--on", "http://127.0.0.1:9"), status=78).err
+    )
+    for name in ("lab", "folder"):
+        run("remote", "remove", name)
+    assert "next: maskreg remote add NAME https://" in run("jobs", "list", status=78).err
+
+
 def test_a_job_is_left_followed_and_canceled(site: Site, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt

@@ -255,6 +255,8 @@ def test_a_hint_names_the_artifact_that_was_asked_for(
     home = tmp_path / "elsewhere"
     monkeypatch.setenv("MASKREG_HOME", str(home))
     run("pull", REF, "--only", "mask")
+    run("remote", "remove", "lab")
+    run("remote", "add", "other", tmp_path / "other")
     told = run("apply", REF, "--source", pair[0], "-o", tmp_path / "out", status=66).err
     assert f"next: maskreg pull {REF} --only delta" in told
     error = run("apply", REF, "--source", pair[0], "-o", tmp_path / "out", "--json", status=66).json["error"]

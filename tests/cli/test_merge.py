@@ -11,8 +11,8 @@ import maskreg
 from maskreg.flow.merge import METHODS
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
+from tests.demo import DEMO
 from tests.flow.making import stored
-from tests.tiny import TINY, needs_tiny
 
 REF = "toy-opd:v1"
 
@@ -80,14 +80,15 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(run: Run, two: list[
     assert len(run("list", "-q").out.split()) == len(before) + 1
 
 
-@needs_tiny
 def test_an_identity_merge_of_a_trained_model_gives_its_bits(run: Run, tmp_path: Path) -> None:
-    for name in ("opd", "rlvr"):
-        run("extract", TINY / "source", TINY / name, "--name", name)
-    run("merge", "opd", "--method", "linear", "-o", tmp_path / "same")
-    assert stored(tmp_path / "same") == stored(TINY / "opd")
-    whole = run("merge", "opd", "rlvr", "--method", "consensus", "--dry-run", "--json").json["report"]["whole"]
-    assert (whole["before"], whole["union"], whole["conflicts"]) == ([2_456_176, 1_306_037], 2_625_892, 1_136_321)
+    for name in ("target", "target-seed1"):
+        run("extract", DEMO / "source", DEMO / name, "--name", name)
+    run("merge", "target", "--method", "linear", "-o", tmp_path / "same")
+    assert stored(tmp_path / "same") == stored(DEMO / "target")
+    whole = run("merge", "target", "target-seed1", "--method", "consensus", "--dry-run", "--json").json["report"][
+        "whole"
+    ]
+    assert (whole["before"], whole["union"], whole["conflicts"]) == ([459_566, 457_275], 493_195, 423_646)
 
 
 def test_a_mask_restricts_an_update(run: Run, two: list[str]) -> None:
@@ -138,8 +139,11 @@ def test_what_is_refused(run: Run, two: list[str], pair: tuple[Path, Path], tmp_
         ("artifacts: [toy-opd:v1]\n", 65, "missing or of another kind"),
         ("method: linear\nartifacts: [{weight: 1}]\n", 65, "neither a reference"),
         ("method: linear\nartifacts: [{ref: toy-opd:v1, scale: 1}]\n", 65, "unknown key 'scale'"),
-        ("method: linear\nartifacts: [{ref: toy-opd:v1, weight: much}]\n", 2, "must be a number"),
+        ("method: linear\nartifacts: [{ref: toy-opd:v1, weight: much}]\n", 2, "the weight of toy-opd:v1 is"),
         ("method: linear\nartifacts: [toy-opd:v1]\nsettings: {density: 1}\n", 2, "has no setting"),
+        ("method: linear\nartifacts: [{ref: toy-opd:v1, weight: [{filter: zzzz, value: 1}, {value: 2}]}]\n", 2, "zzzz"),
+        ("merge_method: ties\nmodels: [{model: a}]\n", 65, "needs base_model"),
+        ("merge_method: nuslerp\nmodels: [{model: a}]\n", 65, "nuslerp"),
         ("method: linear\nartifacts: [missing]\n", 66, "missing"),
     ],
 )
@@ -207,3 +211,61 @@ def test_a_recipe_is_text_and_read_as_it_is_written(run: Run, two: list[str], tm
     assert "the mask is ['two']; it must be one" in refused(start[:-2] + "]\nsettings: {mask: [two]}\n", 2)
     digits = "9" * 5000
     assert "must be a whole number" in refused(f"method: dare\nartifacts: [two]\nsettings: {{seed: {digits}}}\n", 2)
+
+
+MERGEKIT = """
+merge_method: dare_ties
+base_model: {source}
+models:
+  - model: {source}
+  - model: {first}
+    parameters:
+      weight:
+        - {{filter: mlp, value: [0, 1]}}
+        - value: 0.5
+      density: 0.4
+  - model: {second}
+parameters: {{weight: 0.3, density: [0.4, 0.6], lambda: 0.9, int8_mask: true}}
+dtype: bfloat16
+"""
+OURS = """
+method: dare
+artifacts:
+  - ref: toy-opd:v1
+    weight: [{filter: mlp, value: [0, 1]}, {value: 0.5}]
+    settings: {density: 0.4}
+  - {ref: two, weight: 0.3}
+settings: {density: [0.4, 0.6], lambda: 0.9, rescale: l1, sign: agree}
+"""
+
+
+def test_a_recipe_of_mergekit_is_that_of_ours(
+    run: Run, two: list[str], pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    theirs, ours = tmp_path / "theirs.yaml", tmp_path / "ours.yaml"
+    ours.write_text(OURS)
+    merge = ("merge", "--json", "--name", "x", "--recipe")
+    expected = run(*merge, ours).json["artifact"]["digest"]
+    for first, second in ((REF, "two"), (pair[1], tmp_path / "target-two")):
+        theirs.write_text(MERGEKIT.format(source=pair[0], first=first, second=second))
+        made = run(*merge, theirs).json
+        assert made["artifact"]["digest"] == expected
+        assert made["artifact"]["manifest"]["parents"] == two
+    assert any(two[0][:12] in note for note in made["notes"])
+    assert "maskreg extract" in run("merge", "--recipe", theirs, "--dry-run", status=2).err
+
+
+def test_a_linear_recipe_of_mergekit_without_a_base_starts_from_its_first_model(
+    run: Run, two: list[str], pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, source = tmp_path / "linear.yaml", pair[0]
+    path.write_text(
+        f"merge_method: linear\nmodels: [{{model: {source}}}, {{model: {pair[1]}}}]\nparameters: {{weight: 1}}"
+    )
+    run("merge", "--recipe", path, "-o", tmp_path / "both")
+    run("merge", REF, "--method", "task-arithmetic", "--weight", f"{REF}=0.5", "-o", tmp_path / "half")
+    assert stored(tmp_path / "both") == stored(tmp_path / "half")
+    path.write_text(path.read_text().replace(str(pair[1]), REF))
+    assert "base_model" in run("merge", "--recipe", path, "-o", tmp_path / "none", status=2).err
+    run("merge", "--recipe", path, "-o", tmp_path / "again", "--source", source)
+    assert stored(tmp_path / "again") == stored(tmp_path / "half")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -40,8 +41,11 @@ def test_a_shared_name_moves_by_force_alone_or_when_it_is_confirmed(
     run: Run, shared: str, pair: tuple[Path, Path], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [word.format(source=pair[0], target=pair[1]) for word in COMMANDS[name]]
+    artifacts = Path(os.environ["MASKREG_HOME"], "artifacts", "sha256")
+    before = set(artifacts.iterdir())
     refused = run(*command, status=75).err
-    assert f"{MADE} stays at {shared[:19]}, because it was pushed to a remote; the new artifact is " in refused
+    assert set(artifacts.iterdir()) == before  # refused before the work
+    assert refused.rstrip().endswith("--force")
     assert run("show", MADE, "--json").json["digest"] == shared
     with monkeypatch.context() as patch:
         screen = answered(patch, "n\n")

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from maskreg.digest import Digest
+from maskreg.extras import install_command
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.settings import Settings
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
-from tests.tiny import TINY, needs_tiny
+from tests.demo import DEMO
 
 REF = "toy-opd:v1"
 EVIL = "<img src=x onerror=alert(1)>\x1b[2J"
@@ -82,6 +83,21 @@ def test_without_the_source_it_says_so(run: Run, other: str, pair: tuple[Path, P
     assert "was not available" not in page.read_text()
 
 
+def test_without_the_mask_it_says_what_to_pull(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    run("push", REF)
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "elsewhere"))
+    run("pull", REF, "--only", "delta")
+    run("remote", "remove", "lab")
+    run("remote", "add", "other", tmp_path / "other")
+    pair[0].rename(tmp_path / "moved")
+    told = run("report", REF, "-o", tmp_path / "report.html", "--json", status=66)
+    assert told.json["error"]["hint"] == f"maskreg pull {REF} --only mask"
+    assert "the page says" not in told.err
+
+
 def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
@@ -121,15 +137,14 @@ def test_without_the_libraries_it_names_the_extra(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     told = run("report", REF, "-o", tmp_path / "report.html", status=78).err
     assert "matplotlib" in told
-    assert "next: pip install 'maskreg[report]'" in told
+    assert f"next: {install_command('report')}" in told
 
 
-@needs_tiny
 def test_trained_models_share_more_than_rounding(run: Run, tmp_path: Path) -> None:
-    for name in ("opd", "rlvr"):
-        run("extract", TINY / "source", TINY / name, "--name", name, "--mask-only")
-    done = run("report", "opd", "--against", "rlvr", "-o", tmp_path / "report.html", "--json").json
+    for name in ("target", "target-seed1"):
+        run("extract", DEMO / "source", DEMO / name, "--name", name, "--mask-only")
+    done = run("report", "target", "--against", "target-seed1", "-o", tmp_path / "report.html", "--json").json
     assert done["answer"] == "more"
     text = (tmp_path / "report.html").read_text()
-    assert "97.9 % of the mask lies where rounding alone would put it" in " ".join(text.split())
-    assert "2,456,176 of 5,246,976 coordinates" in text
+    assert "96.1 % of the mask lies where rounding alone would put it" in " ".join(text.split())
+    assert "459,566 of 986,496 coordinates" in text

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
+import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from maskreg.service.app import create_app
 from tests.cli.conftest import Done, Run
-from tests.service.serving import ADMIN, listening, service_in
+from tests.service.serving import ADMIN, headers, listening, service_in
 
 
 @dataclass(frozen=True)
@@ -172,3 +176,37 @@ def test_offline_what_was_pulled_is_used_and_said(
     assert digest_of(pulled) == pushed
     assert "local artifact" in pulled.err
     assert "offline" in bob("list", "--remote", "lab", status=69).err
+
+
+def test_the_lines_of_an_empty_servers_page_work_in_their_order(
+    url: str, run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "ada"))
+    monkeypatch.setenv("MASKREG_CONFIG", str(tmp_path / "ada.toml"))
+    page = httpx2.get(url, headers=headers("writer-token"))
+    lines = re.findall(r"<code>(maskreg .*?)</code>", html.unescape(page.text), re.DOTALL)[0].splitlines()
+    words = {"SOURCE": str(pair[0]), "TARGET": str(pair[1]), "PROJECT/NAME": "team/toy"}
+    for line in lines:
+        command = [words.get(word, word) for word in line.split()[1:]]
+        if command[0] == "login":
+            # Typed at the prompt.
+            monkeypatch.setattr("sys.stdin", io.StringIO("writer-token"))
+            command.append("--token-stdin")
+        run(*command)
+    assert run("list", "--remote", lines[-1].split()[-1], "-q").out == "team/toy\n"
+
+
+def test_a_server_is_added_before_anybody_logs_in(
+    url: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "ada"))
+    monkeypatch.setenv("MASKREG_CONFIG", str(tmp_path / "ada.toml"))
+    added = run("remote", "add", "lab", url)
+    assert f"maskreg login {url}" in added.err
+    assert "s3:" not in added.err
+    assert run("remote", "list", "-q").out == "lab\n"
+    refused = run("remote", "check", "lab", status=77).err
+    assert f"maskreg login {url}" in refused
+    assert "S3" not in refused
+    monkeypatch.setenv("MASKREG_TOKEN", "writer-token")
+    run("remote", "check", "lab")

@@ -80,7 +80,8 @@ def test_who_cannot_check_signatures_is_told_before_anything_travels(
     said = "error: checking a signature needs the package cryptography, which is not installed"
     for _ in range(2):
         refused = ada.run("push", "team/toy:v1", exit=78)
-        assert refused.splitlines() == [said, "  next: pip install 'maskreg[sign]'"]
+        assert refused.splitlines()[0] == said
+        assert "[sign]" in refused
     assert not [key for prefix in ("artifacts/", "announced/", "refs/") for key in service.registry.store.list(prefix)]
     able = Somebody(tmp_path / "ada", {"MASKREG_TOKEN": "writer-token"})
     able.run("push", "team/toy:v1")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from maskreg.extras import install_command
 from tests.cli.conftest import Run
 from tests.e2e.running import same_files
 
@@ -61,4 +62,4 @@ def test_without_the_hubs_library_what_was_tried_is_listed(
     told = run("apply", "toy", "-o", tmp_path / "never", status=66).err
     assert f"tried: org/toy@{COMMIT} (" in told
     assert "needs the package huggingface_hub" in told
-    assert "next: pip install 'maskreg[hub]'" in told
+    assert f"next: {install_command('hub')}" in told

@@ -99,6 +99,7 @@ def test_an_immutable_tag(run: Run, artifact: str, pair: tuple[Path, Path], tmp_
     assert [(row["ref"], row["immutable"], row["replaces"]) for row in named] == [("toy-opd:v9", True, None)]
     refused = run("extract", pair[1], pair[0], "--name", "toy-opd:v9", status=77).err
     assert "toy-opd:v9 is immutable: it is at " + artifact[:19] in refused
+    refused = run("extract", pair[1], pair[0], "--name", "toy-opd:v9", "--force", status=77).err
     assert "next: maskreg tag toy-opd@sha256:" in refused
     assert run("log", "toy-opd:v9").out.rstrip().endswith("  created, immutable")
     run("rm", "-y", "toy-opd:v9")
@@ -203,3 +204,29 @@ def test_all_tags_of_a_remote_that_went_back_are_taken_at_once(
     assert [f"note: accepted: {text}" for text in taken.json["accepted"]] == taken.err.splitlines()
     run("verify", "--all", "--remote", "lab")
     assert run(*step.split()[1:], "--json").json["accepted"] == []
+
+
+@pytest.mark.usefixtures("artifact")
+def test_a_tag_and_an_artifact_in_the_wrong_order_are_put_right(run: Run) -> None:
+    step = run("tag", "v2", "toy-opd:v1", status=66).err.rpartition("maskreg ")[2].split()
+    assert step == ["tag", "toy-opd:v1", "v2"]
+    run(*step)
+    assert run("show", "toy-opd:v2", "-q").out
+
+
+@pytest.mark.usefixtures("artifact")
+def test_what_a_card_or_an_option_cannot_hold_is_refused(run: Run) -> None:
+    assert "next:" in run("annotate", "toy-opd:v1", "--license", "Foo License", status=2).err
+    run("annotate", "toy-opd:v1", "--license", "(MIT OR Apache-2.0) AND LicenseRef-lab")
+    assert "next:" in run("annotate", "toy-opd:v1", status=2).err
+    assert "next:" in run("annotate", "toy-opd:v1", "--meta", "start=Yes", status=2).err
+    run("annotate", "toy-opd:v1", "--meta", "start=yes")
+    run("annotate", "toy-opd:v1", "--meta", "start=")
+    assert "next:" in run("config", "set", "jobs", "many", status=78).err
+    run("follow", "toy-opd:v1", "--source", "x", "-o", "y", "--every", "0", status=2)
+
+
+def test_the_source_is_never_offered_for_replacement(run: Run, pair: tuple[Path, Path], artifact: str) -> None:
+    for words in (["apply"], ["merge", "--method", "negate"], ["convert", "--to", "slime"]):
+        refused = run(*words, "toy-opd:v1", "--source", pair[0], "-o", pair[0], status=73)
+        assert "--force" not in refused.err

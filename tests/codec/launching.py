@@ -20,13 +20,13 @@ from maskreg.codec import FLAT, choice, triton_decode, triton_sparse
 from maskreg.codec.layout import CODED, SPARSE, Head, Layout
 from maskreg.codec.rans import LANES
 from maskreg.codec.sparse import NO_ONES, SparseLayout, SparseModel, choose_hazards, write_sparse
-from maskreg.codec.step1 import Step1, _Encoder
+from maskreg.codec.step2 import Step2, _Encoder
 from maskreg.errors import CorruptError
 from tests.codec.samples import Sample, moved, samples, written_sparse
 
 Codes = npt.NDArray[np.uint16]
 
-STEP1 = Step1()
+STEP2 = Step2()
 
 ALONE = {"one": 1, "a group less one": LANES - 1, "a group": LANES, "a group and one": LANES + 1, "odd": 131}
 """Coordinates of blocks that are decoded one by one."""
@@ -60,7 +60,7 @@ def together(device: str) -> dict[str, bool]:
     triton_decode._WARP = 32 if device == "cuda" else 1024  # An interpreted program costs the same, large or small.
     blocks = samples() if device == "cuda" else {name: _shortened(name) for name in samples()}
     contexts = [_up(sample.source, device) for sample in blocks.values()]
-    values = STEP1.decode_tensors(contexts, [sample.block for sample in blocks.values()])
+    values = STEP2.decode_tensors(contexts, [sample.block for sample in blocks.values()])
     return {name: _same(got, blocks[name].target) for name, got in zip(blocks, values, strict=True)}
 
 
@@ -108,7 +108,7 @@ def damaged_sparse(device: str) -> dict[str, int]:
         block[draw.randrange(len(block) - 12, len(block))] ^= 1 << draw.randrange(8)
         values, failed = triton_sparse.launch_sparse([_up(sample.source, device)], [SparseLayout(bytes(block))])
         try:
-            agreed = _same(values, STEP1.decode(sample.source, bytes(block))) and not failed.any()
+            agreed = _same(values, STEP2.decode(sample.source, bytes(block))) and not failed.any()
         except CorruptError:
             agreed = bool(failed.any())
         tally["different" if not agreed else "refused" if failed.any() else "same"] += 1
@@ -136,11 +136,11 @@ def _shortened(name: str) -> Sample:
 def _laid_out(sample: Sample, block: bytes) -> Mutant | None:
     """None when both decoders refuse it before they come to its sub-blocks."""
     try:
-        by_cpu: Codes | None = STEP1.decode(sample.source, block)
+        by_cpu: Codes | None = STEP2.decode(sample.source, block)
     except CorruptError:
         by_cpu = None
     try:
-        STEP1.entry_numel(block)
+        STEP2.entry_numel(block)
         layout = Layout(block)
         triton_decode._gather([layout])
     except CorruptError:

@@ -1,4 +1,4 @@
-"""A slow decoder of ``step1``, written from FORMAT.md section 5 alone, in integers and lists.
+"""A slow decoder of ``step2``, written from FORMAT.md section 5 alone, in integers and lists.
 
 It knows nothing of the product's decoder; the two must agree on every block, also on which to refuse.
 """
@@ -60,7 +60,10 @@ def decode(source: list[int], block: bytes) -> list[int]:
     """
     must(len(block) >= 8)
     n, kind, count, rank, flags = struct.unpack_from("<IBBBB", block)
-    must(1 <= n <= 1 << 22 and n == len(source) and kind <= 3)
+    must(1 <= n <= 1 << 22 and n == len(source) and kind <= 7 and len(block) <= 8 + 2 * n)
+    if kind > 3:
+        must((count, flags) == (0, 0) and rank <= {5: 255, 6: 1}.get(kind, 0))
+        return decode_derived(source, block, kind, rank)
     if kind < 2:
         must((count, rank, flags) == (0, 0, 0))
         must(len(block) == 8 + (2 * n if kind else 0))
@@ -83,6 +86,71 @@ def decode(source: list[int], block: bytes) -> list[int]:
         target += _decode_run(source, run, model, block, at, words, extras)
         at += 4 * LANES + 2 * words + -(-extras // 8)
     return target
+
+
+def decode_derived(source: list[int], block: bytes, kind: int, byte: int) -> list[int]:
+    """The target's codes, of a block that is made of others."""
+
+    def inner(context: list[int], start: int, end: int | None = None) -> list[int]:
+        own = block[start:end]
+        must(len(own) >= 8 and own[4] < kind)
+        return decode(context, own)
+
+    n = len(source)
+    if kind == 4:
+        must(len(block) >= 12)
+        (factor,) = struct.unpack_from("<I", block, 8)
+        must(0 < factor >> 23 & 0xFF < 0xFF)
+        return inner([_scaled(code, factor) for code in source], 12)
+    if kind == 5:
+        must(len(block) >= 8 + n)
+        context = [code & 0x7F80 | 64 for code in source]
+        exponents = [
+            (after - before + byte) % 256 for before, after in zip(context, inner(context, 8 + n), strict=True)
+        ]
+        return [(low & 0x80) << 8 | e << 7 | low & 0x7F for low, e in zip(block[8:], exponents, strict=False)]
+    if kind == 6:
+        must(len(block) >= 14)
+        size, least = struct.unpack_from("<IH", block, 8)
+        which = inner(source, 14, 14 + size)
+        zeroed = [(a != b) != (a & 0x7FFF < least) for a, b in zip(source, which, strict=True)]
+        zeros = [0 if byte else code & 0x8000 for code in source]
+        return inner([zero if z else code for zero, z, code in zip(zeros, zeroed, source, strict=True)], 14 + size)
+    must(len(block) >= 20)
+    width, column, size = struct.unpack_from("<III", block, 8)
+    must(column < width <= n and size >= 1 and len(block) >= 20 + size)
+    listed, row = set(), 0
+    for gap in block[20 : 20 + size]:
+        row += gap
+        if gap < 255:
+            listed.add(row)
+            row += 1
+    must(block[19 + size] < 255 and max(listed) < -(-(column + n) // width))
+    own = [i for i in range(n) if (column + i) // width in listed]
+    target = list(source)
+    for i, code in zip(own, inner([source[i] for i in own], 20 + size), strict=True):
+        target[i] = code
+    return target
+
+
+def _scaled(code: int, factor: int) -> int:
+    sign, magnitude = (code ^ factor >> 16) & 0x8000, code & 0x7FFF
+    if not 0x80 <= magnitude < 0x7F80:
+        return sign | magnitude
+    # The product is digits * 2^power, first with 31 or 32 digits, then with 24, then with 8.
+    digits = (magnitude & 0x7F | 0x80) * (factor & 0x7FFFFF | 0x800000)
+    power = (magnitude >> 7) - 127 - 7 + (factor >> 23 & 0xFF) - 127 - 23
+    for kept in (24, 8):
+        dropped = digits.bit_length() - kept
+        if dropped > 0:
+            rest, half = digits % (1 << dropped), 1 << dropped - 1
+            digits >>= dropped
+            digits += rest > half or (rest == half and digits % 2 == 1)
+            power += dropped
+    # After both roundings there are 8 digits, or 2^8.
+    digits, power = (128, power + 1) if digits == 256 else (digits, power)
+    exponent = power + 7 + 127
+    return sign | (exponent << 7 | digits & 0x7F if 1 <= exponent <= 254 else magnitude)
 
 
 def _read_model(block: bytes, n: int, rank: int, scaled: int) -> tuple[Model, int]:

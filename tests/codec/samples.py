@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from maskreg.codec import FLAT, Grid
 from maskreg.codec.sparse import NO_ONES, SparseModel, write_sparse
-from maskreg.codec.step1 import Step1
+from maskreg.codec.step2 import Step2
 from tests.codec.reference import Model
 from tests.codec.writing import random_model, write, write_quickly
 
@@ -54,6 +54,32 @@ def matrix(rows: int, width: int, kind: str, size: float = 1e-4, seed: int = 0) 
     return source.reshape(-1), codes(before + size * update).reshape(-1)
 
 
+def derived() -> dict[str, tuple[Codes, Codes, Grid]]:
+    """Changes that are no small steps, of numbers among which some are none; by name."""
+    draw = np.random.default_rng(21)
+    source = codes(draw.normal(0, 0.02, 6_000))
+    special = source.copy()
+    special[:32] = [*range(0x7F7C, 0x7F84), *range(0xFF7C, 0xFF84), *range(0x7C, 0x84), *range(0x8000, 0x8008)]
+    values = (source.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    small = source & 0x7FFF < np.median(source & 0x7FFF)
+    rows, striped = source.copy(), source.copy()
+    rows[[*range(83), *range(4_883, 4_983)]] ^= 3
+    striped[4_883:4_983] = codes(draw.normal(0, 0.02, 100))
+    others = draw.random(source.size) < 0.01
+    return {
+        "twice": (source, codes(2 * values), FLAT),
+        "by a factor, negative, and numbers that are none": (special, special ^ np.uint16(0x8000), Grid(100, 0)),
+        "by a factor, and others": (source, np.where(others, source, codes(1.375 * values)), FLAT),
+        "unrelated": (source, draw.permutation(source), FLAT),
+        "unrelated, and numbers that are none": (source, draw.permutation(special), FLAT),
+        "small ones become 0": (source, np.where(small, 0, source), FLAT),
+        "some become 0": (source, np.where(draw.random(source.size) < 0.5, source & 0x8000, source), Grid(60, 0)),
+        "small ones become 0, others move": (source, np.where(small ^ others, 0, source + 1), FLAT),
+        "rows": (source, rows, Grid(100, 17)),
+        "a row set anew": (source, striped, Grid(100, 17)),
+    }
+
+
 def encoded() -> dict[str, tuple[Codes, Codes, Grid]]:
     """What the product's encoder is given, by name."""
     low, striped = matrix(64, 48, "low rank"), matrix(64, 48, "striped")
@@ -75,6 +101,7 @@ def encoded() -> dict[str, tuple[Codes, Codes, Grid]]:
         "scales": (*striped, Grid(48, 0)),
         "noise": (*matrix(64, 48, "noise"), Grid(48, 0)),
         "scales, begins within a row": (striped[0][17:2_000], striped[1][17:2_000], Grid(48, 17)),
+        **derived(),
     }
 
 
@@ -125,8 +152,8 @@ def written_sparse() -> dict[str, tuple[Codes, Codes, SparseModel, int]]:
 @cache
 def samples() -> dict[str, Sample]:
     """All samples, by name."""
-    step1 = Step1()
-    blocks = {name: Sample(s, t, step1.encode(s, t, grid)) for name, (s, t, grid) in encoded().items()}
+    step2 = Step2()
+    blocks = {name: Sample(s, t, step2.encode(s, t, grid)) for name, (s, t, grid) in encoded().items()}
     for name, (s, t, model, count) in written().items():
         blocks[name] = Sample(s, t, write(s.tolist(), t.tolist(), model, count=count))
     for name, (s, t, sparse, count) in written_sparse().items():

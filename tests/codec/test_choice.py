@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from maskreg.codec import FLAT, Grid
 from maskreg.codec.choice import Choice, choose, count_differing, count_lines, count_movers, gain_of_lines
 from maskreg.codec.hazards import LOGARITHM_BITS
-from maskreg.codec.layout import CODED, SPARSE, Head
-from maskreg.codec.step1 import Step1
+from maskreg.codec.layout import ROWS, SPARSE, Head
+from maskreg.codec.step2 import Step2
 from maskreg.native import NUMPY, using
 from tests.codec.samples import Codes, moved
 
@@ -42,7 +42,9 @@ def tried(choice: Choice) -> tuple[bool, bool, bool]:
         (10_000, 0.01, True, False),
         (10_000, 0.06, True, False),
         (10_000, 0.5, False, True),
-        (1, 1.0, False, True),
+        (1_025, 1.0, False, True),
+        (1_024, 1.0, True, True),
+        (1, 1.0, True, True),
     ],
 )
 def test_by_how_many_move(n: int, share: float, sparse: bool, tokens: bool) -> None:
@@ -56,18 +58,21 @@ def test_movers_after_a_beginning_without_any_are_seen() -> None:
     assert tried(choose(source, target, FLAT)) == (False, True, False)
 
 
-def test_rows_that_do_not_move_are_said_by_scales() -> None:
+def test_rows_that_do_not_move_are_passed_over() -> None:
     source, target = embedding(2_000, 300, 0.02)
-    assert tried(choose(source, target, Grid(300, 0))) == (True, True, True)
-    block = Step1().encode(source, target, Grid(300, 0))
-    assert Head.read(block).kind == CODED
-    assert len(block) < 0.9 * len(Step1().encode(source, target))
+    choice = choose(source, target, Grid(300, 0))
+    assert tried(choice) == (True, True, True)
+    assert choice.rows is not None
+    assert choice.rows.tolist() == (source != target).reshape(2_000, 300).any(axis=1).tolist()
+    block = Step2().encode(source, target, Grid(300, 0))
+    assert Head.read(block).kind == ROWS
+    assert len(block) < 0.9 * len(Step2().encode(source, target))
 
 
 def test_rows_that_move_alike_are_not_worth_scales() -> None:
     source, target = moved(LARGE, 0.02, 5)
     assert tried(choose(source, target, Grid(300, 0))) == (True, False, False)
-    assert Head.read(Step1().encode(source, target, Grid(300, 0))).kind == SPARSE
+    assert Head.read(Step2().encode(source, target, Grid(300, 0))).kind == SPARSE
 
 
 @given(SIZES, st.integers(1, 1025), st.integers(0, 2000), st.integers(0, 1 << 32))
@@ -108,9 +113,9 @@ def test_a_change_of_sign_between_neighboring_numbers_is_far(kernels: str, befor
     target = source.copy()
     target[[7, 4000]] = after
     with using(kernels):
-        block = Step1().encode(source, target)
+        block = Step2().encode(source, target)
         assert Head.read(block).kind == SPARSE
-        assert np.array_equal(Step1().decode(source, block), target)
+        assert np.array_equal(Step2().decode(source, block), target)
         counts = count_movers(source, target)
     assert counts[2].sum() == 2
 

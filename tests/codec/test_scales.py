@@ -8,7 +8,7 @@ from maskreg.codec import Grid
 from maskreg.codec.contexts import MAX_SCALE, Matrix
 from maskreg.codec.rans import TOKENS
 from maskreg.codec.scales import count_moved, fit_scales, vary
-from maskreg.codec.step1 import Step1
+from maskreg.codec.step2 import Step2
 from maskreg.codec.ulp_steps import tokens_of
 from maskreg.native import NUMPY, using
 from tests.codec.samples import codes, matrix
@@ -98,7 +98,7 @@ def test_one_unmoved_zero_changes_nothing() -> None:
     sizes = []
     for value in (source[0, 0], 0):
         source[0, 0] = target[0, 0] = value
-        sizes.append(len(Step1().encode(source.reshape(-1), target.reshape(-1), Grid(WIDTH, 0))))
+        sizes.append(len(Step2().encode(source.reshape(-1), target.reshape(-1), Grid(WIDTH, 0))))
     assert abs(sizes[1] - sizes[0]) < 50
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from maskreg.codec import get_codec, gpu
+from maskreg.extras import install_command
 from tests.codec.samples import samples
 from tests.compiling import Recorder, compiled
 from tests.machines import DEVICES
@@ -84,11 +86,11 @@ def test_without_triton_the_cpu_decodes_and_warns_once(monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, "maskreg.codec.triton_decode", raising=False)
     blocks = [samples()[name] for name in ("factors", "raw", "same", "plain")]
     contexts = [torch.from_numpy(sample.source.view(np.int16)) for sample in blocks]
-    step1 = get_codec("step1")
+    step2 = get_codec("step2")
     gpu._triton_decoders.cache_clear()
-    with pytest.warns(UserWarning, match=r"decoded on the CPU.*pip install maskreg\[gpu\]"):
-        values = step1.decode_tensors(contexts, [sample.block for sample in blocks])
+    with pytest.warns(UserWarning, match="decoded on the CPU.*" + re.escape(install_command("gpu"))):
+        values = step2.decode_tensors(contexts, [sample.block for sample in blocks])
     for sample, got in zip(blocks, values, strict=True):
         assert np.array_equal(got.numpy().view(np.uint16), sample.target)
-    assert step1.decode_tensors(contexts[:1], [blocks[0].block])[0].equal(values[0])
+    assert step2.decode_tensors(contexts[:1], [blocks[0].block])[0].equal(values[0])
     gpu._triton_decoders.cache_clear()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.codec.step1 import Step1
+from maskreg.codec.step2 import Step2
 from maskreg.codec.ulp_steps import FARTHEST, LITERAL, LITERAL_BITS, MIDDLE, NEAREST, Moves, apply_tokens
 from tests.codec import reference
 from tests.codec.samples import moved
@@ -50,8 +50,8 @@ def test_blocks_of_any_steps_and_sub_blocks_decode(
     kernels: str, n: int, count: int, farthest: int, literals: float, seed: int
 ) -> None:
     source, target = moved(n, 0.5, seed, farthest, literals)
-    step1 = Step1()
-    assert np.array_equal(step1.decode(source, step1.encode(source, target)), target)
+    step2 = Step2()
+    assert np.array_equal(step2.decode(source, step2.encode(source, target)), target)
     if 1000 < n <= 9000:
         count = min(count, -(-n // 4096))
         model = random_model(n, width=max(n // 9, 1), rank=seed % 6, scaled=bool(seed % 4 // 2), seed=seed)
@@ -59,12 +59,12 @@ def test_blocks_of_any_steps_and_sub_blocks_decode(
         # A model that fits badly may take more than the codes do, and such blocks are refused.
         if len(block) <= 8 + 2 * n:
             assert reference.decode(source.tolist(), block) == target.tolist()
-            assert np.array_equal(step1.decode(source, block), target)
+            assert np.array_equal(step2.decode(source, block), target)
 
 
 @given(st.integers(0, 2000), st.integers(1, 70), st.integers(0, 1 << 32))
 def test_long_steps_side_by_side_in_a_sparse_block_decode(kernels: str, first: int, count: int, seed: int) -> None:
     source, target = moved(2_500, 0.01, seed, 3, 0.0)
     target[first : first + count] = source[first : first + count] ^ np.uint16(0x1000)
-    step1 = Step1()
-    assert np.array_equal(step1.decode(source, step1.encode(source, target)), target)
+    step2 = Step2()
+    assert np.array_equal(step2.decode(source, step2.encode(source, target)), target)

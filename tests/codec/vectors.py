@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec import Grid
-from maskreg.codec.step1 import Step1
+from maskreg.codec.step2 import Step2
 from tests.codec.samples import Sample, encoded, samples
 
 Codes = npt.NDArray[np.uint16]
@@ -60,12 +60,12 @@ def save_vectors() -> None:
 
 def wrong() -> list[str]:
     """Names of the blocks that this machine encodes or decodes differently."""
-    step1 = Step1()
+    step2 = Step2()
     return [
         name
         for name, ((source, target, block), grid) in vectors().items()
-        if (grid and step1.encode(source, target, grid) != block)
-        or not np.array_equal(step1.decode(source, block), target)
+        if (grid and step2.encode(source, target, grid) != block)
+        or not np.array_equal(step2.decode(source, block), target)
     ]
 
 

@@ -1,4 +1,4 @@
-"""A slow writer of ``step1`` blocks, for choices that the product's encoder never makes."""
+"""A slow writer of ``step2`` blocks, for choices that the product's encoder never makes."""
 
 from __future__ import annotations
 

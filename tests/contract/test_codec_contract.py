@@ -37,6 +37,11 @@ PAIRS = {
     "sign flips": (_random(999, 5), _random(999, 5) ^ np.uint16(0x8000)),
     "sparse": _moved(300_000, 0.01),
     "dense": _moved(300_000, 0.5),
+    "twice": ((sides := _moved(70_000, 0.01))[0], sides[0] + 128),
+    "negated": (sides[0], sides[1] ^ np.uint16(0x8000)),
+    "pruned": (sides[0], np.where(sides[0] & 0x7FFF < 0x3C00, 0, sides[1]).astype(np.uint16)),
+    "permuted": (sides[0], sides[1][::-1].copy()),
+    "a row": (sides[0], np.where(np.arange(70_000) // 500 == 77, sides[0] ^ 5, sides[0]).astype(np.uint16)),
     "largest": _moved(BLOCK_NUMEL, 0.47),
 }
 
@@ -96,7 +101,7 @@ def test_tensors_of_torch_decode_to_the_same(codec: Codec, pair: str) -> None:
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize("pair", ["special", "sparse", "dense", "low rank", "striped"])
+@pytest.mark.parametrize("pair", ["special", "sparse", "dense", "low rank", "striped", "pruned", "a row"])
 def test_lossless_wherever_it_lies(codec: Codec, pair: str, grid: str) -> None:
     pairs = PAIRS | {"low rank": _low_rank(301, 500), "striped": _striped(301, 500)}
     source, target = pairs[pair]
@@ -112,7 +117,9 @@ def test_a_matrix_is_smaller_when_the_codec_knows_it_is_one(codec: Codec) -> Non
         assert len(codec.encode(source[77:], target[77:], Grid(500, 77))) < 0.92 * len(codec.encode(source, target))
 
 
-@pytest.mark.parametrize("pair", ["random", "equal", "dense", "sparse", "largest"])
+@pytest.mark.parametrize(
+    "pair", ["random", "equal", "dense", "sparse", "twice", "pruned", "permuted", "a row", "largest"]
+)
 def test_parts_decode_alone(codec: Codec, pair: str) -> None:
     source, target = PAIRS[pair]
     block = codec.encode(source, target, Grid(1000, 7))
@@ -145,8 +152,9 @@ def test_context_and_values_are_left_alone(codec: Codec) -> None:
 @given(data=st.data())
 @settings(max_examples=300)
 def test_hostile_blocks_give_values_or_a_clear_error(codec: Codec, data: st.DataObject) -> None:
-    source, target = (side[:2_000] for side in PAIRS["dense"])
-    block = bytearray(codec.encode(source, target))
+    pair = data.draw(st.sampled_from(["dense", "twice", "pruned", "permuted", "a row"]))
+    source, target = (side[38_000:40_000] for side in PAIRS[pair])
+    block = bytearray(codec.encode(source, target, Grid(500, 0)))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(block) - 1))
         block[at] ^= data.draw(st.integers(1, 255))

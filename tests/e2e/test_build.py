@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,8 @@ from maskreg.native import LEVELS, NUMPY, available
 from tests.repository import IMPORTED_AS, ROOT, tracked
 
 
-def python(*args: str | Path) -> None:
-    done = subprocess.run([sys.executable, *args], capture_output=True, text=True)
+def python(*args: str | Path, **variables: str) -> None:
+    done = subprocess.run([sys.executable, *args], env=os.environ | variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -70,6 +71,19 @@ def test_the_sdist_builds_the_wheel_and_tells_its_history(dist: Path) -> None:
     assert {path.as_posix() for path in tracked() if path.parts[0] in IMPORTED_AS} <= names
     assert {"CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "SECURITY.md", "pyproject.toml"} <= names
     assert not [name for name in names if name.startswith(("tests/", "scripts/", "."))]
+
+
+def test_a_wheel_without_kernels_names_no_platform(dist: Path, tmp_path: Path) -> None:
+    (archive,) = dist.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path, filter="data")
+    tree = tmp_path / archive.name.removesuffix(".tar.gz")
+    python("-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, tree, CC="false")
+    (path,) = tmp_path.glob("*.whl")
+    assert path.name == f"maskreg-{__version__}-py3-none-any.whl"
+    names = zipfile.ZipFile(path).namelist()
+    assert "maskreg/native/library.py" in names
+    assert [name for name in names if name.endswith(".so")] == []
 
 
 def test_pypi_would_take_both(dist: Path) -> None:

@@ -133,6 +133,56 @@ def test_on_another_machine_the_named_remote_is_asked(stage: Person, tmp_path: P
     assert same_files(colleague.home / "out", stage.home / "target")
 
 
+def test_only_the_delta_travels_into_a_pipe_where_there_is_one(stage: Person, tmp_path: Path) -> None:
+    source, target = stage.home / "source", stage.home / "target"
+    stage.run("extract", source, target, "--name", "mask", "--mask-only")
+    colleague = Person(tmp_path / "colleague")
+    for person in (stage, colleague):
+        person.run("remote", "add", "lab", (tmp_path / "remote").as_uri())
+    try:
+        for name in ("opd", "mask"):
+            stage.run("push", name)
+    finally:
+        stage.run("remote", "remove", "lab")
+
+    def present(name: str) -> list[str]:
+        return list(colleague.json("show", name)["present"])
+
+    done = colleague.sh(f"maskreg pull opd | maskreg apply --source '{source}' -o out")
+    assert done.returncode == 0, done.stderr
+    assert same_files(colleague.home / "out", target)
+    assert present("opd") == ["delta"]
+    pinned = f"opd@{colleague.json('show', 'opd')['digest']}"
+    assert "--only mask" in colleague.run("compare", pinned, pinned, exit=66)
+    # What needs the mask fetches it, and says what to type where it cannot.
+    refused = colleague.sh("MASKREG_OFFLINE=1 maskreg compare opd opd")
+    assert (refused.returncode, b"maskreg pull opd --only mask" in refused.stderr) == (66, True)
+    colleague.run("compare", "opd", "opd")
+    assert set(present("opd")) == {"delta", "mask"}
+    assert colleague.sh("maskreg pull mask | cat").returncode == 0
+    assert present("mask") == ["mask"]
+
+
+def test_what_is_passed_on_without_its_mask_says_so(stage: Person, tmp_path: Path) -> None:
+    first, second, third = (Person(tmp_path / name) for name in ("first", "second", "third"))
+    for person, name in ((stage, "lab"), (first, "lab"), (second, "copies"), (third, "copies")):
+        person.run("remote", "add", name, (tmp_path / name).as_uri())
+    try:
+        stage.run("push", "opd")
+    finally:
+        stage.run("remote", "remove", "lab")
+    assert first.sh("maskreg pull opd | cat").returncode == 0
+    first.run("remote", "add", "copies", (tmp_path / "copies").as_uri())
+    for line in ("push opd --remote copies", "export opd -o opd.maskreg"):
+        passed = first.sh(f"maskreg {line}")
+        assert (passed.returncode, b"maskreg pull opd --only mask" in passed.stderr) == (0, True)
+    refused = second.sh("maskreg pull opd > record")
+    assert (refused.returncode, b"maskreg pull opd --only delta" in refused.stderr) == (66, True)
+    second.run("pull", "opd", "--only", "delta")
+    refused = third.sh("maskreg pull opd --only mask")
+    assert (refused.returncode, b"--only mask" in refused.stderr.partition(b"next:")[2]) == (66, False)
+
+
 def test_at_a_terminal_apply_shows_its_help(stage: Person) -> None:
     terminal, end = pty.openpty()
     done = subprocess.run([MASKREG, "apply"], stdin=end, env=stage.env, capture_output=True, text=True)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from maskreg.extras import install_command
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.e2e.running import Person, same_files
 
@@ -195,13 +196,16 @@ NEEDS_TORCH: dict[str, Callable[[Path], Line]] = {
 
 
 @pytest.mark.parametrize("work", NEEDS_TORCH)
-def test_what_needs_torch_says_how_to_install_it(ada: Alone, pair: tuple[Path, Path], work: str) -> None:
+def test_what_needs_torch_says_how_to_install_it(
+    ada: Alone, pair: tuple[Path, Path], work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", ada.env["PATH"])
     before = set(ada.home.iterdir())
     done = ada.do(*NEEDS_TORCH[work](pair[0]))
     assert done.status == 78
     extra = "train" if work == "training" else "torch"
     assert done.err == (
-        f"error: {work} needs the package torch, which is not installed\n  next: pip install 'maskreg[{extra}]'\n"
+        f"error: {work} needs the package torch, which is not installed\n  next: {install_command(extra)}\n"
     )
     assert set(ada.home.iterdir()) - {ada.home / "loaded.json"} == before - {ada.home / "loaded.json"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,35 @@ def space(tmp_path: Path) -> Any:
         yield space
 
 
-def saved_llama(folder: Path) -> dict[str, Tensor]:
-    """A tiny Llama of random weights, saved by transformers; its tensors."""
+CONFIG = json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16,
+    "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 40}).encode()  # fmt: skip
+TINY: dict[str, Any] = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "vocab_size": 40, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None,
+}  # fmt: skip
+GPT2 = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_inner": 24, "vocab_size": 40, "bos_token_id": 0, "eos_token_id": 0}
+MOE = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8, "decoder_sparse_step": 1}
+VISION = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 24, "out_hidden_size": 16}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {**TINY, "tie_word_embeddings": False}),
+    "qwen2": ("Qwen2", {**TINY, "tie_word_embeddings": True}),
+    "gpt2": ("GPT2", GPT2),
+    "qwen3-moe": ("Qwen3Moe", {**TINY, **MOE, "head_dim": 8}),
+    "qwen2.5-vl": ("Qwen2_5_VL", {"text_config": TINY, "vision_config": VISION, "tie_word_embeddings": False}),
+}
+"""Tiny models: what their classes in transformers begin with, and their configurations."""
+
+
+def saved(name: str, folder: Path) -> dict[str, Tensor]:
+    """A tiny model of random weights, saved by transformers; its tensors."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    import transformers
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, vocab_size=40,
-        num_key_value_heads=2, tie_word_embeddings=False,
-    )  # fmt: skip
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    begin, values = MODELS[name]
+    head = {"gpt2": "LMHeadModel", "qwen2.5-vl": "ForConditionalGeneration"}.get(name, "ForCausalLM")
+    model = getattr(transformers, begin + head)(getattr(transformers, f"{begin}Config")(**values))
+    model.to(torch.bfloat16).save_pretrained(folder)
     with maskreg.open_checkpoint(folder) as checkpoint:
         return {
             name: (info.dtype, checkpoint.read(name, 0, info.numel).reshape(info.shape).copy())
@@ -51,22 +70,41 @@ def saved_llama(folder: Path) -> dict[str, Tensor]:
         }
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("fits", [True, False])
-def test_peft_loads_and_merges_it_into_a_model(tmp_path: Path, space: maskreg.Workspace, fits: bool) -> None:
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
+def trained(folder: Path, target: dict[str, Tensor], space: maskreg.Workspace) -> maskreg.Stored:
+    """The update from ``source`` to a target with its small files."""
+    files = {file.name: file.read_bytes() for file in (folder / "source").glob("*.json")}
+    make_checkpoint(folder / "target", target, files=files)
+    return maskreg.extract(folder / "source", folder / "target", "toy", workspace=space)
 
-    tensors = saved_llama(tmp_path / "source")
-    linear = [name for name in tensors if "proj" in name or "lm_head" in name]
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("model", "fits"),
+    [
+        ("llama", True),
+        ("llama", False),
+        ("qwen2", True),
+        ("qwen2.5-vl", True),
+        ("qwen2.5-vl", False),
+        ("qwen3-moe", True),
+    ],
+)
+def test_peft_loads_and_merges_it_into_a_model(
+    tmp_path: Path, space: maskreg.Workspace, model: str, fits: bool
+) -> None:
+    import torch
+    import transformers
+    from peft import PeftModel
+
+    tensors = saved(model, tmp_path / "source")
+    parts = ("proj", "lm_head", "visual.blocks.0.attn.qkv", "merger.mlp")
+    matrices = [name for name, (_, bits) in tensors.items() if bits.ndim == 2 and ".experts." not in name]
+    linear = [name for name in matrices if any(part in name for part in parts)]
     target = dict(tensors)
     for seed, name in enumerate(linear):
         count = 2 * sum(tensors[name][1].shape) + (0 if fits else 3 * seed - 4)
         target[name] = moved_in(tensors[name], count, seed)
-    files = {file.name: file.read_bytes() for file in (tmp_path / "source").glob("*.json")}
-    make_checkpoint(tmp_path / "target", target, files=files)
-    toy = maskreg.extract(tmp_path / "source", tmp_path / "target", "toy", workspace=space)
+    toy = trained(tmp_path, target, space)
     out = tmp_path / "adapter"
     converted = maskreg.convert_to("toy", "shira", out, options={"nearest": not fits}, workspace=space)
     assert json.loads((out / "adapter_config.json").read_text())["r"] == 2
@@ -75,33 +113,78 @@ def test_peft_loads_and_merges_it_into_a_model(tmp_path: Path, space: maskreg.Wo
         assert converted.coordinates == toy.manifest.totals.nnz
     back = maskreg.convert_from(out, "shira", tmp_path / "source", "back", workspace=space)
     assert (back.digest == toy.digest) == fits
+    kind = getattr(transformers, json.loads((tmp_path / "source" / "config.json").read_text())["architectures"][0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        base = AutoModelForCausalLM.from_pretrained(tmp_path / "source", dtype=torch.bfloat16)
+        base = kind.from_pretrained(tmp_path / "source", dtype=torch.bfloat16)
         merged = PeftModel.from_pretrained(base, str(out)).merge_and_unload()
+    # Saved again, and so under the checkpoint's names.
+    merged.save_pretrained(tmp_path / "merged")
     maskreg.apply("back", tmp_path / "source", tmp_path / "patched", workspace=space)
-    with maskreg.open_checkpoint(tmp_path / "patched") as expected:
-        state = merged.state_dict()
+    with (
+        maskreg.open_checkpoint(tmp_path / "patched") as expected,
+        maskreg.open_checkpoint(tmp_path / "merged") as found,
+    ):
         for name, info in expected.tensors.items():
             bits = expected.read(name, 0, info.numel)
-            assert np.array_equal(state[name].reshape(-1).view(torch.int16).numpy().view(np.uint16), bits), name
+            assert np.array_equal(found.read(name, 0, info.numel), bits), name
             if fits:
-                assert np.array_equal(bits, target[name][1].reshape(-1))
+                assert np.array_equal(bits, target[name][1].reshape(-1)), name
+
+
+REFUSED = {
+    "gpt2": ("transformer.h.0.attn.c_attn.weight", "Conv1D"),
+    "qwen3-moe": ("model.layers.0.mlp.gate.weight", "Qwen3MoeTopKRouter"),
+    "qwen2": ("model.embed_tokens.weight", "Embedding"),
+}
+"""Matrices of modules that PEFT's SHiRA does not take."""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("model", REFUSED)
+def test_a_module_that_peft_does_not_take_is_refused_by_name(
+    tmp_path: Path, space: maskreg.Workspace, model: str
+) -> None:
+    name, kind = REFUSED[model]
+    tensors = saved(model, tmp_path / "source")
+    trained(tmp_path, {**tensors, name: moved_in(tensors[name], sum(tensors[name][1].shape), 1)}, space)
+    for options in ({}, {"nearest": True}):
+        with pytest.raises(UsageError, match=rf"{re.escape(name)} \({kind}\)") as caught:
+            maskreg.convert_to("toy", "shira", tmp_path / "out", options=options, workspace=space)
+        assert caught.value.hint
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("config", [None, {}, {"architectures": ["NewForCausalLM"]}, {"architectures": ["pipeline"]}])
+def test_a_checkpoint_of_an_unknown_class_is_refused(
+    tmp_path: Path, space: maskreg.Workspace, config: dict[str, Any] | None
+) -> None:
+    tensors = saved("llama", tmp_path / "source")
+    (tmp_path / "source" / "config.json").unlink()
+    if config is not None:
+        (tmp_path / "source" / "config.json").write_text(json.dumps(config))
+    trained(tmp_path, {**tensors, f"{Q}.weight": moved_in(tensors[f"{Q}.weight"], 32, 1)}, space)
+    with pytest.raises(UsageError, match="names of its modules are not known") as caught:
+        maskreg.convert_to("toy", "shira", tmp_path / "out", workspace=space)
+    assert caught.value.hint
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> dict[str, Tensor]:
     """Tensors of a source with two linear layers; it is at ``source``."""
     tensors = {f"{Q}.weight": bf16((16, 16), 1), f"{UP}.weight": bf16((24, 16), 2), "model.norm.weight": bf16((16,), 3)}
-    make_checkpoint(tmp_path / "source", tensors)
+    make_checkpoint(tmp_path / "source", tensors, files={"config.json": CONFIG})
     return tensors
 
 
 def extracted(folder: Path, space: maskreg.Workspace, target: dict[str, Tensor]) -> str:
-    maskreg.extract(folder / "source", make_checkpoint(folder / "target", target), "toy", workspace=space)
+    make_checkpoint(folder / "target", target, files={"config.json": CONFIG})
+    maskreg.extract(folder / "source", folder / "target", "toy", workspace=space)
     return "toy"
 
 
+@pytest.mark.torch
 def test_a_mask_that_does_not_fit_is_refused(tmp_path: Path, space: maskreg.Workspace, pair: dict[str, Tensor]) -> None:
     q, up, norm = f"{Q}.weight", f"{UP}.weight", "model.norm.weight"
     out = tmp_path / "out"
@@ -119,7 +202,7 @@ def test_a_mask_that_does_not_fit_is_refused(tmp_path: Path, space: maskreg.Work
         assert caught.value.hint
         assert not out.exists()
     pair[q][1][0, 0] = 0x0000
-    make_checkpoint(tmp_path / "source", pair)
+    make_checkpoint(tmp_path / "source", pair, files={"config.json": CONFIG})
     signed = pair[q][1].copy()
     signed[0, 0] = 0x8000
     signed[0, 1:] ^= 1
@@ -130,6 +213,7 @@ def test_a_mask_that_does_not_fit_is_refused(tmp_path: Path, space: maskreg.Work
     assert not out.exists()
 
 
+@pytest.mark.torch
 def test_the_nearest_adapter_keeps_the_largest_changes(
     tmp_path: Path, space: maskreg.Workspace, pair: dict[str, Tensor]
 ) -> None:
@@ -140,7 +224,7 @@ def test_the_nearest_adapter_keeps_the_largest_changes(
     # 80 changes of 72 r: r is 1, so 32 of the 50 stay, and 10 are filled in to make 40.
     assert converted.notes == (
         "r = 1: 18 changes left out, 10 unchanged coordinates filled in",
-        f"left out, for they are no linear layers: {norm}",
+        f"left out, for they are no linear layers: {norm} (LlamaRMSNorm)",
     )
     assert converted.coordinates == 62
     arrays = load_file(tmp_path / "out" / "adapter_model.safetensors")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -28,7 +29,7 @@ from maskreg.flow.merge import merging
 from maskreg.flow.merge.merged import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.progress import Progress
-from tests.buckets import log_in, objects_in, options_of, upload
+from tests.buckets import client_of, log_in, objects_in, options_of, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.flow.making import extracted
 from tests.servers import SeaweedFS
@@ -105,9 +106,13 @@ def stored(own_server: SeaweedFS, pair: list[Path]) -> list[BucketPath]:
 
 @pytest.fixture(autouse=True)
 def _quick(own_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's credentials; and little on its way when it is killed."""
+    """The server's credentials; little on its way when it is killed; and patience until a busy machine has it back."""
     log_in(own_server, monkeypatch)
     monkeypatch.setattr(maskreg.checkpoint.ahead, "AHEAD_BYTES", 1 << 20)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", uuid4().hex)  # a connection of its own
+    monkeypatch.setattr(maskreg.bucket.connection, "_PATIENCE", timedelta(minutes=10))
+    monkeypatch.setattr(maskreg.bucket.uploads, "_PATIENCE_SECONDS", 600)
+    monkeypatch.setattr(maskreg.bucket.uploads, "ATTEMPTS", 40)
 
 
 Work = Callable[[list[BucketPath], Artifact, Path, BucketPath, Progress], object]
@@ -180,9 +185,8 @@ def test_a_server_that_is_gone_ends_the_work_with_nothing_visible(
 ) -> None:
     killer = Killer(own_server, None)
     with monkeypatch.context() as impatient, pytest.raises(UnavailableError, match="does not answer"):
-        # A connection of its own, which soon gives up.
-        impatient.setenv("AWS_EC2_METADATA_DISABLED", uuid4().hex)
-        impatient.setattr(maskreg.bucket.connection, "_PATIENCE", timedelta(seconds=1))
+        # It soon gives up where nothing listens, and waits for a server that is slow.
+        impatient.setattr(maskreg.bucket.connection, "_RETRIES", 2)
         impatient.setattr(maskreg.bucket.uploads, "ATTEMPTS", 1)
         WORKS[name](again(own_server, stored), artifact, tmp_path / "home", out, killer)
     assert not [path for path in (tmp_path / "home").glob("**/*") if path.is_file()]
@@ -209,7 +213,10 @@ def test_an_interrupt_does_not_wait_for_a_server_that_hangs(
     out: BucketPath,
     tmp_path: Path,
 ) -> None:
-    hanging = Hanging(own_server)
+    bucket = out.bucket.root.removeprefix("s3://")
+    # To find parts of an upload that were left, it has to have begun.
+    uploads = partial(client_of(own_server).list_multipart_uploads, Bucket=bucket, Prefix=out.key)
+    hanging = Hanging(own_server, lambda: name == "extract" or bool(uploads().get("Uploads")))
     paths = again(own_server, stored) if name == "extract" else pair
     try:
         with open_checkpoint(paths[0]) as source, open_checkpoint(paths[1]) as target:
@@ -223,7 +230,7 @@ def test_an_interrupt_does_not_wait_for_a_server_that_hangs(
         own_server.cont()
     notes = getattr(interrupt.value, "__notes__", [])
     assert ([f"maskreg doctor {out}" in note for note in notes] == [True]) == (name == "apply")
-    assert objects_in(own_server, out.bucket.root.removeprefix("s3://"), f"{out.key}/") == {}
+    assert objects_in(own_server, bucket, f"{out.key}/") == {}
 
 
 class Nothing:
@@ -237,15 +244,20 @@ class Nothing:
 
 
 class Hanging(Nothing):
-    """A progress listener that hangs the server when the first block is done, and sends an interrupt a second later."""
+    """A progress listener that hangs the server when a block is done, and sends an interrupt a second later."""
 
-    def __init__(self, server: SeaweedFS) -> None:
-        """Nothing happens yet."""
-        self._server = server
+    def __init__(self, server: SeaweedFS, is_time: Callable[[], bool]) -> None:
+        """Nothing happens yet.
+
+        Args:
+            server: to hang.
+            is_time: asked after each block until it says yes.
+        """
+        self._server, self._is_time = server, is_time
         self.is_hanging = False
 
     def advance(self, n_bytes: int) -> None:
-        if not self.is_hanging:
+        if not self.is_hanging and self._is_time():
             self.is_hanging = True
             self._server.stop()
             threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()

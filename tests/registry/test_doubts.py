@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.errors import ConfigError, DataError, MaskregError, UnavailableError, UsageError
+from maskreg.errors import ConfigError, CorruptError, DataError, MaskregError, UnavailableError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.garbage import doubts
 from maskreg.registry.garbage.collect import GRACE, collect
 from maskreg.registry.garbage.doubts import LAST
 from maskreg.registry.garbage.report import Collected
-from maskreg.store import MemoryStore
+from maskreg.registry.witness import Witness
+from maskreg.settings import Remote
+from maskreg.store import FileStore, MemoryStore
 from maskreg.store.backrefs import NAMES, Named, back_reference_key, without_back_reference
 from maskreg.store.entry import REFS, entry_key
 from tests.registry.conftest import REF
@@ -232,7 +235,7 @@ def test_what_will_go_is_said_first_with_its_former_names(team: MemoryStore) -> 
     assert not [info for info in team.list(NAMES) if any(digest.hex in info.key for digest in names)]
 
 
-def test_a_name_that_was_never_written_does_not_keep_an_artifact(team: MemoryStore) -> None:
+def test_a_name_that_was_never_written_keeps_an_artifact_until_the_listing_is_trusted(team: MemoryStore) -> None:
     class Dies(Steps):
         def create(self, key: str, data: bytes) -> bool:
             raise UnavailableError("killed between the two writes")
@@ -240,7 +243,10 @@ def test_a_name_that_was_never_written_does_not_keep_an_artifact(team: MemorySto
     digest, tag = put_artifact(team, 99), Ref.parse("never")
     with pytest.raises(UnavailableError):
         over(Dies(team)).append(tag, digest, card=Card(), after=None)
-    assert digest in {gone.digest for gone in collect(over(team), NOW).collected}
+    report = collect(over(team), NOW)
+    assert digest not in {gone.digest for gone in report.collected}
+    assert [error.key for error in report.damaged] == [entry_key(tag, 1)]
+    assert digest in {gone.digest for gone in collect(over(team), NOW, trust_listing=True).collected}
     # Its writer may be about to go on, so the back reference waits.
     (left,) = [info.key for info in team.list(NAMES) if digest.hex in info.key]
     data, modified = team._objects[left]
@@ -299,3 +305,27 @@ def test_names_without_a_back_reference_are_told(team: MemoryStore) -> None:
     team.delete([back_reference_key(Digest.of(b"7"), ref(7), 1)])
     assert [each.ref for each in without_back_reference(team, named)] == [ref(7)]
     assert len(collect(over(team), NOW).collected) == 2
+
+
+def test_a_lost_entry_that_this_machine_has_seen_stops_the_collection(team: MemoryStore, tmp_path: Path) -> None:
+    def reader(name: str) -> Registry:
+        remote = Remote("lab", "memory://lab")
+        return Registry(team, name="lab", by=name, witness=Witness(FileStore(tmp_path / name), remote, team.url))
+
+    key, digest = entry_key(ref(0), 1), Digest.of(b"0")
+    lost = team.get(key, max_bytes=1 << 20)
+    assert reader("ada").live(ref(0)).digest == digest
+    team.delete([key, *(info.key for info in team.list(NAMES) if digest.hex in info.key)])
+    error = assert_refused(team, reader("ada"), CorruptError, "was seen by this machine")
+    assert isinstance(error, CorruptError)
+    assert error.key == key
+    team.put(key, lost)
+    collect(reader("ada"), NOW)
+    assert team.head(artifact_prefix(digest) + MANIFEST) is not None
+
+
+def test_a_lost_entry_that_the_catalog_knows_stops_the_collection(local: Registry, digest: Digest) -> None:
+    local.append(ref(1), Digest.of(b"1"), card=Card(), after=None)
+    local.store.delete([entry_key(REF, 1)])
+    with pytest.raises(CorruptError, match="is in the catalog"):
+        collect(local, NOW)

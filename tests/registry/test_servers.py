@@ -149,33 +149,49 @@ class Careless(FileStore):
         return True
 
 
-def test_a_database_takes_turns_for_a_store_that_cannot(
-    local: Registry, database: str, digest: Digest, tmp_path: Path
-) -> None:
-    assert local.root is not None
-    digests = [write(local.root, {"w": pair(i)["model.norm.weight"]}, parts=("mask", "delta")) for i in range(4)]
+class Meeting(FileStore):
+    """A store whose writers have all looked at a tag before one of them writes its next entry."""
+
+    writers = threading.Barrier(4, timeout=60)
+
+    def create(self, key: str, data: bytes) -> bool:
+        self._meet(key)
+        return super().create(key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._meet(key)
+        super().put(key, data)
+
+    def _meet(self, key: str) -> None:
+        if key.startswith("refs/"):
+            self.writers.wait()
+
+
+@pytest.mark.parametrize("kind", [Careless, Meeting])
+def test_of_many_writers_with_a_database_one_wins(kind: type[FileStore], database: str, tmp_path: Path) -> None:
     tag = Ref.parse("raced")
-    ready = threading.Barrier(len(digests))
-    outcomes: list[str] = []
+    ready = threading.Barrier(4)
+    won: list[Digest] = []
+    lost: list[int] = []
 
     def run(number: int) -> None:
-        with Registry(Careless(tmp_path / "s"), name="lab", catalog_url=database, by=f"user{number}") as registry:
-            after = registry.head(tag)
+        with Registry(kind(tmp_path / "s"), name="lab", catalog_url=database, by=f"user{number}") as registry:
+            after, digest = registry.head(tag), Digest.of(bytes([number]))
             ready.wait()
             try:
-                registry.append(tag, digests[number], card=Card(), after=after)
-                outcomes.append("won")
+                registry.append(tag, digest, card=Card(), after=after)
+                won.append(digest)
             except ConflictError:
-                outcomes.append("lost")
+                lost.append(number)
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(digests))]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(outcomes) == ["lost", "lost", "lost", "won"]
-    with Registry(Careless(tmp_path / "s"), name="lab", catalog_url=database) as registry:
-        assert [entry.n for entry in registry.history(tag)] == [1]
+    assert (len(won), len(lost)) == (1, 3)
+    with Registry(FileStore(tmp_path / "s"), name="lab", catalog_url=database) as registry:
+        assert [entry.digest for entry in registry.history(tag)] == won
         assert len(registry.uuid) == 36
 
 

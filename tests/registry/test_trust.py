@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from maskreg.errors import CorruptError, DataError, NotAllowedError, RolledBackError, UntrustedError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.acceptance import accept_tag
-from maskreg.registry.signing import rotate_key, signed_tags, vouch
+from maskreg.registry.acceptance import accept_registry, accept_tag
+from maskreg.registry.signing import create_key, rotate_key, signed_tags, trust_key, vouch
 from maskreg.registry.trust.document import KEYS
 from maskreg.seal import SEAL, sealed
-from maskreg.signature import signed
+from maskreg.signature import Signer, signed
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import entry_key
 from tests.registry.meddling import MAX, REF, A, B, C, move, row_of
@@ -340,3 +340,36 @@ def _log() -> MemoryStore:
 
 
 _LOG = _log()
+
+
+def test_a_registry_in_the_place_of_another_needs_the_key_that_was_trusted() -> None:
+    memory, store = MemoryStore(), MemoryStore()
+
+    def replace_by(signer: Signer | None) -> None:
+        for key in [info.key for info in store.list("")]:
+            store.delete([key])
+        owner = writer(store, signer)
+        if signer is not None:
+            create_key(owner, "team", signer)
+        set_to(owner, A)
+
+    replace_by(KEY)
+    reader(store, memory).head(REF)
+    for signer in (NEXT, None):
+        replace_by(signer)
+        with pytest.raises(RolledBackError, match="another registry"):
+            accept_tag(reader(store, memory), REF)
+        for _ in range(2):
+            with pytest.raises(UntrustedError, match="another registry"):
+                accept_registry(reader(store, memory))
+        with pytest.raises(RolledBackError, match="another registry"):
+            reader(store, memory).head(REF)
+    # The owner began anew, and signs with the same key.
+    replace_by(KEY)
+    assert accept_registry(reader(store, memory))
+    assert reader(store, memory).head(REF) is not None
+    # With another one, whose owner was asked.
+    replace_by(NEXT)
+    trust_key(reader(store, memory), "team", NEXT.key)
+    assert accept_registry(reader(store, memory))
+    assert reader(store, memory).head(REF) is not None

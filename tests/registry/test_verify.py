@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.catalog import Query
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError
+from maskreg.errors import CorruptError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.audit.verify import verify
+from maskreg.registry.garbage.collect import collect
 from maskreg.registry.transfer.pull import pull
 from maskreg.registry.transfer.push import push
+from maskreg.store import FileStore
+from maskreg.store.entry import entry_key
 from tests.artifact.making import pair, write
 from tests.registry.conftest import REF
 
@@ -99,3 +106,33 @@ def test_a_flipped_bit_anywhere_on_disk_is_found(local: Registry, digest: Digest
             assert not verify(local, REF if path.name != MANIFEST else None).ok, (path, place)
         path.write_bytes(whole)
     assert verify(local).ok
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda path: path.symlink_to(path.parents[4] / "maskreg.json"),
+        lambda path: path.symlink_to("gone"),
+        lambda path: path.symlink_to(path.parent),
+        lambda path: path.symlink_to(path),
+        lambda path: path.mkdir(),
+        os.mkfifo,
+    ],
+    ids=["link", "broken link", "link to a folder", "link to itself", "folder", "pipe"],
+)
+def test_what_stands_where_an_entry_should_be_is_damage(
+    local: Registry, digest: Digest, tmp_path: Path, put: Callable[[Path], None]
+) -> None:
+    store = FileStore(tmp_path / "disk")
+    with Registry(store, name="disk") as disk:
+        push(local, disk, REF)
+        key = entry_key(REF, 1)
+        (store.root / key).unlink()
+        put(store.root / key)
+        (left_out,) = disk.search(Query()).left_out
+        assert (left_out.ref, left_out.digest) == (REF.path.rpartition("/")[0], None)
+        assert key in [damage.key for damage in verify(disk).damaged]
+        with pytest.raises(CorruptError) as caught:
+            collect(disk, timedelta(0), trust_listing=True)
+        assert caught.value.key == key
+        assert disk.artifact(digest).present()

@@ -83,6 +83,15 @@ def test_the_theme_changes_without_a_script(browser: Any, path: Path, scheme: st
         assert not opened.page.locator(".theme").is_visible()
 
 
+def test_what_is_folded_is_printed(browser: Any, path: Path) -> None:
+    with Opened(browser, path, "light", java_script_enabled=False) as opened:
+        words = opened.page.locator("dl.definitions")
+        shown = "e => e.checkVisibility() && e.getBoundingClientRect().height > 100"
+        assert not words.evaluate(shown)
+        opened.page.emulate_media(media="print")
+        assert words.evaluate(shown)
+
+
 def test_every_plot_downloads_without_a_network(browser: Any, path: Path, found: Findings) -> None:
     begins = {"svg": b"<?xml", "png": b"\x89PNG"}
     with Opened(browser, path, "light", java_script_enabled=False, offline=True) as opened:
@@ -99,7 +108,7 @@ def test_every_plot_downloads_without_a_network(browser: Any, path: Path, found:
 def test_it_needs_no_script(browser: Any, path: Path, found: Findings) -> None:
     with Opened(browser, path, "light", java_script_enabled=False) as opened:
         assert opened.page.locator("svg.plot >> visible=true").count() == len(plots_of(found))
-        assert opened.page.locator("#answer").inner_text().startswith(("More", "No more", "Not settled"))
+        assert opened.page.locator("#answer").inner_text().startswith(("More", "No more", "Not settled", "Cannot tell"))
 
 
 def test_a_word_shows_its_definition(browser: Any, path: Path) -> None:

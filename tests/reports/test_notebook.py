@@ -8,6 +8,7 @@ from base64 import b64decode
 import pytest
 
 from maskreg.errors import UnavailableError
+from maskreg.extras import install_command
 from maskreg.reports.findings import Findings, NamedMask
 from maskreg.reports.notebook import artifact_html, overlaps_html
 from tests.reports.conftest import EVIL
@@ -64,4 +65,4 @@ def test_without_the_libraries_it_says_how_to_get_them(
     ]:
         texts = "".join(Parsed(shown).texts)
         assert text in texts
-        assert "pip install 'maskreg[report]'" in texts
+        assert install_command("report") in texts

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from maskreg.errors import ConfigError
+from maskreg.extras import install_command
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.geometry import Growth
 from maskreg.reports.numbers import MOST_GROUPS, group_numbers
@@ -249,7 +250,7 @@ def test_what_draws_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch, pytest.raises(ConfigError, match=name) as raised:
             patch.setitem(__import__("sys").modules, name, None)
             require_libraries()
-        assert raised.value.hint == "pip install 'maskreg[report]'"
+        assert raised.value.hint == install_command("report")
 
 
 def test_a_plot_says_what_it_shows(found: Findings, html: str) -> None:

@@ -41,7 +41,7 @@ def test_many_masks_are_surveyed_and_have_no_answers(surveyed: Findings) -> None
     assert surveyed.survey is not None
     assert surveyed.survey.sizes[0] == surveyed.manifest.totals.nnz
     assert (surveyed.others, surveyed.matrix) == ((), None)
-    mark, sentence = answer(surveyed)
+    mark, _, sentence = answer(surveyed)
     assert mark == OPEN
     assert sentence.startswith("2 masks stand beside this one")
     assert "survey" in plots_of(surveyed)

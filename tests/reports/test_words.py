@@ -35,31 +35,31 @@ def classes(both: int) -> OverlapFigures:
 
 def test_one_other_mask_settles_it(found: Findings) -> None:
     assert answer(against(found, classes(2500)))[0] == MORE
-    assert answer(against(found, classes(2500)))[1].startswith("Yes: the overlap of ")
+    assert answer(against(found, classes(2500)))[2].startswith("Yes: the overlap of ")
     assert answer(against(found, classes(1600)))[0] == OPEN
     assert answer(against(found, classes(500)))[0] == NOT_MORE
-    assert answer(against(found, classes(500)))[1].startswith("No, it is less:")
+    assert answer(against(found, classes(500)))[2].startswith("No, it is less:")
 
 
 def test_several_masks_are_counted(found: Findings) -> None:
-    mark, sentence = answer(against(found, classes(2500), classes(2600)))
+    mark, _, sentence = answer(against(found, classes(2500), classes(2600)))
     assert (mark, "2 of 2" in sentence) == (MORE, True)
-    mark, sentence = answer(against(found, classes(2500), classes(1600)))
+    mark, _, sentence = answer(against(found, classes(2500), classes(1600)))
     assert (mark, "1 of 2" in sentence) == (OPEN, True)
     assert answer(against(found, classes(500), classes(700)))[0] == NOT_MORE
 
 
 def test_more_than_chance_is_not_more_than_rounding(found: Findings) -> None:
     without_source = figures_of(sums_from_counts(OverlapCounts(10_000, 4_000, 4_000, 3_900)))
-    mark, sentence = answer(against(found, without_source))
-    assert mark == OPEN
+    mark, heading, sentence = answer(against(found, without_source))
+    assert (mark, heading) == (OPEN, "More than chance")
     assert "cannot be said without the source" in sentence
     fewer = figures_of(sums_from_counts(OverlapCounts(10_000, 4_000, 4_000, 600)))
     assert answer(against(found, fewer))[0] == NOT_MORE
 
 
 def test_one_mask_alone_settles_nothing(found: Findings) -> None:
-    mark, sentence = answer(dataclasses.replace(found, others=()))
+    mark, _, sentence = answer(dataclasses.replace(found, others=()))
     assert (mark, "--against" in sentence) == (OPEN, True)
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.accounts.tokens import Scope
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
+from maskreg.service.options import PATIENCE_S
+from maskreg.service.pace import Punctual
 from maskreg.settings import Remote, Settings
 from maskreg.store.s3 import S3Store
 from maskreg.workspace.workspace import Workspace
@@ -114,11 +117,18 @@ def headers(token: str) -> dict[str, str]:
 
 
 @contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
-    """A server on a free port of this machine; gives its URL."""
+def listening(app: FastAPI, patience_s: float = PATIENCE_S) -> Iterator[str]:
+    """A server on a free port of this machine, which waits so long for headers; gives its URL."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                lifespan="off",
+                http=partial(Punctual, patience_s=patience_s),  # type: ignore[arg-type]
+            )
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started:

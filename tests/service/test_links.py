@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from maskreg.store.s3 import S3Store
 from tests.buckets import log_in, new_store
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.servers import S3Server
-from tests.service.serving import listening, service_on
+from tests.service.serving import headers, listening, service_on
 
 TOY = Ref("team", "toy", "v1")
 
@@ -114,3 +115,61 @@ def test_a_link_that_leads_nowhere_is_replaced_by_the_service_itself(
         push(bucket.local, remote, TOY)
         key = next(info.key for info in bucket.store.list(artifact_prefix(bucket.digest)) if "/c/" in info.key)
         assert remote.store.get(key, max_bytes=1 << 26) == bucket.store.get(key, max_bytes=1 << 26)
+
+
+def _posted(bucket: Bucket, path: str, row: dict[str, object]) -> httpx2.Response:
+    return httpx2.post(f"{bucket.url}/api/v1/uploads{path}", json=row, headers=headers("writer-token"), timeout=60)
+
+
+def _object(bucket: Bucket) -> tuple[dict[str, object], bytes]:
+    """What is asked for to upload the largest object of the artifact, whose manifest is announced; and its bytes."""
+    data, manifest = read_manifest(bucket.local.store, bucket.digest)
+    with closing(HttpStore(bucket.url)) as store:
+        store.announce(bucket.digest, data)
+    entry = max(manifest.objects, key=lambda row: row.size)
+    key = artifact_prefix(bucket.digest) + entry.key
+    row = {"key": key, "size": entry.size, "sha256": f"sha256:{entry.sha256.removeprefix('sha256:')}"}
+    return row, bucket.local.store.get(key, max_bytes=1 << 26)
+
+
+def test_an_upload_that_is_finished_several_times_at_once_is_taken_once(bucket: Bucket) -> None:
+    row, content = _object(bucket)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(12):
+            link = _posted(bucket, "", row).json()
+            assert httpx2.put(link["url"], headers=link["headers"], content=content).status_code == 200
+            end = {"key": row["key"], "number": link["number"]}
+            answers = list(pool.map(lambda _, end=end: _posted(bucket, "/finished", end), range(4)))
+            assert {answer.status_code for answer in answers} == {204}, [answer.text for answer in answers]
+            assert _posted(bucket, "/finished", end).status_code == 204
+            assert bucket.store.get(str(row["key"]), max_bytes=1 << 26) == content
+    assert not list(bucket.store.list("uploads/"))
+
+
+def test_nothing_is_finished_that_was_not_uploaded(bucket: Bucket) -> None:
+    row, content = _object(bucket)
+    link = _posted(bucket, "", row).json()
+    end = {"key": row["key"], "number": link["number"]}
+    assert _posted(bucket, "/finished", end).status_code == 404
+    # Not even where somebody else has sent it.
+    bucket.store.put(str(row["key"]), content)
+    assert _posted(bucket, "/finished", end).status_code == 404
+
+
+def test_links_that_are_still_good_count_before_anything_is_uploaded(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maskreg.service.incoming._UPLOADS_BYTES", 0)
+    row, content = _object(bucket)
+    total = sum(entry.size for entry in read_manifest(bucket.local.store, bucket.digest)[1].objects)
+    most = 2 * total // len(content)
+    answers = [_posted(bucket, "", row) for _ in range(most + 2)]
+    assert [answer.status_code for answer in answers] == [*[200] * most, 507, 507]
+    link = answers[0].json()
+    assert httpx2.put(link["url"], headers=link["headers"], content=content).status_code == 200
+    assert _posted(bucket, "", row).status_code == 507
+    assert _posted(bucket, "/finished", {"key": row["key"], "number": link["number"]}).status_code == 204
+    assert _posted(bucket, "", row).status_code == 200
+    # What was never used counts no longer than it is good.
+    monkeypatch.setattr("maskreg.service.incoming.SECONDS", -1)
+    assert _posted(bucket, "", row).status_code == 200

@@ -154,7 +154,7 @@ def test_an_entry_follows_the_rules_of_the_log_or_is_not_written(served: Served)
         (replace(good, n=good.n + 1), 409),
         (replace(good, previous=Digest.of(b"another")), 422),
         (replace(good, digest=Digest.of(b"absent")), 404),
-        (replace(good, digest=served.digest(THEIRS)), 403),
+        (replace(good, digest=served.digest(THEIRS)), 404),
         (replace(good, at=good.at - late), 422),
         (replace(good, digest=None, deleted=True, removed=good.digest), 403),
     ):

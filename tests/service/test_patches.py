@@ -17,7 +17,7 @@ from maskreg.service.jobs import events as streaming
 from maskreg.service.jobs import submitting
 from maskreg.service.jobs.base import JobFilter, JobLimits, JobState, Meter
 from tests.service.patching import Site, closing_site
-from tests.service.serving import ADMIN, headers, listening, service_in
+from tests.service.serving import ADMIN, ROOT, headers, listening, service_in
 
 PATCHES = "/api/v1/patches"
 LIMITS = JobLimits(queued_per_project=3)
@@ -91,8 +91,28 @@ def test_no_job_takes_a_name_that_was_removed(site: Site, client: TestClient) ->
     assert accepted.status_code == 202
 
 
+def test_no_job_makes_an_artifact_for_a_tag_that_never_moves(site: Site, client: TestClient) -> None:
+    maskreg.tag("team/toy:v1", "team/fixed:v1", immutable=True, workspace=site.service.workspace)
+    for body in (
+        {"kind": "extract", "source": "base", "target": "tuned"},
+        {"kind": "merge", "artifacts": ["team/toy:v1", "team/toy:second"], "method": "linear"},
+    ):
+        refused = client.post(PATCHES, json={**body, "name": "team/fixed:v1"})
+        assert (refused.status_code, refused.json()["code"]) == (409, "TAG_IMMUTABLE"), refused.text
+
+
 def test_checkpoints_are_offered_by_name(client: TestClient) -> None:
     assert client.get("/api/v1/sources").json() == {"items": ["base", "tuned"]}
+
+
+def test_the_names_of_checkpoints_are_for_those_who_can_submit_jobs(site: Site, client: TestClient) -> None:
+    site.service.accounts.projects.change("team", ROOT, public=True)
+    try:
+        for token, status in (("", 401), ("reader-token", 403), ("writer-token", 200)):
+            stranger = TestClient(create_app(site.service), headers=headers(token))
+            assert stranger.get("/api/v1/sources").status_code == status
+    finally:
+        site.service.accounts.projects.change("team", ROOT, public=False)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
@@ -133,6 +153,27 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
     ),
     "a name in another project": ({"kind": "merge", "artifacts": ["team/toy:v1"], "name": "elsewhere/sum"}, 404, ""),
     "a target path": ({"kind": "extract", "source": "base", "target": "/etc", "name": "team/x"}, 422, "USAGE"),
+    "an unknown method": (
+        {"kind": "merge", "artifacts": ["team/toy:v1"], "method": "nothing", "name": "team/sum"},
+        422,
+        "USAGE",
+    ),
+    "no method": ({"kind": "merge", "artifacts": ["team/toy:v1"], "name": "team/sum"}, 422, "USAGE"),
+    "a setting of another method": (
+        {"kind": "merge", "artifacts": ["team/toy:v1"], "method": "ties", "settings": {"rank": 1}, "name": "team/sum"},
+        422,
+        "USAGE",
+    ),
+    "weights of others": (
+        {"kind": "merge", "artifacts": ["team/toy:v1"], "method": "linear", "weights": [1.0, 2.0], "name": "team/sum"},
+        422,
+        "USAGE",
+    ),
+    "no mask where one is needed": (
+        {"kind": "merge", "artifacts": ["team/toy:v1"], "method": "restrict", "name": "team/sum"},
+        422,
+        "USAGE",
+    ),
     "a rule": (
         {"kind": "extract", "source": "base", "target": "tuned", "name": "team/x", "rule": "eval:1"},
         422,

@@ -65,7 +65,7 @@ def test_bytes_on_their_way_count_in_the_quota_of_a_project(lab: Lab, local: Reg
     status, digest, size = announce(lab, local, 0)
     assert (status, charges(lab, "team")) == (201, {digest: size})
     assert announce(lab, local, 0)[0] == 201  # a push that is resumed
-    lab.service.accounts.projects.change("team", ROOT, max_bytes=used(lab) + 2 * size - 1)
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=used(lab) + size)
     status, second, _ = announce(lab, local, 1)
     assert (status, second in charges(lab, "team")) == (507, False)
     assert not list(lab.workspace.local.store.list(f"announced/sha256/{second.hex}/"))

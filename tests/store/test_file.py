@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, NotAllowedError, NotFoundError
+from maskreg.errors import CannotCreateError, CorruptError, MaskregError, NoSpaceError, NotAllowedError, NotFoundError
 from maskreg.store import FileStore
 
 
@@ -146,17 +146,23 @@ def test_symbolic_links_are_not_followed(tmp_path: Path, key: str) -> None:
     target = outside / "secret" if key == "link" else outside
     (store.root / key.removesuffix("/secret")).symlink_to(target)
 
+    def listed() -> list[str]:
+        return [info.key for info in store.list("")]
+
     actions: list[Callable[[], object]] = [
-        lambda: store.get(key, max_bytes=10),
-        lambda: store.head(key),
         lambda: store.put(key, b"overwritten"),
         lambda: store.create(key + "x" if key != "link" else key, b"made"),
     ]
+    if key != "link":
+        actions += [listed, lambda: store.get(key, max_bytes=10), lambda: store.head(key)]
     for action in actions:
         with pytest.raises(NotAllowedError, match="symbolic links"):
             action()
-    assert [info.key for info in store.list("")] == ["inside/a"]
     if key == "link":
+        assert listed() == ["inside/a", "link"]
+        assert store.head(key) is not None
+        with pytest.raises(CorruptError, match="symbolic link"):
+            store.get(key, max_bytes=10)
         store.delete([key])
         assert not (store.root / "link").is_symlink()
     else:
@@ -187,16 +193,24 @@ def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
     assert store == FileStore(tmp_path / "disk")
 
 
-def test_what_is_no_plain_file_is_no_object(store: FileStore) -> None:
+def test_what_is_no_file_is_listed_and_not_read(store: FileStore) -> None:
     store.put("folder/a", b"")
     os.mkfifo(store.root / "pipe")
+    (store.root / "gone").symlink_to(store.root / "nowhere")
+    (store.root / "loop").symlink_to("loop")
+    for name in ("1.json", "empty"):
+        (store.root / name).mkdir()
     (store.root / "with\nnewline").touch()
-    for key in ("folder", "pipe", "folder/a/b"):
-        assert store.head(key) is None
-        with pytest.raises(NotFoundError):
+    assert [info.key for info in store.list("")] == ["1.json", "folder/a", "gone", "loop", "pipe"]
+    with pytest.raises(NotAllowedError):
+        store.get("loop/a", max_bytes=10)
+    for key in ("folder", "1.json", "pipe", "gone", "loop"):
+        with pytest.raises(CorruptError):
             store.get(key, max_bytes=10)
         store.delete([key])
-    assert [info.key for info in store.list("")] == ["folder/a"]
+    with pytest.raises(NotFoundError):
+        store.get("folder/a/b", max_bytes=10)
+    assert [info.key for info in store.list("")] == ["1.json", "folder/a"]
 
 
 def test_a_key_cannot_lie_under_another(store: FileStore) -> None:

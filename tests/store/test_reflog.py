@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, LimitError, UnavailableError
+from maskreg.extras import upgrade_command
 from maskreg.ref import Card, Ref
 from maskreg.seal import sealed
 from maskreg.store import MemoryStore, Store
@@ -180,22 +180,6 @@ def test_a_lost_answer_to_a_write_that_was_too_late_is_a_conflict(store: Store) 
         RefLog(LosesAnswers(store, unanswered)).append(REF, after=None, digest=A, card=CARD, by="ada")
 
 
-class IgnoresConditions(Wrapped):
-    def create(self, key: str, data: bytes) -> bool:
-        self.put(key, data)
-        return True
-
-
-def test_a_lock_stands_in_for_create_only_writes(store: Store) -> None:
-    locks: dict[str, threading.Lock] = {}
-
-    def lock(name: str) -> AbstractContextManager[object]:
-        return locks.setdefault(name, threading.Lock())
-
-    race(RefLog(IgnoresConditions(store), lock=lock), writers=6, rounds=3)
-    assert list(locks) == [f"ref:{REF.path}"]
-
-
 def entry(**changes: object) -> bytes:
     fields: dict[str, object] = {
         "schema": "maskreg.ref-entry/1",
@@ -311,4 +295,4 @@ def test_a_damaged_entry_says_what_to_remove_and_a_newer_one_does_not(store: Sto
     store.put(entry.key, sealed({"schema": "maskreg.ref-entry/9"}))
     with pytest.raises(FormatError) as newer:
         log.head(REF)
-    assert newer.value.hint == "pip install --upgrade maskreg"
+    assert newer.value.hint == upgrade_command()

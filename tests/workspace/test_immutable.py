@@ -45,14 +45,23 @@ def test_an_immutable_tag_refuses_every_other_artifact(ada: maskreg.Workspace, t
     assert [entry.immutable for entry in maskreg.log("toy:v2", workspace=ada)] == [True] * 4
 
 
-def test_extract_keeps_what_it_may_not_name(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+def test_extract_makes_nothing_for_a_tag_that_never_moves(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
+    artifacts = ada.root / "artifacts" / "sha256"
+    before = set(artifacts.iterdir())
+    with pytest.raises(ImmutableTagError):
+        maskreg.extract(lab.target, lab.source, "toy:v1", workspace=ada)
+    assert set(artifacts.iterdir()) == before
+
+
+def test_extract_by_force_keeps_what_it_may_not_name(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
     with pytest.raises(ImmutableTagError) as caught:
-        maskreg.extract(lab.target, lab.source, "toy:v1", workspace=ada)
+        maskreg.extract(lab.target, lab.source, "toy:v1", force=True, workspace=ada)
     kept = caught.value.hint.split("@")[1].split()[0]
     assert caught.value.hint == f"maskreg tag toy@{kept} OTHER-TAG"
     assert maskreg.load(kept, workspace=ada).digest == kept
-    assert maskreg.extract(lab.source, lab.target, "toy:v1", workspace=ada).digest == toy.digest
+    assert maskreg.extract(lab.source, lab.target, "toy:v1", force=True, workspace=ada).digest == toy.digest
 
 
 def test_a_push_takes_the_mark_along_and_nobody_moves_the_tag(

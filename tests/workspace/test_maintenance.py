@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import maskreg
+from maskreg.extras import compile_hint
+from maskreg.native import NUMPY, available, using
 from maskreg.workspace.storing import Stored
 from tests.workspace.conftest import Lab
 
@@ -45,9 +47,22 @@ def test_what_no_name_points_to_is_deleted(ada: maskreg.Workspace, toy: Stored) 
         maskreg.load(toy.digest, workspace=ada)
 
 
+def test_doctor_names_the_kernels_in_use(ada: maskreg.Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MASKREG_KERNELS", raising=False)
+    for name in available():
+        with using(name):
+            (finding,) = (found for found in maskreg.doctor(workspace=ada) if found.what == "kernels")
+        if name == NUMPY:
+            assert (finding.status, finding.hint) == ("note", compile_hint())
+        else:
+            assert (finding.status, finding.detail) == ("ok", name)
+
+
 def test_findings(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     findings = {finding.what: finding for finding in maskreg.doctor(workspace=ada)}
-    assert list(findings) == ["version", "configuration", "registry", "permissions", "catalog", "disk", "remote team"]
+    assert list(findings) == [
+        *("version", "kernels", "configuration", "registry", "permissions", "catalog", "disk", "remote team")
+    ]
     assert {finding.status for finding in findings.values()} <= {"ok", "note"}
     stale = maskreg.doctor(lab.folder, workspace=ada)[-1]
     assert (stale.what, stale.status) == ("unfinished work", "ok")

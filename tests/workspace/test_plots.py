@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import maskreg
+from maskreg.extras import install_command
 from maskreg.workspace.storing import Stored
 from tests.reports.conftest import run_of
 from tests.workspace.conftest import Lab
@@ -67,7 +68,7 @@ def test_without_the_libraries_plots_name_the_extra(
     for draw in draws:
         with pytest.raises(maskreg.ConfigError, match="matplotlib") as raised:
             draw()
-        assert raised.value.hint == "pip install 'maskreg[report]'"
+        assert raised.value.hint == install_command("report")
 
 
 def test_a_notebook_shows_artifacts_and_comparisons(lab: Lab, beside: maskreg.Workspace, toy: Stored) -> None:

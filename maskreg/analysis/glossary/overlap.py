@@ -70,8 +70,8 @@ COUNTS = (
 NULLS = (
     Entry(
         "null",
-        "A model of updates that know nothing of the weights, and what it predicts for a figure. An overlap has eight: "
-        "random-global, random-per-tensor, exponent-matched, row-column-matched, off-grid-matched, rounding-null, "
+        "A model of updates that know nothing of the weights, and what it predicts for a figure. An overlap has seven: "
+        "random-global, random-per-tensor, exponent-matched, row-column-matched, rounding-null, "
         "rounding-null-a and rounding-null-b; its verdict has to hold under each of the finest that apply. A figure of "
         "geometry has one, the rounding-null.",
         aliases=("nulls",),
@@ -107,14 +107,13 @@ NULLS = (
         aliases=("the-same-by-row-and-column",),
     ),
     Entry(
-        "off-grid-matched",
-        "Null: as row-column-matched, for two runs that began at the same weights off the bf16 grid: within a run, "
-        "after resuming, or from a full-precision source. How near a weight is to the border of its rounding cell does "
-        "not show in its code, but both runs share it, so both flip what is near. The hidden part is uniform in the "
-        "cell and the updates are Gaussian; then the chance that both flip follows from their two rates. It does not "
-        "decide where training is known to have started at the source, bit for bit: start=yes in the metadata of both "
-        "cards, or --start yes.",
-        aliases=("the-same-off-the-grid", "start"),
+        "start",
+        "Whether training of one run or more started at the source, bit for bit. Else both can have begun at the same "
+        "weights off the bf16 grid: within a run, after resuming, or from full precision. How near a weight is to the "
+        "border of its rounding cell does not show in its code, but both runs share it, so both flip what is near. "
+        "Whatever the sizes of their steps, that explains at most half of the headroom, up or down. A verdict has to "
+        "hold beyond that half unless the start is known: start=yes in the metadata of a card, or --start yes.",
+        aliases=("off-the-grid", "off-grid"),
     ),
     Entry(
         "rounding-null",
@@ -191,10 +190,11 @@ NULLS = (
         "interval of the headroom lies above the smallest effect that matters (1 % unless --smallest-effect says "
         "otherwise), or below its negative, and chance alone is rarer than 1 in 10,000, exactly so where counts are "
         "small. No difference that matters: the interval lies between. Otherwise it cannot be told, nor with fewer "
-        "than 10 shared coordinates. The nulls that decide are exponent-matched, row-column-matched and, unless "
-        "training is known to have started at the source, off-grid-matched; without the source random-per-tensor and "
-        "row-column-matched, and the verdict is about chance. A mask beside itself, its parent or its child has none.",
-        aliases=("pair", "outcome", "sentence", "asked"),
+        "than 10 shared coordinates. The nulls that decide are exponent-matched and row-column-matched; half of the "
+        "headroom counts as chance unless the start is known. Without the source they are random-per-tensor and "
+        "row-column-matched, and the verdict is about chance. Why it cannot be told is its reason. A mask beside "
+        "itself, its parent or its child has none.",
+        aliases=("pair", "outcome", "sentence", "reason", "asked"),
     ),
     Entry(
         "p",

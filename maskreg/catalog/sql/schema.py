@@ -20,6 +20,7 @@ from maskreg.catalog.sql.faults import translated
 from maskreg.catalog.sql.models import Base
 from maskreg.catalog.tables.columns import REVISIONS, VERSION_TABLE
 from maskreg.errors import ConfigError, CorruptError, UsageError
+from maskreg.extras import upgrade_command
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -121,7 +122,7 @@ def refuse_newer(address: Address, revision: str | None, schema: Schema = CATALO
     if revision is not None and revision not in schema.revisions:
         raise ConfigError(
             f"{address} has schema {revision}; this version knows none newer than {schema.head}",
-            hint="pip install --upgrade maskreg",
+            hint=upgrade_command(),
         )
 
 

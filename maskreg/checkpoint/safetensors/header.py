@@ -112,6 +112,10 @@ def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits 
     """
     if header[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{":
         raise FormatError(f"{file_name}: not a safetensors file", hint="maskreg reads safetensors weights only")
+    # Before parsing, which takes seconds for so many: the document, its metadata and each tensor are an object.
+    objects = header.count(b"{") - 1 - (b'"__metadata__"' in header)
+    if objects > limits.tensors:
+        raise LimitError(f"{file_name}: {objects} tensors; the limit is {limits.tensors}")
     document = parse_object(
         header[LENGTH_BYTES:],
         file_name,
@@ -120,8 +124,6 @@ def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits 
         max_values=_VALUES * limits.tensors,
     )
     metadata = _metadata(document.pop("__metadata__", {}), file_name)
-    if len(document) > limits.tensors:
-        raise LimitError(f"{file_name}: {len(document)} tensors; the limit is {limits.tensors}")
     ranges = sorted(
         (_tensor(name, entry, file_name, limits) for name, entry in document.items()),
         key=lambda item: item[:2],

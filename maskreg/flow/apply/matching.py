@@ -13,7 +13,7 @@ from maskreg.live.held import Held, held, whole
 from maskreg.live.layout import Join, links
 from maskreg.live.memory import DTYPES, storage_key
 from maskreg.live.naming import find
-from maskreg.live.refusals import quantized, quantized_error
+from maskreg.live.refusals import missing_error, quantized, quantized_error
 from maskreg.live.writable import refuse_read_only
 from maskreg.tensors.dtypes import WIDE
 from maskreg.update.route import Route, TensorRoute
@@ -80,11 +80,7 @@ def _matched(
     for name in match.missing + match.ignored:
         if route[name].steps[0].row.name not in present:  # otherwise it is tied, and present under its other name
             by = quantized(name, tensors, module)
-            raise (
-                quantized_error(name, by)
-                if by
-                else WrongCheckpointError(name, "missing in this model", hint=route.hint)
-            )
+            raise quantized_error(name, by) if by else missing_error(name, route, tensors, hint=route.hint)
     for join in match.joins:
         if len(join.targets) > 1:
             raise WrongCheckpointError(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from maskreg.bucket import Location
 from maskreg.checkpoint.adapter.config import MERGE
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.dialects import dialect_of
 from maskreg.checkpoint.layouts import is_adapter
 from maskreg.document import parse_object
 from maskreg.errors import DataError, PairMismatchError
@@ -217,6 +218,15 @@ def _half(source: Checkpoint, target: Checkpoint) -> Why | None:
     )
 
 
+def _foreign(source: Checkpoint, target: Checkpoint) -> Why | None:
+    for side, mine, others in (("source", source, target), ("target", target, source)):
+        if found := dialect_of(mine.tensors, others.tensors):
+            dialect, sample = found
+            odd = mine.tensors.keys() ^ others.tensors.keys()
+            return Why(f"the {side} has {dialect.names}, such as {sample}", dialect.saved, frozenset(odd))
+    return None
+
+
 def _unrelated(source: Checkpoint, target: Checkpoint) -> Why | None:
     if source.tensors.keys() & target.tensors.keys() or not source.tensors or not target.tensors:
         return None
@@ -244,6 +254,7 @@ KINDS = (
 """Kinds of checkpoints that cannot be compared, the first that fits."""
 
 DIFFERENCES = (
+    Difference("dialect", _foreign),
     Difference("renamed", _renamed),
     Difference("dtype", _half),
     Difference("unrelated", _unrelated),

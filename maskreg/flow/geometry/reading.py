@@ -158,7 +158,7 @@ class UpdateReader:
             values = recorded = target.read(row.name, start, stop)
             if dtype != row.target_dtype:
                 recorded = to_bf16(values, dtype)
-            if self._artifact.manifest.kind == "delta" and not self._rule.keeps_target and row.blocks:
+            if self._artifact.manifest.kind == "delta" and not self._rule.keeps_target and not row.whole_bytes:
                 # Such a delta records the source with the masked coordinates replaced.
                 kept = before[start:stop]
                 moved = self._rule.moved(to_bf16(kept, row.source_dtype), to_bf16(recorded, row.target_dtype))

@@ -43,6 +43,8 @@ class Setting:
         meaning: for people.
         low, high: bounds of a number, both allowed.
         words: the values that a word may have.
+        each: whether it can differ between artifacts.
+        fixed: whether it is one number for all tensors, as words and whole numbers are.
     """
 
     default: float | int | str
@@ -50,6 +52,13 @@ class Setting:
     low: float = -LARGEST
     high: float = LARGEST
     words: tuple[str, ...] = ()
+    each: bool = False
+    fixed: bool = False
+
+    @property
+    def by_tensor(self) -> bool:
+        """Whether it can differ between tensors."""
+        return isinstance(self.default, float) and not self.fixed
 
     def parsed(self, key: str, value: object) -> float | int | str:
         """The value as the method takes it; a text is read as the kind that the default is of.
@@ -64,7 +73,9 @@ class Setting:
         number = _whole(value) if isinstance(self.default, int) else _number(value)
         if number is None or not self.low <= number <= self.high:
             kind = "a whole number" if isinstance(self.default, int) else "a number"
-            raise UsageError(f"{key} is {shown(value)}; it must be {kind}{self._bounds(number)}")
+            raise UsageError(
+                f"{key} is {shown(value)}; it must be {kind}{self._bounds(number)}", hint=f"--set {key}={self.default}"
+            )
         return number
 
     def _bounds(self, number: float | None) -> str:
@@ -79,7 +90,7 @@ class Known:
     """What sweeps have found out about a tensor, or about the whole model.
 
     Attributes:
-        cuts: for each artifact, a cut for each of the method's ranks.
+        cuts: for each artifact, or the spread over all, a cut for each of the method's ranks.
         sums: what the method's measure adds up to; empty before that sweep.
     """
 
@@ -94,8 +105,9 @@ class Tile(NamedTuple):
         source: fp32 ``[n]``, or ``[rows, n]`` for a method by row.
         targets: fp32 of the same shape, for each artifact.
         updates: target minus source in fp32, for each artifact; 0 where a side is not finite.
-        weights: of the artifacts.
-        settings: of the method, complete.
+        weights: of the artifacts, in this tensor.
+        settings: of the method in this tensor, complete.
+        each: those of each artifact.
         known: about this tensor or the model.
         first: position of the first coordinate in its tensor.
         words: random words of an artifact, uint32 of the tile's shape, each in [0, 2^31).
@@ -106,6 +118,7 @@ class Tile(NamedTuple):
     updates: Sequence[Floats]
     weights: Sequence[float]
     settings: Settings
+    each: Sequence[Settings]
     known: Known
     first: int
     words: Callable[[int], npt.NDArray[np.uint32]]
@@ -123,8 +136,11 @@ class Method:
         operands: how many artifacts it takes, at least and at most.
         settings: its parameters by key.
         weighted: whether it takes a weight for each artifact.
-        check: raises UsageError for weights and settings that contradict each other.
-        ranks: given the elements of a tensor or of the model: how many of the largest updates each cut leaves above.
+        check: raises UsageError for weights and settings of an artifact that contradict each other.
+        ranks: given the elements of a tensor or of the model, and an artifact's settings there: how many of its largest
+            updates each cut leaves above.
+        spread: what ranks are of, in place of the sizes of each update: one number of a coordinate, fp32 of a tile's
+            shape, not negative. Ranks are then given how many of them are not 0.
         measure: sums of a tile, float64 ``[k]``.
         measures: whether these settings need the measure; always when left out.
         scope: what ranks and sums are of; the setting ``scope``, where a method has it, decides.
@@ -142,6 +158,7 @@ class Method:
     weighted: bool = True
     check: Callable[[Sequence[float], Settings], None] | None = None
     ranks: Callable[[int, Settings], tuple[int, ...]] | None = None
+    spread: Callable[[Tile], Floats] | None = None
     measure: Callable[[Tile], Sums] | None = None
     measures: Callable[[Settings], bool] = lambda settings: True
     scope: Literal["tensor", "model"] = "tensor"
@@ -153,10 +170,14 @@ class Method:
 LAMBDA = Setting(1.0, "factor of the merged update")
 """A setting that most methods share."""
 
-DENSITY = Setting(0.5, "share of an update's coordinates that is kept", 0.0, 1.0)
+DENSITY = Setting(0.5, "share of an update's coordinates that is kept", 0.0, 1.0, each=True)
 """A setting of all methods that keep a part of every update."""
 
-SIGN = Setting("elect", "elect: average what agrees with the elected sign; sum: add up", words=("elect", "sum"))
+SIGN = Setting(
+    "elect",
+    "elect: average what agrees with the elected sign; agree: add up what agrees with it; sum: add up everything",
+    words=("elect", "agree", "sum"),
+)
 """How methods that thin out updates bring them together afterwards."""
 
 

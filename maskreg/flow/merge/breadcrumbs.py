@@ -30,8 +30,8 @@ METHOD = Method(
     summary="leave out the largest and the smallest changes of every tensor, and add up the others",
     merge=merge,
     settings={
-        "density": Setting(0.9, DENSITY.meaning, 0.0, 1.0),
-        "gamma": Setting(0.01, "share of the largest changes that is left out", 0.0, 1.0),
+        "density": Setting(0.9, DENSITY.meaning, 0.0, 1.0, each=True),
+        "gamma": Setting(0.01, "share of the largest changes that is left out", 0.0, 1.0, each=True),
         "sign": Setting("sum", SIGN.meaning, words=SIGN.words),
         "lambda": LAMBDA,
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from maskreg.flow.merge.base import DENSITY, LAMBDA, SIGN, Floats, Method, Setting, Sums, Tile
-from maskreg.flow.merge.fusing import fused
+from maskreg.flow.merge.fusing import fused, resized, sizes
 from maskreg.flow.merge.numbers import kept
 from maskreg.mask.philox import WORDS
 
@@ -15,26 +15,20 @@ def merge(tile: Tile) -> Floats:
     thinned = [_kept(tile, index) for index in range(len(tile.updates))]
     rescale = tile.settings["rescale"]
     if rescale == "inverse":
-        thinned = [update / np.float32(tile.settings["density"]) for update in thinned]
+        thinned = [u / np.float32(own["density"]) for u, own in zip(thinned, tile.each, strict=True)]
     elif rescale == "l1":
-        thinned = [u * _factor(tile.known.sums[2 * n : 2 * n + 2]) for n, u in enumerate(thinned)]
+        thinned = resized(thinned, tile.known.sums)
     return fused(thinned, tile.weights, tile.settings)
 
 
 def measure(tile: Tile) -> Sums:
     """Sums of absolute values before and after dropping, for each artifact."""
-    pairs = [(u, _kept(tile, n)) for n, u in enumerate(tile.updates)]
-    return np.array([np.abs(side).sum(dtype=np.float64) for pair in pairs for side in pair])
+    return sizes(tile.updates, [_kept(tile, index) for index in range(len(tile.updates))])
 
 
 def _kept(tile: Tile, index: int) -> Floats:
-    border = np.uint32(round((1 - tile.settings["density"]) * WORDS))
+    border = np.uint32(round((1 - tile.each[index]["density"]) * WORDS))
     return kept(tile.updates[index], tile.words(index) >= border)
-
-
-def _factor(sums: Sums) -> np.float32:
-    before, after = sums
-    return np.float32(before / after if after else 1.0)
 
 
 METHOD = Method(
@@ -43,7 +37,7 @@ METHOD = Method(
     summary="drop changes at random, rescale the others, and add up or elect signs",
     merge=merge,
     settings={
-        "density": Setting(DENSITY.default, DENSITY.meaning, 1e-6, 1.0),
+        "density": Setting(DENSITY.default, DENSITY.meaning, 1e-6, 1.0, each=True),
         "rescale": Setting(
             "inverse",
             "inverse: by 1 / density, as published; l1: to the sum of absolute values of each tensor, as mergekit does",

@@ -35,7 +35,7 @@ from maskreg.flow.merge.cuts import (
 from maskreg.flow.merge.operands import Operands, Span, SpanBits
 from maskreg.flow.merge.tiling import Arithmetic, add_up
 from maskreg.progress import Progress
-from maskreg.tensors.blocks import BLOCK_NUMEL, blocks_of, numel_of
+from maskreg.tensors.blocks import BLOCK_NUMEL, numel_of
 from maskreg.tensors.info import TensorInfo
 
 ResultT = TypeVar("ResultT")
@@ -99,15 +99,17 @@ class Sweeps:
 
     def _cuts_of_model(self) -> dict[str, Cuts]:
         numel = sum(tensor.numel for tensor in self.tensors)
-        ranks, count = self.arithmetic.ranks(numel), len(self.operands.artifacts)
+        count = self.arithmetic.rankings
         upper = np.zeros((count, UPPER), np.int64)
-        with closing(self._sweep("count sizes", self.tensors, partial(_upper_tallies, count))) as results:
+        with closing(self._sweep("count sizes", self.tensors, partial(_upper_tallies, self.arithmetic))) as results:
             for _, tallies in results:
                 for tally, counts in zip(tallies, upper, strict=True):
                     tally.add_to(counts)
-        bins = [[_bin(counts, rank, numel) for rank in ranks] for counts in upper]
+        bins = _ranked(self.arithmetic, MODEL, upper, numel)
         lower = _no_lower(bins)
-        with closing(self._sweep("rank sizes", self.tensors, partial(_lower_tallies, {MODEL: bins}))) as results:
+        with closing(
+            self._sweep("rank sizes", self.tensors, partial(_lower_tallies, self.arithmetic, {MODEL: bins}))
+        ) as results:
             for _, rows in results:
                 _add_tallies(lower, rows)
         # Of the size at the cut of a model, all are above it.
@@ -116,9 +118,12 @@ class Sweeps:
 
     def _cuts_of_tensors(self) -> dict[str, Cuts]:
         cuts: dict[str, Cuts] = {}
-        large = [tensor for tensor in self.tensors if tensor.numel > BLOCK_NUMEL]
-        small = [tensor for tensor in self.tensors if tensor.numel <= BLOCK_NUMEL]
-        at_once = partial(_cuts_of_block, self.arithmetic, len(self.operands.artifacts))
+        # A tensor that is taken as a whole has no cuts, and is not read for them.
+        none = [0] * self.arithmetic.rankings
+        ranked = [each for each in self.tensors if any(self.arithmetic.ranks(each.name, each.numel, none))]
+        large = [tensor for tensor in ranked if tensor.numel > BLOCK_NUMEL]
+        small = [tensor for tensor in ranked if tensor.numel <= BLOCK_NUMEL]
+        at_once = partial(_cuts_of_block, self.arithmetic)
         with closing(self._sweep("rank sizes", small, at_once)) as results:
             for span, own in results:
                 cuts[span.name] = own
@@ -133,23 +138,21 @@ class Sweeps:
         return cuts
 
     def _bins(self, tensors: Sequence[TensorInfo]) -> dict[str, _Bins]:
-        count = len(self.operands.artifacts)
+        count = self.arithmetic.rankings
         bins: dict[str, _Bins] = {}
-        with closing(self._sweep("count sizes", tensors, partial(_upper_tallies, count))) as results:
+        with closing(self._sweep("count sizes", tensors, partial(_upper_tallies, self.arithmetic))) as results:
             for span, tallies in results:
                 if span.start == 0:
                     totals = np.zeros((count, UPPER), np.int64)
                 for tally, counts in zip(tallies, totals, strict=True):
                     tally.add_to(counts)
                 if span.ends_tensor:
-                    numel = span.tensor.numel
-                    ranks = self.arithmetic.ranks(numel)
-                    bins[span.name] = [[_bin(row, rank, numel) for rank in ranks] for row in totals]
+                    bins[span.name] = _ranked(self.arithmetic, span.name, totals, span.tensor.numel)
         return bins
 
     def _edges(self, tensors: Sequence[TensorInfo], bins: Mapping[str, _Bins]) -> dict[str, _Edges]:
         edges: dict[str, _Edges] = {}
-        with closing(self._sweep("rank sizes", tensors, partial(_lower_tallies, bins))) as results:
+        with closing(self._sweep("rank sizes", tensors, partial(_lower_tallies, self.arithmetic, bins))) as results:
             for span, rows in results:
                 if span.start == 0:
                     totals = _no_lower(bins[span.name])
@@ -163,7 +166,7 @@ class Sweeps:
         ends = {name: [[END for _ in row] for row in rows] for name, rows in edges.items()}
         left = {name: [[_missing(edge) for edge in row] for row in rows] for name, rows in edges.items()}
         cut = [tensor for tensor in tensors if any(number for row in left[tensor.name] for number in row)]
-        with closing(self._sweep("place cuts", cut, partial(_positions_at, edges))) as results:
+        with closing(self._sweep("place cuts", cut, partial(_positions_at, self.arithmetic, edges))) as results:
             for span, equal in results:
                 for artifact, row in enumerate(equal):
                     for number, positions in enumerate(row):
@@ -185,7 +188,7 @@ class Sweeps:
             return
         self.progress.start(label, 2 * sum(tensor.numel for tensor in tensors))
         work = _Looking(self.operands, self.arithmetic, known, look)
-        every = (Span(tensor, *block) for tensor in tensors for block in blocks_of(tensor.numel))
+        every = (Span(tensor, *block) for tensor in tensors for block in self.arithmetic.spans(tensor))
         spans = self.operands.source.ahead(every, lambda span: (span.name, span.start, span.stop))
         with closing(
             ordered(work, spans, jobs=self.jobs, size=numel_of, near=work.near, together=LARGE_BATCH_NUMEL)
@@ -235,13 +238,12 @@ def _measured(arithmetic: Arithmetic, span: Span, tiles: Iterable[Tile]) -> Sums
     return sums
 
 
-def _cuts_of_block(arithmetic: Arithmetic, count: int, span: Span, tiles: Iterable[Tile]) -> Cuts:
+def _cuts_of_block(arithmetic: Arithmetic, span: Span, tiles: Iterable[Tile]) -> Cuts:
     """The cuts of a tensor of one block, which is at hand: its tiles are made anew for each count."""
-    counts = _upper(tiles, count)
-    numel = int(counts[0].sum())
-    bins = [[_bin(row, rank, numel) for rank in arithmetic.ranks(numel)] for row in counts]
-    edges = _edges_at_hand(tiles, bins)
-    equal = _positions(tiles, edges) if any(_missing(edge) for row in edges for edge in row) else []
+    counts = _upper(arithmetic, tiles)
+    bins = _ranked(arithmetic, span.name, counts, int(counts[0].sum()))
+    edges = _edges_at_hand(arithmetic, tiles, bins)
+    equal = _positions(arithmetic, tiles, edges) if any(_missing(edge) for row in edges for edge in row) else []
     cuts = [[_cut(edge) for edge in row] for row in edges]
     for artifact, rows in enumerate(equal):
         for number, positions in enumerate(rows):
@@ -250,31 +252,35 @@ def _cuts_of_block(arithmetic: Arithmetic, count: int, span: Span, tiles: Iterab
     return cuts
 
 
-def _upper_tallies(count: int, span: Span, tiles: Iterable[Tile]) -> list[Tally]:
-    return [Tally.of(counts) for counts in _upper(tiles, count)]
+def _upper_tallies(arithmetic: Arithmetic, span: Span, tiles: Iterable[Tile]) -> list[Tally]:
+    return [Tally.of(counts) for counts in _upper(arithmetic, tiles)]
 
 
-def _lower_tallies(bins: Mapping[str, _Bins], span: Span, tiles: Iterable[Tile]) -> list[list[Tally]]:
+def _lower_tallies(
+    arithmetic: Arithmetic, bins: Mapping[str, _Bins], span: Span, tiles: Iterable[Tile]
+) -> list[list[Tally]]:
     own = bins.get(MODEL) or bins[span.name]
-    return [[Tally.of(counts) for counts in row] for row in _lower(tiles, own)]
+    return [[Tally.of(counts) for counts in row] for row in _lower(arithmetic, tiles, own)]
 
 
-def _positions_at(edges: Mapping[str, _Edges], span: Span, tiles: Iterable[Tile]) -> list[list[Counts]]:
-    return _positions(tiles, edges[span.name])
+def _positions_at(
+    arithmetic: Arithmetic, edges: Mapping[str, _Edges], span: Span, tiles: Iterable[Tile]
+) -> list[list[Counts]]:
+    return _positions(arithmetic, tiles, edges[span.name])
 
 
-def _upper(tiles: Iterable[Tile], count: int) -> Counts:
-    counts = np.zeros((count, UPPER), np.int64)
+def _upper(arithmetic: Arithmetic, tiles: Iterable[Tile]) -> Counts:
+    counts = np.zeros((arithmetic.rankings, UPPER), np.int64)
     for tile in tiles:
-        for update, own in zip(tile.updates, counts, strict=True):
+        for update, own in zip(arithmetic.ranked(tile), counts, strict=True):
             count_upper(update, own)
     return counts
 
 
-def _lower(tiles: Iterable[Tile], bins: _Bins) -> list[list[Counts]]:
+def _lower(arithmetic: Arithmetic, tiles: Iterable[Tile], bins: _Bins) -> list[list[Counts]]:
     counts = _no_lower(bins)
     for tile in tiles:
-        for update, row, own in zip(tile.updates, bins, counts, strict=True):
+        for update, row, own in zip(arithmetic.ranked(tile), bins, counts, strict=True):
             for narrowed, total in zip(row, own, strict=True):
                 if isinstance(narrowed, Bin):
                     count_lower(update, narrowed.upper, total)
@@ -291,10 +297,10 @@ def _add_tallies(totals: Sequence[Sequence[Counts]], rows: Sequence[Sequence[Tal
             tally.add_to(counts)
 
 
-def _edges_at_hand(tiles: Iterable[Tile], bins: _Bins) -> _Edges:
+def _edges_at_hand(arithmetic: Arithmetic, tiles: Iterable[Tile], bins: _Bins) -> _Edges:
     inside: list[list[list[Codes]]] = [[[] for _ in row] for row in bins]
     for tile in tiles:
-        for update, row, own in zip(tile.updates, bins, inside, strict=True):
+        for update, row, own in zip(arithmetic.ranked(tile), bins, inside, strict=True):
             for narrowed, codes in zip(row, own, strict=True):
                 if isinstance(narrowed, Bin):
                     codes.append(codes_inside(update, narrowed.upper))
@@ -307,10 +313,10 @@ def _edges_at_hand(tiles: Iterable[Tile], bins: _Bins) -> _Edges:
     ]
 
 
-def _positions(tiles: Iterable[Tile], edges: _Edges) -> list[list[Counts]]:
+def _positions(arithmetic: Arithmetic, tiles: Iterable[Tile], edges: _Edges) -> list[list[Counts]]:
     parts: list[list[list[Counts]]] = [[[] for _ in row] for row in edges]
     for tile in tiles:
-        for update, row, own in zip(tile.updates, edges, parts, strict=True):
+        for update, row, own in zip(arithmetic.ranked(tile), edges, parts, strict=True):
             for edge, positions in zip(row, own, strict=True):
                 if _missing(edge):
                     assert isinstance(edge, Edge)
@@ -323,6 +329,11 @@ def _edges(bins: _Bins, counts: Sequence[Sequence[Counts]]) -> _Edges:
         [edge_of(own, narrowed) if isinstance(narrowed, Bin) else narrowed for narrowed, own in zip(*rows, strict=True)]
         for rows in zip(bins, counts, strict=True)
     ]
+
+
+def _ranked(arithmetic: Arithmetic, name: str, counts: Counts, numel: int) -> _Bins:
+    pairs = zip(counts, arithmetic.ranks(name, numel, counts[:, 0].tolist()), strict=True)
+    return [[_bin(row, rank, numel) for rank in ranks] for row, ranks in pairs]
 
 
 def _bin(counts: Counts, rank: int, numel: int) -> Bin | Cut:

@@ -16,12 +16,14 @@ from maskreg.checkpoint.code import can_run_code
 from maskreg.checkpoint.roles import role_of
 from maskreg.closing import Closing
 from maskreg.device import Device, open_device
+from maskreg.errors import prefixed
 from maskreg.flow.merge.knowing import Sweeps
 from maskreg.flow.merge.operands import Operands
 from maskreg.flow.merge.outline import SOURCE, Fate, fates_of
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.flow.merge.report import Report, RoleFigures
 from maskreg.flow.merge.tiling import Arithmetic
+from maskreg.flow.merge.varying import Depths
 from maskreg.flow.merge.weights import BlockCounts, MergedWeights
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
@@ -86,13 +88,17 @@ class MergedCheckpoint(Closing):
         recipe.check(len(artifacts), masked=mask is not None)
         every = [*artifacts, *([mask] if mask is not None else [])]
         require_one_source(every, "artifacts", "merge artifacts that were extracted from one source checkpoint")
+        recipe.check_filters({*source.tensors, *(row.name for artifact in artifacts for row in artifact.tensors)})
         threads = worker_count(jobs)
         self.source, self.recipe = source, recipe
         self._artifacts = tuple(artifacts)
         operands = Operands(artifacts, source, open_device(device), mask=mask, jobs=threads)
-        arithmetic = Arithmetic(recipe, [artifact.digest for artifact in artifacts])
+        arithmetic = Arithmetic(recipe, [artifact.digest for artifact in artifacts], Depths(source.tensors))
         self._fates = fates_of(operands.deltas)
         merged = [fate.info for fate in self._fates if fate.merged and fate.info is not None]
+        for info in merged:
+            with prefixed(f"tensor {info.name}: "):
+                arithmetic.here(info.name)
         known = Sweeps(operands, arithmetic, merged, threads, progress).known()
         self._weights = MergedWeights(operands, arithmetic, self._fates, known)
         self._files = _small_files(artifacts, source, with_code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from maskreg.flow.merge.base import MANY, Floats, Method, Sums, Tile
-from maskreg.flow.merge.fusing import total
+from maskreg.flow.merge.fusing import dots, total
 
 
 def merge(tile: Tile) -> Floats:
@@ -16,14 +16,7 @@ def merge(tile: Tile) -> Floats:
 
 def measure(tile: Tile) -> Sums:
     """Dot products of all pairs of updates."""
-    wide = [update.astype(np.float64) for update in tile.updates]
-    count = len(wide)
-    dots = np.zeros((count, count))
-    for n in range(count):
-        for m in range(n, count):
-            # Not np.dot, whose result depends on the number of threads.
-            dots[n, m] = dots[m, n] = (wide[n] * wide[m]).sum()
-    return dots.reshape(-1)
+    return dots(tile.updates)
 
 
 def share(sums: Sums, count: int) -> float:

@@ -89,7 +89,8 @@ class Operands:
         """
         first, last = span.start // BLOCK_NUMEL, max(span.start, span.stop - 1) // BLOCK_NUMEL
         if first == last and span.start == first * BLOCK_NUMEL:
-            return self._block(span.name, first)
+            block, count = self._block(span.name, first), span.stop - span.start
+            return SpanBits(block.source[:count], [side[:count] for side in block.targets])
         # Rows reach into neighboring blocks: those parts are copied out of each block before the next is decoded.
         parts = []
         for number in range(first, last + 1):

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from maskreg.flow.merge.base import Floats, Method, Setting, Sums, Tile
+from maskreg.flow.merge.fusing import dots
 
 PARALLEL = 0.9995
 """Cosine above which the arc is a line, as is usual: its sine would be too small to divide by."""
@@ -19,10 +20,8 @@ def merge(tile: Tile) -> Floats:
 
 
 def measure(tile: Tile) -> Sums:
-    """Dot products of both models' weights: first with first, with second, second with second."""
-    first, second = (target.astype(np.float64) for target in tile.targets)
-    # Not np.dot, whose result depends on the number of threads.
-    return np.array([(a * b).sum() for a, b in ((first, first), (first, second), (second, second))])
+    """Dot products of both models' weights, each with each."""
+    return dots(tile.targets)
 
 
 def factors(sums: Sums, t: float) -> tuple[float, float]:
@@ -32,7 +31,7 @@ def factors(sums: Sums, t: float) -> tuple[float, float]:
         sums: dot products, see :func:`measure`.
         t: 0 for the first model, 1 for the second.
     """
-    norms = math.sqrt(sums[0]) * math.sqrt(sums[2])
+    norms = math.sqrt(sums[0]) * math.sqrt(sums[3])
     cosine = min(1.0, max(-1.0, float(sums[1]) / norms)) if norms else 1.0
     if abs(cosine) > PARALLEL:
         return 1 - t, t

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from maskreg.flow.merge.base import LAMBDA, Floats, Method, Setting, Settings, Sums, Tile
-from maskreg.flow.merge.fusing import elected_mean, scaled, total, weighted
+from maskreg.flow.merge.fusing import elected, scaled, total, weighted
 from maskreg.flow.merge.numbers import kept
 
 
@@ -14,7 +14,7 @@ def merge(tile: Tile) -> Floats:
 
     Where trimmed updates cancel, the sign that most coordinates of the model elected holds.
     """
-    return scaled(elected_mean(_trimmed(tile), tile.weights, float(tile.known.sums[0])), tile.settings)
+    return scaled(elected(_trimmed(tile), tile.weights, float(tile.known.sums[0])), tile.settings)
 
 
 def measure(tile: Tile) -> Sums:
@@ -40,7 +40,9 @@ METHOD = Method(
     summary="keep the largest changes of the model, elect signs, average what agrees",
     merge=merge,
     settings={
-        "density": Setting(0.2, "share of the model's coordinates that each update keeps", 0.0, 1.0),
+        "density": Setting(
+            0.2, "share of the model's coordinates that each update keeps", 0.0, 1.0, each=True, fixed=True
+        ),
         "lambda": LAMBDA,
     },
     ranks=ranks,

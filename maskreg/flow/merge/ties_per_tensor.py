@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from maskreg.flow.merge.base import DENSITY, LAMBDA, Floats, Method, Settings, Tile
-from maskreg.flow.merge.fusing import elected_mean, scaled
+from maskreg.flow.merge.base import DENSITY, LAMBDA, SIGN, Floats, Method, Settings, Tile
+from maskreg.flow.merge.fusing import fused
 from maskreg.flow.merge.numbers import kept
 
 
 def merge(tile: Tile) -> Floats:
-    """The weighted mean of trimmed updates with the elected sign, times lambda; a sum of 0 elects plus."""
+    """The trimmed updates, brought together; a sum of 0 elects plus."""
     pairs = zip(tile.updates, tile.known.cuts, strict=True)
     trimmed = [kept(update, cut.above(update, tile.first)) for update, (cut,) in pairs]
-    return scaled(elected_mean(trimmed, tile.weights), tile.settings)
+    return fused(trimmed, tile.weights, tile.settings)
 
 
 def ranks(numel: int, settings: Settings) -> tuple[int, ...]:
@@ -24,7 +24,7 @@ METHOD = Method(
     paper='P. Yadav et al., "TIES-Merging", NeurIPS 2023, arXiv 2306.01708; trimmed by tensor as mergekit does',
     summary="keep the largest changes of every tensor, elect signs, average what agrees",
     merge=merge,
-    settings={"density": DENSITY, "lambda": LAMBDA},
+    settings={"density": DENSITY, "sign": SIGN, "lambda": LAMBDA},
     ranks=ranks,
 )
 """The line of the table of methods."""

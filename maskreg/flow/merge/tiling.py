@@ -21,7 +21,8 @@ from maskreg.errors import UsageError
 from maskreg.flow.merge.base import Floats, Known, Method, Settings, Sums, Tile
 from maskreg.flow.merge.numbers import Bits, is_nonfinite, replace
 from maskreg.flow.merge.operands import SpanBits
-from maskreg.flow.merge.recipe import Recipe
+from maskreg.flow.merge.recipe import Here, Recipe
+from maskreg.flow.merge.varying import Depths
 from maskreg.mask.philox import TILE as DRAWN
 from maskreg.mask.philox import words_of
 from maskreg.tensors.blocks import BLOCK_NUMEL
@@ -67,10 +68,12 @@ class Arithmetic:
     Attributes:
         recipe: method, weights and settings.
         digests: of the artifacts; random words depend on them.
+        depths: where in the model each layer lies.
     """
 
     recipe: Recipe
     digests: Sequence[str]
+    depths: Depths
 
     @property
     def method(self) -> Method:
@@ -82,14 +85,41 @@ class Arithmetic:
         """Those of the method, complete."""
         return self.recipe.settings
 
-    def ranks(self, numel: int) -> tuple[int, ...]:
-        """How many of the largest updates each cut leaves above, of so many elements."""
-        return self.method.ranks(numel, self.settings) if self.method.ranks else ()
+    def here(self, name: str) -> Here:
+        """What the recipe says about a tensor.
+
+        Raises:
+            UsageError: weights and settings contradict each other there.
+        """
+        return self.recipe.at(name, self.depths.of(name))
+
+    @property
+    def rankings(self) -> int:
+        """How many orders of coordinates are cut: one for each artifact, or one for their spread."""
+        return 1 if self.method.spread else len(self.digests)
+
+    def ranked(self, tile: Tile) -> Sequence[Floats]:
+        """The numbers of a tile whose sizes are ranked, in each order."""
+        return [self.method.spread(tile)] if self.method.spread else tile.updates
+
+    def ranks(self, name: str, numel: int, zeros: Sequence[int]) -> list[tuple[int, ...]]:
+        """How many of the largest each cut leaves above, in each order; of so many elements, of which some are 0."""
+        ranks, here = self.method.ranks, self.here(name)
+        assert ranks is not None
+        if self.method.spread:
+            return [ranks(numel - zeros[0], here.settings)]
+        return [ranks(numel, own) for own in here.each]
 
     def rows(self, shape: tuple[int, ...]) -> int:
         """Elements of a row, for methods by row; 0 where spans are blocks."""
         row = shape[-1] if len(shape) > 1 else int(np.prod(shape))
         return row if self.method.by_row and row <= BLOCK_NUMEL else 0
+
+    def spans(self, tensor: TensorInfo) -> Iterator[tuple[int, int]]:
+        """Spans ``[start, stop)`` that cover a tensor: blocks, or for methods by row as many rows as fit one."""
+        row = self.rows(tensor.shape)
+        step = BLOCK_NUMEL // row * row if row else BLOCK_NUMEL
+        return ((start, min(start + step, tensor.numel)) for start in range(0, tensor.numel, step))
 
     def tiles(self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known) -> Iterator[Tile]:
         """The tiles of a span, in order.
@@ -152,7 +182,7 @@ class Arithmetic:
 
     def _pieces(self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known) -> Iterator[_Piece]:
         dtype = tensor.dtype
-        row = self.rows(tensor.shape)
+        row, here = self.rows(tensor.shape), self.here(tensor.name)
         step = max(row, TILE_NUMEL // row * row) if row else TILE_NUMEL
         with np.errstate(over="ignore", invalid="ignore"):
             for first in range(0, bits.source.size, step):
@@ -167,8 +197,9 @@ class Arithmetic:
                         source.reshape(shape),
                         [target.reshape(shape) for target in targets],
                         [update.reshape(shape) for update in updates],
-                        self.recipe.weights,
-                        self.settings,
+                        here.weights,
+                        here.settings,
+                        here.each,
                         known,
                         start + first,
                         partial(self._words, tensor.name, start + first, source.reshape(shape).shape),

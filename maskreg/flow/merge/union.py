@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from maskreg.flow.merge.base import Floats, Method, Setting, Tile
-from maskreg.flow.merge.fusing import elected_mean, total
+from maskreg.flow.merge.fusing import elected, total
 from maskreg.flow.merge.numbers import replace
 
 
@@ -13,7 +13,7 @@ def merge(tile: Tile) -> Floats:
     """A change that one update has alone, and what the setting ``conflict`` makes of the others."""
     conflict = tile.settings["conflict"]
     if conflict == "sign":
-        return elected_mean(tile.updates, [1.0] * len(tile.updates))
+        return elected(tile.updates, [1.0] * len(tile.updates))
     if conflict == "mean":
         count = np.sum([update != 0 for update in tile.updates], axis=0, dtype=np.int32)
         return total(tile.updates) / np.maximum(count, 1).astype(np.float32)

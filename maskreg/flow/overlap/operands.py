@@ -81,5 +81,5 @@ def _verified_if_shared(
         one_checkpoint = len({artifact.manifest.source.root for artifact in artifacts}) == 1
         only = None if one_checkpoint else scope.tensors
         return VerifiedSource(artifacts[0], source, only=only, jobs=jobs), ""
-    why = f"{NO_SOURCE}: name it with --source" if scope.one_source else "the masks have no common source"
+    why = NO_SOURCE if scope.one_source else "the masks have no common source"
     return None, f"figures by exponent and the rounding null are left out: {why}"

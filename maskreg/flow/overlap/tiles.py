@@ -18,7 +18,7 @@ from itertools import combinations, combinations_with_replacement, pairwise, pro
 from typing import NamedTuple
 
 from maskreg.analysis.contingency import CELLS
-from maskreg.analysis.grid import shape_of
+from maskreg.analysis.grid import MOST_POINTS, shape_of
 from maskreg.analysis.lines import MAX_COUNTS
 from maskreg.artifact.tensors import Tensor
 from maskreg.mask.rounding import CLASSES
@@ -92,7 +92,7 @@ def pairs_at_once(row: Tensor, length: int, spans: int, room: int = ROOM_BYTES) 
         return max(1, room // ((spans + 1) * by_class))
     span_rows = min(shape.rows, length // (shape.width * shape.height_run) + 2)
     counts = sum(min(_CLASSES * CELLS * lines, MAX_COUNTS) for lines in (shape.rows, shape.columns))
-    tensor = by_class + counts * _COUNTER_BYTES
+    tensor = by_class + counts * _COUNTER_BYTES + MOST_POINTS * 2
     span = _FREQUENT * CELLS * (span_rows + shape.columns) * _COUNTER_BYTES
     listed = min(length, shape.height * shape.width) // _LISTED * _LISTED_BYTES
     return max(1, room // (tensor + spans * (by_class + span + listed)))

@@ -26,10 +26,10 @@ from maskreg.analysis.evidence import (
 from maskreg.analysis.grid import Grid
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.stripes import Stripes, stripes_of
-from maskreg.analysis.verdict import Asked, Start, start_of_all
+from maskreg.analysis.verdict import Asked, Start, start_of_pair
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.checkpoint.residual import residual_width, shared_of
+from maskreg.checkpoint.residual import shared_of, stream_of
 from maskreg.checkpoint.roles import GROUPS, module_of
 from maskreg.errors import CorruptError
 from maskreg.flow.overlap.counting import SpanCounts
@@ -71,8 +71,7 @@ class OverlapTotals:
         self._by_class = by_class
         self._by = tuple(by)
         self._jobs = jobs
-        embeddings = (row for row in artifacts[0].tensors if row.role == "embedding" and not row.layer)
-        self._width = residual_width(row.source_shape or () for row in embeddings)
+        self._stream = stream_of((t.name, t.layer, t.role, t.source_shape or ()) for t in artifacts[0].tensors)
         self._pairs = {pair: _Sums(by) for pair in combinations(range(len(artifacts)), 2)}
         self._known: tuple[str, dict[int, Floats | str]] = "", {}
         self._no_flips = [hidden_flips(artifact.manifest.rule) for artifact in artifacts]
@@ -94,7 +93,7 @@ class OverlapTotals:
         # Classes are the source's, whatever the masks: any pair tells how many coordinates each class has.
         flips_of = {number: self._flips(number, rows, counts.pairs[0]) for number in counts.span.tile.masks}
         row = rows[0]
-        shared = shared_of(row.name, row.layer, row.role, row.source_shape or (), self._width)
+        shared = shared_of(row.name, row.layer, row.role, row.source_shape or (), self._stream)
 
         def sums_of(pair: tuple[tuple[int, int], Cells, Grid | None]) -> OverlapSums:
             (a, b), cells, grid = pair
@@ -129,7 +128,7 @@ class OverlapTotals:
             starts: of each mask, whether the source is what training started from.
         """
         pairs = tuple(
-            self._overlap(pair, sums, notes, Asked(smallest, start_of_all(starts[mask] for mask in pair)))
+            self._overlap(pair, sums, notes, Asked(smallest, start_of_pair(*(starts[mask] for mask in pair))))
             for pair, sums in self._pairs.items()
         )
         if len(self._artifacts) == 2:

@@ -364,6 +364,32 @@ void maskreg_add_listed(const maskreg_lines *lines, const uint32_t *numbers, con
 enum { MASKREG_SUMS = 8, MASKREG_MOST_SUMS = 32 };
 void maskreg_sum_lines(const maskreg_lines *lines, const double *weights, int64_t m, double *sums);
 
+// Coordinates of a matrix by the numbers of their class, row and column; maskreg/analysis/scales.py.
+typedef struct {
+    const uint32_t *classes;  // [n]
+    const uint32_t *rows;
+    const uint32_t *columns;
+    int64_t n;
+} maskreg_points;
+
+// How far each class, row and column raises the chance of its coordinates: a curve of the sum of all three.
+typedef struct {
+    const double *of_class;
+    const double *of_row;
+    const double *of_column;
+    const double *curve;  // [steps + 1], from `low` on; linear between
+    double low;
+    double per_step;      // steps in a unit
+    int64_t steps;
+} maskreg_effects;
+
+// Sum chances, and how much they rise by a step, over the points of each label, which are [n]. `sums` is [labels, 4, 2],
+// added to: four partial sums of each.
+void maskreg_sum_flips(const maskreg_points *points, const maskreg_effects *effects, const uint32_t *labels, double *sums);
+
+// The chance of every point; `chances` is [n], filled.
+void maskreg_find_flips(const maskreg_points *points, const maskreg_effects *effects, double *chances);
+
 // Count codes by magnitude. `counts` is [32768], added to.
 void maskreg_count_magnitudes(const uint16_t *codes, int64_t n, int64_t *counts);
 

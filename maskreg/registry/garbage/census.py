@@ -12,7 +12,7 @@ For example, of 10,000 tags 3 move between two looks: the second one reads 3 ent
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import pairwise
 
@@ -24,6 +24,7 @@ from maskreg.registry.garbage.ledger import Ledger, Tag, Totals, in_ranges, rang
 from maskreg.registry.garbage.standing import Kept, Standing
 from maskreg.registry.registry import Registry
 from maskreg.store import snapshots
+from maskreg.store.backrefs import tag_hash
 from maskreg.store.base import ObjectInfo
 from maskreg.store.chain import Folder
 from maskreg.store.entry import REFS, RefEntry, numbered, ref_of
@@ -92,6 +93,10 @@ class Census(Closing):
                 self.ledger.put(tag)
         if known is not None:
             raise self._vanished(numbered(known.path, next(iter(in_ranges(known.numbers)), 1)))
+
+    def latest(self, refs: Iterable[Ref]) -> dict[Ref, int]:
+        """Number of the latest entry of each of these tags that the last look showed."""
+        return {ref: tag.latest for ref in refs if (tag := self.ledger.by_hash(tag_hash(ref)))}
 
     def read(self, damaged: list[CorruptError], snapshot: SnapshotWriter | None = None) -> None:
         """Read what tags point to, as far as the last look showed something new.

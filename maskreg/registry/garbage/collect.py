@@ -80,7 +80,8 @@ def collect(
         registry: where to delete.
         grace: spare artifacts that were written, or lost their name, less than this ago.
         dry_run: only report.
-        trust_listing: believe that no tag is there, or fewer than at the last collection.
+        trust_listing: believe that no tag is there, fewer than at the last collection, or without entries that are
+            known.
         trust_clock: believe the store's clock though it may be ahead.
         delete_many: delete more than half of all artifacts, if it comes to that.
         only: of these artifacts alone, and leave files of interrupted work alone.
@@ -89,7 +90,7 @@ def collect(
 
     Raises:
         ConfigError: the store's clock may be ahead.
-        CorruptError: no entry of a tag can be read, so it may name any artifact.
+        CorruptError: no entry of a tag can be read, so it may name any artifact; or an entry that is known is lost.
         DataError: the store lists no tag beside artifacts, or less than at the last collection.
         UnavailableError: the store's listings disagree with each other or with what can be read.
         UsageError: more than half of all artifacts, and more than ten, would go.
@@ -115,7 +116,7 @@ def collect(
         # Without a grace period nothing goes because it is old.
         if grace and not trust_clock:
             check_clock(registry, census, plan, now)
-        witnesses = Witnesses(census, unread)
+        witnesses = Witnesses(census, unread, keeps_dangling=only is None and not trust_listing)
         witnesses.examine(plan, now)
         # Not before the listing was found to be right.
         if snapshot is not None:

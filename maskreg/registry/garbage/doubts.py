@@ -6,8 +6,10 @@ artifacts without a name are deleted. The log of names only grows, so a lost nam
     no tag at all, and artifacts are there                          refused, unless told to trust the listing
     fewer tags or entries than the last collection recorded         refused, unless told to trust the listing
     an entry that was listed before and is not now                  refused (maskreg.registry.garbage.census)
+    an entry that this machine has seen, or its catalog knows       refused, unless told to trust the listing
     an artifact's back reference to an entry that is there          refused
       and is not listed
+    an artifact's back reference to an entry that is not there      kept, unless told to trust the listing
     more than half of all artifacts, and more than 10, would go     refused, unless told to delete many
 
 A clock that is ahead makes everything look old, also what was pushed a minute ago::
@@ -30,6 +32,7 @@ from maskreg.errors import ConfigError, CorruptError, DataError, FormatError, No
 from maskreg.ref import Ref
 from maskreg.registry.garbage.census import Census
 from maskreg.registry.garbage.survey import Survey
+from maskreg.registry.index.freshness import lost
 from maskreg.registry.registry import Registry
 from maskreg.seal import parse_sealed, sealed
 from maskreg.store.backrefs import BackReference
@@ -59,6 +62,8 @@ def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
 
     Raises:
         DataError: it lists no tag beside artifacts that would be deleted, or less than the last collection saw.
+        CorruptError: it lacks an entry that this machine has seen, or that the catalog of a local registry knows.
+        UnavailableError: such an entry is there, and is not listed.
     """
     totals = census.totals()
     if not totals.tags and survey.candidates and survey.complete:
@@ -76,6 +81,25 @@ def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
                 f"({last['at']}, by {last['by']}), though none is ever deleted; nothing was deleted now",
                 hint=f"if the rest was removed on purpose: {_command(registry)} --trust-listing",
             )
+    _check_memory(registry, census, survey)
+
+
+def _check_memory(registry: Registry, census: Census, survey: Survey) -> None:
+    if not survey.candidates:
+        return
+    damaged: dict[Ref, CorruptError] = {}
+    if (witness := registry.witness) is not None:
+        witness.check_registry(registry.uuid)
+        seen = witness.numbers(registry.uuid)
+        damaged = lost(census.latest(seen), seen, "was seen by this machine", witness.acceptance())
+    elif registry.root is not None and not registry.index.is_unmade():
+        indexed = registry.index.use(lambda catalog: catalog.all_numbers()) or {}
+        damaged = lost(census.latest(indexed), indexed)
+    for error in damaged.values():
+        if registry.store.head(error.key) is not None:
+            raise not_listed(registry.store.url, error.key, "nothing was deleted")
+        error.message += "; nothing was deleted"
+        raise error
 
 
 def check_clock(registry: Registry, census: Census, survey: Survey, now: datetime) -> None:
@@ -147,14 +171,17 @@ class Witnesses:
     Attributes:
         census: the listing.
         unread: tags that cannot be read.
-        damaged: errors of back references that cannot be read; their artifacts are kept.
-        dangling: keys of back references to entries that were not written, or not yet.
+        keeps_dangling: whether a back reference without its entry keeps an artifact: not of those that a service took
+            in and that never had a name.
+        damaged: what is wrong with back references; their artifacts are kept.
+        dangling: back references to entries that were lost, not written, or not yet, by their keys.
     """
 
     census: Census
     unread: frozenset[Ref]
+    keeps_dangling: bool
     damaged: list[CorruptError] = field(default_factory=list)
-    dangling: set[str] = field(default_factory=set)
+    dangling: dict[str, CorruptError] = field(default_factory=dict)
 
     def examine(self, survey: Survey, now: datetime) -> None:
         """Take artifacts that have to be kept out of the candidates, and write former names into the others.
@@ -168,8 +195,11 @@ class Witnesses:
         """
         for digest, candidate in list(survey.candidates.items()):
             names = self.former_names(candidate.references)
-            if names is None:
+            dangling = [r for r in candidate.references if r.info.key in self.dangling]
+            if names is None or (dangling and self.keeps_dangling):
                 del survey.candidates[digest]
+                # Of a younger one the writer may be about to write the entry.
+                self.damaged += [self.dangling[r.info.key] for r in dangling if r.info.modified <= self.census.deadline]
                 continue
             references = tuple(r for r in candidate.references if self._is_settled(r, now))
             report = replace(candidate.report, names=names)
@@ -199,15 +229,13 @@ class Witnesses:
             if ref in self.unread:
                 # The entry that cannot be read may be this one.
                 return None
-            if ref is None:
-                self.dangling.add(reference.info.key)
-            else:
+            if ref is not None:
                 names.add(str(ref))
         return tuple(sorted(names))
 
     def _ref(self, reference: BackReference) -> Ref | None:
         # None when the entry was never written.
-        store = self.census.registry.store
+        store, command = self.census.registry.store, _command(self.census.registry)
         for turn in looks():
             if turn:
                 self.census.look()
@@ -220,6 +248,12 @@ class Witnesses:
                 return None
             key = entry_key(ref, reference.n)
             if store.head(key) is None:
+                self.dangling[reference.info.key] = CorruptError(
+                    key,
+                    f"this entry of {ref} is not there, and was to name {reference.digest.short}: "
+                    "it was lost, or its writer stopped before it",
+                    hint=f"restore it from a copy, or let the artifact go: {command} --trust-listing",
+                )
                 return None
             # Written since the listing, or left out of it.
         raise not_listed(store.url, key, "nothing was deleted")

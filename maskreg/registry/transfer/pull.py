@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from maskreg.artifact.layout import artifact_prefix
+from maskreg.artifact.layout import artifact_prefix, part_of
 from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object, whole_parts
 from maskreg.digest import Digest
 from maskreg.errors import (
@@ -134,7 +134,7 @@ def _fetch(
     note = _may_move(remote, resolved, head, origin)
     data, manifest = read_manifest(remote.store, digest)
     needed = objects_of(manifest, _chosen_parts(resolved.ref, manifest, parts))
-    _check_supply(local, remote, resolved, needed)
+    _check_supply(local, remote, resolved, manifest, needed)
     fetched = _Fetched(remote.store, store, digest, progress)
 
     def name() -> RefEntry | None:
@@ -279,14 +279,22 @@ def _chosen_parts(ref: Ref, manifest: Manifest, parts: Collection[str] | None) -
     return frozenset(parts)
 
 
-def _check_supply(local: Registry, remote: Registry, resolved: Resolved, needed: list[Object]) -> None:
+def _check_supply(
+    local: Registry, remote: Registry, resolved: Resolved, manifest: Manifest, needed: list[Object]
+) -> None:
     # A remote may hold fewer parts than the artifact has; it need not hold what is local already.
     ref, digest = resolved.ref, resolved.digest
-    missing = absent(absent(needed, listing(remote.store, digest)), listing(local.store, digest))
+    there = listing(remote.store, digest)
+    missing = absent(absent(needed, there), listing(local.store, digest))
     if missing:
+        # A part that was not asked for alone, and that is whole there.
+        asked = {part_of(entry.key) for entry in needed} - {""}
+        held = {part for part in manifest.parts if not absent(objects_of(manifest, {part}), there)}
+        other = sorted(held - (asked if len(asked) == 1 else set()))
+        step = f"maskreg pull {ref} --only {other[0]}, or " if other else ""
         raise PartAbsentError(
             f"{remote.name} does not hold all of {ref}: {missing[0].key} is missing",
-            hint=f"maskreg pull {ref} --only mask, or ask its owner to push it again",
+            hint=f"{step}ask its owner to push it again",
         )
 
 

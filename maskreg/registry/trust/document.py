@@ -22,6 +22,7 @@ from typing import Any
 from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
 from maskreg.errors import CorruptError, FormatError
+from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS
 from maskreg.seal import parse_sealed, payload, sealed
 from maskreg.signature import SIGNATURES, PublicKey, Signer, is_signed_by, parse_signatures, signed
@@ -128,7 +129,7 @@ class KeyDocument:
         numbers = type(document.n) is int and type(document.fresh_s) is int and document.fresh_s >= 0
         # Also what this version would write in another way, or does not know.
         if not numbers or not document.by.isprintable() or document.to_bytes() != data:
-            raise FormatError(f"{key}: not a key document of this version", hint="pip install --upgrade maskreg")
+            raise FormatError(f"{key}: not a key document of this version", hint=upgrade_command())
         if key != document_key(document.project, document.n):
             raise CorruptError(key, f"the document inside is number {document.n} of {document.project}")
         if (document.previous is None) is not (document.n == 1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
 
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, NotFoundError
@@ -30,12 +29,12 @@ class KeyLog:
 
     Args:
         store: where they are.
-        lock: takes an exclusive lock by name, for a store whose create-only writes do not hold.
+        create: writes an object unless there is one; the store's own by default.
     """
 
-    def __init__(self, store: Store, *, lock: Callable[[str], AbstractContextManager[bool]] | None = None) -> None:
+    def __init__(self, store: Store, *, create: Callable[[str, bytes], bool] | None = None) -> None:
         self._store = store
-        self._lock = lock
+        self._create = create or store.create
 
     def numbers(self) -> dict[str, int]:
         """Number of the latest document of each project that has one; lists keys and reads no document."""
@@ -64,13 +63,7 @@ class KeyLog:
         Raises:
             ConflictError: somebody else has just written one of this number.
         """
-        key, data = document_key(document.project, document.n), document.to_bytes()
-        if self._lock is None:
-            self._store.create(key, data)
-        else:
-            with self._lock(f"key:{document.project}") as create_only:
-                if create_only or self._store.head(key) is None:
-                    (self._store.create if create_only else self._store.put)(key, data)
+        self._create(document_key(document.project, document.n), document.to_bytes())
         # The answer may be lost, or another writer have been first: what is stored counts.
         stored = self.read(document.project, document.n)
         if stored is None or stored.id != document.id:

@@ -59,6 +59,15 @@ class Pins:
             hint = f"forget which key was trusted: {removal(self._store.url, key)}"
             raise CorruptError(key, f"{fault}; this is the key that was trusted for {project}", hint=hint) from error
 
+    def projects(self, uuid: str) -> list[str]:
+        """Projects of a registry of which a key was seen."""
+        prefix = f"{TRUSTED}{uuid}/"
+        return sorted({info.key.removeprefix(prefix).split("/")[0] for info in self._store.list(prefix)})
+
+    def removal(self, uuid: str, project: str) -> str:
+        """A shell command that forgets which key was trusted for a project."""
+        return removal(self._store.url, *(info.key for info in self._store.list(_prefix(uuid, project))))
+
     def put(self, document: KeyDocument) -> bool:
         """Remember a document; False where nothing can be written."""
         prefix = _prefix(document.registry, document.project)

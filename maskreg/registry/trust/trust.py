@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
 from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError
@@ -62,7 +61,7 @@ class Trust:
         uuid: Callable[[], str],
         name: str,
         *,
-        lock: Callable[[str], AbstractContextManager[bool]] | None = None,
+        create: Callable[[str, bytes], bool] | None = None,
     ) -> None:
         """Name the registry; nothing is read yet.
 
@@ -70,9 +69,9 @@ class Trust:
             store: where it is.
             uuid: reads its identity.
             name: what people call it: ``local``, or the remote's name.
-            lock: takes an exclusive lock by name, for a store whose create-only writes do not hold.
+            create: writes an object unless there is one; the store's own by default.
         """
-        self.log = KeyLog(store, lock=lock)
+        self.log = KeyLog(store, create=create)
         self.pins: Pins | None = None
         self.configured: Mapping[str, PublicKey] = {}
         self.private: PrivateKeys | None = None

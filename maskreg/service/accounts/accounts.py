@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from maskreg.errors import MaskregError, TryAgainError, UnauthenticatedError
-from maskreg.service.accounts import audit, identity
+from maskreg.service.accounts import audit, identity, rows
 from maskreg.service.accounts.buckets import Buckets
 from maskreg.service.accounts.charges import Charges
 from maskreg.service.accounts.checks import Checks
@@ -77,6 +78,13 @@ class Accounts:
                 self._note_use(token.id, known[1])
                 return known[0]
         raise UnauthenticatedError("the token is not valid", hint="maskreg login URL --token-stdin")
+
+    def named(self, name: str) -> Principal:
+        """The account of this name with its current roles; only public roles where no such account exists."""
+        with self._database.read() as connection:
+            id = rows.account(connection, name)
+            grants = identity.grants_of(connection, id) if id else {}
+            return replace(identity.visitor(connection), name=name, id=id or "", grants=grants)
 
     def visitor(self) -> Principal:
         """Somebody who shows nothing: may read public projects."""

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
 
 from maskreg.errors import NotFoundError
+from maskreg.ref import Ref
 from maskreg.service.access import Needs, Where, check_role
 from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.context import Served, Service
@@ -20,6 +21,7 @@ from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.requests import PatchRequest
 from maskreg.service.jobs.submitting import Submitter, new_job
 from maskreg.service.tombstones import check_tombstone
+from maskreg.store.chain import check_free
 
 router = APIRouter(tags=["patches"], route_class=DocumentRoute)
 
@@ -86,19 +88,26 @@ def visible_job(service: Service, principal: Principal, id: str, role: Role = Ro
 
 
 @router.get("/sources")
-def sources(service: Served, principal: Reader) -> dict[str, Any]:
-    """The names of the checkpoints that jobs may read."""
+def sources(service: Served, principal: Writer) -> dict[str, Any]:
+    """The names of the checkpoints that jobs can read, for accounts that can submit jobs."""
     return {"items": list(patching_of(service).sources.offered())}
 
 
 @router.post("/patches", status_code=202)
 def submit(service: Served, principal: Writer, body: PatchRequest) -> dict[str, Any]:
-    """Submit a job, by somebody who may read its artifacts and write to the project whose quota it uses."""
+    """Submit a job; takes read access to its artifacts and write access to the project whose quota it uses."""
+
+    def may_set(ref: Ref) -> None:
+        head = service.registry.head(ref)
+        check_tombstone(service.registry, ref, head, principal)
+        if head is not None:
+            check_free(head)
+
     submitter = Submitter(
         principal.name,
         lambda project: check_role(principal, project, Role.READER),
         lambda project: check_role(principal, project, Role.WRITER),
-        lambda ref: check_tombstone(service.registry, ref, service.registry.head(ref), principal),
+        may_set,
     )
     patching = patching_of(service)
     new = new_job(service.registry, patching, body, submitter)

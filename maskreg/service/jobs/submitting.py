@@ -99,6 +99,8 @@ def _apply(registry: Registry, patching: Patching, request: ApplyRequest, by: Su
 
 
 def _merge(registry: Registry, patching: Patching, request: MergeRequest, by: Submitter) -> NewJob:
+    from maskreg.flow.merge.recipe import Recipe
+
     name = as_name(request.name)
     by.may_write(name.project)
     by.may_set(name)
@@ -107,6 +109,9 @@ def _merge(registry: Registry, patching: Patching, request: MergeRequest, by: Su
     references = [Ref.parse(text) for text in [*request.artifacts, *([request.mask] if request.mask else [])]]
     for ref in references:
         by.may_read(ref.project)
+    weights = [1.0] * len(request.artifacts) if request.weights is None else request.weights
+    plan = Recipe.of(request.method, weights, request.settings)
+    plan.check(len(request.artifacts), masked=request.mask is not None)
     pinned = [str(_pinned(registry, ref)[0]) for ref in references]
     if request.source is not None:
         patching.sources.path(request.source)

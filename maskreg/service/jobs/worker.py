@@ -16,10 +16,11 @@ import time
 from types import FrameType
 
 from maskreg.digest import Digest
-from maskreg.errors import MaskregError, TryAgainError, UnavailableError
+from maskreg.errors import MaskregError, NotAllowedError, TryAgainError, UnavailableError
 from maskreg.progress import Progress
+from maskreg.ref import Ref
 from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.roles import Principal
+from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
 from maskreg.service.faults import public_of
 from maskreg.service.jobs.base import Job, JobState, Lease, LeaseLostError
 from maskreg.service.jobs.bench import Bench
@@ -139,7 +140,18 @@ class Worker:
             # Nothing is given back that has ended. What nobody expected leaves this process with its traceback.
             queue.release(lease, counted=counted)
 
+    def _check_roles(self, job: Job) -> None:
+        # The submitter may have left a project since.
+        by, request = self._accounts.named(job.by), job.request
+        read = [request.get("artifact"), *request.get("artifacts", ()), request.get("mask")]
+        demands = [(job.project, Role.WRITER), *((Ref.parse(text).project, Role.READER) for text in read if text)]
+        for project, role in demands:
+            if by.role(project) < role:
+                state = f"{job.by} is no longer a {role.name.lower()} of project {project}"
+                raise NotAllowedError(state, hint=ROLE_HINT)
+
     def _do(self, job: Job, watch: Watch) -> dict[str, object]:
+        self._check_roles(job)
         progress: Progress = watch
         with Workspace(self._bench.settings, note=_log.info) as space:
             registry = space.registry(self._bench.remote)

@@ -16,7 +16,7 @@ from maskreg.analysis.evidence import GLOBAL, MATCHED, PER_TENSOR, OverlapFigure
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.reports.modules import in_order
-from maskreg.reports.words import HEADINGS, mark_of_pair
+from maskreg.reports.words import heading_of_pair, mark_of_pair
 from maskreg.service.access import Needs, Where, check_role
 from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.context import Served
@@ -59,7 +59,7 @@ def compare(
         pairs=pairs,
         consensus=result.consensus,
         mark_of=mark_of_pair,
-        headings=HEADINGS,
+        heading_of=heading_of_pair,
         unpinned=unpinned,
         finest=finest,
         bars=bars,

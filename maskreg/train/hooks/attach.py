@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -79,8 +79,9 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskL
 
     A masked optimizer finds its masks now. With any other, gradients of frozen coordinates become 0 as soon as they are
     ready, so that clipping sees masked gradients, and after each step frozen coordinates get back the bits that they
-    had before it, whatever weight decay, momentum or loaded state did to them. That takes a packed copy of them; memory
-    for optimizer state does not shrink. Weights that are loaded between steps stay as loaded, in the mask and outside.
+    had before it, whatever weight decay, momentum or loaded state did to them; likewise after ``train()`` and
+    ``eval()`` of an optimizer that swaps weights there. That takes a packed copy of them; memory for optimizer state
+    does not shrink. Weights that are loaded between steps stay as loaded, in the mask and outside.
 
     Args:
         model: as it is trained, wrapped or not.
@@ -113,7 +114,28 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskL
     handles.append(optimizer.register_step_pre_hook(partial(_each, copies, Copied.mask_gradient)))
     handles.append(optimizer.register_step_pre_hook(partial(_each, copies, Copied.copy)))
     handles.append(optimizer.register_step_post_hook(partial(_each, copies, Copied.restore)))
+    handles.extend(_Held(optimizer, mode, copies) for mode in ("train", "eval") if hasattr(optimizer, mode))
     return Attachment(model, optimizer, copies, handles)
+
+
+class _Held:
+    """A method by which an optimizer swaps weights (schedule-free ones do), held to the mask until removed."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, mode: str, copies: list[Copied]) -> None:
+        self._optimizer, self._mode = optimizer, mode
+        swap = getattr(optimizer, mode)
+
+        @wraps(swap)
+        def held(*args: Any, **options: Any) -> Any:
+            _each(copies, Copied.copy)
+            result = swap(*args, **options)
+            _each(copies, Copied.restore)
+            return result
+
+        setattr(optimizer, mode, held)
+
+    def remove(self) -> None:
+        delattr(self._optimizer, self._mode)
 
 
 @torch.no_grad()

@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 import torch
 
-from maskreg.errors import UsageError, WrongCheckpointError
+from maskreg.errors import UsageError
 from maskreg.live.layout import Cut, Link, links
 from maskreg.live.naming import find
+from maskreg.live.refusals import missing_error
 from maskreg.train.hooks.channel import Channel, into_channel
 from maskreg.train.optim.masked import MaskedOptimizer
 
@@ -201,9 +202,8 @@ def _parts(
     tensors = dict(model.named_parameters(remove_duplicate=False))
     matches = find(channel.bases, tensors, model)
     if matches.missing:
-        raise WrongCheckpointError(
-            matches.missing[0], "missing in this model", hint="use the channel of this model's source"
-        )
+        hint = "use the channel of this model's source"
+        raise missing_error(matches.missing[0], channel.bases, tensors, hint=hint)
     first = {id(parameter): name for name, parameter in named.items()}
     parts: dict[str, list[_Matrix]] = {}
     for join in matches.joins:

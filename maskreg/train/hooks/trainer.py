@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 
+from maskreg.errors import MaskregError
 from maskreg.train.hooks.attach import Attachment, attach
 from maskreg.train.masks import MaskLike
 from maskreg.train.optimizers import MaskedAdamW
@@ -53,11 +58,21 @@ def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tup
     return MaskedAdamW, {**kwargs, "mask": mask, **options}
 
 
-class MaskCallback(TrainerCallback):  # type: ignore[misc]
-    """Attaches a mask when training begins, and checks before every save that nothing outside it moved.
+class MaskCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
+    """Attaches a mask when training begins, and checks in every save that nothing outside it moved.
 
     A masked optimizer has its own mask. Any other optimizer needs one as an argument; its frozen coordinates are
     restored.
+
+    Trainer asks for the state of callbacks when it has written the weights, so no other callback comes between what is
+    checked and what is saved. The folder of a save that fails is renamed to ``refused-checkpoint-STEP``: Trainer does
+    not resume from it or push it, and earlier checkpoints stay::
+
+        on_step_end, on_log, on_evaluate    other callbacks and optimizer.eval() may write to the weights
+        save_model                          the weights are written
+        state()                             checked in the process that writes files
+        trainer_state.json, push, rotation
+        on_save                             checked in every other process
 
     Attributes:
         attachment: of the current or last training run.
@@ -67,7 +82,7 @@ class MaskCallback(TrainerCallback):  # type: ignore[misc]
         """Take a mask, by the names in the checkpoint, for an optimizer without one."""
         self._mask = mask
         self._optimizer: Any = None
-        self._checked = -1
+        self._run: tuple[TrainingArguments, TrainerState] | None = None
         self.attachment: Attachment | None = None
 
     def on_train_begin(
@@ -90,31 +105,30 @@ class MaskCallback(TrainerCallback):  # type: ignore[misc]
             self.attachment.detach()
         self.attachment = attach(model, optimizer, self._mask)
         self._optimizer = optimizer
-        self._checked = -1
+        # The state of a run that was saved without this callback lacks it.
+        state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        self._run = args, state
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Check if the step will be saved.
+    def state(self) -> dict[str, Any]:
+        """Check what was just written, and return the callback's arguments for ``trainer_state.json``.
 
         Raises:
             CorruptError: a coordinate outside the mask moved; names the parameter.
             UsageError: the model has other parameters now.
         """
-        if control.should_save:
-            self._check(state)
-
-    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Check if the epoch will be saved; raises what :meth:`on_step_end` does."""
-        if control.should_save:
-            self._check(state)
+        self._check_saved()
+        return {"args": {"mask": self._mask} if isinstance(self._mask, str) else {}, "attributes": {}}
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Check if another callback asked for the save; raises what :meth:`on_step_end` does."""
-        self._check(state)
+        """Check in a process that writes no files; raises what :meth:`state` does."""
+        if not args.should_save:
+            self._check_saved()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Check the result and detach; raises what :meth:`on_step_end` does."""
-        self._check(state)
+        """Check the result and detach; raises what :meth:`state` does."""
+        self._run = None
         if self.attachment is not None:
+            self.attachment.check()
             self.attachment.detach()
 
     def on_log(
@@ -132,7 +146,16 @@ class MaskCallback(TrainerCallback):  # type: ignore[misc]
             if row is not None and norm is not None and "grad_norm" in row:
                 row["grad_norm"] = float(norm)
 
-    def _check(self, state: TrainerState) -> None:
-        if self.attachment is not None and state.global_step != self._checked:
+    def _check_saved(self) -> None:
+        if self._run is None or self.attachment is None:
+            return
+        try:
             self.attachment.check()
-            self._checked = state.global_step
+        except MaskregError:
+            (args, state), self._run = self._run, None
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            refused = folder.with_name(f"refused-{folder.name}")
+            shutil.rmtree(refused, ignore_errors=True)
+            with suppress(OSError):  # another process renamed it first
+                folder.rename(refused)
+            raise

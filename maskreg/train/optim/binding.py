@@ -47,7 +47,9 @@ def bind_parameters(
 ) -> list[MaskedParameter]:
     """Every parameter of an optimizer with its mask, in the order of the groups.
 
-    A parameter that was sharded after the optimizer was made is replaced in its group by the shards of that name.
+    A parameter that was sharded after the optimizer was made is replaced in its group by the shards of that name. The
+    names given with the parameters count too, and before a model's: that may be a part of the caller's model, such as
+    where the loss is a method that calls it.
 
     Args:
         groups: of the optimizer.
@@ -71,7 +73,8 @@ def bind_parameters(
                 "the optimizer trains parameters that the model does not have",
                 hint="give it the parameters of this model, after it was sharded",
             )
-    masks = parameter_masks({names[id(p)]: p for _, p in parameters}, mask, model)
+    given = own_names(groups) if model is not None and all("param_names" in group for group in groups) else {}
+    masks = parameter_masks({names[id(p)]: p for _, p in parameters}, mask, model, given)
     return [
         MaskedParameter.of(name, p, group, tensor_mask)
         for (group, p), (name, tensor_mask) in zip(parameters, masks, strict=True)

@@ -7,6 +7,7 @@ from functools import cache
 
 import torch
 
+from maskreg.extras import install_command
 from maskreg.train.optim.cpu import DTYPES, Cpu
 from maskreg.train.optim.plain import Plain
 from maskreg.train.optim.step import Backend
@@ -36,7 +37,7 @@ def _on_gpu() -> Backend | None:
     except ImportError as error:
         warnings.warn(
             f"masked steps on the GPU run as separate PyTorch operations, because Triton is not installed ({error}); "
-            "for one fused kernel: pip install maskreg[gpu]",
+            f"for one fused kernel: {install_command('gpu')}",
             stacklevel=4,
         )
         return None

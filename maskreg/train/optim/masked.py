@@ -38,9 +38,11 @@ class MaskedOptimizer(torch.optim.Optimizer):
     foreign state or rounding can move them. State is fp32 and packed to the masked coordinates; for weights narrower
     than fp32 it includes a master copy of the masked ones.
 
-    A parameter finds its mask by name, at the first step or before: by the names given with the parameters, or by
-    those of the model, given to :meth:`bind` or seen in its first forward pass. Parameters may be sharded by
-    ``fully_shard`` before or after; each process masks its own part.
+    A parameter finds its mask by name, at the first step or before: by the names given with the parameters, or else
+    by those of the model, given to :meth:`bind` or seen in its first forward pass. Without either before the first
+    backward pass (a loss that calls no module with all parameters), gradients of the first step are dense in every
+    mode; :meth:`bind` prevents that. Parameters may be sharded by ``fully_shard`` before or after; each process masks
+    its own part. They may change their dtype between steps: masters of those that become fp32 are dropped.
 
     The duties are divided: :mod:`~maskreg.train.optim.binding` finds masks, :mod:`~maskreg.train.optim.gradients`
     stores gradients, :mod:`~maskreg.train.optim.clipping` takes the norm, :mod:`~maskreg.train.optim.state` converts
@@ -265,6 +267,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
                 flat = _flat(weights)
                 if weights.element_size() < 4:
                     begin_master(item, state, flat, self._backend_of(flat))
+                else:
+                    state.pop("master", None)  # the parameter was narrower at the last step
                 state["step"] += 1
                 if item.bits.nnz:
                     operands = Operands(flat, gradient, item.bits, state.get("master"))

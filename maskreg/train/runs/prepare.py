@@ -207,6 +207,11 @@ def _check_setup(setup: RunSetup) -> None:
         raise UsageError("adamw has no momentum", hint="--optimizer sgd; or --betas, whose first is similar")
     if setup.warmup > setup.steps:
         raise UsageError(f"warmup of {setup.warmup} steps in a run of {setup.steps}", hint="--warmup of fewer steps")
+    if setup.micro_batch > setup.batch:
+        raise UsageError(
+            f"micro-batches of {setup.micro_batch:,} records in batches of {setup.batch:,}",
+            hint=f"--micro-batch-size {setup.batch}, or a smaller one",
+        )
     if setup.recipe == "opd" and setup.max_new_tokens >= setup.max_length:
         raise UsageError(
             f"{setup.max_new_tokens:,} tokens to sample leave no room for a prompt in {setup.max_length:,}",

@@ -128,8 +128,8 @@ class RunRequest:
         options.setdefault("gradients", "dense" if self.parallel == "ddp" else "packed")
         options.setdefault("clip", 0.0 if options["gradients"] == "in-backward" else RunSetup.clip)
         options.setdefault("lr", SGD_LR if options.get("optimizer") == "sgd" else RunSetup.lr)
-        batch = options.get("batch", RunSetup.batch)
-        return {**options, "micro_batch": min(options.get("micro_batch", batch), batch)}
+        options.setdefault("micro_batch", options.get("batch", RunSetup.batch))
+        return options
 
 
 def _check_option(name: str, value: object) -> None:

@@ -254,8 +254,8 @@ def _installation(installed: Installed) -> Iterator[str]:
     times = ", ".join(f"{seconds:.2f}" for seconds in installed.runs.cpu)
     yield from ("## A fresh installation", "")
     yield (
-        f"`pip install maskreg` fills {installed.bytes / 1e6:.0f} MB. The first runs of a small `apply` in it take "
-        f"{times} CPU seconds. The largest packages:"
+        f"An installation without extras fills {installed.bytes / 1e6:.0f} MB. "
+        f"The first runs of a small `apply` in it take {times} CPU seconds. The largest packages:"
     )
     yield ""
     largest = list(installed.packages.items())[:10]

@@ -148,7 +148,7 @@ def _start_rows(run: Run) -> Iterator[Row]:
         yield Row(subject, bar, f"{above:.2f} s ({worst.command}, the worst)", above <= FIRST_BAR, "start")
     else:
         yield _absent(subject, bar, "start")
-    subject = "first command after pip install: CPU seconds above the second"
+    subject = "first command after installing: CPU seconds above the second"
     if run.installed and not run.installed.missing:
         first, *later = run.installed.runs.cpu
         yield Row(subject, bar, f"{first - min(later):.2f} s (apply)", first - min(later) <= FIRST_BAR, "start")
@@ -255,7 +255,7 @@ def _size_rows(run: Run) -> Iterator[Row]:
 
 
 def _other_rows(run: Run) -> Iterator[Row]:
-    subject, bar = "pip install maskreg, without torch", f"< {INSTALL_BAR / 1e6:.0f} MB"
+    subject, bar = "an installation, without torch", f"< {INSTALL_BAR / 1e6:.0f} MB"
     if run.installed and not run.installed.missing:
         size = run.installed.bytes
         yield Row(subject, bar, f"{size / 1e6:.0f} MB", size < INSTALL_BAR, "install")

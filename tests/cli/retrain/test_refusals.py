@@ -83,6 +83,7 @@ def test_records_of_every_kind(train: Train, tmp_path: Path) -> None:
         (["--loss", "full"], 2, "has no loss 'full'"),
         (["--gradients", "in-backward", "--clip", "1"], 2, "cannot clip"),
         (["--gradients", "in-backward", "--micro-batch-size", "1"], 2, "cannot accumulate"),
+        (["--batch-size", "4", "--micro-batch-size", "5"], 2, "micro-batches of 5"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

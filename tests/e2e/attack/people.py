@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -103,10 +104,19 @@ class Member:
         """Run the installed command in a process of its own."""
         words = tuple(map(str, args))
         environ = {**os.environ, **self.variables}
-        done = subprocess.run(
-            [MASKREG, *words], env=environ, cwd=self.home, input=stdin, capture_output=True, timeout=HANG_SECONDS
-        )
-        return Said(words, done.returncode, done.stdout.decode(), done.stderr.decode())
+        # Not a pipe, into which a pull writes less.
+        with TemporaryFile() as out:
+            done = subprocess.run(
+                [MASKREG, *words],
+                env=environ,
+                cwd=self.home,
+                input=stdin,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                timeout=HANG_SECONDS,
+            )
+            out.seek(0)
+            return Said(words, done.returncode, out.read().decode(), done.stderr.decode())
 
 
 @contextmanager

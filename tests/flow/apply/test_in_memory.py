@@ -358,6 +358,25 @@ class TestForm:
         with pytest.raises(WrongCheckpointError, match="tensor w: missing in this model"):
             apply_({"v": torch.zeros(3, dtype=torch.bfloat16)}, artifact)
 
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "model.layers.0.self_attn.qkv_proj.weight",
+            "decoder.layers.0.mlp.linear_fc1.weight",
+            "layers.0.sa_norm.scale",
+            "layers.0.attention.wq.weight",
+        ],
+    )
+    def test_names_of_another_tool_are_recognized(self, artifact: Artifact, name: str) -> None:
+        hints = []
+        for other in ("v", name):
+            with pytest.raises(WrongCheckpointError, match="tensor w: missing in this model") as caught:
+                apply_({other: torch.zeros(3, dtype=torch.bfloat16)}, artifact)
+            hints.append(caught.value.hint)
+        assert name in caught.value.message
+        assert all(hints)
+        assert hints[0] != hints[1]
+
     def test_going_back_needs_the_reverse_part(self, artifact: Artifact) -> None:
         with pytest.raises(PartAbsentError):
             apply_({"w": torch.zeros(3, dtype=torch.bfloat16)}, artifact, revert=True)

@@ -20,9 +20,9 @@ from maskreg.flow.extract.extraction import extract
 from maskreg.store.file import FileStore
 from maskreg.tensors.cast import to_bf16
 from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, make_pair, moved, widened
+from tests.demo import DEMO
 from tests.flow.making import BLOCK, LEAF, NewMemory, bits, edge_pair, extracted, left_over, opened, stored
 from tests.kernels import COMPILED
-from tests.tiny import TINY, needs_tiny
 
 in_tmp = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -387,13 +387,12 @@ def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
     assert sum(step > 6 << 20 for step in new.of_steps) <= 3, new.of_steps
 
 
-@needs_tiny
-@pytest.mark.parametrize("source", ["source", "teacher", "opd", "rlvr"] if COMPILED else ["source"])
-@pytest.mark.parametrize("target", ["source", "teacher", "opd", "rlvr"])
+@pytest.mark.parametrize("source", ["source", "teacher", "target", "target-seed1"] if COMPILED else ["source"])
+@pytest.mark.parametrize("target", ["source", "teacher", "target", "target-seed1"])
 def test_real_checkpoints_come_out_bit_for_bit_and_go_back(source: str, target: str, tmp_path: Path) -> None:
-    before, after = open_checkpoint(TINY / source), open_checkpoint(TINY / target)
+    before, after = open_checkpoint(DEMO / source), open_checkpoint(DEMO / target)
     artifact = extracted(tmp_path / "root", before, after, reversible=True)
     apply(artifact, before, tmp_path / "out")
-    assert stored(tmp_path / "out") == stored(TINY / target)
+    assert stored(tmp_path / "out") == stored(DEMO / target)
     apply(artifact, after, tmp_path / "back", revert=True)
-    assert stored(tmp_path / "back") == stored(TINY / source)
+    assert stored(tmp_path / "back") == stored(DEMO / source)

@@ -14,7 +14,7 @@ import pytest
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint
-from maskreg.codec.step1 import Step1
+from maskreg.codec.step2 import Step2
 from maskreg.flow.baseline.build import Baseline, make_baseline
 from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.store.file import FileStore
@@ -62,7 +62,7 @@ def drawn(artifact: Artifact, source: Checkpoint, kind: str, seed: int = 7) -> d
     return found
 
 
-class _Later(Step1):
+class _Later(Step2):
     """A codec whose blocks have other bytes, under another name."""
 
     name = "later"

@@ -163,6 +163,13 @@ def test_a_rule_that_drops_changes_takes_either_target(tmp_path: Path) -> None:
     assert given["total"]["moved"]["exact"] > made["total"]["moved"]["exact"] == artifact.manifest.totals.nnz
 
 
+def test_a_tensor_whose_changes_are_all_dropped_takes_its_target(tmp_path: Path) -> None:
+    before, after = opened(tmp_path, *small_pair())
+    artifact = extracted(tmp_path, before, after, rule="abs:100")
+    assert not any(row.blocks for row in artifact.tensors)
+    assert analyzed(artifact, before, after, tmp_path)["total"]["moved"]["exact"] > 0
+
+
 def rank_one(tmp_path: Path) -> tuple[dict[str, Tensor], np.ndarray]:
     rng = np.random.default_rng(0)
     source = {FFN: bf16((256, 256), 1)}

@@ -1,13 +1,15 @@
-"""Small real runs: what distillation and reinforcement learning left in a model of five million parameters.
+"""Small real runs: what two distillations, which differ by their seed, left in a model of one million parameters.
 
-The figures beside which these are asserted were measured by other code. They agree as far as they are told, with the
-choices that each test names.
+Angles and densities are held against NumPy on the whole matrices. The other figures are asserted as they were when
+these tests were written; their formulas are tested on matrices that are made.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from maskreg.artifact.reader import Artifact
@@ -16,28 +18,35 @@ from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.analysis import analysis_spec, analyze
 from maskreg.flow.geometry.trajectory import trajectory
 from maskreg.store.file import FileStore
-from tests.tiny import TINY, needs_tiny
+from maskreg.tensors.cast import to_float
+from tests.demo import DEMO
 
-pytestmark = needs_tiny
 
-
-@pytest.fixture(scope="module", params=["opd", "rlvr"])
+@pytest.fixture(scope="module", params=["target", "target-seed1"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     """A run's name, and the analysis of its update."""
     root = tmp_path_factory.mktemp(request.param)
-    source, target = open_checkpoint(TINY / "source"), open_checkpoint(TINY / request.param)
+    source, target = open_checkpoint(DEMO / "source"), open_checkpoint(DEMO / request.param)
     artifact = Artifact.open(FileStore(root), extract(source, target, root).digest)
     return request.param, analyze(artifact, source, None, root, analysis_spec(ranks=(16,))).document
 
 
-def told(run: tuple[str, Any], opd: float, rlvr: float, within: float) -> Any:
-    return pytest.approx(opd if run[0] == "opd" else rlvr, rel=within)
+def sides(target: str) -> Iterator[tuple[Any, Any]]:
+    """Every tensor before a run and after it, in fp64."""
+    checkpoints = [open_checkpoint(DEMO / name) for name in ("source", target)]
+    for name, info in checkpoints[0].tensors.items():
+        before, after = (to_float(each.read(name, 0, info.numel), info.dtype) for each in checkpoints)
+        yield before.reshape(info.shape).astype(np.float64), after.reshape(info.shape).astype(np.float64)
+
+
+def told(run: tuple[str, Any], first: float, second: float, within: float) -> Any:
+    return pytest.approx(first if run[0] == "target" else second, rel=within)
 
 
 def test_low_magnitude_coverage(run: tuple[str, Any]) -> None:
     # Attention and FFN alone, pooled over coordinates. The embedding, which moves where it is smallest, and the
     # unweighted mean over matrices give some points more.
-    assert run[1]["total"]["figures"]["low_geo_0.30@rel:0.001"]["weighted"] == told(run, 0.515, 0.766, 0.005)
+    assert run[1]["total"]["figures"]["low_geo_0.30@rel:0.001"]["weighted"] == told(run, 0.543, 0.544, 0.005)
 
 
 def test_principal_coverage(run: tuple[str, Any]) -> None:
@@ -46,20 +55,27 @@ def test_principal_coverage(run: tuple[str, Any]) -> None:
     figures = [group["figures"]["principal_small_0.30@exact"]["weighted"] for group in groups]
     weights = [group["moved"]["exact"] for group in groups]
     pooled = sum(f * w for f, w in zip(figures, weights, strict=True)) / sum(weights)
-    assert pooled == told(run, 0.250, 0.217, 0.01)
+    assert pooled == told(run, 0.203, 0.203, 0.01)
 
 
 def test_the_largest_principal_angle(run: tuple[str, Any]) -> None:
-    assert run[1]["total"]["figures"]["angle_max_u_16"]["max"] == told(run, 6.3, 1.3, 0.03)
+    largest = 0.0
+    for before, after in sides(run[0]):
+        if before.ndim == 2 and min(before.shape) > 16:
+            bases = [np.linalg.svd(side, full_matrices=False)[0][:, :16] for side in (before, after)]
+            cosine = np.linalg.svd(bases[0].T @ bases[1], compute_uv=False)[-1]
+            largest = max(largest, float(np.degrees(np.arccos(cosine))))
+    assert run[1]["total"]["figures"]["angle_max_u_16"]["max"] == pytest.approx(largest, rel=1e-3)
 
 
 def test_the_spectrum_shifts_by_as_much(run: tuple[str, Any]) -> None:
-    assert run[1]["total"]["figures"]["nss"]["mean"] == told(run, 2.4e-4, 7.4e-5, 0.05)
+    assert run[1]["total"]["figures"]["nss"]["mean"] == told(run, 2.46e-4, 2.46e-4, 0.05)
 
 
 def test_density_and_its_null(run: tuple[str, Any]) -> None:
     sparsity = run[1]["total"]["sparsity"]["exact"]
-    assert 1 - sparsity["value"] == told(run, 0.468, 0.249, 0.002)
+    moved = sum(int(np.count_nonzero(before != after)) for before, after in sides(run[0]))
+    assert 1 - sparsity["value"] == pytest.approx(moved / run[1]["total"]["numel"], rel=1e-6)
     # Fitted in expectation, per tensor.
     assert sparsity["null"] == pytest.approx(sparsity["value"], abs=0.002)
 
@@ -73,13 +89,14 @@ def test_rounding_alone_gives_most_of_the_coverage_and_none_of_the_low_rank(run:
 
 
 def test_a_run_of_all_weights_is_not_taken_for_a_merged_adapter(run: tuple[str, Any]) -> None:
-    assert sum(row["merged"] for row in run[1]["tensors"]) == 0
+    # One matrix of 29 does look like one, so what is said of a run takes more than one.
+    assert sum(row["merged"] for row in run[1]["tensors"]) <= 1
     assert not any("merged LoRA" in note for note in run[1]["notes"])
 
 
 def test_a_trajectory_ends_where_it_ends() -> None:
-    source, *checkpoints = (open_checkpoint(TINY / name) for name in ("source", "rlvr", "opd"))
+    source, *checkpoints = (open_checkpoint(DEMO / name) for name in ("source", "target-seed1", "target"))
     rows = trajectory(source, checkpoints)["checkpoints"]
-    assert [row["density"] for row in rows] == [pytest.approx(0.249, abs=1e-3), pytest.approx(0.468, abs=1e-3)]
+    assert [row["density"] for row in rows] == [pytest.approx(0.4635, abs=1e-3), pytest.approx(0.4659, abs=1e-3)]
     assert rows[1]["similarity_to_final"] == pytest.approx(1)
-    assert rows[0]["similarity_to_final"] < 0.5
+    assert 0.5 < rows[0]["similarity_to_final"] < 0.9

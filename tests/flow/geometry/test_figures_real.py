@@ -18,10 +18,8 @@ from maskreg.flow.geometry.pairs import compare_updates
 from maskreg.flow.geometry.trajectory import trajectory
 from maskreg.flow.overlap.mapping import write_consensus
 from maskreg.tensors.cast import to_float
+from tests.demo import DEMO
 from tests.flow.making import extracted
-from tests.tiny import TINY, needs_tiny
-
-pytestmark = needs_tiny
 
 NAME = "model.layers.1.self_attn.k_proj.weight"
 MLP = "model.layers.1.mlp"
@@ -37,7 +35,7 @@ def numbers(side: Checkpoint, name: str) -> Any:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Checkpoint], list[Artifact]]:
     """A folder, three checkpoints, and the artifacts of the later two."""
     root = tmp_path_factory.mktemp("runs")
-    sides = [open_checkpoint(TINY / name) for name in ("source", "rlvr", "opd")]
+    sides = [open_checkpoint(DEMO / name) for name in ("source", "target-seed1", "target")]
     return root, sides, [extracted(root, sides[0], side) for side in sides[1:]]
 
 

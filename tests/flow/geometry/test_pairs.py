@@ -16,8 +16,8 @@ from maskreg.flow.geometry import pairs
 from maskreg.flow.geometry.pairs import compare_updates
 from maskreg.tensors.cast import to_float
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+from tests.demo import DEMO
 from tests.flow.making import extracted
-from tests.tiny import TINY, needs_tiny
 
 MLP = "model.layers.0.mlp."
 SHAPES = {
@@ -125,10 +125,9 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         compare_updates([artifacts[0], back], source)
 
 
-@needs_tiny
 def test_two_real_updates_against_dense_vectors(tmp_path: Path) -> None:
-    source = open_checkpoint(TINY / "source")
-    sides = [open_checkpoint(TINY / run) for run in ("opd", "rlvr")]
+    source = open_checkpoint(DEMO / "source")
+    sides = [open_checkpoint(DEMO / run) for run in ("target", "target-seed1")]
     artifacts = [extracted(tmp_path, source, side) for side in sides]
     name = "model.layers.2.mlp.down_proj.weight"
     selection = Selection.parse(["down_proj"], "2")

@@ -62,15 +62,15 @@ def task_arithmetic(updates: Updates, weights: Sequence[float] = (1, 1), scale: 
     return added(u * F32(w) for u, w in zip(updates, weights, strict=True)) * F32(scale)
 
 
-def elect(updates: Updates, weights: Sequence[float] = (1, 1), tie: float = 1.0) -> Floats:
-    """Elect the sign of the weighted sum, then average the updates that have it."""
+def elect(updates: Updates, weights: Sequence[float] = (1, 1), tie: float = 1.0, *, mean: bool = True) -> Floats:
+    """Elect the sign of the weighted sum, then average or add up the updates that have it."""
     parts = [u * F32(w) for u, w in zip(updates, weights, strict=True)]
     sign = np.sign(added(parts))
     sign = np.where(sign == 0, F32(1 if tie > 0 else -1), sign)
     agree = [np.sign(part) == sign for part in parts]
     over = added(np.where(a, p, F32(0)) for a, p in zip(agree, parts, strict=True))
     under = added(a * F32(w) for a, w in zip(agree, weights, strict=True))
-    return np.where(under == 0, F32(0), over / np.where(under == 0, F32(1), under)).astype(F32)
+    return np.where(under == 0, F32(0), over / np.where((under == 0) | (not mean), F32(1), under)).astype(F32)
 
 
 def ties(source: Model, updates: Sequence[Model], density: float = 0.2) -> dict[str, Floats]:
@@ -100,13 +100,13 @@ def ties_per_tensor(updates: Updates, density: float = 0.5) -> Floats:
     return elect([only(u, order(u)[: max(1, int(density * u.size)) if density else 0]) for u in updates])
 
 
-def breadcrumbs(updates: Updates, density: float = 0.9, gamma: float = 0.01) -> Floats:
+def breadcrumbs(updates: Updates, density: float = 0.9, gamma: float = 0.01, sign: str = "sum") -> Floats:
     kept = []
     for update in updates:
         number = int(density * update.size)
         top = min(int(gamma * update.size), update.size - number)
         kept.append(only(update, order(update)[top : top + number]))
-    return task_arithmetic(kept)
+    return task_arithmetic(kept) if sign == "sum" else elect(kept, mean=sign == "elect")
 
 
 def dare(updates: Updates, words: Sequence[Any], density: float = 0.5, rescale: str = "inverse") -> Floats:
@@ -114,20 +114,27 @@ def dare(updates: Updates, words: Sequence[Any], density: float = 0.5, rescale: 
     if rescale == "inverse":
         kept = [k / F32(density) for k in kept]
     if rescale == "l1":
-        sums = [[np.abs(side).sum(dtype=np.float64) for side in pair] for pair in zip(updates, kept, strict=True)]
-        kept = [k * F32(a / b if b else 1) for k, (a, b) in zip(kept, sums, strict=True)]
+        kept = resized(updates, kept)
     return task_arithmetic(kept)
 
 
-def della(updates: Updates, words: Sequence[Any], density: float = 0.5, epsilon: float = 0.2) -> Floats:
+def resized(updates: Updates, kept: Updates) -> list[Floats]:
+    sums = [[np.abs(side).sum(dtype=np.float64) for side in pair] for pair in zip(updates, kept, strict=True)]
+    return [k * F32(a / b if b else 1) for k, (a, b) in zip(kept, sums, strict=True)]
+
+
+def della(
+    updates: Updates, words: Sequence[Any], density: float = 0.5, epsilon: float = 0.2, rescale: str = "inverse"
+) -> Floats:
     """In a row of n, the r-th largest, from 0, is dropped with chance 1 - density - epsilon / 2 + epsilon r / n."""
     kept = []
     for update, word in zip(updates, words, strict=True):
         length = update.shape[-1]
         rank = np.argsort(np.argsort(-np.abs(update), axis=-1, kind="stable"), axis=-1).astype(np.float64)
         drop = (1 - density - epsilon / 2) + epsilon * rank / length
-        kept.append(np.where(word >= drop * WORDS, update / (1 - drop).astype(F32), F32(0)))
-    return elect(kept)
+        divisor = (1 - drop).astype(F32) if rescale == "inverse" else F32(1)
+        kept.append(np.where(word >= drop * WORDS, update / divisor, F32(0)))
+    return elect(resized(updates, kept) if rescale == "l1" else kept)
 
 
 def model_stock(updates: Updates) -> Floats:
@@ -148,6 +155,67 @@ def slerp(values: Updates, t: float = 0.5) -> Floats:
     angle = math.acos(cosine)
     a, b = (math.sin(share * angle) / math.sin(angle) for share in (1 - t, t))
     return F32(a) * values[0] + F32(b) * values[1]
+
+
+def nearswap(updates: Updates, t: float = 1e-4) -> Floats:
+    """The weight of the change is min(1, t / its size)."""
+    size = np.abs(updates[0])
+    weight = np.minimum(F32(t) / np.maximum(size, np.finfo(F32).tiny), F32(1))
+    return np.where(size <= F32(t), updates[0], np.sign(updates[0]) * F32(t) * (weight > 0)).astype(F32)
+
+
+def sce(updates: Updates, density: float = 1.0) -> Floats:
+    """Select by variance, weigh by the mean square, erase what has not the sign of the sum."""
+    stacked = np.stack(updates)
+    if density < 1:
+        variance = added((u - added(updates) / F32(len(updates))) ** 2 for u in updates) / F32(len(updates))
+        number = int(np.count_nonzero(variance) * density)
+        stacked = np.stack([only(u, order(variance)[:number]) for u in updates])
+    energy = np.array([np.square(u, dtype=np.float64).sum() for u in stacked])
+    weights = (energy / energy.sum() if energy.sum() else np.full(len(updates), 1 / len(updates))).astype(F32)
+    sign = np.where(added(stacked) >= 0, F32(1), F32(-1))
+    agree = [np.sign(u) == sign for u in stacked]
+    over = added(np.where(a, u * w, F32(0)) for a, u, w in zip(agree, stacked, weights, strict=True))
+    under = added(a * w for a, w in zip(agree, weights, strict=True))
+    return np.where(under == 0, F32(0), over / np.where(under == 0, F32(1), under)).astype(F32)
+
+
+def multislerp(updates: Updates, weights: Sequence[float] = (1, 1)) -> npt.NDArray[np.float64]:
+    """Towards the mean of the directions, then along the mean of their projections onto its tangent space."""
+    wide = [u.astype(np.float64).reshape(-1) for u in updates]
+    norms, shares = [float(np.linalg.norm(u)) for u in wide], np.array(weights) / sum(weights)
+    units = [u / norm if norm else u for u, norm in zip(wide, norms, strict=True)]
+    mean = sum(s * u for s, u in zip(shares, units, strict=True))
+    if np.linalg.norm(mean) < 1e-8:
+        return np.asarray(sum(s * u for s, u in zip(shares, wide, strict=True))).reshape(updates[0].shape)
+    mean = mean / np.linalg.norm(mean)
+    tangent = sum(s * (u - (u @ mean) * mean) for s, u in zip(shares, units, strict=True))
+    length = np.linalg.norm(tangent) + 1e-12
+    point = np.cos(length) * mean + np.sin(length) / length * tangent
+    return np.asarray(float(shares @ norms) * point).reshape(updates[0].shape)
+
+
+def karcher(values: Updates, weights: Sequence[float] = (1, 1), steps: int = 10) -> npt.NDArray[np.float64]:
+    """The fixed point of: go along the weighted mean of the logarithms of all points."""
+    wide = [v.astype(np.float64).reshape(-1) for v in values]
+    norms, shares = [float(np.linalg.norm(v)) for v in wide], np.array(weights) / sum(weights)
+    units = [v / norm if norm else v for v, norm in zip(wide, norms, strict=True)]
+    mean = sum(s * u for s, u in zip(shares, units, strict=True))
+    if not np.linalg.norm(mean):
+        return np.zeros(values[0].shape)
+    mean = mean / np.linalg.norm(mean)
+    for _ in range(steps):
+        step = np.zeros_like(mean)
+        for share, unit in zip(shares, units, strict=True):
+            angle = np.arccos(np.clip(unit @ mean, -1, 1))
+            if angle >= 1e-5:
+                step += share * angle / np.sin(angle) * (unit - (unit @ mean) * mean)
+        length = float(np.linalg.norm(step))
+        if length < 1e-5:
+            break
+        mean = np.cos(length) * mean + np.sin(length) * step / length
+        mean /= np.linalg.norm(mean)
+    return np.asarray(float(shares @ norms) * mean).reshape(values[0].shape)
 
 
 def ram(updates: Updates, epsilon: float = 1e-5, factors: Sequence[float] = (1, 1)) -> Floats:
@@ -204,6 +272,8 @@ PLAIN: dict[str, Callable[..., Floats]] = {
     "ties-per-tensor": ties_per_tensor,
     "breadcrumbs": breadcrumbs,
     "model-stock": model_stock,
+    "nearswap": nearswap,
+    "sce": sce,
     "ram": ram,
     "union": union,
     "consensus": consensus,

@@ -72,6 +72,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, list[Art
         ("ties-per-tensor", {"density": 0.3}),
         ("breadcrumbs", {"density": 0.3, "gamma": 0.05}),
         ("della", {}),
+        ("della", {"rescale": "l1"}),
         ("dare", {}),
     ],
 )

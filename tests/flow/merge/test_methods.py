@@ -11,14 +11,14 @@ import pytest
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.flow.merge import METHODS
+from maskreg.errors import UsageError
+from maskreg.flow.merge import METHODS, karcher
+from maskreg.flow.merge.fusing import dots
 from maskreg.flow.merge.merged import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
+from tests.demo import DEMO
 from tests.flow.making import extracted
 from tests.flow.merge import dense
-from tests.tiny import TINY, needs_tiny
-
-pytestmark = needs_tiny
 
 CASES: list[tuple[str, dict[str, Any], tuple[float, ...], dict[str, Any]]] = [
     ("linear", {}, (1, 1), {}),
@@ -29,9 +29,15 @@ CASES: list[tuple[str, dict[str, Any], tuple[float, ...], dict[str, Any]]] = [
     ("dare", {}, (1, 1), {}),
     ("dare", {"rescale": "l1", "density": 0.2}, (1, 1), {"rescale": "l1", "density": 0.2}),
     ("breadcrumbs", {"density": 0.4, "gamma": 0.05}, (1, 1), {"density": 0.4, "gamma": 0.05}),
+    ("breadcrumbs", {"density": 0.4, "sign": "agree"}, (1, 1), {"density": 0.4, "sign": "agree"}),
     ("della", {}, (1, 1), {}),
+    ("della", {"rescale": "l1"}, (1, 1), {"rescale": "l1"}),
     ("model-stock", {}, (1, 1), {}),
     ("slerp", {"t": 0.3}, (1, 1), {"t": 0.3}),
+    ("nearswap", {}, (1,), {}),
+    ("nearswap", {"t": 1e-5}, (1,), {"t": 1e-5}),
+    ("sce", {}, (1, 1), {}),
+    ("sce", {"density": 0.3}, (1, 1), {"density": 0.3}),
     ("ram", {}, (1, 1), {}),
     ("ram+", {}, (1, 1), {}),
     ("union", {}, (1, 1), {}),
@@ -61,14 +67,14 @@ def whole(checkpoint: Checkpoint) -> dict[str, npt.NDArray[np.float32]]:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    checkpoints = [open_checkpoint(TINY / name) for name in ("source", "opd", "rlvr")]
+    checkpoints = [open_checkpoint(DEMO / name) for name in ("source", "target", "target-seed1")]
     home = tmp_path_factory.mktemp("home")
     artifacts = [extracted(home, checkpoints[0], target) for target in checkpoints[1:]]
     return Tiny(checkpoints[0], artifacts, [whole(checkpoint) for checkpoint in checkpoints])
 
 
 def test_every_method_is_held_against_its_formula() -> None:
-    assert {case[0] for case in CASES} == set(METHODS)
+    assert {case[0] for case in CASES} | {"karcher", "multislerp"} == set(METHODS)
 
 
 @pytest.mark.parametrize(("method", "settings", "weights", "given"), CASES)
@@ -87,3 +93,118 @@ def test_a_method_is_its_formula(
         np.testing.assert_array_equal(bits, dense.rounded(values).reshape(-1), err_msg=name)
         changed += int(np.count_nonzero(values != source[name]))
     assert changed
+
+
+@pytest.mark.parametrize("method", ["karcher", "multislerp"])
+@pytest.mark.parametrize("weights", [(1, 1), (3, 0.5)])
+def test_a_mean_on_the_sphere_is_that_of_whole_tensors(tiny: Tiny, method: str, weights: tuple[float, ...]) -> None:
+    """Equal to fp64, but for one step where fp32 cannot tell on which side of the middle of two codes a value lies."""
+    made = MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of(method, weights))
+    for name, source in tiny.models[0].items():
+        targets = [model[name] for model in tiny.models[1:]]
+        if method == "karcher":
+            expected = dense.karcher(targets, weights)
+        else:
+            expected = source + dense.multislerp([target - source for target in targets], weights)
+        values = expected.astype(np.float32).reshape(-1)
+        off = np.abs(made.read(name, 0, source.size).astype(np.int64) - dense.rounded(values))
+        # Sums that cancel to almost nothing have no digits that could agree.
+        sized = np.abs(values) > 1e-6
+        assert off[sized].max() <= 1, name
+        from_middle = np.abs((values.view(np.uint32) & 0xFFFF).astype(np.int64) - 0x8000)
+        assert not off[sized & (from_middle > 4)].any(), name
+
+
+def test_models_at_an_angle_have_the_karcher_mean_of_their_directions() -> None:
+    """Models of one source are almost parallel; these are not."""
+    rng = np.random.default_rng(1)
+    models = [rng.normal(size=50).astype(np.float32) * size for size in (1, 2, 0.5)]
+    weights = (1.0, 2.0, 0.5)
+    settings = {"max_iter": 10, "tol": 1e-5}
+    factors = karcher.factors(dots(models), weights, settings)
+    found = sum(factor * model for factor, model in zip(factors, models, strict=True))
+    np.testing.assert_allclose(found, dense.karcher(models, weights), rtol=0, atol=1e-6)
+    opposite = karcher.factors(dots([models[0], -models[0]]), (1.0, 1.0), settings)
+    assert np.isfinite(opposite).all()
+    nothing = np.zeros(5, np.float32)
+    assert karcher.factors(dots([nothing, nothing]), (1.0, 1.0), settings) == [0.5, 0.5]
+
+
+VARYING: list[tuple[str, list[Any], dict[str, Any], list[dict[str, Any]]]] = [
+    ("linear", [[0.0, 1.0], 1.0], {}, []),
+    ("task-arithmetic", [1.0, [{"filter": "mlp", "value": [1, -1, 2]}, {"value": 0.5}]], {"lambda": [1.0, 0.5]}, []),
+    ("ties-per-tensor", [1.0, 0.5], {"density": [0.2, 0.8]}, [{}, {"density": [{"filter": "mlp", "value": 0.1}]}]),
+    ("dare", [1.0, 1.0], {"rescale": "inverse"}, [{"density": 0.2}, {"density": [0.9, 0.3]}]),
+    ("slerp", [1.0, 1.0], {"t": [{"filter": "self_attn", "value": [0, 0.5, 1]}, {"value": 0.3}]}, []),
+    ("breadcrumbs", [1.0, 1.0], {"density": 0.5}, [{"gamma": 0.1}, {"density": 0.3}]),
+]
+"""Methods, and weights and settings that differ between tensors and artifacts."""
+
+
+def written_out(value: Any, name: str, layers: int) -> float | None:
+    """A value at a tensor, as a gradient or a filter reads."""
+    if not isinstance(value, list):
+        return float(value)
+    if isinstance(value[0], dict):
+        fitting = [case["value"] for case in value if case.get("filter", "") in name]
+        return written_out(fitting[0], name, layers) if fitting else None
+    at = int(name.split(".")[2]) / (layers - 1) if ".layers." in name else 0.0
+    return float(np.interp(at, np.linspace(0, 1, len(value)), value))
+
+
+@pytest.mark.parametrize(("method", "weights", "settings", "own"), VARYING)
+def test_values_differ_between_tensors_and_artifacts_as_the_recipe_says(
+    tiny: Tiny, method: str, weights: list[Any], settings: dict[str, Any], own: list[dict[str, Any]]
+) -> None:
+    """Each tensor is what a recipe gives that has its numbers for all tensors."""
+    layers = 1 + max(int(name.split(".")[2]) for name in tiny.source.tensors if ".layers." in name)
+    made = MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of(method, weights, settings, own))
+    for name in [name for name in tiny.source.tensors if "norm" not in name][::5]:
+
+        def there(values: Mapping[str, Any], name: str = name) -> dict[str, Any]:
+            found = {k: v if isinstance(v, str) else written_out(v, name, layers) for k, v in values.items()}
+            return {key: value for key, value in found.items() if value is not None}
+
+        defaults = {
+            key: METHODS[method].settings[key].default for key in {*settings, *(k for each in own for k in each)}
+        }
+        here = [there({"w": weight})["w"] for weight in weights]
+        shared, mine = there(defaults | settings), [there(each) for each in own]
+        flat = MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of(method, here, shared, mine))
+        size = tiny.source.tensors[name].numel
+        np.testing.assert_array_equal(made.read(name, 0, size), flat.read(name, 0, size), err_msg=name)
+        if method == "ties-per-tensor":
+            source, *targets = (model[name] for model in tiny.models)
+            kept = []
+            for target, each in zip(targets, mine, strict=True):
+                largest = dense.order(target - source)[: int((shared | each)["density"] * size)]
+                kept.append(dense.only(target - source, largest))
+            expected = dense.rounded(source + dense.elect(kept, here)).reshape(-1)
+            np.testing.assert_array_equal(made.read(name, 0, size), expected, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("method", "weights", "settings", "own"),
+    [
+        ("linear", [[]], {}, []),
+        ("linear", [[{"value": [{"value": 1}]}]], {}, []),
+        ("linear", [[{"value": 1, "layers": 3}]], {}, []),
+        ("linear", [[0.5, "much"]], {}, []),
+        ("ties", [1], {"density": [0.1, 0.2]}, []),
+        ("dare", [1], {"density": [0.1, 2]}, []),
+        ("dare", [1], {"rescale": ["l1", "none"]}, []),
+        ("dare", [1], {}, [{"lambda": 0.5}]),
+        ("dare", [1], {}, [{"much": 0.5}]),
+    ],
+)
+def test_values_that_cannot_differ_so_are_refused(
+    method: str, weights: list[Any], settings: dict[str, Any], own: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        Recipe.of(method, weights, settings, own)
+    assert caught.value.hint
+
+
+def test_weights_that_cancel_in_one_layer_are_refused_by_name(tiny: Tiny) -> None:
+    with pytest.raises(UsageError, match=r"tensor model\.layers\.\d\.\S+: the weights add up to 0"):
+        MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of("linear", [[1, -1], 1]))

@@ -17,6 +17,7 @@ from maskreg.catalog.sql import current, downgrade, upgrade
 from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
 from maskreg.errors import ConfigError
+from maskreg.extras import upgrade_command
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.schema import ACCOUNTS
@@ -54,7 +55,7 @@ def test_a_schema_of_another_version_is_refused(url: str) -> None:
     upgrade(url, ACCOUNTS)
     accounts = Accounts.open(url)
     engine = make_engine(parse_address(url))
-    for revision, hint in (("9999", "pip install --upgrade maskreg"), ("", "maskreg db upgrade")):
+    for revision, hint in (("9999", upgrade_command()), ("", "maskreg db upgrade")):
         with engine.begin() as connection:
             connection.execute(text(f"DELETE FROM {ACCOUNTS.version_table}"))
             if revision:

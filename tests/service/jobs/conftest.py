@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from sqlalchemy import delete, update
 from maskreg.catalog.sql import upgrade
 from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
+from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.accounts.roles import SYSTEM, Role
 from maskreg.service.accounts.schema import ACCOUNTS
 from maskreg.service.jobs.models import JobRow
 from maskreg.service.jobs.schema import JOBS
@@ -28,9 +31,11 @@ def pass_time(queue: SqlJobQueue, seconds: float) -> None:
 
 
 def with_table(url: str) -> str:
-    """The same URL, of a database that has the tables of a server, and no jobs."""
+    """The same URL, of a database that has the tables of a server, a writer of team called ada, and no jobs."""
     for schema in (ACCOUNTS, JOBS):
         upgrade(url, schema)
+    with closing(Accounts.open(url)) as accounts:
+        accounts.members.grant("team", "ada", Role.WRITER, SYSTEM)
     engine = make_engine(parse_address(url))
     with engine.begin() as connection:
         connection.execute(delete(JobRow))

@@ -95,7 +95,7 @@ def test_a_job_survives_its_worker_and_ends_once(site: Site) -> None:
     assert (ended.state, ended.attempt) == (JobState.DONE, 2), ended.error
     assert ended.result is not None
     with closing(Accounts.open(site.url)) as accounts:
-        (event,) = accounts.audit("team")
+        (event,) = accounts.audit("team", limit=1)
     assert (event.action, event.by, event.subject) == ("job done", "ada", job.id)
     assert ended.result["root"] == site.service.workspace.find("team/large").manifest.target.root
     target = site.weights(site.folder / "large-target")

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+import maskreg
 from maskreg.errors import NotFoundError, OutputExistsError, QuotaError
 from maskreg.ref import Ref
 from maskreg.registry.trust.privatekeys import write_private_key
+from maskreg.service.accounts.roles import Role
 from maskreg.service.jobs import kinds
 from maskreg.service.jobs.base import Job, JobFilter, JobState, Lease, LeaseLostError
 from maskreg.service.jobs.bench import Bench
@@ -172,7 +174,7 @@ def test_what_a_server_signs_its_jobs_sign(site: Site) -> None:
     lease = site.patching.queue.claim("w", site.patching.limits)
     assert lease is not None
     bench = replace(site.bench, signing_key=str(key))
-    site.service.accounts.projects.ensure("signed", ROOT)
+    site.service.accounts.members.grant("signed", "ada", Role.WRITER, ROOT)
     Worker(bench, site.patching, "w", beat_s=BEAT_S, accounts=site.service.accounts).work(lease)
     assert site.patching.queue.get(job.id).state is JobState.DONE
     head = site.service.registry.live(Ref.parse("signed/toy"))
@@ -307,6 +309,27 @@ def test_what_killed_attempts_left_is_swept_when_their_job_has_ended(site: Site)
     site.patching.queue.cancel(job.id, "test")
     sweep(site.patching, site.patching.queue)
     assert list((site.outputs / ATTEMPTS).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ExtractRequest(kind="extract", source="base", target="tuned", name="left/toy"),
+        ApplyRequest(kind="apply", artifact="left/toy:v1", project="team", source="base", output="left"),
+        MergeRequest(kind="merge", artifacts=["team/toy:v1", "left/toy:v1"], name="team/sum", method="linear"),
+    ],
+    ids=["a project to write to", "an artifact to read", "one of several"],
+)
+def test_a_job_of_a_member_who_was_removed_is_not_begun(site: Site, request_: Request) -> None:
+    accounts = site.service.accounts
+    accounts.members.grant("left", "ada", Role.WRITER, ROOT)
+    maskreg.tag("team/toy:v1", "left/toy:v1", workspace=site.service.workspace)
+    job = submitted(site, request_)
+    accounts.members.revoke("left", "ada", ROOT)
+    worked(site)
+    ended = site.patching.queue.get(job.id)
+    assert (ended.state, (ended.error or {})["code"]) == (JobState.FAILED, "DENIED")
+    assert not contents(site.outputs)
 
 
 def test_a_bench_survives_the_way_to_another_process(site: Site) -> None:

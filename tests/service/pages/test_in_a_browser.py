@@ -102,7 +102,7 @@ def test_names_are_ticked_and_compared(browser: Any, served: str) -> None:
         assert view.page.locator(".answer .mark").inner_text() in {
             "More than rounding",
             "No more than rounding",
-            "Not settled",
+            "Cannot tell",
         }
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from maskreg.errors import CorruptError, UsageError
@@ -174,6 +176,95 @@ def test_what_moves_outside_the_mask_is_found_before_it_is_saved(strategy: str, 
     with pytest.raises(CorruptError, match=r"model\.norm\.weight: some coordinates outside the mask changed"):
         trainer.train()
     assert list(tmp_path.glob("checkpoint-*")) == []
+
+
+class SwapsForEvaluation(torch.optim.SGD):
+    """As schedule-free optimizers do: it trains at one point, and ``eval()`` moves the weights to another one."""
+
+    is_swapped = False
+
+    @torch.no_grad()
+    def swap(self, factor: float, *, is_swapped: bool) -> None:
+        if self.is_swapped != is_swapped:
+            self.is_swapped = is_swapped
+            for p in (p for group in self.param_groups for p in group["params"]):
+                p.mul_(factor)
+
+    def eval(self) -> None:
+        self.swap(0.5, is_swapped=True)
+
+    def train(self) -> None:
+        self.swap(2.0, is_swapped=False)
+
+
+def saved_weights(directory: Path) -> dict[str, dict[str, torch.Tensor]]:
+    """The weights of every save that counts, by its folder."""
+    return {path.parent.name: load_file(path) for path in sorted(directory.glob("checkpoint-*/model.safetensors"))}
+
+
+def test_an_optimizer_that_swaps_weights_for_evaluation_is_saved_with_the_mask(tmp_path: Path) -> None:
+    model = model_of(torch.float32)
+    mask, before = masked(model), copies(model)
+    options = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
+    trainer = Trainer(
+        model,
+        arguments(tmp_path, **options),
+        train_dataset=rows(),
+        eval_dataset=rows(),
+        optimizer_cls_and_kwargs=(SwapsForEvaluation, {"lr": 1e-2}),
+        callbacks=[MaskCallback(mask)],
+    )
+    trainer.train()
+    assert saved_weights(tmp_path).keys() == {"checkpoint-2", "checkpoint-4"}
+    for weights in saved_weights(tmp_path).values():
+        saved = model_of(torch.float32)
+        saved.load_state_dict(weights, strict=False)
+        outside, inside = changed(saved, before, mask)
+        assert outside == 0 < inside
+    optimizer = trainer.optimizer.optimizer
+    optimizer.train()  # held no more once the run has ended
+    assert changed(model, before, mask)[0] > 0
+
+
+class Writes(TrainerCallback):  # type: ignore[misc]
+    """Makes frozen weights negative at an event of step 2; perhaps only until the save is made."""
+
+    def __init__(self, event: str, *, undoes: bool) -> None:
+        setattr(self, event, partial(self.write, torch.Tensor.neg_))
+        if undoes:
+            self.on_save = partial(self.write, torch.Tensor.abs_)
+
+    @torch.no_grad()
+    def write(self, change: Any, args: Any, state: Any, control: Any, *, model: Any, **_: object) -> None:
+        if state.global_step == 2:
+            change(model.model.norm.weight.abs_())
+
+
+@pytest.mark.parametrize("comes_first", [False, True])
+@pytest.mark.parametrize(
+    ("event", "undoes"), [("on_log", False), ("on_evaluate", False), ("on_evaluate", True), ("on_save", False)]
+)
+def test_what_another_callback_writes_is_in_no_save(
+    event: str, comes_first: bool, undoes: bool, tmp_path: Path
+) -> None:
+    model = model_of()
+    options = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    args = arguments(tmp_path, save_total_limit=1, **options)
+    own, other = MaskCallback(), Writes(event, undoes=undoes)
+    trainer = Trainer(
+        model,
+        args,
+        train_dataset=rows(),
+        eval_dataset=rows(),
+        optimizer_cls_and_kwargs=masked_adamw(args, masked(model)),
+        callbacks=[other, own] if comes_first else [own, other],
+    )
+    with pytest.raises(CorruptError):
+        trainer.train()
+    # The save that was complete when the weight was written stays, and no other is there.
+    saves = saved_weights(tmp_path)
+    assert saves.keys() == {"checkpoint-2" if event == "on_save" else "checkpoint-1"}
+    assert all((weights["model.norm.weight"] > 0).all() for weights in saves.values())
 
 
 def test_resized_embeddings_are_refused_at_the_next_step(tmp_path: Path) -> None:

@@ -226,3 +226,23 @@ def test_tied_and_transposed_weights_are_taken_too() -> None:
     net(torch.arange(37)).float().square().sum().backward()
     optimizer.step()
     assert all(torch.equal(value, loaded[key]) for key, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_may_change_their_dtype_between_steps(kind: Any) -> None:
+    """Masters go where parameters become fp32; new ones begin at the weights where they become bf16 again."""
+    net = model()
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4), lr=1e-3, gradients=kind)
+    run(optimizer, net, 1)
+    net.float()
+    other, fresh = copy.deepcopy((net, optimizer))
+    fresh.refresh()
+    for one, own in ((optimizer, net), (fresh, other)):
+        run(one, own, 1)
+        assert not any("master" in state for state in one.state.values())
+        own.bfloat16()
+        run(one, own, 1)
+        assert all(state["step"] == 3 for state in one.state.values())
+    for p, q in zip(net.parameters(), other.parameters(), strict=True):
+        assert torch.equal(p, q)
+        assert torch.equal(optimizer.state[p]["master"], fresh.state[q]["master"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from maskreg.extras import install_command
 from maskreg.train.optim import fastest
 from maskreg.train.optim.plain import Plain
 from tests.compiling import Recorder, compiled
@@ -64,7 +66,7 @@ def test_a_gpu_without_triton_is_served_by_pytorch_and_says_so_once(monkeypatch:
     monkeypatch.setitem(sys.modules, "maskreg.train.optim.triton_step", None)
     fastest._on_gpu.cache_clear()
     tensor: Any = _OnGpu()
-    with pytest.warns(UserWarning, match=r"pip install maskreg\[gpu\]"):
+    with pytest.warns(UserWarning, match=re.escape(install_command("gpu"))):
         assert isinstance(fastest.backend_of(tensor), Plain)
     assert isinstance(fastest.backend_of(tensor), Plain)
     fastest._on_gpu.cache_clear()

@@ -1,4 +1,4 @@
-"""``step1``: how far each code moved, as a token under a context that the source gives. FORMAT.md has every bit.
+"""``step2``: how far each code moved, as a token under a context that the source gives. FORMAT.md has every bit.
 
 Encoding a block:
 
@@ -9,14 +9,17 @@ Encoding a block:
         classify_all                     a cell per coordinate, flipped tokens                   encode.py
         build_tables                     cells share tables; estimated bits                      tables.py
     the cheapest plan: model, directory, sub-blocks                                              rans.py, layout.py
+    by a factor, zeros, rows, unrelated  a block from where that is known                        derived.py
     not smaller than the codes           "raw": 8 bytes and the codes
 
 Each plan includes the bits of its own scales or factors. Most blocks are far from either border; :data:`_CLEAR_GAIN`,
-:data:`MIN_LINE`, :data:`MIN_MOVED` and :func:`~maskreg.codec.scales.vary` skip plans that could not win.
+:data:`MIN_LINE`, :data:`MIN_MOVED` and :func:`~maskreg.codec.scales.vary` skip plans that could not win. Blocks of
+derived.py are tried where the tokens of the others look like it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,21 +32,36 @@ from maskreg.codec.choice import MIN_LINE, MIN_MOVED, choose
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.costs import plain_window
 from maskreg.codec.decode import decode_coded
+from maskreg.codec.derived import apart_bytes, decode_derived, encode_apart, encode_rows, encode_scaled, encode_zeroed
 from maskreg.codec.encode import Pair, classify_all, encode_sub_blocks, most_bytes
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import decoders_for
 from maskreg.codec.grid import FLAT, Grid
-from maskreg.codec.layout import CODED, HEAD_BYTES, RAW, SAME, SPARSE, Head, Layout, pack_coded, sub_block_numel
+from maskreg.codec.layout import (
+    APART,
+    CODED,
+    HEAD_BYTES,
+    RAW,
+    ROWS,
+    SAME,
+    SCALED,
+    SPARSE,
+    ZEROED,
+    Head,
+    Layout,
+    pack_coded,
+    sub_block_numel,
+)
 from maskreg.codec.model import Model, side_bits
 from maskreg.codec.rans import TOKENS, slots_of
 from maskreg.codec.scales import fit_scales, vary
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
 from maskreg.codec.tables import build_tables
-from maskreg.codec.ulp_steps import EXPONENTS, MIDDLE, tokens_of
+from maskreg.codec.ulp_steps import EXPONENTS, LITERAL, MIDDLE, tokens_of
 from maskreg.errors import CorruptError
 from maskreg.parallel import Buffers
 from maskreg.tensors.blocks import BLOCK_NUMEL
-from maskreg.tensors.bus import up
+from maskreg.tensors.bus import down, up
 
 if TYPE_CHECKING:
     import torch
@@ -59,14 +77,20 @@ _LAUNCHED = 256
 _CLEAR_GAIN = 0.9
 """Share of the plain plan's bits. When factors need no more, scales are not tried: they never came close; measured."""
 
+_SIDED = 1.5
+"""A factor is sought where one coordinate in so many moves to one side."""
+
+_FAR, _FARTHER = 64, MIDDLE - 24
+"""Zeros are sought where one coordinate in so many changes its sign, or has a token below this one."""
+
 _BUFFERS = Buffers()
 """Tokens and keys of the block that a thread encodes."""
 
 
-class Step1:
+class Step2:
     """Codes ULP steps; never larger than the codes and 8 bytes."""
 
-    name = "step1"
+    name = "step2"
 
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
@@ -86,18 +110,33 @@ class Step1:
             raise ValueError(f"a block has 1 to {BLOCK_NUMEL} values, not {n}")
         if grid.width and not 0 <= grid.column < grid.width:
             raise ValueError(f"column {grid.column} is not in a row of {grid.width}")
+        return self._encode(context, values, grid, ROWS + 1)
+
+    def _encode(self, context: Codes, values: Codes, grid: Grid, below: int) -> bytes:
+        """The shortest of the blocks that are tried, of kinds below a number."""
+        n = values.size
         # Most blocks that differ do so early.
         if np.array_equal(context[:TILE], values[:TILE]) and np.array_equal(context, values):
             return Head(n, SAME).pack()
         choice = choose(context, values, grid)
-        blocks = []
+        blocks: list[bytes | None] = []
         if choice.movers is not None:
             blocks.append(encode_sparse(context, values, choice.movers))
+        if choice.rows is not None and below > ROWS:
+            blocks.append(encode_rows(context, values, grid, choice.rows, self._encode))
         if choice.tokens:
-            blocks.append(_Encoder(context, values, grid, lines=choice.lines).encode())
-        coded = min(blocks, key=len)
-        if len(coded) < HEAD_BYTES + 2 * n:
-            return coded
+            encoder = _Encoder(context, values, grid, lines=choice.lines)
+            coded = encoder.encode()
+            blocks.append(coded)
+            if below > SCALED and encoder.one_sided:
+                blocks.append(encode_scaled(context, values, grid, self._encode))
+            if below > ZEROED and encoder.far:
+                blocks.append(encode_zeroed(context, values, grid, self._encode))
+            if below > APART and len(coded) > n and len(coded) > apart_bytes(values):
+                blocks.append(encode_apart(context, values, self._encode))
+        shortest = min((block for block in blocks if block), key=len)
+        if len(shortest) < HEAD_BYTES + 2 * n:
+            return shortest
         return Head(n, RAW).pack() + values.astype("<u2").tobytes()
 
     def decode(self, context: Codes, block: Block, values: Codes | None = None) -> Codes:
@@ -150,8 +189,10 @@ class Step1:
             values[:] = np.frombuffer(block, "<u2", context.size, HEAD_BYTES + 2 * start)
         elif kind == SPARSE:
             decode_sparse(SparseLayout(block), context, start, values)
-        else:
+        elif kind == CODED:
             decode_coded(block, context, start, values)
+        else:
+            values[:] = decode_derived(head, block, context, self.decode)
 
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
         """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU.
@@ -170,6 +211,9 @@ class Step1:
             if head.n != context.numel():
                 raise CorruptError("block", f"its header says {head.n} values, not {context.numel()}")
             of_kind.setdefault(head.kind, []).append(i)
+        for i in itertools.chain.from_iterable(of_kind.get(kind, ()) for kind in (SCALED, APART, ZEROED, ROWS)):
+            on_cpu = self.decode(down(contexts[i], "blocks").view(np.uint16), blocks[i])
+            decoded[i] = up(on_cpu.view(np.int16), contexts[i].device, "blocks")
         for i in of_kind.get(SAME, ()):
             decoded[i] = contexts[i].clone()
         for i in of_kind.get(RAW, ()):
@@ -196,7 +240,9 @@ def _batches(numbers: list[int]) -> Iterator[list[int]]:
 
 
 def _entry_numel(head: Head) -> int:
-    return sub_block_numel(head.n, head.sub_blocks) if head.kind in (CODED, SPARSE) else 1
+    if head.kind in (CODED, SPARSE):
+        return sub_block_numel(head.n, head.sub_blocks)
+    return head.n if head.kind > SPARSE else 1
 
 
 @dataclass(frozen=True)
@@ -217,6 +263,13 @@ class _Encoder:
         self._tokens = _BUFFERS.array("tokens", n, np.uint8)
         self._counts = np.zeros((EXPONENTS, TOKENS), np.int64)
         tokens_of(context, values, self._tokens, self._counts)
+        of_token = self._counts.sum(axis=0)
+        literals = of_token[LITERAL]
+        ways = of_token[:MIDDLE].sum(), of_token[MIDDLE + 1 : LITERAL].sum(), literals
+        self.one_sided = bool(_SIDED * max(ways) >= n)
+        """Whether nearly all weights shrink, or grow, or change their sign: by a factor, perhaps."""
+        self.far = bool(_FAR * (of_token[:_FARTHER].sum() + literals) >= n)
+        """Whether many move by as much as it takes to become 0, or change their sign."""
 
     def encode(self) -> bytes:
         plan = self._best()

@@ -1,0 +1,111 @@
+"""Time limits of requests: a connection whose headers or body stop coming is closed.
+
+::
+
+    headers    complete within the time limit, from their first byte or the start of the connection
+    body       64 KiB, or its end, within each time limit; only time spent waiting for the client counts
+    the rest   an answer, an upload to the store or a stream of events has no limit
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from maskreg.errors import UsageError
+from maskreg.service.faults import SlowError
+from maskreg.service.problems import MEDIA_TYPE, problem
+
+_PROGRESS = 64 << 10
+
+
+class Paced:
+    """Wraps an application, and refuses a body that stops coming (408)."""
+
+    def __init__(self, app: ASGIApp, patience_s: float) -> None:
+        """Wrap an application.
+
+        Args:
+            app: the application.
+            patience_s: how long to wait for the next 64 KiB of a body, in seconds.
+        """
+        self.app = app
+        self._patience_s = patience_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        clock = asyncio.get_running_loop().time
+        left, size, whole = self._patience_s, 0, False
+
+        async def paced() -> Message:
+            nonlocal left, size, whole
+            if whole:
+                # Later calls wait for the end of the connection.
+                return await receive()
+            began = clock()
+            try:
+                message = await asyncio.wait_for(receive(), left)
+            except TimeoutError as error:
+                raise SlowError(
+                    f"the body stopped coming: less than {_PROGRESS >> 10} KiB in {self._patience_s:g} seconds",
+                    hint="send it again; the operator sets how long the server waits: maskreg serve --timeout 60s",
+                ) from error
+            whole = not message.get("more_body", False)
+            # Only time in which the server waited for the client counts.
+            left, size = left - (clock() - began), size + len(message.get("body", b""))
+            if size >= _PROGRESS:
+                left, size = self._patience_s, 0
+            return message
+
+        await self.app(scope, paced, send)
+
+
+class Punctual(H11Protocol):
+    """A connection of the server, which is closed when headers do not come to an end.
+
+    Bytes that are not HTTP are answered with a problem document, as every other error.
+    """
+
+    def __init__(self, *args: object, patience_s: float, **named: object) -> None:
+        """Serve a connection; all arguments but ``patience_s`` are those of its base class."""
+        super().__init__(*args, **named)  # type: ignore[arg-type]
+        self._patience_s = patience_s
+        self._before: object = None
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a new connection."""
+        super().connection_made(transport)
+        self._expect_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the client."""
+        super().data_received(data)
+        self._expect_headers()
+
+    def _expect_headers(self) -> None:
+        # A cycle is a request whose headers are there, with its answer.
+        if self._late is not None and self.cycle is not self._before:
+            self._late.cancel()
+            self._late = None
+        if self._late is None and (self.cycle is None or self.cycle.response_complete):
+            self._before = self.cycle
+            self._late = self.loop.call_later(self._patience_s, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are not HTTP."""
+        body = bytes(problem(400, msg.rstrip("."), code=UsageError.code).body)
+        headers = [
+            ("content-type", MEDIA_TYPE),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

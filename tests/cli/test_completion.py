@@ -1,0 +1,77 @@
+"""What Tab offers in a shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+from maskreg_cli.main import cli
+
+from tests.cli.conftest import Run
+
+
+def offered(*line: str) -> Sequence[str]:
+    """What Tab offers for the last word."""
+    completer = ShellComplete(cli, {}, "maskreg", "_MASKREG_COMPLETE")
+    return [item.value for item in completer.get_completions(list(line[:-1]), line[-1])]
+
+
+@pytest.mark.usefixtures("artifact")
+def test_names_remotes_and_methods_are_offered(run: Run, tmp_path: Path) -> None:
+    run("remote", "add", "team", tmp_path / "team")
+    run("push", "toy-opd:v1", "--tag", "shared")
+    assert offered("show", "toy") == ["toy-opd:v1"]
+    assert offered("compare", "toy-opd:v1", "toy-opd:") == ["toy-opd:v1"]
+    assert offered("show", "--remote", "team", "toy") == ["toy-opd:shared"]
+    # What is not here yet.
+    assert offered("pull", "") == ["toy-opd:shared"]
+    assert offered("pull", "--remote", "t") == offered("remote", "rm", "") == ["team"]
+    assert "ties" in offered("merge", "toy-opd:v1", "--method", "ti")
+    assert offered("list", "--family", "") == ["toy"]
+    assert offered("config", "set", "def") == ["default_remote"]
+    assert offered("baseline", "toy-opd:v1", "--kind", "random-g") == ["random-global"]
+
+
+def test_a_registry_that_cannot_be_read_offers_nothing(run: Run, tmp_path: Path) -> None:
+    run("remote", "add", "gone", tmp_path / "gone")
+    (tmp_path / "gone" / "maskreg.json").write_text("not a registry")
+    assert offered("show", "--remote", "gone", "") == []
+
+
+def test_paths_are_left_to_the_shell() -> None:
+    completer = ShellComplete(cli, {}, "maskreg", "_MASKREG_COMPLETE")
+    assert [item.type for item in completer.get_completions(["extract"], "so")] == ["file"]
+    assert [item.type for item in completer.get_completions(["apply", "--source"], "so")] == ["file"]
+
+
+@pytest.mark.usefixtures("artifact")
+def test_bash_completes_a_name_with_its_tag() -> None:
+    folder = Path(sys.executable).parent
+    script = (
+        'eval "$(maskreg completion bash)"; COMP_WORDS=(maskreg show toy-opd:); COMP_CWORD=2; '
+        '_maskreg_completion maskreg; echo "${COMPREPLY[@]}"; [[ $COMP_WORDBREAKS != *:* ]]'
+    )
+    environment = os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["toy-opd:v1"]
+
+
+@pytest.mark.parametrize("typed", [("version",), ("-V",), ("--version",)])
+def test_the_version_is_asked_for_in_any_way(run: Run, typed: tuple[str, ...]) -> None:
+    assert run(*typed).out.startswith("maskreg ")
+
+
+def test_help_and_words_of_other_tools_are_understood(run: Run, tmp_path: Path) -> None:
+    assert run("help", "pull").out == run("pull", "--help").out
+    assert run("help").out == run("--help").out
+    run("remote", "add", "team", tmp_path / "team")
+    assert run("remote", "ls").out == run("remote", "list").out
+    run("remote", "rm", "team")
+    assert run("remote", "list").out == ""
+    assert run("ls").out == run("list").out
+    assert "there is no command" in run("remote", "drop", "team", status=2).err

@@ -1,0 +1,129 @@
+"""Clients that are slow, that break off, and that speak something else: each holds its connection for a time alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from maskreg.service.app import create_app
+from tests.service.serving import ADMIN, headers, listening, service_in
+
+PATIENCE_S = 0.3
+PUT = f"PUT /api/v1/objects/probe/{'0' * 32}/written HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n"
+DIGEST = "Repr-Digest: sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:\r\n"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that does not wait long."""
+    with (
+        service_in(tmp_path_factory.mktemp("home")) as service,
+        listening(create_app(replace(service, patience_s=PATIENCE_S)), PATIENCE_S) as url,
+    ):
+        yield url
+
+
+def said(url: str, *pieces: str) -> tuple[bytes, bytes]:
+    """What a server answers until it closes the connection, as headers and body."""
+    with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port or 0), timeout=30) as connection:
+        for piece in pieces:
+            connection.sendall(piece.encode())
+        answer = b""
+        while data := connection.recv(1 << 16):
+            answer += data
+    before, _, body = answer.partition(b"\r\n\r\n")
+    return before, body
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param((), id="nothing"),
+        pytest.param(("GET / HT",), id="half a line"),
+        pytest.param(("GET / HTTP/1.1\r\nHost: localhost\r\n", "X-Slow: y\r\n"), id="half of the headers"),
+        pytest.param(
+            ("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /livez HTTP/1.1\r\n"), id="half of a second request"
+        ),
+    ],
+)
+def test_a_connection_whose_headers_do_not_end_is_closed(url: str, sent: tuple[str, ...]) -> None:
+    answer, _ = said(url, *sent)
+    assert answer.startswith(b"HTTP/1.1 200" if len(sent) == 2 and "livez" in sent[0] else b"")
+
+
+def test_half_of_a_request_after_an_answer_is_closed(url: str) -> None:
+    with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port or 0), timeout=10) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET /livez HT")
+        while connection.recv(1 << 16):
+            pass
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(f"{PUT}{DIGEST}Content-Length: 9\r\n\r\nhalf", id="an object"),
+        pytest.param(
+            f"POST /api/v1/uploads HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n"
+            'Content-Type: application/json\r\nContent-Length: 90\r\n\r\n{"key": ',
+            id="a document",
+        ),
+        pytest.param(
+            "POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+            "Content-Length: 90\r\n\r\ntoken=",
+            id="a form",
+        ),
+        pytest.param(f"{PUT}{DIGEST}Content-Length: 9\r\n\r\n", id="no body"),
+    ],
+)
+def test_a_body_that_stops_coming_is_answered_and_the_connection_closed(url: str, request_: str) -> None:
+    answer, _ = said(url, request_)
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+def test_an_answer_may_take_longer_than_a_body(url: str) -> None:
+    with httpx2.Client(base_url=url, headers=headers(ADMIN)) as client:
+        assert client.get("/api/v1/whoami").status_code == 200
+
+
+def test_what_is_no_http_is_answered_with_a_problem(url: str) -> None:
+    answer, body = said(url, "GET / HTTP/1.1\r\nbad header line\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"application/problem+json" in answer
+    assert json.loads(body)["status"] == 400
+
+
+def test_a_client_that_breaks_off_leaves_no_traceback(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port or 0)) as connection:
+                connection.sendall(f"{PUT}{DIGEST}Content-Length: 9\r\n\r\nhalf".encode())
+                connection.shutdown(socket.SHUT_RDWR)
+        for _ in range(100):
+            ended = [record for record in list(caplog.records) if record.getMessage().startswith("PUT ")]
+            if len(ended) == 3:
+                break
+            httpx2.get(f"{url}/livez")
+    assert len(ended) == 3
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_refused_method_is_answered_with_all_that_the_address_takes(tmp_path: Path, url: str) -> None:
+    key = f"/api/v1/objects/probe/{'0' * 32}/written"
+    for path, method, allowed in (
+        (key, "PATCH", {"GET", "HEAD", "PUT", "DELETE"}),
+        ("/api/v1/patches", "DELETE", {"GET", "POST"}),
+        ("/api/v1/projects/team/refs/toy/v1", "POST", {"GET", "PUT", "PATCH", "DELETE"}),
+    ):
+        answer = httpx2.request(method, f"{url}{path}")
+        assert answer.status_code == 405
+        assert set(answer.headers["allow"].split(", ")) == allowed
