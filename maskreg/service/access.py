@@ -20,8 +20,8 @@ from fastapi import APIRouter, Depends, FastAPI, Request, params
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from maskreg.errors import NotAllowedError, NotFoundError, UnauthenticatedError
-from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
+from maskreg.errors import UnauthenticatedError
+from maskreg.service.accounts.roles import Principal, Role, check_held, check_role, refuse_visitor
 from maskreg.service.context import service_of
 from maskreg.service.documents import DocumentRoute
 from maskreg.service.sessions import address_of, authenticate, check_origin, session_principal, shows_token, submitted
@@ -111,13 +111,13 @@ class Needs(Demand):
         _count(request, principal)
         match self.where:
             case Where.SELF:
-                _refuse_visitor(principal)
+                refuse_visitor(principal)
             case Where.PROJECT:
                 check_role(principal, request.path_params["project"], self.role)
             case Where.SERVER:
-                _check(principal, principal.server_role, self.role, "on this server")
+                check_held(principal, principal.server_role, self.role, "on this server")
             case Where.ANY:
-                _check(principal, principal.highest, self.role, "")
+                check_held(principal, principal.highest, self.role, "")
         return principal
 
 
@@ -128,40 +128,6 @@ def _count(request: Request, principal: Principal) -> None:
         limits.addresses.take(address_of(request))
     else:
         limits.accounts.take(principal.id)
-
-
-def check_role(principal: Principal, project: str, role: Role) -> None:
-    """Check that somebody has a role in a project.
-
-    Raises:
-        UnauthenticatedError: a visitor may not.
-        NotAllowedError: the role is too low.
-        NotFoundError: there is no such project for this principal.
-    """
-    held = principal.role(project)
-    if held is Role.NOBODY and not principal.is_visitor:
-        raise NotFoundError(f"there is no project {project}")
-    _check(principal, held, role, f"in project {project}")
-
-
-def _check(principal: Principal, held: Role, role: Role, scope: str) -> None:
-    if held >= role:
-        return
-    _refuse_visitor(principal)
-    needed = role.name.lower()
-    if held is Role.NOBODY:
-        state = f"{principal.name} has no role {scope or 'in any project'}"
-    else:
-        state = f"{principal.name} is {held.name.lower()} {scope or 'at most'}"
-    raise NotAllowedError(
-        f"{state}; this needs the role {needed}{'' if scope else ' in some project'}",
-        hint=ROLE_HINT,
-    )
-
-
-def _refuse_visitor(principal: Principal) -> None:
-    if principal.is_visitor:
-        raise UnauthenticatedError("this needs a token", hint="maskreg login URL --token-stdin")
 
 
 def record(router: APIRouter | FastAPI) -> None:

@@ -9,7 +9,8 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 
 from maskreg.service import access, problems
-from maskreg.service.api import accounts, artifacts, catalog, comparing, events, health, objects, patches, tags, telling
+from maskreg.service.api import accounts, artifacts, catalog, comparing, events, health, objects, patches, tags
+from maskreg.service.api.openapi import DescribedApp
 from maskreg.service.auditing import Audited
 from maskreg.service.background import Background
 from maskreg.service.context import Service
@@ -19,7 +20,6 @@ from maskreg.service.hosts import KnownHosts
 from maskreg.service.housekeeping import housekeeper
 from maskreg.service.observing import tracing
 from maskreg.service.observing.requests import Observed
-from maskreg.service.openapi import DescribedApp
 from maskreg.service.pace import Paced
 from maskreg.service.pages import errors
 from maskreg.service.pages.routers import PAGES
@@ -44,7 +44,6 @@ ROUTERS: list[tuple[str, APIRouter]] = [
     (API, catalog.router),
     (API, objects.router),
     (API, patches.router),
-    ("", telling.router),
     *(("", router) for router in PAGES),
 ]
 """Every router, and what its paths begin with."""

@@ -11,6 +11,7 @@ step is not the client's to take. Clients hear which kind of fault it is, and th
 from __future__ import annotations
 
 import logging
+import re
 
 from maskreg.errors import (
     CannotCreateError,
@@ -65,10 +66,28 @@ _FAULTS: dict[type[MaskregError], MaskregError | None] = {
 def public_of(error: MaskregError) -> MaskregError:
     """What clients hear in place of an error of the server's own parts, which is logged; any other error as it is.
 
-    The texts of both may hold paths still: see :func:`maskreg.service.paths.without_paths`.
+    The texts of both may hold paths still: see :func:`maskreg.service.faults.without_paths`.
     """
     fault = next(_FAULTS[kind] for kind in type(error).__mro__ if kind in _FAULTS)
     if fault is None:
         return error
     _log.error("%s", error, extra={"fields": {"next": error.hint}})
     return fault
+
+
+_ABSOLUTE = re.compile(r"(?:\bfile://|(?<![\w.:/~-]))/(?:[^\s/'\":,;()]+/)*(?P<last>[^\s/'\":,;()]+)/?")
+# An absolute path, as a file:// URL or bare: not the path of a reference (team/name) or of another URL (https://...).
+
+_DATABASE = re.compile(r"\bpostgresql(?:\+\w+)?://[^\s'\",;()]*[^\s'\",;():.]")
+
+
+def without_paths(text: str) -> str:
+    """A text with every absolute path cut down to its last name, and every URL of a database to what it is.
+
+    ::
+
+        /srv/models/qwen3-8b: tensor w: leaf 3 differs       qwen3-8b: tensor w: leaf 3 differs
+        there is no team/opd in local (file:///srv/home)     there is no team/opd in local (home)
+        postgresql+psycopg://ada@db/masks: a lock is held    the database: a lock is held
+    """
+    return _ABSOLUTE.sub(lambda match: match["last"], _DATABASE.sub("the database", text))

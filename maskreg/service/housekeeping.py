@@ -22,8 +22,8 @@ from maskreg.registry.signing import refresh_due
 from maskreg.service.accounts.chores import Chores
 from maskreg.service.background import Background
 from maskreg.service.context import Service
-from maskreg.service.staging import tidy
-from maskreg.service.verification import verify_next
+from maskreg.service.gateway.admission import tidy
+from maskreg.service.gateway.verification import verify_next
 
 LOOK_S = 2.0
 """How often a process looks for chores that are due, in seconds."""

@@ -1,6 +1,6 @@
 """A store behind a service: its objects by HTTP, as far as the token's owner may read and write them.
 
-The service decides what each key may hold (:mod:`maskreg.service.policy`): a writer adds objects that hash to what the
+The service decides what each key may hold (``maskreg/service/gateway``): a writer adds objects that hash to what the
 artifact's manifest says, so it has to know the manifest first::
 
     announce(digest, manifest)                      the service checks that it hashes to the digest

@@ -20,8 +20,8 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.transfer.pull import pull
 from maskreg.registry.transfer.push import push
-from maskreg.service import bodies
 from maskreg.service.app import create_app
+from maskreg.service.gateway import bodies
 from maskreg.settings import Settings
 from maskreg.settings.credentials import VARIABLE
 from maskreg.store import s3_links
@@ -107,9 +107,9 @@ def test_an_upload_of_other_bytes_is_refused_and_nothing_appears(bucket: Bucket)
 def test_a_link_that_leads_nowhere_is_replaced_by_the_service_itself(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.service.objects.reading", lambda *_: "http://127.0.0.1:9/nowhere")
+    monkeypatch.setattr("maskreg.service.gateway.objects.reading", lambda *_: "http://127.0.0.1:9/nowhere")
     monkeypatch.setattr(
-        "maskreg.service.incoming.uploading", lambda *_: s3_links.Link("http://127.0.0.1:9/nowhere", {})
+        "maskreg.service.gateway.incoming.uploading", lambda *_: s3_links.Link("http://127.0.0.1:9/nowhere", {})
     )
     with Registry(HttpStore(bucket.url), name="lab") as remote:
         push(bucket.local, remote, TOY)
@@ -159,7 +159,7 @@ def test_nothing_is_finished_that_was_not_uploaded(bucket: Bucket) -> None:
 def test_links_that_are_still_good_count_before_anything_is_uploaded(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.service.incoming._UPLOADS_BYTES", 0)
+    monkeypatch.setattr("maskreg.service.gateway.incoming._UPLOADS_BYTES", 0)
     row, content = _object(bucket)
     total = sum(entry.size for entry in read_manifest(bucket.local.store, bucket.digest)[1].objects)
     most = 2 * total // len(content)
@@ -171,5 +171,5 @@ def test_links_that_are_still_good_count_before_anything_is_uploaded(
     assert _posted(bucket, "/finished", {"key": row["key"], "number": link["number"]}).status_code == 204
     assert _posted(bucket, "", row).status_code == 200
     # What was never used counts no longer than it is good.
-    monkeypatch.setattr("maskreg.service.incoming.SECONDS", -1)
+    monkeypatch.setattr("maskreg.service.gateway.incoming.SECONDS", -1)
     assert _posted(bucket, "", row).status_code == 200

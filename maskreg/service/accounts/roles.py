@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from maskreg.errors import NotAllowedError, NotFoundError, UnauthenticatedError
+
 EVERY_PROJECT = "*"
 """The grant that holds in all projects, those that do not exist yet included; an admin of it runs the server."""
 
@@ -71,3 +73,33 @@ class Principal:
 
 SYSTEM = Principal("maskreg serve", {EVERY_PROJECT: Role.ADMIN})
 """The server itself, which makes the first token."""
+
+
+def check_role(principal: Principal, project: str, role: Role) -> None:
+    """Check that a principal has a role in a project; to others the project does not exist."""
+    held = principal.role(project)
+    if held is Role.NOBODY and not principal.is_visitor:
+        raise NotFoundError(f"there is no project {project}")
+    check_held(principal, held, role, f"in project {project}")
+
+
+def check_held(principal: Principal, held: Role, role: Role, scope: str) -> None:
+    """Check that the role that a principal holds is high enough; ``scope`` says where, empty for any project."""
+    if held >= role:
+        return
+    refuse_visitor(principal)
+    needed = role.name.lower()
+    if held is Role.NOBODY:
+        state = f"{principal.name} has no role {scope or 'in any project'}"
+    else:
+        state = f"{principal.name} is {held.name.lower()} {scope or 'at most'}"
+    raise NotAllowedError(
+        f"{state}; this needs the role {needed}{'' if scope else ' in some project'}",
+        hint=ROLE_HINT,
+    )
+
+
+def refuse_visitor(principal: Principal) -> None:
+    """Refuse a request without a token or session."""
+    if principal.is_visitor:
+        raise UnauthenticatedError("this needs a token", hint="maskreg login URL --token-stdin")

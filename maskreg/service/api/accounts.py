@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from maskreg.errors import UsageError
-from maskreg.service.access import Needs, Where, check_role
+from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.records import Audited, Member, NewToken, Project, RoleName, Token, name_of, role_named
-from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role, check_role
 from maskreg.service.accounts.tokens import Scope
 from maskreg.service.context import Served
 from maskreg.service.documents import DocumentRoute

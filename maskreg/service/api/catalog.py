@@ -33,7 +33,7 @@ from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.documents import DocumentRoute
-from maskreg.service.visibility import check_may_read, may_read, visible
+from maskreg.service.gateway.visibility import check_may_read, may_read, visible
 from maskreg.store.entry import ref_of
 
 router = APIRouter(tags=["catalog"], route_class=DocumentRoute)
@@ -130,7 +130,7 @@ def _answer(service: Service, principal: Principal, row: Row) -> Row:
 
 def _get(service: Service, principal: Principal, row: Row) -> Row:
     digest = _digest(row)
-    indexed = _catalog(service).get(digest) if may_read(service, principal, digest) else None
+    indexed = _catalog(service).get(digest) if may_read(service.registry, principal, digest) else None
     return {"indexed": None if indexed is None else asdict(indexed)}
 
 
@@ -146,7 +146,7 @@ def _filled_from(service: Service, principal: Principal, row: Row) -> Row:
 
 def _measurements(service: Service, principal: Principal, row: Row) -> Row:
     digest = _digest(row)
-    if not may_read(service, principal, digest):
+    if not may_read(service.registry, principal, digest):
         return {"measurements": []}
     measurements = _catalog(service).measurements(
         digest, metrics=list(map(str, row.get("metrics", ()))), against=str(row.get("against", ""))
@@ -159,13 +159,13 @@ def _may_know(service: Service, principal: Principal, against: str) -> bool:
         digest = Digest(against)
     except ValueError:
         return True  # a baseline, or nothing
-    return may_read(service, principal, digest)
+    return may_read(service.registry, principal, digest)
 
 
 def _record(service: Service, principal: Principal, row: Row) -> Row:
     measurement = measurement_of({**row, "id": 0})
     if principal.server_role < Role.ADMIN:
-        check_may_read(service, principal, measurement.digest)
+        check_may_read(service.registry, principal, measurement.digest)
         refs = ever_named(service.registry, measurement.digest)
         if not any(principal.role(ref.project) >= Role.WRITER for ref in refs):
             raise NotAllowedError(

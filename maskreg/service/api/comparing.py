@@ -11,9 +11,9 @@ from maskreg.digest import Digest
 from maskreg.errors import TryAgainError
 from maskreg.service.api import models
 from maskreg.service.api.artifacts import Reader
-from maskreg.service.conditions import reply
+from maskreg.service.api.conditions import reply
 from maskreg.service.context import Served
-from maskreg.service.visibility import check_may_read
+from maskreg.service.gateway.visibility import check_may_read
 from maskreg.workspace.pairs import compare_pair
 
 router = APIRouter(tags=["artifacts"])
@@ -38,8 +38,8 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 def compare(a: Side, b: Side, request: Request, service: Served, principal: Reader) -> Response:
     """What two masks share, beside chance. It is measured at the first request, and kept."""
     first, second = Digest(a), Digest(b)
-    check_may_read(service, principal, first)
-    check_may_read(service, principal, second)
+    check_may_read(service.registry, principal, first)
+    check_may_read(service.registry, principal, second)
     if not _slots.acquire(timeout=_SECONDS):
         raise TryAgainError("too many comparisons are under way", hint="send the same request again")
     try:

@@ -12,9 +12,9 @@ from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.api import models
 from maskreg.service.api.artifacts import Cursor, Limit
-from maskreg.service.conditions import reply
+from maskreg.service.api.conditions import reply
+from maskreg.service.api.cursors import number_cursor, number_of
 from maskreg.service.context import Served, Service
-from maskreg.service.cursors import number_cursor, number_of
 
 router = APIRouter(tags=["events"])
 

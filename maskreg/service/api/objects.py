@@ -1,4 +1,4 @@
-"""``/objects``: the objects of the served store, for clients that push and pull; see :mod:`maskreg.service.policy`."""
+"""``/objects``: the objects of the served store, for clients that push and pull (``maskreg.service.gateway``)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from maskreg.errors import LimitError, NotFoundError
 from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.api import models
-from maskreg.service.bodies import Stated, chosen, pieces, received
 from maskreg.service.context import Served
 from maskreg.service.documents import DocumentRoute
-from maskreg.service.incoming import Reception
-from maskreg.service.objects import Objects, no_links
-from maskreg.service.policy import Action, Key, Kind
+from maskreg.service.gateway.admission import check_quota, stage
+from maskreg.service.gateway.bodies import Stated, chosen, pieces, received
+from maskreg.service.gateway.incoming import Reception
+from maskreg.service.gateway.objects import Objects, no_links
+from maskreg.service.gateway.policy import Action, Key, Kind
+from maskreg.service.gateway.verification import note_entry
 from maskreg.service.problems import problem
-from maskreg.service.quotas import admit_entry
-from maskreg.service.staging import stage
-from maskreg.service.verification import note_entry
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import RefEntry
 from maskreg.store.http import DIRECT
@@ -52,7 +51,12 @@ async def objects_of(request: Request, service: Served) -> Objects:
             if entry.digest is not None:
                 accounts.charges.drop(entry.digest)
 
-        reception = Reception(partial(admit_entry, service), partial(stage, accounts, registry), accepted)
+        def ensure(entry: RefEntry, by: Principal) -> None:
+            accounts.projects.ensure(entry.project, by)
+            if entry.digest is not None:
+                check_quota(accounts, registry, entry.project, entry.digest)
+
+        reception = Reception(ensure, partial(stage, accounts, registry), accepted)
         state.objects = Objects(registry, reception)
     objects: Objects = state.objects
     return objects

@@ -11,16 +11,16 @@ from fastapi.responses import StreamingResponse
 
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
-from maskreg.service.access import Needs, Where, check_role
-from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.access import Needs, Where
+from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role, check_role
 from maskreg.service.context import Served, Service
 from maskreg.service.documents import DocumentRoute
+from maskreg.service.gateway.admission import check_tombstone
 from maskreg.service.jobs.base import Job, JobFilter, JobState
 from maskreg.service.jobs.events import EVENT_STREAM, check_streams, events
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.requests import PatchRequest
 from maskreg.service.jobs.submitting import Submitter, new_job
-from maskreg.service.tombstones import check_tombstone
 from maskreg.store.chain import check_free
 
 router = APIRouter(tags=["patches"], route_class=DocumentRoute)

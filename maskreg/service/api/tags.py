@@ -15,18 +15,17 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.registry.tags import Expected
-from maskreg.service.access import Needs, check_role
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.access import Needs
+from maskreg.service.accounts.roles import Principal, Role, check_role
 from maskreg.service.api import models
 from maskreg.service.api.artifacts import Cursor, Limit
-from maskreg.service.conditions import etag_of, expected_of, expected_or_new, reply
+from maskreg.service.api.conditions import etag_of, expected_of, expected_or_new, reply
+from maskreg.service.api.cursors import name_cursor, name_of, number_cursor, number_of
 from maskreg.service.context import Served, Service
-from maskreg.service.cursors import name_cursor, name_of, number_cursor, number_of
 from maskreg.service.documents import DocumentRoute
-from maskreg.service.quotas import check_quota
-from maskreg.service.tombstones import check_tombstone
-from maskreg.service.verification import request_first_check
-from maskreg.service.visibility import check_may_read
+from maskreg.service.gateway.admission import check_quota, check_tombstone
+from maskreg.service.gateway.verification import request_first_check
+from maskreg.service.gateway.visibility import check_may_read
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.annotate import annotate
 from maskreg.workspace.log import changes
@@ -152,7 +151,7 @@ def put(
     service.accounts.projects.ensure(ref.project, principal)
     digest = artifact if isinstance(artifact, Digest) else artifact.digest
     assert digest is not None  # what may be read is pinned
-    check_quota(service, ref.project, digest)
+    check_quota(service.accounts, service.registry, ref.project, digest)
     card = None if body.card is None else refs.Card(**body.card.model_dump())
     set_tag(
         artifact,
@@ -228,7 +227,7 @@ def _readable(service: Service, principal: Principal, text: str) -> Ref | Digest
     if isinstance(given, ShortDigest):
         raise UsageError(f"{text!r} is not a whole digest, nor a reference")
     if isinstance(given, Digest):
-        check_may_read(service, principal, given)
+        check_may_read(service.registry, principal, given)
         return given
     check_role(principal, given.project, Role.READER)
     if given.digest is None:
@@ -236,7 +235,7 @@ def _readable(service: Service, principal: Principal, text: str) -> Ref | Digest
         assert digest is not None  # it is live
         return given.pinned(digest)
     # Whatever stands before it, a digest can be of any project.
-    check_may_read(service, principal, given.digest)
+    check_may_read(service.registry, principal, given.digest)
     return given
 
 

@@ -12,10 +12,10 @@ from maskreg.errors import NotFoundError, WrongCheckpointError
 from maskreg.progress import Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.transfer.pull import bring
+from maskreg.service.faults import without_paths
 from maskreg.service.jobs.base import Job
 from maskreg.service.jobs.outputs import Attempt
 from maskreg.service.jobs.patching import Patching
-from maskreg.service.paths import without_paths
 from maskreg.workspace.apply import Applied, apply
 from maskreg.workspace.extract import extract
 from maskreg.workspace.merge import Merged, merge

@@ -21,7 +21,9 @@ from maskreg.progress import Progress
 from maskreg.ref import Ref
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
-from maskreg.service.faults import public_of
+from maskreg.service.faults import public_of, without_paths
+from maskreg.service.gateway.admission import check_room
+from maskreg.service.gateway.verification import request_first_check
 from maskreg.service.jobs.base import Job, JobState, Lease, LeaseLostError
 from maskreg.service.jobs.bench import Bench
 from maskreg.service.jobs.kinds import KINDS, Work
@@ -30,10 +32,7 @@ from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.retention import retire
 from maskreg.service.jobs.watch import BEAT_S, Interrupted, Reason, Watch, leave_at_once
 from maskreg.service.observing.logs import configure
-from maskreg.service.paths import without_paths
-from maskreg.service.room import check_room
 from maskreg.service.signing import signer_of
-from maskreg.service.verification import request_first_check
 from maskreg.workspace.workspace import Workspace
 
 POLL_S = 0.5

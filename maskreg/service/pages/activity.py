@@ -14,8 +14,8 @@ from maskreg.errors import BadRefError
 from maskreg.ref import Ref
 from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.api.cursors import number_cursor, number_of
 from maskreg.service.context import Served
-from maskreg.service.cursors import number_cursor, number_of
 from maskreg.service.pages.rendering import link, page
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)

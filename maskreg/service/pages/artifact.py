@@ -17,12 +17,12 @@ from maskreg.ref import Ref
 from maskreg.service.access import Needs
 from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.context import Served
+from maskreg.service.gateway.verification import latest_check
 from maskreg.service.pages import ancestry
 from maskreg.service.pages.heat import heat_map
 from maskreg.service.pages.reading import ancestors, described, history, names, names_of, resolved, signature
 from maskreg.service.pages.rendering import link, page, remote_name
 from maskreg.service.pages.retrained import runs_of
-from maskreg.service.verification import latest_check
 from maskreg.words import counted, percent, times
 from maskreg.workspace.log import LogEntry
 

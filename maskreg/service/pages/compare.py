@@ -17,8 +17,8 @@ from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.reports.modules import in_order
 from maskreg.reports.words import heading_of_pair, mark_of_pair
-from maskreg.service.access import Needs, Where, check_role
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.access import Needs, Where
+from maskreg.service.accounts.roles import Principal, Role, check_role
 from maskreg.service.context import Served
 from maskreg.service.pages.comparing import MOST_MASKS, Comparisons
 from maskreg.service.pages.reading import resolved

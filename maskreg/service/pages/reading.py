@@ -12,7 +12,7 @@ from maskreg.ref import Ref
 from maskreg.registry.signing import SignedTag
 from maskreg.service.accounts.roles import Principal
 from maskreg.service.context import Service
-from maskreg.service.visibility import visible
+from maskreg.service.gateway.visibility import visible
 from maskreg.workspace import keys, lineage
 from maskreg.workspace.browse import Page, browse
 from maskreg.workspace.lineage import Lineage

@@ -15,8 +15,8 @@ from maskreg.catalog import Measurement
 from maskreg.catalog.query import SORT_KEYS, Position, Query
 from maskreg.errors import LimitError, UsageError
 from maskreg.ref import Ref
+from maskreg.service.api.cursors import cursor_of, position_of
 from maskreg.service.app import create_app
-from maskreg.service.cursors import cursor_of, position_of
 from maskreg.service.follower import Follower
 from maskreg.workspace.pairs import compare_pair
 from tests.service.labs import Lab

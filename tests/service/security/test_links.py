@@ -135,7 +135,7 @@ def test_a_listing_brings_links_to_the_objects_of_an_artifact_for_who_may_read_i
 
 
 def test_a_listing_brings_only_so_many_links(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.service.objects._LINKS", 2)
+    monkeypatch.setattr("maskreg.service.gateway.objects._LINKS", 2)
     client = TestClient(create_app(service))
     prefix = artifact_prefix(maskreg.show("team/opd:v1", remote=service.remote, workspace=service.workspace).digest)
     answer = client.get("/api/v1/objects", params={"prefix": prefix, "links": "true"}, headers=headers(ADMIN))

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from maskreg.service.app import create_app
-from maskreg.service.policy import Kind, parse_key
+from maskreg.service.gateway.policy import Kind, parse_key
 from tests.service.security.conftest import SECRET, Site, routes
 from tests.service.serving import ADMIN, headers, listening
 

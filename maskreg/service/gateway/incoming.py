@@ -20,13 +20,12 @@ from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, NotFoundError, QuotaError, UsageError
 from maskreg.registry import Registry
 from maskreg.registry.admission import admit, admit_key
-from maskreg.service.access import check_role
-from maskreg.service.accounts.roles import Principal, Role
-from maskreg.service.manifests import Manifests, announcement
-from maskreg.service.policy import UPLOADS, Action, Key, Kind, check
-from maskreg.service.presented import Presented, sender
-from maskreg.service.sight import Sight
-from maskreg.service.tombstones import check_tombstone
+from maskreg.service.accounts.roles import Principal, Role, check_role
+from maskreg.service.gateway.admission import check_tombstone
+from maskreg.service.gateway.manifests import Manifests, announcement
+from maskreg.service.gateway.policy import UPLOADS, Action, Key, Kind, check
+from maskreg.service.gateway.presented import Presented, sender
+from maskreg.service.gateway.sight import Sight
 from maskreg.store.backrefs import BackReference
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import RefEntry

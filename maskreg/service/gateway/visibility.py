@@ -7,9 +7,9 @@ from dataclasses import replace
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import NotAllowedError, NotFoundError
+from maskreg.registry import Registry
 from maskreg.registry.pointers import ever_named
 from maskreg.service.accounts.roles import EVERY_PROJECT, ROLE_HINT, Principal, Role
-from maskreg.service.context import Service
 
 
 def visible(query: Query, principal: Principal) -> Query:
@@ -21,40 +21,40 @@ def visible(query: Query, principal: Principal) -> Query:
     return replace(query, projects=frozenset(readable), hidden=hidden)
 
 
-def may_read(service: Service, principal: Principal, digest: Digest) -> bool:
+def may_read(registry: Registry, principal: Principal, digest: Digest) -> bool:
     """Whether somebody may read an artifact; the server's admins may read those that nothing points to as well."""
     if principal.server_role >= Role.ADMIN:
         return True
-    if service.registry.page(visible(Query(digest=digest, limit=1), principal)):
+    if registry.page(visible(Query(digest=digest, limit=1), principal)):
         return True
-    refs = ever_named(service.registry, digest)
+    refs = ever_named(registry, digest)
     return any(principal.role(ref.project) >= Role.READER for ref in refs)
 
 
-def check_may_read(service: Service, principal: Principal, digest: Digest) -> None:
+def check_may_read(registry: Registry, principal: Principal, digest: Digest) -> None:
     """Check that somebody may read an artifact.
 
     Raises:
         NotFoundError: they may not, or there is none; which of them is not said.
     """
-    if not may_read(service, principal, digest):
+    if not may_read(registry, principal, digest):
         raise NotFoundError(f"there is no artifact {digest.short}")
 
 
-def may_check(service: Service, principal: Principal, digest: Digest) -> bool:
+def may_check(registry: Registry, principal: Principal, digest: Digest) -> bool:
     """Whether somebody may let the server verify an artifact: who may write to a project that names it."""
     if principal.server_role >= Role.WRITER:
         return True
-    return any(principal.role(ref.project) >= Role.WRITER for ref in ever_named(service.registry, digest))
+    return any(principal.role(ref.project) >= Role.WRITER for ref in ever_named(registry, digest))
 
 
-def check_may_check(service: Service, principal: Principal, digest: Digest) -> None:
+def check_may_check(registry: Registry, principal: Principal, digest: Digest) -> None:
     """Check that somebody may let the server verify an artifact.
 
     Raises:
         NotAllowedError: they may not.
     """
-    if not may_check(service, principal, digest):
+    if not may_check(registry, principal, digest):
         raise NotAllowedError(
             f"{principal.name} may not let the server verify {digest.short}: that needs the role writer in a project "
             "that names it",

@@ -14,10 +14,10 @@ from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.service.accounts.roles import Principal
-from maskreg.service.manifests import announcement, unknown
-from maskreg.service.policy import PRESENTED, Action, Key, Kind, allows
+from maskreg.service.gateway.manifests import announcement, unknown
+from maskreg.service.gateway.policy import PRESENTED, Action, Key, Kind, allows
+from maskreg.service.gateway.sight import Sight
 from maskreg.service.remembered import Remembered
-from maskreg.service.sight import Sight
 from maskreg.store import Store
 
 _KNOWING = 4_096

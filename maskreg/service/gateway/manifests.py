@@ -9,7 +9,7 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, NotFoundError, UsageError
 from maskreg.limits import LIMITS
-from maskreg.service.policy import ANNOUNCED, Key
+from maskreg.service.gateway.policy import ANNOUNCED, Key
 from maskreg.service.remembered import Remembered
 from maskreg.store import Store
 

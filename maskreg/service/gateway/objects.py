@@ -1,7 +1,7 @@
 """The objects of the served store, as somebody may see and read them: the policy put to work.
 
-What is sent is taken by :mod:`maskreg.service.incoming`; what a writer sees of artifacts that they cannot read, by
-:mod:`maskreg.service.presented`.
+What is sent is taken by :mod:`maskreg.service.gateway.incoming`; what a writer sees of artifacts that they cannot
+read, by :mod:`maskreg.service.gateway.presented`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from maskreg.registry import Registry
 from maskreg.registry.settling.markers import MARKERS, lift_dead
 from maskreg.registry.trust.document import KEYS
 from maskreg.service.accounts.roles import Principal, Role
-from maskreg.service.incoming import Incoming, Reception
-from maskreg.service.manifests import Manifests
-from maskreg.service.policy import PROBE, Action, Key, Kind, allows, check, parse_key
-from maskreg.service.presented import record
-from maskreg.service.sight import Sight
+from maskreg.service.gateway.incoming import Incoming, Reception
+from maskreg.service.gateway.manifests import Manifests
+from maskreg.service.gateway.policy import PROBE, Action, Key, Kind, allows, check, parse_key
+from maskreg.service.gateway.presented import record
+from maskreg.service.gateway.sight import Sight
 from maskreg.store.backrefs import NAMES
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import REFS, RefEntry
