@@ -68,9 +68,9 @@ class Analysis:
         Raises:
             UsageError: no such paper.
         """
-        from maskreg.analysis.papers import beside, get_paper
+        from maskreg.analysis.papers import beside
 
-        return beside(get_paper(paper), self.analysis)
+        return beside(paper, self.analysis)
 
     def groups(self, by: str) -> Mapping[str, Mapping[str, Any]]:
         """Figures of groups of tensors; the analysis itself holds those by role and layer.

@@ -196,18 +196,19 @@ def _geometry(stored: Named | None) -> Geometry | None:
 
 
 def _beside(papers: Sequence[str], mask: Named, stored: Named | None) -> tuple[TableBeside, ...]:
-    from maskreg.analysis.papers import beside, get_paper
+    from maskreg.analysis.papers import beside, check_paper
     from maskreg.artifact.analysis import read_analysis
 
-    chosen = [get_paper(name) for name in papers]
-    if not chosen:
+    for name in papers:
+        check_paper(name)
+    if not papers:
         return ()
     if stored is None:
         raise UsageError(
             f"{mask.name} was not analyzed, so nothing can stand beside a paper", hint=f"maskreg analyze {mask.name}"
         )
     document = read_analysis(stored.artifact)
-    return tuple(table for paper in chosen for table in beside(paper, document))
+    return tuple(table for name in papers for table in beside(name, document))
 
 
 def _analysis(space: Workspace, mask: Named, analysis: ArtifactLike | None) -> Named | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskreg.analysis.papers import PAPERS, TableBeside, beside, get_paper
+from maskreg.analysis.papers import PAPERS, TableBeside, beside
 from maskreg.errors import UsageError
 from maskreg.flow.geometry.analysis import analysis_spec, analyze
 from tests.checkpoints import Tensor, bf16, moved
@@ -61,7 +61,7 @@ def values(paper: str, where: str, document: Any) -> dict[str, float]:
 
 
 def table_of(paper: str, where: str, document: Any) -> TableBeside:
-    (table,) = (each for each in beside(get_paper(paper), document) if each.table.where == where)
+    (table,) = (each for each in beside(paper, document) if each.table.where == where)
     return table
 
 
@@ -172,7 +172,7 @@ def test_sparsity_of_the_others(document: Any, sides: dict[str, tuple[np.ndarray
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_cell_has_a_figure_or_says_why(document: Any, paper: str) -> None:
-    for table in beside(get_paper(paper), document):
+    for table in beside(paper, document):
         assert all(len(numbers) == len(table.table.columns) for _, numbers in table.table.rows)
         assert all((ours.value is None) == bool(ours.reason) for ours in table.ours)
         assert re.search(r"arXiv \d{4}\.\d{5}|\(\d{4}\)", table.cite)
@@ -186,11 +186,11 @@ def test_every_cell_has_a_figure_or_says_why(document: Any, paper: str) -> None:
 def test_what_was_not_measured_says_how_to_measure_it(document: Any) -> None:
     total, recipe = {**document["total"], "figures": {}}, {**document["recipe"], "metrics": ["norm"]}
     without = {**document, "total": total, "recipe": recipe}
-    table = {each.table.where: each for each in beside(get_paper("dssu"), without)}["main table"]
+    table = {each.table.where: each for each in beside("dssu", without)}["main table"]
     assert table.missing["stable rank"] == "stable_rank was not measured: analyze with --metrics rank"
     assert table.missing["low-magnitude coverage"].endswith("analyze with --metrics coverage")
     with pytest.raises(UsageError, match="unknown paper 'dsu'"):
-        get_paper("dsu")
+        beside("dsu", document)
 
 
 def test_published_numbers_stay_as_they_were_printed(document: Any) -> None:
