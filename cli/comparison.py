@@ -20,10 +20,8 @@ from .summary import layers_in_order
 from .table import Row, table
 
 if TYPE_CHECKING:
-    from maskreg.analysis.comparison import PairOverlap
-    from maskreg.analysis.consensus import Consensus, ConsensusMap
+    from maskreg.analysis.comparison import Consensus, ConsensusMap, PairOverlap, Stripes
     from maskreg.analysis.evidence import OverlapFigures
-    from maskreg.analysis.stripes import Stripes
     from maskreg.workspace.compare import MaskComparison
 
 _LABEL = 26  # where the figures of the detailed tables begin

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from maskreg.analysis.glossary import ENTRIES
-from maskreg.analysis.glossary.page import anchor
+from scripts.glossary import anchor
 
 TERMS = {
     "artifacts": "artifact",

@@ -32,8 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.analysis.contingency import CELLS, IN_A, IN_B
-from maskreg.analysis.grid import Grid
-from maskreg.analysis.lines import Lines
+from maskreg.analysis.grid import Grid, Lines
 from maskreg.analysis.margins import Margins
 from maskreg.checkpoint.residual import ALONE, Shared
 

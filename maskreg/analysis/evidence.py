@@ -32,11 +32,10 @@ from maskreg.analysis.clusters import (
     spread_of,
 )
 from maskreg.analysis.contingency import IN_A, IN_B
-from maskreg.analysis.excess import Z95, Excess, Interval, excess_of
+from maskreg.analysis.excess import CERTAIN, Z95, Distribution, Excess, Interval, distribution_of, excess_of
 from maskreg.analysis.grid import Grid
 from maskreg.analysis.margins import Margins, margins_of
 from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
-from maskreg.analysis.tails import CERTAIN, Distribution, distribution_of
 from maskreg.checkpoint.residual import ALONE, Shared
 from maskreg.result import Brief, plain
 

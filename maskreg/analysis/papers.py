@@ -9,14 +9,13 @@ over matrices, of one ``role`` or all, with the ``group`` of metrics it belongs 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from maskreg.analysis.glossary.masks import DSSU, PATH, SUBNETWORKS
-from maskreg.analysis.glossary.updates import COMP
+from maskreg.analysis.glossary.figures import COMP, DSSU, PATH, SUBNETWORKS
 from maskreg.errors import UsageError
 from maskreg.words import three_digits
 
@@ -191,7 +190,12 @@ def _figure(document: Document, column: Column) -> Ours:
     wanted = dict(column.figure)
     if reason := wanted.pop("unavailable", ""):
         return Ours(reason=reason)
-    measured = {"sparsity": _sparsity, "density": _density, "relative_norm": _norm, "energy_share": _energy}
+    measured: Mapping[str, Callable[..., Ours]] = {
+        "sparsity": _sparsity,
+        "density": _density,
+        "relative_norm": _norm,
+        "energy_share": _energy,
+    }
     name = wanted.pop("figure")
     ours = measured[name](document, **wanted) if name in measured else _mean(document, name, **wanted)
     factor = 100.0 if column.unit == "%" else 1.0

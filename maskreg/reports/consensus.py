@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from maskreg.analysis.consensus import ConsensusPicture
+from maskreg.analysis.comparison import ConsensusPicture
 from maskreg.reports.drawing import Drawing
 from maskreg.reports.heat import color_key
 from maskreg.reports.shades import scale

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
-from maskreg.analysis.comparison import Comparison, PairOverlap
-from maskreg.analysis.consensus import ConsensusPicture
+from maskreg.analysis.comparison import Comparison, ConsensusPicture, PairOverlap
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.papers import TableBeside
 from maskreg.analysis.survey import Survey

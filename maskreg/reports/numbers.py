@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskreg.analysis.consensus import Consensus
+from maskreg.analysis.comparison import Consensus
 from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.survey import Survey

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from maskreg.analysis.coverage import PRESETS
 from maskreg.analysis.glossary import explain
-from maskreg.analysis.presets import PRESETS
 from maskreg.analysis.verdict import RULE
 from maskreg.reports import words
 from maskreg.reports.bars import overlap_bars
@@ -40,8 +40,7 @@ from maskreg.reports.theme import DARK, LIGHT
 from maskreg.words import counted, percent
 
 if TYPE_CHECKING:
-    from maskreg.analysis.comparison import PairOverlap
-    from maskreg.analysis.consensus import ConsensusPicture
+    from maskreg.analysis.comparison import ConsensusPicture, PairOverlap
     from maskreg.analysis.pairwise import PairMatrix
     from maskreg.analysis.survey import Survey
     from maskreg.flow.geometry.exponents import ByExponent

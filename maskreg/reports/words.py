@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from maskreg.analysis.comparison import PairOverlap
-from maskreg.analysis.glossary.geometry import GEOMETRY
-from maskreg.analysis.glossary.masks import MASKS
-from maskreg.analysis.glossary.overlap import OVERLAP
+from maskreg.analysis.glossary.figures import GEOMETRY, MASKS, OVERLAP
 from maskreg.analysis.verdict import Outcome, with_source
 from maskreg.reports.findings import Findings, OtherMask
 from maskreg.reports.geometry import STABLE, TOP

@@ -249,8 +249,8 @@ def _spec(
     exact_up_to: int,
     selection: Selection,
 ) -> AnalysisSpec:
+    from maskreg.analysis.coverage import PRESETS
     from maskreg.analysis.matrix import METRICS
-    from maskreg.analysis.presets import PRESETS
     from maskreg.flow.geometry.analysis import RANKS, analysis_spec
 
     return analysis_spec(

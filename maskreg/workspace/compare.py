@@ -24,10 +24,8 @@ from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
-    from maskreg.analysis.comparison import Comparison, PairOverlap
-    from maskreg.analysis.consensus import Consensus, ConsensusMap
+    from maskreg.analysis.comparison import Comparison, Consensus, ConsensusMap, PairOverlap, Stripes
     from maskreg.analysis.pairwise import PairMatrix
-    from maskreg.analysis.stripes import Stripes
     from maskreg.analysis.updates import UpdatePair
     from maskreg.catalog import Measurement
     from maskreg.checkpoint import Checkpoint

@@ -11,14 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.analysis.angles import (
+    TOLERANCE,
+    Method,
     angle_figures,
+    decompose,
     principal_angles,
     projection_figures,
     projection_ratio,
+    singular_values,
     spectral_shift,
     subspace_similarity,
 )
-from maskreg.analysis.factors import TOLERANCE, Method, decompose, singular_values
 
 
 def orthonormal(rows: int, columns: int, seed: int) -> torch.Tensor:

@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from maskreg.analysis.channels import channel_overlap, expected_jaccard, mlp_of
+from maskreg.analysis.updates import channel_overlap, expected_jaccard, mlp_of
 
 
 @pytest.mark.parametrize(

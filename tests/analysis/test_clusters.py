@@ -164,7 +164,7 @@ def test_streams_wider_than_the_limit_have_neighbors_in_one_cluster(monkeypatch:
     assert wide == pytest.approx(np.stack([single[start : start + 3].sum(0) for start in range(0, 140, 3)]))
     # Where lines were counted together, they are no channels.
     assert sums_of(masks, Channels("columns", 141)).spread.channels.size == 0
-    monkeypatch.setattr("maskreg.analysis.lines.MAX_COUNTS", 4 * 70 * grid_of(masks).classes.size)
+    monkeypatch.setattr("maskreg.analysis.grid.MAX_COUNTS", 4 * 70 * grid_of(masks).classes.size)
     assert sums_of(masks, Channels("columns", 70)).spread.channels.size == 0
 
 

@@ -10,10 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maskreg.analysis.angles import Method, decompose
 from maskreg.analysis.concentration import count_of
-from maskreg.analysis.coverage import coverage_of, highest, lowest_magnitudes, principal_scores
-from maskreg.analysis.factors import Method, decompose
-from maskreg.analysis.presets import PRESETS, get_preset
+from maskreg.analysis.coverage import PRESETS, coverage_of, get_preset, highest, lowest_magnitudes, principal_scores
 from maskreg.errors import UsageError
 
 

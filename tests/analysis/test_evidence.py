@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.analysis.chance import expect_matched, odds_sums
-from maskreg.analysis.consensus import independent
+from maskreg.analysis.comparison import independent, stripes_of
 from maskreg.analysis.evidence import (
     BY_BOTH,
     BY_EXPONENT,
@@ -31,7 +31,6 @@ from maskreg.analysis.evidence import (
     sums_from_counts,
 )
 from maskreg.analysis.overlap import OverlapCounts
-from maskreg.analysis.stripes import stripes_of
 from maskreg.analysis.verdict import null_label
 
 

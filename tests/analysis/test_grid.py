@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.analysis.grid import MAX_LINES, Grid, Shape, count_grid, count_unclassed, shape_of
-from maskreg.analysis.lines import Lines
+from maskreg.analysis.grid import MAX_LINES, Grid, Lines, Shape, count_grid, count_unclassed, shape_of
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 
@@ -130,7 +129,7 @@ def test_columns_of_many_rows_are_counted(kernels: str, rows: int) -> None:
 def test_lines_of_many_classes_are_counted_in_pairs(
     kernels: str, monkeypatch: pytest.MonkeyPatch, listed: bool
 ) -> None:
-    monkeypatch.setattr("maskreg.analysis.lines.MAX_COUNTS", 4 * 11 * 3)
+    monkeypatch.setattr("maskreg.analysis.grid.MAX_COUNTS", 4 * 11 * 3)
     rng = np.random.default_rng(5)
     line, number, cell = rng.integers(0, 11, 4000), rng.integers(0, 7, 4000), rng.integers(0, 4, 4000)
     lines = Lines(11, 4000)

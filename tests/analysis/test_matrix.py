@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from maskreg.analysis.factors import Method
-from maskreg.analysis.matrix import METRICS, AnalysisSpec, Matrix
-from maskreg.analysis.noise import rounded
-from maskreg.analysis.presets import PRESETS
+from maskreg.analysis.angles import Method
+from maskreg.analysis.coverage import PRESETS
+from maskreg.analysis.matrix import METRICS, AnalysisSpec, Matrix, rounded
 
 
 def ask(*presets: str, exact_up_to: int = 4096) -> AnalysisSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maskreg.analysis.noise import fitted_scale, noisy, normals, rounded
+from maskreg.analysis.matrix import fitted_scale, noisy, normals, rounded
 
 
 def codes(scale: float, shape: tuple[int, ...] = (512, 256), seed: int = 0) -> np.ndarray:

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.merged_adapter import gap_figures, is_merged
 from maskreg.analysis.spectrum import (
     TOLERANCES,
     TOP,
     TOP_PERCENT,
     effective_rank,
     figures,
+    gap_figures,
     hill,
+    is_merged,
     numerical_rank,
     rank_for_energy,
     share_of_ranks,

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from maskreg.analysis.tails import CERTAIN, Distribution, distribution_of
+from maskreg.analysis.excess import CERTAIN, Distribution, distribution_of
 
 
 def test_it_is_what_counting_all_masks_gives() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from maskreg.analysis.glossary import FIGURES
-from maskreg.analysis.glossary.page import KEYS, meaning
 from maskreg.glossary import Entry
+from scripts.glossary import KEYS, meaning
 from tests.cli.conftest import Run
 
 NAMED = {

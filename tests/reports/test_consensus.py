@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskreg.analysis.consensus import ConsensusPicture
+from maskreg.analysis.comparison import ConsensusPicture
 from maskreg.checkpoint.selection import Selection
 from maskreg.reports.consensus import consensus_heat
 from maskreg.reports.findings import Findings, NamedMask, gather

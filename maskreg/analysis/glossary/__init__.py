@@ -6,11 +6,17 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from maskreg.analysis.glossary.geometry import GEOMETRY, RATIOS, SHARES
-from maskreg.analysis.glossary.masks import ARTIFACTS, MASKS
-from maskreg.analysis.glossary.moments import MOMENTS
-from maskreg.analysis.glossary.overlap import COLUMNS, OVERLAP
-from maskreg.analysis.glossary.updates import UPDATES
+from maskreg.analysis.glossary.figures import (
+    ARTIFACTS,
+    COLUMNS,
+    GEOMETRY,
+    MASKS,
+    MOMENTS,
+    OVERLAP,
+    RATIOS,
+    SHARES,
+    UPDATES,
+)
 from maskreg.errors import UsageError
 from maskreg.glossary import GENERAL, Entry, by_name
 from maskreg.words import percent, three_digits, times

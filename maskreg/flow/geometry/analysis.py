@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from maskreg.analysis.aggregate import TensorRow, grouped, summarized
-from maskreg.analysis.angles import SHARES
-from maskreg.analysis.factors import Method
+from maskreg.analysis.angles import SHARES, Method
+from maskreg.analysis.coverage import PRESETS, get_preset
 from maskreg.analysis.matrix import METRICS, AnalysisSpec
-from maskreg.analysis.presets import PRESETS, get_preset
 from maskreg.analysis.spectrum import HILL_K
 from maskreg.artifact.analysis import write_analysis
 from maskreg.artifact.reader import Artifact

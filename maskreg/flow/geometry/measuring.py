@@ -14,9 +14,8 @@ import torch
 from maskreg.analysis.aggregate import MatrixRow, TensorRow
 from maskreg.analysis.concentration import top_energies
 from maskreg.analysis.coverage import Bools
-from maskreg.analysis.matrix import AnalysisSpec, Figures, Matrix
-from maskreg.analysis.merged_adapter import is_merged
-from maskreg.analysis.noise import fitted_scale, noisy, rounded
+from maskreg.analysis.matrix import AnalysisSpec, Figures, Matrix, fitted_scale, noisy, rounded
+from maskreg.analysis.spectrum import is_merged
 from maskreg.device import HostDevice
 from maskreg.flow.geometry.reading import Bits, TensorUpdate
 from maskreg.rules import parse_rule

@@ -10,8 +10,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.channels import Floats, channel_overlap, mlp_of
-from maskreg.analysis.updates import Products, UpdatePair
+from maskreg.analysis.updates import Floats, Products, UpdatePair, channel_overlap, mlp_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import require_one_source
 from maskreg.artifact.tensors import Tensor

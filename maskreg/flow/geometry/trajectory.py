@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from maskreg.analysis.angles import SIMILARITY_K, subspace_similarity
+from maskreg.analysis.angles import SIMILARITY_K, Factors, decompose, spectral_norm, subspace_similarity
 from maskreg.analysis.concentration import top_energies
-from maskreg.analysis.factors import Factors, decompose, spectral_norm
 from maskreg.analysis.matrix import AnalysisSpec, Matrix
 from maskreg.analysis.spectrum import hill, stable_rank
 from maskreg.checkpoint import role_of

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.consensus import ConsensusMap, ConsensusPicture
+from maskreg.analysis.comparison import ConsensusMap, ConsensusPicture
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import scope_of
 from maskreg.artifact.tensors import Tensor

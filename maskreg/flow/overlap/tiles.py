@@ -18,8 +18,7 @@ from itertools import combinations, combinations_with_replacement, pairwise, pro
 from typing import NamedTuple
 
 from maskreg.analysis.contingency import CELLS
-from maskreg.analysis.grid import MOST_POINTS, shape_of
-from maskreg.analysis.lines import MAX_COUNTS
+from maskreg.analysis.grid import MAX_COUNTS, MOST_POINTS, shape_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.mask.rounding import CLASSES
 

@@ -9,8 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from maskreg.analysis.chance import Floats
-from maskreg.analysis.comparison import Comparison, PairOverlap, matrix_of
-from maskreg.analysis.consensus import Consensus, independent
+from maskreg.analysis.comparison import Comparison, Consensus, PairOverlap, Stripes, independent, matrix_of, stripes_of
 from maskreg.analysis.contingency import Cells
 from maskreg.analysis.evidence import (
     NO_SOURCE,
@@ -25,7 +24,6 @@ from maskreg.analysis.evidence import (
 )
 from maskreg.analysis.grid import Grid
 from maskreg.analysis.overlap import OverlapCounts
-from maskreg.analysis.stripes import Stripes, stripes_of
 from maskreg.analysis.verdict import Asked, Start, start_of_pair
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor

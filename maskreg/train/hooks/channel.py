@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from maskreg.analysis.factors import Method, decompose
+from maskreg.analysis.angles import Method, decompose
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.device import open_device
