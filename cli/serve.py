@@ -15,7 +15,7 @@ from .served import JOB_OPTIONS, REGISTRY_OPTIONS, with_options
 from .values import DURATION, POSITIVE, IntegerType
 
 if TYPE_CHECKING:
-    from maskreg.service.starting import Started
+    from maskreg.service.start import Started
 
 
 @click.command(
@@ -92,8 +92,7 @@ def command(output: Output, /, fresh: timedelta, timeout: timedelta, **options: 
     /sign-in/oidc/callback.
     """
     with requiring("a server", "server"):
-        from maskreg.service.options import Options
-        from maskreg.service.starting import open_to_others, serve
+        from maskreg.service.start import Options, open_to_others, serve
 
     if not timeout:
         raise click.UsageError("--timeout has to be longer than 0s")

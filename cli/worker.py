@@ -35,8 +35,7 @@ def command(output: Output, /, **options: Any) -> None:
     Give the same --job-limit to all servers and workers.
     """
     with requiring("a worker", "server"):
-        from maskreg.service.options import Options
-        from maskreg.service.working import work
+        from maskreg.service.start import Options, work
 
     def ready(url: str) -> None:
         if output.json:

@@ -13,8 +13,7 @@ import uvicorn
 import maskreg
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
-from maskreg.service.options import Options
-from maskreg.service.starting import open_service
+from maskreg.service.start import Options, open_service
 
 PROJECT = "lab"
 

@@ -21,7 +21,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from maskreg.errors import UnauthenticatedError
-from maskreg.service.accounts.roles import Principal, Role, check_held, check_role, refuse_visitor
+from maskreg.service.auth.roles import Principal, Role, check_held, check_role, refuse_visitor
 from maskreg.service.context import service_of
 from maskreg.service.documents import DocumentRoute
 from maskreg.service.sessions import address_of, authenticate, check_origin, session_principal, shows_token, submitted

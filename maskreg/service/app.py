@@ -1,29 +1,28 @@
-"""The application: every router in one table."""
+"""The application: its routers, which it finds, and what wraps them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import importlib
+import pkgutil
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 
-from maskreg.service import access, problems
-from maskreg.service.api import accounts, artifacts, catalog, comparing, events, health, objects, patches, tags
+from maskreg.service import access, api, health, observing, pages, problems
 from maskreg.service.api.openapi import DescribedApp
 from maskreg.service.auditing import Audited
 from maskreg.service.background import Background
 from maskreg.service.context import Service
 from maskreg.service.follower import Follower
 from maskreg.service.headers import Protected
+from maskreg.service.health import Readiness
 from maskreg.service.hosts import KnownHosts
 from maskreg.service.housekeeping import housekeeper
-from maskreg.service.observing import tracing
-from maskreg.service.observing.requests import Observed
+from maskreg.service.observing import Observed
 from maskreg.service.pace import Paced
 from maskreg.service.pages import errors
-from maskreg.service.pages.routers import PAGES
-from maskreg.service.readiness import Readiness
 from maskreg.service.sharing import Sharing
 from maskreg.service.sizes import Bounded
 from maskreg.version import __version__
@@ -34,19 +33,15 @@ _NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "text/*", "application/octet
 API = "/api/v1"
 """Where the API begins."""
 
-ROUTERS: list[tuple[str, APIRouter]] = [
-    ("", health.router),
-    (API, accounts.router),
-    (API, artifacts.router),
-    (API, comparing.router),
-    (API, tags.router),
-    (API, events.router),
-    (API, catalog.router),
-    (API, objects.router),
-    (API, patches.router),
-    *(("", router) for router in PAGES),
-]
-"""Every router, and what its paths begin with."""
+
+def routers() -> Iterator[tuple[str, APIRouter]]:
+    """Every router, and what its paths begin with: ``router`` in each module of ``api`` and of ``pages``."""
+    yield "", health.router
+    for package, prefix in ((api, API), (pages, "")):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            router = getattr(importlib.import_module(module.name), "router", None)
+            if router is not None:
+                yield prefix, router
 
 
 def create_app(service: Service) -> FastAPI:
@@ -71,7 +66,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.follower = follower
     app.state.service = service
     app.state.readiness = Readiness.of(service)
-    for prefix, router in ROUTERS:
+    for prefix, router in routers():
         access.record(router)
         app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
     problems.install(app, errors.page)
@@ -81,6 +76,6 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(KnownHosts, names=service.hosts)
     app.add_middleware(Protected)
     app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=1, exclude_content_types=_NOT_COMPRESSED)
-    tracing.install(app)
+    observing.trace_requests(app)
     app.add_middleware(Observed, prefixes=[API])
     return app

@@ -13,8 +13,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from maskreg.errors import MaskregError
-from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.roles import Principal
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.roles import Principal
 from maskreg.service.faults import public_of
 from maskreg.service.problems import problem_of
 

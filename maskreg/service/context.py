@@ -8,13 +8,15 @@ from typing import Annotated, Self
 from fastapi import Depends, Request
 
 from maskreg.registry import Registry
-from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.openid import OpenId
+from maskreg.service.auth.throttle import RateLimits
 from maskreg.service.jobs.patching import Patching
-from maskreg.service.openid import OpenId
-from maskreg.service.options import PATIENCE_S
-from maskreg.service.throttle import RateLimits
 from maskreg.workspace.pairs import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
+
+PATIENCE_S = 30.0
+"""How long a server waits for a client that is in the middle of a request, in seconds."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """The names of this machine that only it can use."""

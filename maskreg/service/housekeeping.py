@@ -7,7 +7,7 @@
     tidy         delete what was uploaded and never became an artifact, or never got a name
 
 Every process looks for chores that are due; the database lets one of them have each
-(:mod:`maskreg.service.accounts.chores`). What a killed process was about to do is done by another one.
+(:mod:`maskreg.service.auth.chores`). What a killed process was about to do is done by another one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from maskreg.errors import MaskregError
 from maskreg.registry.signing import refresh_due
-from maskreg.service.accounts.chores import Chores
+from maskreg.service.auth.chores import Chores
 from maskreg.service.background import Background
 from maskreg.service.context import Service
 from maskreg.service.gateway.admission import tidy
@@ -49,7 +49,7 @@ class Chore:
         every_s: from the end of one turn to the next, in seconds.
         work: does it; what it is given, it calls as often as it can, for that keeps the chore or ends it.
         has_work: whether there is anything to do; asked before anything is claimed.
-        deletes: it deletes what is old by the clock; see :meth:`maskreg.service.accounts.chores.Chores.claim`.
+        deletes: it deletes what is old by the clock; see :meth:`maskreg.service.auth.chores.Chores.claim`.
     """
 
     name: str

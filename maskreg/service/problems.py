@@ -35,7 +35,7 @@ from maskreg.errors import (
 )
 from maskreg.service.faults import SlowError, public_of, without_paths
 from maskreg.service.jobs.base import QueueFullError
-from maskreg.service.observing.requests import HEADER, request_id
+from maskreg.service.observing import HEADER, request_id
 
 MEDIA_TYPE = "application/problem+json"
 

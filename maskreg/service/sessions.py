@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from fastapi import Request, Response
 
 from maskreg.errors import NotAllowedError, UnauthenticatedError
-from maskreg.service.accounts.roles import Principal
-from maskreg.service.accounts.sessions import LIFETIME, fits
-from maskreg.service.accounts.sessions import form_token as token_of
+from maskreg.service.auth.roles import Principal
+from maskreg.service.auth.sessions import LIFETIME, fits
+from maskreg.service.auth.sessions import form_token as token_of
 from maskreg.service.context import service_of
 from maskreg.settings.credentials import is_loopback
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from maskreg.service.accounts.buckets import Buckets
+from maskreg.service.auth.buckets import Buckets
+from maskreg.service.auth.throttle import RateLimits
 from maskreg.service.background import Background
-from maskreg.service.throttle import RateLimits
 
 SHARE_S = 1.0
 """How often, in seconds."""

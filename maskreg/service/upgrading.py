@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from maskreg.catalog.sql.schema import CATALOG, Schema, current, upgrade
-from maskreg.service.accounts.schema import ACCOUNTS
+from maskreg.service.auth.schema import ACCOUNTS
 from maskreg.service.jobs.schema import JOBS
 
 OWN: tuple[Schema, ...] = (ACCOUNTS, JOBS)

@@ -15,13 +15,12 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.routing import Mount
 
-from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.database import Database
-from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
-from maskreg.service.accounts.tokens import Scope
 from maskreg.service.app import create_app
-from maskreg.service.context import Service
-from maskreg.service.options import PATIENCE_S
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.database import Database
+from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.auth.tokens import Scope
+from maskreg.service.context import PATIENCE_S, Service
 from maskreg.service.pace import Punctual
 from maskreg.settings import Remote, Settings
 from maskreg.store.s3 import S3Store

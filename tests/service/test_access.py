@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from maskreg.service import access, problems
 from maskreg.service import app as service_app
 from maskreg.service.access import PUBLIC, Needs, Where
-from maskreg.service.accounts.roles import Role
+from maskreg.service.auth.roles import Role
 from tests.service.serving import ADMIN, headers, service_in
 
 ROUTES = {
@@ -111,7 +111,7 @@ def test_an_application_with_a_route_without_a_demand_does_not_start(
         router.get("/open")(lambda: "")
     else:
         router.mount("/open", FastAPI())
-    monkeypatch.setattr(service_app, "ROUTERS", [*service_app.ROUTERS, ("", router)])
+    monkeypatch.setattr(service_app, "routers", lambda: [("", router)])
     with pytest.raises(AssertionError, match=r"/open demands nothing|cannot say whom it lets in"):
         service_app.create_app(service_in(tmp_path))
 

@@ -16,9 +16,9 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
+from maskreg.service import observing
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
-from maskreg.service.observing import metrics
 from maskreg.service.upgrading import upgrade_server
 from maskreg.settings import Settings
 from maskreg.workspace.workspace import Workspace
@@ -88,7 +88,7 @@ def test_a_process_whose_every_thread_waits_for_a_bucket_that_hangs_is_alive(
             route = f"{url}/api/v1/objects/maskreg.json"
             read = partial(httpx2.get, route, headers=headers(ADMIN), timeout=120)
             waiting = [pool.submit(read) for _ in range(THREADS + 5)]
-            while metrics.IN_FLIGHT._value.get() < THREADS:
+            while observing.IN_FLIGHT._value.get() < THREADS:
                 time.sleep(0.01)
             answers = [httpx2.get(f"{url}/livez", timeout=60).status_code for _ in range(20)]
             assert not any(request.done() for request in waiting)

@@ -19,8 +19,7 @@ from maskreg.registry import Registry
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
 from maskreg.service.housekeeping import Chore, Housekeeper, Stopped, housekeeper
-from maskreg.service.options import Options
-from maskreg.service.starting import open_service, serve
+from maskreg.service.start import Options, open_service, serve
 from maskreg.settings import Remote, Settings
 from tests.service.labs import Lab
 from tests.service.serving import ADMIN, headers, listening, service_in

@@ -18,11 +18,11 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from maskreg.service.access import Needs, Public, Where
-from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.models import TokenRow
-from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
-from maskreg.service.accounts.tokens import Scope
-from maskreg.service.app import ROUTERS, create_app
+from maskreg.service.app import create_app, routers
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.models import TokenRow
+from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.auth.tokens import Scope
 from tests.service.serving import ROOT, headers, service_in
 
 OWN, OTHER, PUBLIC, MISSING, DELETED = "team", "elsewhere", "open", "nothing", "closed"
@@ -83,7 +83,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     app.exception_handler(LetIn)(lambda *_: Response(status_code=LET_IN))
     routes = {
         (method, f"{prefix}{route.path_format}"): (route.openapi_extra or {})["x-access"]
-        for prefix, router in ROUTERS
+        for prefix, router in routers()
         for route in router.routes
         if isinstance(route, APIRoute)
         for method in METHODS & set(route.methods or ())

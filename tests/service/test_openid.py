@@ -14,11 +14,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.errors import ConfigError, MaskregError, NotAllowedError, UnauthenticatedError
-from maskreg.service.accounts.people import Person
-from maskreg.service.accounts.roles import Role
 from maskreg.service.app import create_app
+from maskreg.service.auth.openid import Attempt, OpenId, OpenIdOptions, Person, client_secret, mapping
+from maskreg.service.auth.roles import Role
 from maskreg.service.context import Service
-from maskreg.service.openid import Attempt, OpenId, OpenIdOptions, client_secret, mapping
 from maskreg.service.sessions import COOKIE
 from tests.repository import ROOT as REPOSITORY
 from tests.servers import free_ports, wait_until

@@ -13,12 +13,11 @@ import pytest
 from maskreg.catalog.query import Query
 from maskreg.catalog.sql.schema import CATALOG, downgrade
 from maskreg.errors import ConfigError, UnauthenticatedError
-from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.roles import Role
-from maskreg.service.accounts.tokens import Scope
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.roles import Role
+from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Service
-from maskreg.service.options import Options
-from maskreg.service.starting import open_service
+from maskreg.service.start import Options, open_service
 from maskreg.service.upgrading import upgrade_server
 from maskreg.workspace import db
 from maskreg.workspace.annotate import annotate

@@ -18,8 +18,7 @@ from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
 from maskreg.errors import CannotCreateError, ConfigError, FormatError, UsageError
 from maskreg.registry.trust.privatekeys import PrivateKeys, write_private_key
-from maskreg.service.options import Options
-from maskreg.service.starting import open_service, serve
+from maskreg.service.start import Options, open_service, serve
 from maskreg.signature import PrivateKey
 from tests.e2e.running import Person
 from tests.repository import ROOT

@@ -17,8 +17,7 @@ import pytest
 from maskreg.errors import ConfigError, UsageError
 from maskreg.service.jobs.base import JobLimits, JobState, NewJob
 from maskreg.service.jobs.sql import SqlJobQueue
-from maskreg.service.options import Options
-from maskreg.service.starting import open_service
+from maskreg.service.start import Options, open_service
 from tests.e2e.running import Person, big_pair, same_files
 from tests.servers import Postgres, S3Server
 from tests.service.test_serve import Running, serving

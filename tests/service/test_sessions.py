@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from maskreg.service import problems, sessions
 from maskreg.service.access import PUBLIC, Needs
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.auth.roles import Principal, Role
 from tests.service.serving import headers, service_in
 
 Writer = Annotated[Principal, Depends(Needs(Role.WRITER))]

@@ -15,8 +15,8 @@ from maskreg.errors import QuotaError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.transfer.push import push
-from maskreg.service.accounts.roles import Role
-from maskreg.service.accounts.tokens import Scope
+from maskreg.service.auth.roles import Role
+from maskreg.service.auth.tokens import Scope
 from maskreg.service.gateway.admission import LIFE
 from maskreg.service.housekeeping import housekeeper
 from maskreg.settings import Remote, Settings

@@ -10,9 +10,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from maskreg.errors import UsageError
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.records import Audited, Member, NewToken, Project, RoleName, Token, name_of, role_named
-from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role, check_role
-from maskreg.service.accounts.tokens import Scope
+from maskreg.service.auth.roles import (
+    EVERY_PROJECT,
+    Audited,
+    Member,
+    NewToken,
+    Principal,
+    Project,
+    Role,
+    RoleName,
+    Token,
+    check_role,
+    name_of,
+    role_named,
+)
+from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Served
 from maskreg.service.documents import DocumentRoute
 

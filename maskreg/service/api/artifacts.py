@@ -14,10 +14,10 @@ from maskreg.errors import BadRefError, UsageError
 from maskreg.ref import Ref
 from maskreg.service import follower
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.api import models
 from maskreg.service.api.conditions import reply
 from maskreg.service.api.cursors import cursor_of, number_cursor, number_of, position_of
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import latest_check
 from maskreg.service.gateway.visibility import check_may_check, check_may_read, may_read, visible

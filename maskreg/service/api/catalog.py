@@ -30,7 +30,7 @@ from maskreg.errors import FormatError, MaskregError, NotAllowedError, UsageErro
 from maskreg.ref import Ref
 from maskreg.registry.pointers import ever_named
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
+from maskreg.service.auth.roles import ROLE_HINT, Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.documents import DocumentRoute
 from maskreg.service.gateway.visibility import check_may_read, may_read, visible

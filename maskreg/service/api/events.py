@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.api import models
 from maskreg.service.api.artifacts import Cursor, Limit
 from maskreg.service.api.conditions import reply
 from maskreg.service.api.cursors import number_cursor, number_of
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 
 router = APIRouter(tags=["events"])

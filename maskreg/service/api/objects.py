@@ -16,8 +16,8 @@ from starlette.concurrency import run_in_threadpool
 from maskreg.digest import Digest
 from maskreg.errors import LimitError, NotFoundError
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.api import models
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served
 from maskreg.service.documents import DocumentRoute
 from maskreg.service.gateway.admission import check_quota, stage

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role, check_role
+from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role, check_role
 from maskreg.service.context import Served, Service
 from maskreg.service.documents import DocumentRoute
 from maskreg.service.gateway.admission import check_tombstone

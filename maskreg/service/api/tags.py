@@ -16,11 +16,11 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.registry.tags import Expected
 from maskreg.service.access import Needs
-from maskreg.service.accounts.roles import Principal, Role, check_role
 from maskreg.service.api import models
 from maskreg.service.api.artifacts import Cursor, Limit
 from maskreg.service.api.conditions import etag_of, expected_of, expected_or_new, reply
 from maskreg.service.api.cursors import name_cursor, name_of, number_cursor, number_of
+from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.context import Served, Service
 from maskreg.service.documents import DocumentRoute
 from maskreg.service.gateway.admission import check_quota, check_tombstone

@@ -26,8 +26,8 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.garbage.collect import collect
 from maskreg.registry.pointers import ever_named
-from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.gateway.policy import ANNOUNCED, PRESENTED, UPLOADS
 from maskreg.store.reflog import RefEntry
 from maskreg.words import counted, human_bytes

@@ -20,7 +20,7 @@ from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, NotFoundError, QuotaError, UsageError
 from maskreg.registry import Registry
 from maskreg.registry.admission import admit, admit_key
-from maskreg.service.accounts.roles import Principal, Role, check_role
+from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.gateway.admission import check_tombstone
 from maskreg.service.gateway.manifests import Manifests, announcement
 from maskreg.service.gateway.policy import UPLOADS, Action, Key, Kind, check

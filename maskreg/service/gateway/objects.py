@@ -15,7 +15,7 @@ from maskreg.errors import NotAllowedError, NotFoundError
 from maskreg.registry import Registry
 from maskreg.registry.settling.markers import MARKERS, lift_dead
 from maskreg.registry.trust.document import KEYS
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.gateway.incoming import Incoming, Reception
 from maskreg.service.gateway.manifests import Manifests
 from maskreg.service.gateway.policy import PROBE, Action, Key, Kind, allows, check, parse_key

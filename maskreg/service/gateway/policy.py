@@ -39,7 +39,7 @@ from maskreg.limits import LIMITS
 from maskreg.registry.identity import IDENTITY
 from maskreg.registry.settling.markers import MARKERS, RUNS
 from maskreg.registry.trust.document import KEYS
-from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
+from maskreg.service.auth.roles import ROLE_HINT, Principal, Role
 from maskreg.store.backrefs import NAMES
 from maskreg.store.entry import REFS
 from maskreg.store.keys import TEMPORARY

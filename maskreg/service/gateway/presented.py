@@ -13,7 +13,7 @@ from maskreg.artifact.layout import MANIFEST
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
-from maskreg.service.accounts.roles import Principal
+from maskreg.service.auth.roles import Principal
 from maskreg.service.gateway.manifests import announcement, unknown
 from maskreg.service.gateway.policy import PRESENTED, Action, Key, Kind, allows
 from maskreg.service.gateway.sight import Sight

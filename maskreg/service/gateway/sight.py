@@ -16,7 +16,7 @@ from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.registry import Registry
 from maskreg.registry.pointers import ever_named
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.remembered import Remembered
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo

@@ -20,8 +20,8 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.registry import Registry
 from maskreg.registry.audit.verify import verify
-from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.roles import SYSTEM
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.roles import SYSTEM
 from maskreg.store.entry import RefEntry
 
 _VERIFY = "verify"

@@ -9,7 +9,7 @@ from maskreg.digest import Digest
 from maskreg.errors import NotAllowedError, NotFoundError
 from maskreg.registry import Registry
 from maskreg.registry.pointers import ever_named
-from maskreg.service.accounts.roles import EVERY_PROJECT, ROLE_HINT, Principal, Role
+from maskreg.service.auth.roles import EVERY_PROJECT, ROLE_HINT, Principal, Role
 
 
 def visible(query: Query, principal: Principal) -> Query:

@@ -29,7 +29,7 @@ class Bench:
         outputs: the folder where checkpoints are written.
         limits: how much is done at the same time.
         log_format: ``json`` for lines of JSON on standard error; ``text`` for warnings alone.
-        signing_key: as :func:`maskreg.service.signing.signer_of` takes it.
+        signing_key: as :func:`maskreg.service.start.signer_of` takes it.
     """
 
     settings: Settings

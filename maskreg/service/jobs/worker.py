@@ -19,8 +19,8 @@ from maskreg.digest import Digest
 from maskreg.errors import MaskregError, NotAllowedError, TryAgainError, UnavailableError
 from maskreg.progress import Progress
 from maskreg.ref import Ref
-from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.roles import ROLE_HINT, Principal, Role
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.roles import ROLE_HINT, Principal, Role
 from maskreg.service.faults import public_of, without_paths
 from maskreg.service.gateway.admission import check_room
 from maskreg.service.gateway.verification import request_first_check
@@ -31,7 +31,7 @@ from maskreg.service.jobs.outputs import Attempt, sweep
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.retention import retire
 from maskreg.service.jobs.watch import BEAT_S, Interrupted, Reason, Watch, leave_at_once
-from maskreg.service.observing.logs import configure
+from maskreg.service.observing import configure
 from maskreg.service.signing import signer_of
 from maskreg.workspace.workspace import Workspace
 

@@ -13,8 +13,8 @@ from fastapi.responses import HTMLResponse
 from maskreg.errors import BadRefError
 from maskreg.ref import Ref
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.api.cursors import number_cursor, number_of
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served
 from maskreg.service.pages.rendering import link, page
 

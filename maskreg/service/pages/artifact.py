@@ -15,7 +15,7 @@ from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.service.access import Needs
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served
 from maskreg.service.gateway.verification import latest_check
 from maskreg.service.pages import ancestry

@@ -18,7 +18,7 @@ from maskreg.ref import Ref
 from maskreg.reports.modules import in_order
 from maskreg.reports.words import heading_of_pair, mark_of_pair
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import Principal, Role, check_role
+from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.context import Served
 from maskreg.service.pages.comparing import MOST_MASKS, Comparisons
 from maskreg.service.pages.reading import resolved

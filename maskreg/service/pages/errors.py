@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from maskreg.errors import MaskregError, UnauthenticatedError
 from maskreg.service.access import principal_of
-from maskreg.service.accounts.roles import Principal
+from maskreg.service.auth.roles import Principal
 from maskreg.service.pages.rendering import address_of
 from maskreg.service.pages.rendering import page as render
 

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.api import patches
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served
 from maskreg.service.jobs.base import Job
 from maskreg.service.pages.rendering import page

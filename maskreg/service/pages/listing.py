@@ -15,8 +15,8 @@ from maskreg.catalog import query as catalog
 from maskreg.ref import Ref
 from maskreg.service import follower
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.api.cursors import cursor_of, position_of
+from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.pages.reading import densities, names
 from maskreg.service.pages.rendering import page

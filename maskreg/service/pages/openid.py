@@ -10,8 +10,8 @@ from fastapi.responses import RedirectResponse
 from maskreg.errors import NotFoundError, UnauthenticatedError
 from maskreg.service import sessions
 from maskreg.service.access import PUBLIC
+from maskreg.service.auth.openid import Attempt, OpenId
 from maskreg.service.context import Served, Service
-from maskreg.service.openid import Attempt, OpenId
 from maskreg.service.pages.signing_in import Next, local
 from maskreg.settings.credentials import is_loopback
 

@@ -10,7 +10,7 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 from maskreg.registry.signing import SignedTag
-from maskreg.service.accounts.roles import Principal
+from maskreg.service.auth.roles import Principal
 from maskreg.service.context import Service
 from maskreg.service.gateway.visibility import visible
 from maskreg.workspace import keys, lineage

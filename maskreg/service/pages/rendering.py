@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from maskreg.ref import Ref
 from maskreg.reports.templates import Definitions, environment
-from maskreg.service.accounts.roles import Principal
+from maskreg.service.auth.roles import Principal
 from maskreg.service.pages import drawing, static
 from maskreg.service.pages.markdown import rendered
 from maskreg.service.sessions import form_token

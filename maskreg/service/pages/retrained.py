@@ -9,7 +9,7 @@ from typing import Any
 from maskreg.catalog.query import Query, SearchResult
 from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.digest import Digest
-from maskreg.service.accounts.roles import Principal
+from maskreg.service.auth.roles import Principal
 from maskreg.service.context import Service
 from maskreg.service.pages.reading import names
 from maskreg.workspace.lineage import recipes

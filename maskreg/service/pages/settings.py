@@ -10,9 +10,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel, Field
 
 from maskreg.service.access import Needs, Where
-from maskreg.service.accounts.records import RoleName, Token
-from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.api import accounts as api
+from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role, RoleName, Token
 from maskreg.service.context import Served, Service
 from maskreg.service.pages.rendering import page
 

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from maskreg.errors import UnauthenticatedError
 from maskreg.service.access import PUBLIC
-from maskreg.service.accounts.roles import Principal
+from maskreg.service.auth.roles import Principal
 from maskreg.service.context import Served
 from maskreg.service.pages.rendering import page
 from maskreg.service.sessions import sign_in as begin

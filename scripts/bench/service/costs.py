@@ -18,8 +18,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine, event
 
 from maskreg.service.app import create_app
-from maskreg.service.options import Options
-from maskreg.service.starting import open_service
+from maskreg.service.start import Options, open_service
 from maskreg.store import FileStore
 from scripts.bench.service.filling import FAMILIES, SHOWN, TAGS, name_of, project_of
 

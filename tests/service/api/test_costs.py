@@ -18,14 +18,13 @@ import maskreg
 from maskreg.catalog.sql import upgrade
 from maskreg.ref import Ref
 from maskreg.registry.transfer.push import push
-from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.roles import Role
-from maskreg.service.accounts.schema import ACCOUNTS
-from maskreg.service.accounts.tokens import Scope
 from maskreg.service.app import create_app
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.roles import Role
+from maskreg.service.auth.schema import ACCOUNTS
+from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Service
-from maskreg.service.options import Options
-from maskreg.service.starting import open_service
+from maskreg.service.start import Options, open_service
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore
 from tests.checkpoints import bf16, make_checkpoint, moved

@@ -10,9 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.errors import RateLimitedError
-from maskreg.service.accounts.sessions import form_token
 from maskreg.service.app import create_app
-from maskreg.service.throttle import RateLimits, Throttle
+from maskreg.service.auth.sessions import form_token
+from maskreg.service.auth.throttle import RateLimits, Throttle
 from tests.service.labs import Lab
 from tests.service.serving import ADMIN, ROOT, headers
 

@@ -12,9 +12,9 @@ from sqlalchemy import delete, update
 from maskreg.catalog.sql import upgrade
 from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
-from maskreg.service.accounts.accounts import Accounts
-from maskreg.service.accounts.roles import SYSTEM, Role
-from maskreg.service.accounts.schema import ACCOUNTS
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.roles import SYSTEM, Role
+from maskreg.service.auth.schema import ACCOUNTS
 from maskreg.service.jobs.models import JobRow
 from maskreg.service.jobs.schema import JOBS
 from maskreg.service.jobs.sql import SqlJobQueue

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import maskreg
-from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.auth.accounts import Accounts
 from maskreg.service.jobs.base import Job, JobLimits, JobState
 from maskreg.service.jobs.patching import ATTEMPTS
 from maskreg.service.jobs.processes import Workers, start_workers

@@ -14,7 +14,7 @@ from maskreg.catalog.sql import downgrade, upgrade
 from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
 from maskreg.errors import ConfigError
-from maskreg.service.accounts.schema import ACCOUNTS
+from maskreg.service.auth.schema import ACCOUNTS
 from maskreg.service.jobs.schema import JOBS
 from maskreg.service.jobs.sql import SqlJobQueue
 from tests.servers import Postgres

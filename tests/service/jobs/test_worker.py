@@ -16,7 +16,7 @@ import maskreg
 from maskreg.errors import NotFoundError, OutputExistsError, QuotaError
 from maskreg.ref import Ref
 from maskreg.registry.trust.privatekeys import write_private_key
-from maskreg.service.accounts.roles import Role
+from maskreg.service.auth.roles import Role
 from maskreg.service.jobs import kinds
 from maskreg.service.jobs.base import Job, JobFilter, JobState, Lease, LeaseLostError
 from maskreg.service.jobs.bench import Bench

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from maskreg.digest import Digest
-from maskreg.service.app import ROUTERS, create_app
+from maskreg.service.app import create_app, routers
 from maskreg.service.context import Service
 from tests.service.labs import fill
 from tests.service.serving import headers, service_in
@@ -53,7 +53,7 @@ def routes() -> list[tuple[str, str]]:
     """Method and path of every route."""
     return [
         (method, prefix + route.path)
-        for prefix, router in ROUTERS
+        for prefix, router in routers()
         for route in router.routes
         if isinstance(route, APIRoute)
         for method in METHODS

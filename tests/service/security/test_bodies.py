@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.service.app import ROUTERS, create_app
+from maskreg.service.app import create_app, routers
 from maskreg.service.sizes import MAX_BYTES
 from tests.service.security.conftest import Site, routes
 from tests.service.serving import ADMIN, headers, listening
@@ -123,7 +123,7 @@ def test_a_document_that_is_none_is_refused(text: str, client: TestClient) -> No
 def test_a_document_means_one_thing(client: TestClient) -> None:
     """A key that appears twice is refused on every route that reads a document, by whoever sent it."""
     count = 0
-    for prefix, router in ROUTERS:
+    for prefix, router in routers():
         for route in router.routes:
             assert isinstance(route, APIRoute)
             if route.body_field is None or isinstance(route.body_field.field_info, params.Form):

@@ -13,8 +13,8 @@ import pytest
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.errors import UnauthenticatedError
-from maskreg.service.accounts.roles import EVERY_PROJECT, Role
-from maskreg.service.accounts.tokens import Scope
+from maskreg.service.auth.roles import EVERY_PROJECT, Role
+from maskreg.service.auth.tokens import Scope
 from tests.service.labs import fill
 from tests.service.security.conftest import Site, routes
 from tests.service.serving import ADMIN, ROOT, service_in

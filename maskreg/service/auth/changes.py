@@ -1,0 +1,252 @@
+"""What changes of accounts are made of, within a transaction: projects, principals and grants as rows.
+
+::
+
+    grant    ada writer in team         an account for ada where nobody has the name
+    revoke   ada in team                her role there; her tokens for team and for all projects; her sessions
+    grant    ada reader in team         the old tokens stay revoked; an account without any role left was closed,
+                                        so that this ada is somebody new
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, or_, select, update
+
+from maskreg.errors import BadRefError, NotAllowedError, NotFoundError, UsageError
+from maskreg.ref import Ref, printable
+from maskreg.service.auth.identity import grants_of, random_id
+from maskreg.service.auth.models import AuditRow, GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
+from maskreg.service.auth.roles import EVERY_PROJECT, Audited, Principal, Project, Role
+
+_MAX_NAME = 128
+
+
+def check_project_name(name: str) -> None:
+    """Check the name of a project.
+
+    Raises:
+        BadRefError: it is none.
+    """
+    fault = BadRefError(f"{name!r} is not a project", hint="write lower-case letters and digits, as in team-a")
+    try:
+        is_project = "/" not in name and Ref.parse(f"{name}/a").project == name
+    except BadRefError:
+        raise fault from None
+    if not is_project:
+        raise fault
+
+
+def check_name(name: str) -> None:
+    """Check the name of somebody.
+
+    Raises:
+        UsageError: it is empty, long, or has a slash or what a terminal obeys or does not show.
+    """
+    if not name.strip() or name != name.strip() or len(name) > _MAX_NAME or "/" in name or printable(name) != name:
+        raise UsageError(
+            f"{printable(name)!r} is not a name of somebody",
+            hint=f"write 1 to {_MAX_NAME} characters that one can see, without a slash or a blank at either end",
+        )
+
+
+def existing_project(connection: Connection, name: str) -> Project:
+    """A project that was not deleted.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    live = select(ProjectRow.__table__).where(ProjectRow.name == name, ProjectRow.deleted_at.is_(None))
+    row = connection.execute(live).mappings().first()
+    if row is None:
+        raise NotFoundError(f"there is no project {name}")
+    return Project(**row)
+
+
+def insert_project(connection: Connection, name: str, by: Principal, public: bool = False) -> None:
+    """Make a project whose name is free."""
+    check_project_name(name)
+    row = {"name": name, "public": public, "created_at": datetime.now(UTC), "created_by": by.name}
+    connection.execute(insert(ProjectRow).values(**row))
+    record(connection, by, "create project", project=name, subject=name, detail={"public": public})
+
+
+def ensure_project(connection: Connection, name: str, by: Principal) -> None:
+    """Make a project that is not there yet, on behalf of an admin of the server; ``*`` is always there.
+
+    Raises:
+        NotFoundError: it is not there, and somebody else asks; or it was deleted.
+        BadRefError: not the name of a project.
+    """
+    if name == EVERY_PROJECT:
+        return
+    known = connection.execute(select(ProjectRow.name).where(ProjectRow.name == name)).first()
+    if known is None and by.server_role >= Role.ADMIN:
+        insert_project(connection, name, by)
+    else:
+        existing_project(connection, name)
+
+
+def account(connection: Connection, name: str) -> str | None:
+    """The id of the account of that name; None when nobody has it."""
+    live = select(PrincipalRow.id).where(PrincipalRow.name == name, PrincipalRow.removed_at.is_(None))
+    return connection.execute(live).scalar()
+
+
+def new_account(connection: Connection, name: str, identity: str | None = None) -> str:
+    """Make an account whose name is free; gives its id.
+
+    Raises:
+        UsageError: not a name.
+        NotAllowedError: it looks like that of another account.
+    """
+    check_name(name)
+    held = connection.execute(select(PrincipalRow.name).where(PrincipalRow.removed_at.is_(None))).scalars()
+    if look(name) in map(look, held):
+        raise NotAllowedError(f"the name {name} looks like that of another account", hint="choose another name")
+    row = {"id": random_id(), "name": name, "identity": identity, "created_at": datetime.now(UTC)}
+    connection.execute(insert(PrincipalRow).values(**row))
+    return str(row["id"])
+
+
+def put_grant(connection: Connection, principal: str, project: str, role: Role, by: Principal) -> None:
+    """Give a role in a project, in place of the one held until now."""
+    same = (GrantRow.principal == principal, GrantRow.project == project)
+    connection.execute(delete(GrantRow).where(*same))
+    row = {"principal": principal, "project": project, "role": int(role), "at": datetime.now(UTC), "by": by.name}
+    connection.execute(insert(GrantRow).values(**row))
+
+
+def drop_grant(connection: Connection, principal: str, project: str) -> None:
+    """Take away a role, and all that could have used it; close an account that has no other."""
+    connection.execute(delete(GrantRow).where(GrantRow.principal == principal, GrantRow.project == project))
+    scopes = (project, EVERY_PROJECT) if project != EVERY_PROJECT else None
+    revoke_tokens(connection, principal, scopes)
+    connection.execute(delete(SessionRow).where(SessionRow.principal == principal))
+    if not grants_of(connection, principal):
+        revoke_tokens(connection, principal, None)
+        closed = update(PrincipalRow).where(PrincipalRow.id == principal, PrincipalRow.identity.is_(None))
+        connection.execute(closed.values(removed_at=datetime.now(UTC)))
+
+
+def revoke_tokens(connection: Connection, principal: str, projects: tuple[str, ...] | None) -> None:
+    """Revoke the tokens of an account for these projects, or all."""
+    live = update(TokenRow).where(TokenRow.principal == principal, TokenRow.revoked_at.is_(None))
+    if projects is not None:
+        live = live.where(TokenRow.project.in_(projects))
+    connection.execute(live.values(revoked_at=datetime.now(UTC)))
+
+
+def record(
+    connection: Connection,
+    by: Principal,
+    action: str,
+    *,
+    project: str = "",
+    subject: str = "",
+    detail: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Append to the log, in the transaction of the change itself.
+
+    Args:
+        connection: of that transaction.
+        by: who made the change.
+        action: what was done.
+        project: where; empty for the server as a whole.
+        subject: what it happened to.
+        detail: anything else; never a secret.
+    """
+    row = {"at": datetime.now(UTC), "by": by.name, "token": by.token, "action": action, "project": project}
+    connection.execute(insert(AuditRow).values(**row, subject=subject, detail=dict(detail)))
+
+
+def audited(connection: Connection, project: str | None, *, before: int | None, limit: int) -> list[Audited]:
+    """The newest changes, newest first.
+
+    Args:
+        connection: of a transaction.
+        project: where; None for the whole server.
+        before: only those with a lower number.
+        limit: how many at most.
+    """
+    rows = select(AuditRow.__table__).order_by(AuditRow.id.desc()).limit(limit)
+    if project is not None:
+        rows = rows.where(AuditRow.project == project)
+    if before is not None:
+        rows = rows.where(AuditRow.id < before)
+    return [Audited(**row) for row in connection.execute(rows).mappings()]
+
+
+@contextmanager
+def keeping_admins(connection: Connection, project: str, change: str) -> Iterator[None]:
+    """Refuse what happens in the block when it leaves nobody who can manage a project, or the server.
+
+    The caller's transaction is to end with the error, so that nothing of the change stays.
+
+    Args:
+        connection: within a transaction that writes.
+        project: where somebody loses something; ``*`` for the whole server.
+        change: what it is, such as ``revoking the role of ada``.
+
+    Raises:
+        NotAllowedError: it does.
+    """
+    scopes = dict.fromkeys((project, EVERY_PROJECT))
+    before = [scope for scope in scopes if _is_managed(connection, scope)]
+    yield
+    for scope in before:
+        if not _is_managed(connection, scope):
+            where = "this server" if scope == EVERY_PROJECT else f"project {scope}"
+            quoted = "'*'" if scope == EVERY_PROJECT else scope
+            raise NotAllowedError(
+                f"{change} would leave {where} without an admin who can get in",
+                hint=f"make another first: maskreg token create --project {quoted} --role admin --name NAME",
+            )
+
+
+def _is_managed(connection: Connection, project: str) -> bool:
+    scopes = {project, EVERY_PROJECT}
+    token = (
+        select(TokenRow.id)
+        .where(
+            TokenRow.principal == PrincipalRow.id,
+            TokenRow.project.in_(scopes),
+            TokenRow.role >= int(Role.ADMIN),
+            TokenRow.revoked_at.is_(None),
+            or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > datetime.now(UTC)),
+        )
+        .exists()
+    )
+    able = (
+        select(PrincipalRow.id)
+        .join(GrantRow, GrantRow.principal == PrincipalRow.id)
+        .where(
+            PrincipalRow.removed_at.is_(None),
+            GrantRow.project.in_(scopes),
+            GrantRow.role >= int(Role.ADMIN),
+            or_(PrincipalRow.identity.is_not(None), token),
+        )
+    )
+    return connection.execute(able.limit(1)).first() is not None
+
+
+_LETTERS = {
+    "абвгеёзіјкмнорстухѕԁһԛԝӏ": "a6brеёзijkmhopctyxsdhqwl",
+    "αβεζηικμνορτυχ": "abezhikmvoptyx",
+    "ıɑɡℓ‐‑‒–": "iagl----",
+}
+"""Letters as they look in lower or upper case, and the Latin ones that they look like."""
+
+_LATIN = {ord(letter): like for row, latin in _LETTERS.items() for letter, like in zip(row, latin, strict=True)}
+
+
+def look(name: str) -> str:
+    """What a name looks like: equal for names that look alike."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return " ".join(folded.translate(_LATIN).split())

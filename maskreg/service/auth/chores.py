@@ -1,0 +1,166 @@
+"""Chores: work that one process of all servers on a database does now and then.
+
+::
+
+    every process    is refresh due?     claim: due is put off by the lease, where it is not yet     one row changes
+    the winner       does the work, and says when it is due next
+    killed           nobody says so: due again when the lease is over, for whoever claims it then
+
+Some chores delete what is old, and a clock that is wrong makes everything old. Times when chores are due show when a
+server ran last, because one of them is due every minute::
+
+    a server runs               due: a minute to an hour from now
+    its clock goes ahead        every chore was due more than a day ago: deletions wait for a day, and the log says so
+      years, or no server
+      ran for days
+    the clock is set right      due years from now: no chore is put off for that long, so it is due
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
+
+from maskreg.catalog.sql.clock import now
+from maskreg.digest import Digest
+from maskreg.service.auth.database import Database
+from maskreg.service.auth.models import CheckRow, ChoreRow
+
+ABSENCE_S = 86_400.0
+"""A clock that is further ahead of when a server last ran may be wrong, in seconds."""
+
+WAIT_S = 86_400.0
+"""How long nothing is deleted then, in seconds; no chore is put off for longer."""
+
+_DELETIONS = "deletions"
+
+_log = logging.getLogger("maskreg.service.chores")
+
+
+class Chores:
+    """When each chore is due, and who does it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._holder = secrets.token_hex(8)
+
+    def is_due(self, name: str) -> bool:
+        """Whether a chore may be claimed now; nothing is written."""
+        with self._database.read() as connection:
+            waits = ChoreRow.name == name, ~_is_over(now(connection))
+            return connection.execute(select(ChoreRow.name).where(*waits)).first() is None
+
+    def claim(self, name: str, lease_s: float, *, deletes: bool = False) -> bool:
+        """Take a chore that is due.
+
+        Args:
+            name: of the chore.
+            lease_s: how long nobody else may take it, in seconds, unless :meth:`done` says otherwise.
+            deletes: it deletes what is old by the clock, and waits while that may be wrong.
+
+        Returns:
+            Whether this process does it.
+        """
+        if not self.is_due(name) or (deletes and not self.is_due(_DELETIONS)):
+            return False
+        with self._database.write() as connection:
+            at = now(connection)
+            if _is_far_ahead(connection, at):
+                _put(connection, _DELETIONS, due=at + WAIT_S, holder="")
+                if deletes:
+                    return False
+            waits = ChoreRow.name == name, ~_is_over(at)
+            if connection.execute(select(ChoreRow.name).where(*waits)).first() is not None:
+                return False
+            # Writers follow one another, so that nobody else takes it meanwhile.
+            _put(connection, name, due=at + lease_s, holder=self._holder)
+            return True
+
+    def renew(self, name: str, lease_s: float) -> None:
+        """Keep a chore that takes long; the lease begins anew."""
+        with self._database.write() as connection:
+            mine = update(ChoreRow).where(ChoreRow.name == name, ChoreRow.holder == self._holder)
+            connection.execute(mine.values(due=now(connection) + lease_s))
+
+    def done(self, name: str, next_s: float) -> None:
+        """Say that a chore of this process is done, and due again in so many seconds."""
+        with self._database.write() as connection:
+            mine = update(ChoreRow).where(ChoreRow.name == name, ChoreRow.holder == self._holder)
+            connection.execute(mine.values(due=now(connection) + next_s, holder=""))
+
+
+def _is_over(at: float) -> ColumnElement[bool]:
+    return or_(ChoreRow.due <= at, ~_is_possible(at))
+
+
+def _is_possible(at: float) -> ColumnElement[bool]:
+    # What is due later than a chore can be was put off by a clock that was ahead.
+    return ChoreRow.due <= at + 2 * WAIT_S
+
+
+def _is_far_ahead(connection: Connection, at: float) -> bool:
+    latest = connection.execute(select(func.max(ChoreRow.due)).where(_is_possible(at))).scalar()
+    if latest is None or at - latest <= ABSENCE_S:
+        return False
+    _log.warning(
+        "no server ran for %s, or the clock is ahead: nothing that is old is deleted for %s; if the clock is wrong, "
+        "set it (timedatectl)",
+        timedelta(seconds=round(at - latest)),
+        timedelta(seconds=WAIT_S),
+    )
+    return True
+
+
+def _put(connection: Connection, name: str, **values: object) -> None:
+    if not connection.execute(update(ChoreRow).where(ChoreRow.name == name).values(values)).rowcount:
+        connection.execute(insert(ChoreRow).values(name=name, **values))
+
+
+@dataclass(frozen=True)
+class PendingCheck:
+    """An artifact that waits to be verified.
+
+    Attributes:
+        digest: the artifact.
+        by: who requested it.
+        at: when, in seconds since 1970.
+    """
+
+    digest: Digest
+    by: str
+    at: float
+
+
+class Checks:
+    """Artifacts that wait to be verified."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def request(self, digest: Digest, by: str) -> None:
+        """Let an artifact be verified; one that waits already keeps its turn."""
+        with self._database.write() as connection:
+            waiting = connection.execute(select(CheckRow.digest).where(CheckRow.digest == digest)).first()
+            if waiting is None:
+                connection.execute(insert(CheckRow).values(digest=digest, by=by, at=now(connection)))
+
+    def is_pending(self, digest: Digest) -> bool:
+        """Whether an artifact waits to be verified."""
+        with self._database.read() as connection:
+            return connection.execute(select(CheckRow.digest).where(CheckRow.digest == digest)).first() is not None
+
+    def next(self) -> PendingCheck | None:
+        """The one that has waited longest; None when none waits."""
+        rows = select(CheckRow.digest, CheckRow.by, CheckRow.at).order_by(CheckRow.at, CheckRow.digest).limit(1)
+        with self._database.read() as connection:
+            row = connection.execute(rows).first()
+        return None if row is None else PendingCheck(Digest(row.digest), row.by, row.at)
+
+    def done(self, check: PendingCheck) -> None:
+        """Take an artifact that was verified off the list, unless it was requested again since."""
+        with self._database.write() as connection:
+            connection.execute(delete(CheckRow).where(CheckRow.digest == check.digest, CheckRow.at == check.at))

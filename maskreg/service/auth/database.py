@@ -1,0 +1,86 @@
+"""The database of accounts: opened, refused when its schema is behind, read and written in transactions."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine, text
+
+from maskreg.catalog.sql.address import Address, parse_address
+from maskreg.catalog.sql.clock import check_clock
+from maskreg.catalog.sql.engine import WRITE, make_engine, reading
+from maskreg.catalog.sql.faults import readable_rows, translated
+from maskreg.catalog.sql.schema import bring_up_own, installed, refuse_behind
+from maskreg.service.auth.schema import ACCOUNTS
+
+_LOCK_KEY = 0x6D61736B72656702
+
+
+class Database:
+    """The service's own tables. Safe to use from many threads; several processes and servers may share them.
+
+    Attributes:
+        clock: gives the seconds since 1970 by this machine's clock.
+    """
+
+    def __init__(self, address: Address, engine: Engine) -> None:
+        """Use :meth:`open`."""
+        self.clock: Callable[[], float] = time.time
+        self._address = address
+        self._engine = engine
+        self._read_engine = reading(engine)
+        self._write_engine = engine.execution_options(**{WRITE: True})
+        self.close = weakref.finalize(self, engine.dispose)
+
+    @classmethod
+    def open(cls, url: str) -> Database:
+        """Open the database; a SQLite file gets its tables, and those of this version.
+
+        Args:
+            url: ``sqlite:///PATH``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/DATABASE``.
+
+        Raises:
+            ConfigError: its schema is newer, or PostgreSQL's is older or missing.
+            CorruptError: the SQLite file is damaged.
+            CannotCreateError: the SQLite file cannot be created.
+            NotAllowedError: the server refused the credentials.
+            UnavailableError: the server does not answer.
+        """
+        address = parse_address(url)
+        database = cls(address, make_engine(address))
+        try:
+            with database.read() as connection:
+                revision = installed(connection, ACCOUNTS)
+            bring_up_own(address, database._engine, revision, ACCOUNTS)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def check(self) -> None:
+        """Check that the database answers, has this version's schema, and agrees with this machine about the time.
+
+        Raises:
+            ConfigError: its schema is of another version, or one of the two clocks is wrong.
+            UnavailableError: it does not answer.
+        """
+        with self.read() as connection:
+            check_clock(connection, self._address, self.clock())
+            refuse_behind(self._address, installed(connection, ACCOUNTS), ACCOUNTS)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection that only reads; see :func:`maskreg.catalog.sql.engine.reading`."""
+        with translated(self._address), readable_rows(self._address), self._read_engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that writes. One writes at a time, so that what it read is still so when it writes."""
+        with translated(self._address), readable_rows(self._address), self._write_engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+            yield connection

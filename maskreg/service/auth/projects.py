@@ -1,0 +1,198 @@
+"""Projects: made, made public, limited, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from types import EllipsisType
+
+from sqlalchemy import delete, select, update
+
+from maskreg.errors import NotAllowedError, NotFoundError, OutputExistsError
+from maskreg.service.auth.changes import (
+    account,
+    check_project_name,
+    drop_grant,
+    ensure_project,
+    existing_project,
+    insert_project,
+    keeping_admins,
+    new_account,
+    put_grant,
+    record,
+)
+from maskreg.service.auth.database import Database
+from maskreg.service.auth.models import GrantRow, PrincipalRow, ProjectRow
+from maskreg.service.auth.roles import SYSTEM, Member, Principal, Project, Role, name_of
+
+
+class Projects:
+    """The projects of a server."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def visible(self, principal: Principal) -> list[Project]:
+        """The projects that somebody may read, by name; those that were deleted for an admin of the server alone."""
+        everything = principal.server_role >= Role.ADMIN
+        with self._database.read() as connection:
+            rows = connection.execute(select(ProjectRow.__table__).order_by(ProjectRow.name)).mappings()
+            projects = [Project(**row) for row in rows]
+        return [project for project in projects if everything or principal.role(project.name) >= Role.READER]
+
+    def get(self, name: str) -> Project:
+        """A project that was not deleted.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        with self._database.read() as connection:
+            return existing_project(connection, name)
+
+    def ensure(self, name: str, by: Principal) -> None:
+        """Make a project that is not there yet, on behalf of an admin of the server.
+
+        Raises:
+            NotFoundError: it is not there, and somebody else asks; or it was deleted.
+            BadRefError: not the name of a project.
+        """
+        with self._database.read() as connection:
+            known = connection.execute(select(ProjectRow.deleted_at).where(ProjectRow.name == name)).first()
+        if known is None or known.deleted_at is not None:
+            with self._database.write() as connection:
+                ensure_project(connection, name, by)
+
+    def adopt(self, names: Iterable[str]) -> None:
+        """Make projects that a registry has already, where none is known here; for the first start of a server."""
+        with self._database.write() as connection:
+            if connection.execute(select(ProjectRow.name).limit(1)).first() is None:
+                for name in sorted(set(names)):
+                    insert_project(connection, name, SYSTEM)
+
+    def create(self, name: str, by: Principal, *, public: bool = False, reuse: bool = False) -> Project:
+        """Make a project.
+
+        Args:
+            name: as in references.
+            by: who makes it.
+            public: let everybody read it.
+            reuse: take the name of a project that was deleted.
+
+        Raises:
+            BadRefError: not a name of a project.
+            OutputExistsError: it exists.
+            NotAllowedError: it was deleted, and ``reuse`` is not set.
+        """
+        check_project_name(name)
+        with self._database.write() as connection:
+            before = connection.execute(select(ProjectRow.deleted_at).where(ProjectRow.name == name)).first()
+            if before is not None and before.deleted_at is None:
+                raise OutputExistsError(f"project {name}", hint="choose another name")
+            if before is not None and not reuse:
+                raise NotAllowedError(
+                    f"project {name} was deleted, and references to it may still be in use",
+                    hint="an admin of the server can make it again with reuse",
+                )
+            connection.execute(delete(ProjectRow).where(ProjectRow.name == name))
+            insert_project(connection, name, by, public)
+            return existing_project(connection, name)
+
+    def change(
+        self,
+        name: str,
+        by: Principal,
+        *,
+        public: bool | None = None,
+        max_bytes: int | EllipsisType | None = ...,
+        max_artifacts: int | EllipsisType | None = ...,
+    ) -> Project:
+        """Change a project; what is left out stays.
+
+        Args:
+            name: of the project.
+            by: who changes it.
+            public: whether everybody may read it.
+            max_bytes: limit of the bytes of its artifacts; None for none.
+            max_artifacts: limit of their number; None for none.
+
+        Raises:
+            NotFoundError: there is no such project.
+        """
+        values: dict[str, bool | int | None] = {}
+        if public is not None:
+            values["public"] = public
+        for key, limit in (("max_bytes", max_bytes), ("max_artifacts", max_artifacts)):
+            if not isinstance(limit, EllipsisType):
+                values[key] = limit
+        with self._database.write() as connection:
+            existing_project(connection, name)
+            if values:
+                connection.execute(update(ProjectRow).where(ProjectRow.name == name).values(**values))
+                record(connection, by, "change project", project=name, subject=name, detail=values)
+            return existing_project(connection, name)
+
+    def delete(self, name: str, by: Principal) -> None:
+        """Delete a project that has no artifacts any more; nobody is a member then, and its name stays taken.
+
+        Raises:
+            NotFoundError: there is no such project.
+        """
+        with self._database.write() as connection:
+            existing_project(connection, name)
+            for row in connection.execute(select(GrantRow.principal).where(GrantRow.project == name)).all():
+                drop_grant(connection, row.principal, name)
+            now = datetime.now(UTC)
+            closed = update(ProjectRow).where(ProjectRow.name == name).values(deleted_at=now, public=False)
+            connection.execute(closed)
+            record(connection, by, "delete project", project=name, subject=name)
+
+
+class Members:
+    """The members of a server's projects; ``*`` is all projects."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of(self, project: str) -> list[Member]:
+        """Who has a role in a project, by name."""
+        rows = (
+            select(PrincipalRow.name, GrantRow.role, GrantRow.at, GrantRow.by)
+            .join(PrincipalRow, PrincipalRow.id == GrantRow.principal)
+            .where(GrantRow.project == project)
+            .order_by(PrincipalRow.name)
+        )
+        with self._database.read() as connection:
+            return [Member(name, name_of(role), at, by) for name, role, at, by in connection.execute(rows)]
+
+    def grant(self, project: str, name: str, role: Role, by: Principal) -> Member:
+        """Give somebody a role in a project, in place of the one they have.
+
+        Raises:
+            UsageError: not a name.
+            NotFoundError: there is no such project.
+            NotAllowedError: the role is lower, and nobody could manage the project, or the server, any more.
+        """
+        shown = name_of(role)
+        with self._database.write() as connection:
+            ensure_project(connection, project, by)
+            principal = account(connection, name) or new_account(connection, name)
+            with keeping_admins(connection, project, f"making {name} {shown}"):
+                put_grant(connection, principal, project, role, by)
+            record(connection, by, "grant", project=project, subject=name, detail={"role": shown})
+        return next(member for member in self.of(project) if member.name == name)
+
+    def revoke(self, project: str, name: str, by: Principal) -> None:
+        """Take somebody's role in a project, with their tokens for it and for all projects, and their sessions.
+
+        Raises:
+            NotFoundError: they have none.
+            NotAllowedError: nobody could manage the project, or the server, any more.
+        """
+        with self._database.write() as connection:
+            principal = account(connection, name)
+            held = select(GrantRow.role).where(GrantRow.principal == principal, GrantRow.project == project)
+            if principal is None or connection.execute(held).first() is None:
+                raise NotFoundError(f"{name} is no member of project {project}")
+            with keeping_admins(connection, project, f"taking the role of {name}"):
+                drop_grant(connection, principal, project)
+            record(connection, by, "revoke", project=project, subject=name)

@@ -1,0 +1,16 @@
+"""The revisions of the service's own tables."""
+
+from __future__ import annotations
+
+from maskreg.catalog.sql.schema import Schema
+from maskreg.service.auth.models import Base
+
+ACCOUNTS = Schema(
+    Base.metadata,
+    ("0001", "0002", "0003"),
+    "maskreg_service_schema",
+    "service",
+    {"service_chores": "0002", "service_checks": "0002", "service_buckets": "0002", "service_charges": "0003"},
+    mend="restore the database from a backup",
+)
+"""The tables of who may do what."""

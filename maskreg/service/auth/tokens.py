@@ -1,0 +1,174 @@
+"""Tokens: made for somebody, listed without their secrets, revoked, and the first one of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, or_, select, update
+
+from maskreg.errors import NotAllowedError, NotFoundError
+from maskreg.service.auth.changes import (
+    account,
+    ensure_project,
+    keeping_admins,
+    new_account,
+    put_grant,
+    record,
+    revoke_tokens,
+)
+from maskreg.service.auth.database import Database
+from maskreg.service.auth.identity import Secret, grants_of
+from maskreg.service.auth.models import GrantRow, PrincipalRow, TokenRow
+from maskreg.service.auth.roles import EVERY_PROJECT, SYSTEM, NewToken, Principal, Role, Token, name_of
+
+FIRST = "admin"
+"""Name of the account that a server's first token is for."""
+
+_SHOWN = [column for column in TokenRow.__table__.columns if column.name not in ("secret", "principal")]
+_NAMES = [column.name for column in _SHOWN if column.name != "role"]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a token may do.
+
+    Attributes:
+        project: where it may be used; ``*`` for all projects of its owner.
+        role: the most that it may do.
+        expires: how long, from now; None for ever.
+    """
+
+    project: str
+    role: Role
+    expires: timedelta | None = None
+
+
+class Tokens:
+    """The tokens of a server."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create(self, name: str, scope: Scope, by: Principal) -> NewToken:
+        """Make a token, and its owner a member of the project with that role if they had a lower one.
+
+        Args:
+            name: of its owner, recorded as the writer.
+            scope: what it may do.
+            by: who makes it: an admin of the project, or the owner, whose own role stays what it is.
+
+        Raises:
+            NotFoundError: there is no such project.
+            NotAllowedError: the name belongs to somebody who also acts elsewhere, for whom this admin must not speak.
+            UsageError: not a name.
+        """
+        with self._database.write() as connection:
+            ensure_project(connection, scope.project, by)
+            principal = account(connection, name)
+            if principal is None:
+                principal = new_account(connection, name)
+            elif principal != by.id and by.server_role < Role.ADMIN:
+                _refuse_speaking_for(connection, principal, name, scope.project)
+            held = grants_of(connection, principal)
+            if principal != by.id and max(held.get(scope.project, 0), held.get(EVERY_PROJECT, 0)) < scope.role:
+                put_grant(connection, principal, scope.project, scope.role, by)
+            return _insert(connection, principal, name, scope, by)
+
+    def list(self, *, project: str | None = None, principal: str | None = None) -> list[Token]:
+        """Tokens that were not revoked, newest first, expired ones included.
+
+        Args:
+            project: those for this project only.
+            principal: those of this account only.
+        """
+        conditions: list[ColumnElement[bool]] = [TokenRow.revoked_at.is_(None)]
+        if project is not None:
+            conditions.append(TokenRow.project == project)
+        if principal is not None:
+            conditions.append(TokenRow.principal == principal)
+        rows = _shown().where(*conditions).order_by(TokenRow.created_at.desc(), TokenRow.id)
+        with self._database.read() as connection:
+            return [_token(row) for row in connection.execute(rows).mappings()]
+
+    def revoke(self, token: str, by: Principal) -> Token:
+        """Revoke a token of one's own, or of a project that one is an admin of.
+
+        Raises:
+            NotFoundError: there is no such token, or it is somebody else's.
+            NotAllowedError: nobody could manage the project, or the server, any more.
+        """
+        with self._database.write() as connection:
+            live = _shown().add_columns(TokenRow.principal).where(TokenRow.id == token, TokenRow.revoked_at.is_(None))
+            row = connection.execute(live).mappings().first()
+            if row is None or (row["principal"] != by.id and by.role(row["project"]) < Role.ADMIN):
+                raise NotFoundError(f"there is no token {token}")
+            now = datetime.now(UTC)
+            with keeping_admins(connection, row["project"], f"revoking token {token}"):
+                connection.execute(update(TokenRow).where(TokenRow.id == token).values(revoked_at=now))
+            record(connection, by, "revoke token", project=row["project"], subject=token)
+            return _token({**row, "revoked_at": now})
+
+    def first(self, *, anew: bool = False) -> NewToken | None:
+        """The first token of a server, for all projects and as admin; None when somebody runs the server already.
+
+        Args:
+            anew: make one in any case, and revoke those that were made so before; for whoever lost it.
+        """
+        with self._database.write() as connection:
+            runs = select(func.count()).select_from(GrantRow).where(GrantRow.project == EVERY_PROJECT)
+            if connection.execute(runs.where(GrantRow.role >= int(Role.ADMIN))).scalar() and not anew:
+                return None
+            principal = account(connection, FIRST) or new_account(connection, FIRST)
+            revoke_tokens(connection, principal, None)
+            put_grant(connection, principal, EVERY_PROJECT, Role.ADMIN, SYSTEM)
+            return _insert(connection, principal, FIRST, Scope(EVERY_PROJECT, Role.ADMIN), SYSTEM)
+
+    def used(self, token: str, before: datetime) -> None:
+        """Remember that a token was used now, unless it was since ``before``."""
+        now = datetime.now(UTC)
+        stale = or_(TokenRow.used_at.is_(None), TokenRow.used_at < before)
+        with self._database.write() as connection:
+            connection.execute(update(TokenRow).where(TokenRow.id == token, stale).values(used_at=now))
+
+
+def _refuse_speaking_for(connection: Connection, principal: str, name: str, project: str) -> None:
+    elsewhere: Collection[str] = set(grants_of(connection, principal)) - {project}
+    person = connection.execute(select(PrincipalRow.identity).where(PrincipalRow.id == principal)).scalar()
+    if elsewhere or person:
+        raise NotAllowedError(
+            f"{name} also acts outside of project {project}, so only {name} or an admin of the server can make a "
+            "token for that name"
+        )
+
+
+def _insert(connection: Connection, principal: str, name: str, scope: Scope, by: Principal) -> NewToken:
+    secret, now = Secret.new(), datetime.now(UTC)
+    expires = None if scope.expires is None else now + scope.expires
+    row = {"id": secret.id, "project": scope.project, "created_at": now, "created_by": by.name, "expires_at": expires}
+    stored = {"principal": principal, "secret": secret.hash, "role": int(scope.role)}
+    connection.execute(insert(TokenRow).values(**row, **stored))
+    role = name_of(scope.role)
+    record(
+        connection, by, "create token", project=scope.project, subject=secret.id, detail={"name": name, "role": role}
+    )
+    return NewToken(
+        id=secret.id,
+        name=name,
+        project=scope.project,
+        role=role,
+        created_at=now,
+        created_by=by.name,
+        expires_at=expires,
+        token=secret.text,
+    )
+
+
+def _shown() -> Select[Any]:
+    return select(*_SHOWN, PrincipalRow.name).join(PrincipalRow, PrincipalRow.id == TokenRow.principal)
+
+
+def _token(row: Mapping[Any, Any]) -> Token:
+    return Token(**{key: row[key] for key in (*_NAMES, "name")}, role=name_of(row["role"]))

@@ -1,1 +1,0 @@
-"""What a server tells about itself: request ids, structured logs, metrics and traces."""

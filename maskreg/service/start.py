@@ -1,0 +1,453 @@
+"""How a server starts: its parts are opened and checked, a socket is bound, and only then is anybody told.
+
+::
+
+    open      store, catalog and accounts; a schema that is behind is refused
+    bind      the port; one that is taken is refused
+    first     a token for whoever runs the server, unless somebody does already
+    ready     the listener is told the address and the token
+    serve     in this process, or in several that share the socket, until SIGTERM or Ctrl-C;
+              requests that were begun are answered
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
+
+from maskreg.disk import creating, make_folder
+from maskreg.errors import CannotCreateError, ConfigError, UsageError
+from maskreg.service import observing
+from maskreg.service.app import create_app
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.openid import OpenId, OpenIdOptions
+from maskreg.service.auth.roles import NewToken
+from maskreg.service.auth.throttle import RateLimits
+from maskreg.service.context import LOOPBACK, PATIENCE_S, Service
+from maskreg.service.hosts import check_name
+from maskreg.service.housekeeping import housekeeper
+from maskreg.service.jobs.bench import Bench
+from maskreg.service.jobs.limits import parse_limits
+from maskreg.service.jobs.processes import start_workers
+from maskreg.service.jobs.sources import Sources
+from maskreg.service.observing import configure
+from maskreg.service.pace import Punctual
+from maskreg.service.signing import signer_of
+from maskreg.settings import Remote, Settings, checked
+from maskreg.settings.credentials import is_loopback
+from maskreg.store import FileStore
+from maskreg.workspace.pairs import MOST_COORDINATES
+from maskreg.workspace.workspace import Workspace
+
+_OPTIONS = "MASKREG_SERVED"
+_WITH_PROVIDER = "maskreg serve --oidc-issuer URL --oidc-client-id ID"
+_GRACE_S = 30
+_TURN_S = 0.0005
+_BACKLOG = 2048
+
+
+@dataclass(frozen=True)
+class Started:
+    """A server that is about to answer.
+
+    Attributes:
+        url: where.
+        registry: what it serves, without credentials.
+        first: the first token; None when somebody runs the server already.
+    """
+
+    url: str
+    registry: str
+    first: NewToken | None
+
+
+def open_service(options: Options) -> Service:
+    """Open the parts of a server, and check that it can serve.
+
+    Raises:
+        UsageError: the options contradict each other.
+        ConfigError: a schema is behind, a registry has an unknown format, a URL is wrong, or clocks differ.
+        UnavailableError: the store or a database does not answer.
+        NotAllowedError: it refuses the credentials.
+    """
+    hosts = (*LOOPBACK, *_named(options.host), *map(check_name, options.hosts))
+    settings, remote = settings_of(options)
+    openid = _openid(options)
+    workspace = Workspace(settings)
+    try:
+        registry = workspace.registry(remote)
+        accounts = Accounts.open(database_of(settings, remote))
+        try:
+            accounts.ready()
+            registry.check_format()
+            registry.index.must_open()
+            if registry.witness is not None:
+                # Else whoever asks for a tag first would wait for this machine's disk to take down that it was seen.
+                registry.witness.keep_in(FileStore(settings.home, sync=False))
+            registry.trust.signer = signer_of(options.signing_key, settings, remote)
+            registry.trust.fresh_s = options.fresh_s
+            bench = bench_of(options, settings, remote)
+            patching = bench.open() if bench else None
+        except BaseException:
+            accounts.close()
+            raise
+    except ConfigError as error:
+        workspace.close()
+        if error.hint == "maskreg db upgrade":
+            error.hint = _upgrade(options, settings, remote)
+        raise
+    except BaseException:
+        workspace.close()
+        raise
+    limits = RateLimits.of(options.rate) if options.rate else None
+    return Service(
+        *(workspace, remote, accounts, hosts, patching, openid, limits, options.most_compared), options.timeout_s
+    )
+
+
+def app() -> FastAPI:
+    """The application of one of several processes, whose options are in the environment."""
+    content: dict[str, Any] = json.loads(os.environ[_OPTIONS])
+    lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
+    options = Options(**{**content, **lists})
+    _log(options)
+    _share_interpreter()
+    return create_app(open_service(options))
+
+
+def serve(options: Options, ready: Callable[[Started], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests that were begun are answered.
+
+    Args:
+        options: what is served, and to whom.
+        ready: called once, when the socket is bound and before the first request is answered.
+
+    Raises:
+        CannotCreateError: the port is taken, or may not be used.
+        MaskregError: it cannot serve; see :func:`open_service`.
+    """
+    service = open_service(options)
+    with service, _bound(options) as listener, _shared_metrics(options), _workers(options, service):
+        _log(options)
+        first = service.accounts.tokens.first(anew=options.new_admin)
+        if first is not None:
+            service.accounts.projects.adopt(result.project for result in service.registry.index.must_open().search())
+        # Whoever asks first should not get a state that has expired while nothing ran.
+        housekeeper(service).look("refresh")
+        config = _config(options, create_app(service) if options.workers == 1 else f"{__name__}:app")
+        ready(Started(_url(listener), service.registry.url, first))
+        if options.workers == 1:
+            _share_interpreter()
+            _run(config, listener)
+        else:
+            service.close()
+            os.environ[_OPTIONS] = json.dumps(asdict(replace(options, new_admin=False)))
+            Multiprocess(config, sockets=[listener]).run()
+
+
+def _share_interpreter() -> None:
+    # While a thread computes, such as the one that follows the store, others wait this long for each turn.
+    sys.setswitchinterval(_TURN_S)
+
+
+def _run(config: uvicorn.Config, listener: socket.socket) -> None:
+    server = uvicorn.Server(config)
+    # When it has shut down, uvicorn raises the signal again that ended it; then the end was as it should be.
+    try:
+        server.run(sockets=[listener])
+    except (KeyboardInterrupt, SystemExit):
+        if not server.should_exit:
+            raise
+
+
+def _log(options: Options) -> None:
+    if options.log_format == "json":
+        configure()
+
+
+@contextmanager
+def _shared_metrics(options: Options) -> Iterator[None]:
+    # The workers inherit the variable, and read it when they import the observing.
+    with TemporaryDirectory(prefix="maskreg-metrics-") as folder:
+        if options.workers > 1:
+            os.environ[observing.FOLDER] = folder
+        if options.metrics_port:
+            _listen(options)
+        yield
+
+
+def _listen(options: Options) -> None:
+    try:
+        observing.listen(options.host, options.metrics_port)
+    except OSError as error:
+        raise CannotCreateError(
+            f"{options.host}:{options.metrics_port} cannot be listened on ({error.strerror})",
+            hint="choose another --metrics-port",
+        ) from error
+
+
+def _config(options: Options, application: FastAPI | str) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        factory=isinstance(application, str),
+        workers=options.workers,
+        http=partial(Punctual, patience_s=options.timeout_s),  # type: ignore[arg-type]  # called as the class is
+        access_log=False,
+        log_config=None,
+        log_level="info" if options.log_format == "json" else "warning",
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+
+
+def _workers(options: Options, service: Service) -> AbstractContextManager[object]:
+    bench = bench_of(options, service.workspace.settings, service.remote)
+    return start_workers(bench, options.jobs) if bench and options.worker else nullcontext()
+
+
+def _openid(options: Options) -> OpenId | None:
+    if bool(options.oidc_issuer) != bool(options.oidc_client_id):
+        raise UsageError("--oidc-issuer and --oidc-client-id belong together", hint=_WITH_PROVIDER)
+    if not options.oidc_issuer:
+        if options.oidc_grants:
+            raise UsageError("--oidc-grant means groups of a provider, and none is named", hint=_WITH_PROVIDER)
+        return None
+    return OpenId(OpenIdOptions(options.oidc_issuer, options.oidc_client_id, options.oidc_claim, options.oidc_grants))
+
+
+def _upgrade(options: Options, settings: Settings, remote: str | None) -> str:
+    if remote is None:
+        return f"MASKREG_HOME={shlex.quote(str(settings.home))} maskreg db upgrade"
+    return shlex.join(["maskreg", "db", "upgrade", "--catalog", settings.remote(remote).catalog])
+
+
+def _named(host: str) -> tuple[str, ...]:
+    # An address that means all of the machine's is no name that anybody would use.
+    return () if host in ("0.0.0.0", "::", "") else (f"[{host}]" if ":" in host else host,)
+
+
+def _bound(options: Options) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    # With the protocol named, small answers leave at once: asyncio switches Nagle's algorithm off for these alone.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host, options.port))
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        hint = "maskreg serve --port 0 takes a port that is free" if taken else "choose another --host or --port"
+        raise CannotCreateError(f"{options.host}:{options.port} cannot be listened on ({reason})", hint=hint) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    # Addresses that mean all of the machine's are none that anybody can ask for.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def open_to_others(options: Options) -> bool:
+    """Whether other machines can reach the server."""
+    return not is_loopback(options.host)
+
+
+_SERVED = "served"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is served, and to whom.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on; 0 for one that is free.
+        home: folder of the local registry; empty for that of the settings.
+        store: URL of the registry's store; empty for the local registry.
+        catalog: URL of its catalog in PostgreSQL, which also keeps the accounts; empty for the local registry, which
+            has both in SQLite files.
+        remote: name of a configured remote to serve; empty for the others.
+        workers: processes that serve.
+        hosts: names that requests may be addressed to, beside those of this machine itself.
+        new_admin: make a new first token, and revoke the old one.
+        rate: requests a second that an account may send to all servers on a database together; 0 for any number.
+        oidc_issuer: URL of the OpenID provider that people sign in with; empty where tokens alone sign in.
+        oidc_client_id: what the provider calls this server.
+        oidc_claim: the claim that lists somebody's groups.
+        oidc_grants: role by project of each group, as ``GROUP=PROJECT:ROLE``.
+        signing_key: file of the private key that signs what clients write, and becomes the key of projects that have
+            none; ``none`` signs nothing. Left out, a registry in a folder makes and keeps one, and another store signs
+            nothing: a key that only this machine had would shut out every other server, and this one after a loss.
+        most_compared: coordinates of all masks together that are compared while somebody waits.
+        timeout_s: how long to wait for a client that is in the middle of a request, in seconds.
+        fresh_s: how long readers take what this server signs for the current state, in seconds; 0 for ever. It counts
+            for projects whose key this server makes; the server renews it by itself.
+        metrics_port: port on which everybody who reaches it may read the metrics; 0 for none.
+        log_format: ``json`` for a line per request and event on standard error; ``text`` for warnings alone.
+        jobs: how many the server works on at the same time, each in a process of its own; 0 for a server without jobs.
+        sources: checkpoints that jobs may read: ``NAME=PATH``, or folders whose subfolders are offered.
+        outputs: the folder where jobs write checkpoints.
+        worker: whether this server works on jobs itself; without, it takes them for workers that run apart.
+        job_limits: how much is done at the same time, and for how long what is done is kept, as ``NAME=VALUE``; see
+            :mod:`maskreg.service.jobs.limits`.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8470
+    home: str = ""
+    store: str = ""
+    catalog: str = ""
+    remote: str = ""
+    workers: int = 1
+    hosts: tuple[str, ...] = ()
+    new_admin: bool = False
+    rate: int = 500
+    oidc_issuer: str = ""
+    oidc_client_id: str = ""
+    oidc_claim: str = "groups"
+    oidc_grants: tuple[str, ...] = ()
+    signing_key: str = ""
+    most_compared: int = MOST_COORDINATES
+    timeout_s: float = PATIENCE_S
+    fresh_s: int = 7 * 86_400
+    metrics_port: int = 0
+    log_format: str = "json"
+    jobs: int = 0
+    sources: tuple[str, ...] = ()
+    outputs: str = ""
+    worker: bool = True
+    job_limits: tuple[str, ...] = ()
+
+
+def settings_of(options: Options) -> tuple[Settings, str | None]:
+    """The settings of the workspace, and the name in them of the registry; None for the local one.
+
+    Raises:
+        UsageError: the options contradict each other.
+        ConfigError: a URL is wrong, or there is no such remote.
+    """
+    if options.remote and (options.store or options.catalog):
+        raise UsageError(
+            "--remote names a store and a catalog already", hint="leave out --remote, or --store and --catalog"
+        )
+    if bool(options.catalog) != bool(options.store):
+        raise UsageError("--store and --catalog belong together", hint="maskreg serve --store URL --catalog URL")
+    if options.home and options.store:
+        raise UsageError("--home and --store name two registries", hint="leave out one of them")
+    settings = Settings.load(flags={"home": options.home} if options.home else {})
+    if options.store:
+        remote = checked(Remote(_SERVED, options.store, options.catalog))
+        return replace(settings, remotes={_SERVED: remote}, default_remote=_SERVED, offline=False), _SERVED
+    if options.remote:
+        remote = settings.remote(options.remote)
+        if remote.url.startswith(("http://", "https://")):
+            raise UsageError(f"{remote.name} is a server already", hint="serve a store: s3://, file:// or a folder")
+        if not remote.catalog:
+            raise UsageError(
+                f"{remote.name} has no catalog, which a server needs",
+                hint=f"maskreg config set remotes.{remote.name}.catalog postgresql+psycopg://HOST/DATABASE",
+            )
+        return settings, options.remote
+    return settings, None
+
+
+def database_of(settings: Settings, remote: str | None) -> str:
+    """URL of the database with the accounts and the jobs."""
+    catalog = settings.remote(remote).catalog if remote else ""
+    return catalog or f"sqlite:///{settings.home / 'service.db'}"
+
+
+def bench_of(options: Options, settings: Settings, remote: str | None) -> Bench | None:
+    """What workers work on; None for a server without jobs.
+
+    Raises:
+        UsageError: the options contradict each other.
+        ConfigError: a checkpoint is not there, or a limit is none.
+        CannotCreateError: the folder for outputs cannot be made.
+    """
+    if not options.jobs and options.worker:
+        if options.sources or options.outputs or options.job_limits:
+            raise UsageError("--sources, --outputs and --job-limit are for jobs", hint="add --jobs 1")
+        return None
+    if not options.sources or not options.outputs:
+        raise UsageError(
+            "jobs need checkpoints to read, and a folder to write to",
+            hint="add --sources NAME=PATH --outputs DIR",
+        )
+    outputs = Path(options.outputs).absolute()
+    if outputs.resolve().is_relative_to(settings.home.resolve()):
+        raise UsageError(f"{outputs} is inside the registry", hint="choose a folder for --outputs outside of it")
+    with creating(outputs):
+        make_folder(outputs)
+    sources, url = Sources.parse(options.sources), database_of(settings, remote)
+    return Bench(
+        settings,
+        remote,
+        url,
+        sources,
+        outputs,
+        limits=parse_limits(options.job_limits),
+        log_format=options.log_format,
+        signing_key=options.signing_key,
+    )
+
+
+def work(options: Options, ready: Callable[[str], None]) -> None:
+    """Work on jobs until SIGTERM or Ctrl-C; those that were begun are given back to the queue.
+
+    Args:
+        options: the registry and the folders, as those of the servers; the rest is ignored.
+        ready: called once, with the registry's URL, before the first job is taken.
+
+    Raises:
+        MaskregError: it cannot work; as for :func:`maskreg.service.start.open_service`.
+    """
+    settings, remote = settings_of(options)
+    bench = bench_of(options, settings, remote)
+    if bench is None or not options.jobs:
+        raise UsageError("a worker works on one job at a time, or more", hint="maskreg worker --jobs 1")
+    # What is wrong is said here, once, and not by each process again and again.
+    with Workspace(settings) as space:
+        registry = space.registry(remote)
+        registry.check_format()
+        registry.index.must_open()
+        url = registry.url
+    bench.open().queue.close()
+    Accounts.open(bench.url).close()
+    if options.log_format == "json":
+        configure()
+    leaving = threading.Event()
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        leaving.set()
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with start_workers(bench, options.jobs):
+            ready(url)
+            leaving.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,251 @@
+"""Who may do what: tokens, members, projects, sessions, and what is recorded of changes."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import update
+
+from maskreg.errors import (
+    BadRefError,
+    NotAllowedError,
+    NotFoundError,
+    OutputExistsError,
+    UnauthenticatedError,
+    UsageError,
+)
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.models import TokenRow
+from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.auth.sessions import fits, form_token
+from maskreg.service.auth.tokens import Scope
+
+ROOT = Principal("root", {EVERY_PROJECT: Role.ADMIN})
+
+WRITER = Scope("team", Role.WRITER)
+
+
+def token(accounts: Accounts, name: str = "ada", scope: Scope = WRITER, by: Principal = ROOT) -> str:
+    return accounts.tokens.create(name, scope, by).token
+
+
+def refused(accounts: Accounts, secret: str) -> bool:
+    with pytest.raises(UnauthenticatedError, match=r"^the token is not valid$"):
+        accounts.authenticate(secret)
+    return True
+
+
+def test_a_token_may_do_what_it_was_made_for(accounts: Accounts) -> None:
+    made = accounts.tokens.create("ada", WRITER, ROOT)
+    assert re.fullmatch(r"mr_[0-9a-f]{16}_[A-Za-z0-9_-]{43}", made.token)
+    ada = accounts.authenticate(made.token)
+    assert (ada.name, dict(ada.grants), ada.token) == ("ada", {"team": Role.WRITER}, made.id)
+    assert ada.role("paper") is Role.NOBODY
+    assert made.token not in repr(made)
+
+
+def test_only_the_hash_of_a_token_is_stored(accounts: Accounts) -> None:
+    secret = token(accounts)
+    with accounts._database.read() as connection:
+        rows = connection.exec_driver_sql("SELECT * FROM service_tokens").all()
+        audit = connection.exec_driver_sql("SELECT * FROM service_audit").all()
+    assert secret[20:] not in repr(rows) + repr(audit)
+
+
+@pytest.mark.parametrize("change", ["", "x", "mr_", "mr_{}_A", "bearer"])
+def test_a_wrong_token_is_refused(accounts: Accounts, change: str) -> None:
+    good = token(accounts)
+    assert refused(accounts, change and change.format(good[3:19]))
+    assert refused(accounts, good[:-1] + ("A" if good[-1] != "A" else "B"))
+    assert refused(accounts, f"mr_{'0' * 16}{good[19:]}")
+
+
+def test_a_token_expires(accounts: Accounts) -> None:
+    made = accounts.tokens.create("ada", Scope("team", Role.WRITER, timedelta(days=30)), ROOT)
+    assert made.expires_at is not None
+    assert abs(made.expires_at - datetime.now(UTC) - timedelta(days=30)) < timedelta(minutes=5)
+    accounts.authenticate(made.token)
+    cookie = accounts.sessions.begin(accounts.authenticate(made.token))
+    with accounts._database.write() as connection:
+        connection.execute(update(TokenRow).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+    assert refused(accounts, made.token)
+    assert accounts.sessions.principal(cookie) is None
+
+
+def test_a_revoked_token_is_not_valid_and_not_listed(accounts: Accounts) -> None:
+    made = accounts.tokens.create("ada", WRITER, ROOT)
+    other = token(accounts)
+    cookie = accounts.sessions.begin(accounts.authenticate(made.token))
+    assert accounts.tokens.revoke(made.id, ROOT).revoked_at is not None
+    assert refused(accounts, made.token)
+    assert accounts.sessions.principal(cookie) is None
+    assert made.id not in {listed.id for listed in accounts.tokens.list()}
+    accounts.authenticate(other)
+    with pytest.raises(NotFoundError):
+        accounts.tokens.revoke(made.id, ROOT)
+
+
+def test_nobody_revokes_the_token_of_somebody_else(accounts: Accounts) -> None:
+    made = accounts.tokens.create("ada", WRITER, ROOT)
+    bob = accounts.authenticate(token(accounts, "bob"))
+    with pytest.raises(NotFoundError, match=f"there is no token {made.id}"):
+        accounts.tokens.revoke(made.id, bob)
+    accounts.tokens.revoke(made.id, accounts.authenticate(made.token))
+    assert refused(accounts, made.token)
+
+
+def test_a_token_never_may_more_than_its_owner(accounts: Accounts) -> None:
+    everywhere = token(accounts, scope=Scope(EVERY_PROJECT, Role.READER), by=ROOT)
+    accounts.members.grant("team", "ada", Role.ADMIN, ROOT)
+    assert accounts.authenticate(everywhere).role("team") is Role.READER
+    narrow = token(accounts)
+    accounts.members.grant("team", "ada", Role.READER, ROOT)
+    assert accounts.authenticate(narrow).role("team") is Role.READER
+
+
+def test_who_is_removed_and_comes_back_has_no_old_key(accounts: Accounts) -> None:
+    old = [token(accounts), token(accounts)]
+    accounts.members.grant("paper", "bob", Role.ADMIN, ROOT)
+    accounts.members.grant("team", "bob", Role.READER, ROOT)
+    everywhere = token(accounts, "bob", Scope("team", Role.READER))
+    cookies = [accounts.sessions.begin(accounts.authenticate(secret)) for secret in (*old, everywhere)]
+    ids = {accounts.authenticate(secret).id for secret in old}
+    for name in ("ada", "bob"):
+        accounts.members.revoke("team", name, ROOT)
+    for again in (False, True):
+        if again:
+            for name in ("ada", "bob"):
+                accounts.members.grant("team", name, Role.WRITER, ROOT)
+        assert all(refused(accounts, secret) for secret in (*old, everywhere))
+        assert [accounts.sessions.principal(cookie) for cookie in cookies] == [None] * 3
+    assert accounts.authenticate(token(accounts)).id not in ids
+
+
+def test_an_admin_of_a_project_does_not_speak_for_those_who_act_elsewhere(accounts: Accounts) -> None:
+    admin = accounts.authenticate(token(accounts, "eve", Scope("team", Role.ADMIN)))
+    accounts.tokens.first()
+    token(accounts, "ada", Scope("paper", Role.READER))
+    for name in ("ada", "admin"):
+        with pytest.raises(NotAllowedError, match=f"{name} also acts outside of project team"):
+            token(accounts, name, WRITER, admin)
+    assert accounts.authenticate(token(accounts, "robot", WRITER, admin)).name == "robot"
+
+
+def test_the_first_token_is_made_once(accounts: Accounts, url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        made = [new for new in pool.map(lambda _: accounts.tokens.first(), range(8)) if new]
+    assert len(made) == 1
+    assert accounts.authenticate(made[0].token).server_role is Role.ADMIN
+    anew = accounts.tokens.first(anew=True)
+    assert anew is not None
+    assert refused(accounts, made[0].token)
+    assert accounts.authenticate(anew.token).server_role is Role.ADMIN
+
+
+def test_the_use_of_a_token_is_noted(accounts: Accounts) -> None:
+    made = accounts.tokens.create("ada", WRITER, ROOT)
+    assert [listed.used_at for listed in accounts.tokens.list(project="team")] == [None]
+    accounts.authenticate(made.token)
+    (listed,) = accounts.tokens.list(project="team")
+    assert listed.used_at is not None
+
+
+def test_a_project_is_made_changed_and_deleted(accounts: Accounts) -> None:
+    made = accounts.projects.create("team", ROOT)
+    assert (made.name, made.public, made.created_by) == ("team", False, "root")
+    with pytest.raises(OutputExistsError):
+        accounts.projects.create("team", ROOT)
+    assert accounts.visitor().role("team") is Role.NOBODY
+    assert accounts.projects.change("team", ROOT, public=True, max_bytes=5).max_bytes == 5
+    assert accounts.visitor().role("team") is Role.READER
+    assert [project.name for project in accounts.projects.visible(accounts.visitor())] == ["team"]
+    assert accounts.projects.change("team", ROOT, max_bytes=None).max_bytes is None
+
+
+def test_projects_that_a_registry_has_are_adopted_at_the_first_start_alone(accounts: Accounts) -> None:
+    accounts.projects.adopt(["team", "paper", "team"])
+    assert [project.name for project in accounts.projects.visible(ROOT)] == ["paper", "team"]
+    accounts.projects.delete("paper", ROOT)
+    accounts.projects.adopt(["paper", "other"])
+    assert [project.deleted_at is None for project in accounts.projects.visible(ROOT)] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["", "Team", "a/b", "a:b", "../x", "a@sha256:" + "0" * 64, EVERY_PROJECT])
+def test_what_is_not_the_name_of_a_project_is_refused(accounts: Accounts, name: str) -> None:
+    with pytest.raises(BadRefError):
+        accounts.projects.create(name, ROOT)
+
+
+def test_the_name_of_a_deleted_project_is_not_taken_by_accident(accounts: Accounts) -> None:
+    key = token(accounts)
+    root = accounts.authenticate(token(accounts, "root", Scope(EVERY_PROJECT, Role.ADMIN)))
+    accounts.projects.change("team", ROOT, public=True)
+    accounts.projects.delete("team", ROOT)
+    assert refused(accounts, key)
+    assert accounts.visitor().role("team") is Role.NOBODY
+    assert accounts.authenticate(token(accounts, "root", Scope(EVERY_PROJECT, Role.ADMIN))).role("team") is Role.NOBODY
+    for make in (lambda: accounts.projects.ensure("team", root), lambda: token(accounts)):
+        with pytest.raises(NotFoundError):
+            make()
+    with pytest.raises(NotAllowedError, match="was deleted"):
+        accounts.projects.create("team", ROOT)
+    accounts.projects.create("team", ROOT, reuse=True)
+    assert refused(accounts, key)
+    assert accounts.members.of("team") == []
+
+
+@pytest.mark.parametrize("name", ["", " ada", "a\nb", "a\x1b[2J", "x" * 129])
+def test_what_nobody_can_read_is_no_name(accounts: Accounts, name: str) -> None:
+    with pytest.raises(UsageError):
+        accounts.members.grant("team", name, Role.READER, ROOT)
+
+
+def test_members_are_listed_with_their_roles(accounts: Accounts) -> None:
+    accounts.members.grant("team", "bob", Role.READER, ROOT)
+    accounts.members.grant("team", "ada", Role.ADMIN, ROOT)
+    accounts.members.grant("team", "bob", Role.WRITER, ROOT)
+    assert [(m.name, m.role, m.by) for m in accounts.members.of("team")] == [
+        ("ada", "admin", "root"),
+        ("bob", "writer", "root"),
+    ]
+    with pytest.raises(NotFoundError, match="eve is no member"):
+        accounts.members.revoke("team", "eve", ROOT)
+
+
+def test_a_session_ends(accounts: Accounts) -> None:
+    ada = accounts.authenticate(token(accounts))
+    cookie, other = accounts.sessions.begin(ada), accounts.sessions.begin(ada)
+    assert accounts.sessions.principal(cookie) == ada
+    accounts.sessions.end(cookie)
+    assert accounts.sessions.principal(cookie) is None
+    assert accounts.sessions.principal(other) == ada
+    assert accounts.sessions.principal("") is None
+
+
+def test_a_form_belongs_to_one_session() -> None:
+    assert fits("cookie", form_token("cookie"))
+    assert not any(fits("cookie", text) for text in ("", "cookie", form_token("other"), "ä"))
+
+
+def test_changes_are_recorded_with_who_made_them(accounts: Accounts) -> None:
+    root = accounts.authenticate(token(accounts, "root", Scope(EVERY_PROJECT, Role.ADMIN)))
+    accounts.projects.create("team", root, public=True)
+    accounts.members.grant("team", "ada", Role.WRITER, root)
+    made = accounts.tokens.create("ada", WRITER, root)
+    accounts.tokens.revoke(made.id, root)
+    accounts.members.revoke("team", "ada", root)
+    accounts.projects.delete("team", root)
+    events = accounts.audit("team")
+    assert [(event.action, event.subject) for event in events] == [
+        ("delete project", "team"),
+        ("revoke", "ada"),
+        ("revoke token", made.id),
+        ("create token", made.id),
+        ("grant", "ada"),
+        ("create project", "team"),
+    ]
+    assert {(event.by, event.token) for event in events} == {("root", root.token)}
+    assert [event.action for event in accounts.audit("team", before=events[3].id, limit=1)] == ["grant"]

@@ -1,0 +1,221 @@
+"""Request ids, logs without secrets, metrics for the right people, traces, compression, and an end in good order."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx2
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from maskreg.service.access import PUBLIC
+from maskreg.service.app import create_app
+from maskreg.service.observing import JsonFormatter, is_traced
+from tests.service.serving import ADMIN, headers, service_in
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[FastAPI]:
+    service = service_in(tmp_path)
+    app = create_app(service)
+    app.get("/broken", dependencies=[PUBLIC])(lambda: 1 // 0)
+    yield app
+    service.workspace.close()
+    service.accounts.close()
+
+
+@pytest.fixture
+def client(app: FastAPI) -> TestClient:
+    return TestClient(app, raise_server_exceptions=False)
+
+
+class Lines(logging.Handler):
+    """Keeps lines as they would be written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.setFormatter(JsonFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one."""
+        self.texts.append(self.format(record))
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """What is logged during a test."""
+    handler, root, requests = Lines(), logging.getLogger(), logging.getLogger("maskreg")
+    root.addHandler(handler)
+    before = requests.level
+    requests.setLevel(logging.DEBUG)
+    yield handler
+    requests.setLevel(before)
+    root.removeHandler(handler)
+
+
+def test_a_request_keeps_the_id_that_it_came_with(client: TestClient, lines: Lines) -> None:
+    answer = client.get("/api/v1/projects/nobody/names", headers={**headers("reader-token"), "X-Request-Id": "abc.1"})
+    assert answer.headers["x-request-id"] == answer.json()["request_id"] == "abc.1"
+    (line,) = [json.loads(text) for text in lines.texts if "service.requests" in text]
+    assert line["request_id"] == "abc.1"
+    assert (line["status"], line["route"], line["by"]) == (404, "/api/v1/projects/{project}/names", "bob")
+    assert line["path"] == "/api/v1/projects/nobody/names"
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 65, "-", "é", 'a"\n{"level":"error"}'])
+def test_an_id_that_could_forge_a_line_is_replaced(client: TestClient, given: str) -> None:
+    answer = client.get("/livez", headers=[(b"x-request-id", given.encode())])
+    assert len(answer.headers["x-request-id"]) == 32
+
+
+def test_a_fault_of_the_server_has_an_id_and_says_nothing_else(client: TestClient) -> None:
+    answer = client.get("/broken", headers={"X-Request-Id": "b1"})
+    assert answer.status_code == 500
+    assert answer.headers["x-request-id"] == "b1"
+    assert answer.json() == {
+        "type": "about:blank",
+        "title": "the server failed; its log says why",
+        "status": 500,
+        "code": "ERROR",
+        "request_id": "b1",
+    }
+
+
+def test_no_token_and_no_query_is_logged(client: TestClient, lines: Lines) -> None:
+    secrets = ["reader-token", "made-up-token", "hidden-word", "hidden-code"]
+    for token in secrets[:2]:
+        client.get("/api/v1/artifacts", params={"text": "hidden-word", "cursor": "x"}, headers=headers(token))
+        client.get("/livez?code=hidden-code", headers=headers(token))
+        client.get("/nothing?code=hidden-code", headers=headers(token))
+    text = "\n".join(lines.texts)
+    assert text.count("service.requests") == 6
+    assert [secret for secret in secrets if secret in text] == []
+
+
+def test_metrics_are_for_who_runs_the_server(client: TestClient) -> None:
+    assert client.get("/metrics").status_code == 401
+    assert client.get("/metrics", headers=headers("writer-token")).status_code == 403
+    client.get("/typed/by/somebody", headers=headers(ADMIN))
+    answer = client.get("/metrics", headers=headers(ADMIN))
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert 'maskreg_http_requests_total{method="GET",route="/metrics",status="401"}' in answer.text
+    assert 'maskreg_http_request_seconds_bucket{le="0.05",method="GET",route="/metrics"}' in answer.text
+    assert "typed" not in answer.text
+    assert 'route="other"' in answer.text
+
+
+def test_workers_add_their_metrics_up(tmp_path: Path) -> None:
+    count = "from maskreg.service.observing import metrics as m; m.REQUESTS.labels('GET', '/x', '200').inc()"
+    environ = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
+    for script in (count, count + "; print(m.exposed().decode())"):
+        done = subprocess.run([sys.executable, "-c", script], env=environ, check=True, capture_output=True, text=True)
+    assert 'maskreg_http_requests_total{method="GET",route="/x",status="200"} 2.0' in done.stdout
+
+
+def test_large_documents_are_compressed_and_pages_are_not(client: TestClient) -> None:
+    document = client.get("/openapi.json")
+    assert document.headers["content-encoding"] == "gzip"
+    assert "maskreg" in document.json()["info"]["title"]
+    assert "content-encoding" not in client.get("/livez").headers
+    page = client.get("/glossary", headers={**headers(ADMIN), "Accept": "text/html"})
+    assert page.headers["content-type"].startswith("text/html")
+    assert "content-encoding" not in page.headers
+
+
+def test_answers_tell_a_browser_what_not_to_do(client: TestClient) -> None:
+    answer = client.get("/api/v1/artifacts", headers=headers("reader-token"))
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "private, no-cache"
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes traces as an OpenTelemetry collector does."""
+
+    bodies: list[bytes]
+
+    def do_POST(self) -> None:
+        """Keep the body."""
+        self.server.bodies.append(self.rfile.read(int(self.headers["content-length"])))  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_traces_go_where_the_standard_variables_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = HTTPServer(("127.0.0.1", 0), Collector)
+    collector.bodies = []  # type: ignore[attr-defined]
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+    service = service_in(tmp_path)
+    client = TestClient(create_app(service))
+    client.get("/livez")
+    client.get("/api/v1/artifacts", params={"text": "hidden-word"}, headers=headers("reader-token"))
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    provider.shutdown()
+    collector.shutdown()
+    collector.server_close()
+    sent = b"".join(collector.bodies)  # type: ignore[attr-defined]
+    assert b"/api/v1/artifacts" in sent
+    assert b"hidden-word" not in sent
+    assert b"reader-token" not in sent
+    assert b"livez" not in sent
+    service.workspace.close()
+    service.accounts.close()
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}]
+)
+def test_without_these_variables_nothing_is_traced(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert not is_traced()
+
+
+def test_requests_in_flight_are_answered_before_the_end(app: FastAPI) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    @app.get("/slow", dependencies=[PUBLIC])
+    def slow() -> str:
+        begun.set()
+        go_on.wait()
+        return "done"
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        serving.start()
+        answers: list[httpx2.Response] = []
+        asking = threading.Thread(target=lambda: answers.append(httpx2.get(f"{url}/slow", timeout=60)), daemon=True)
+        while not server.started:
+            serving.join(0.01)
+        asking.start()
+        begun.wait()
+        server.should_exit = True
+        serving.join(0.3)
+        assert serving.is_alive()
+        go_on.set()
+        serving.join()
+        asking.join()
+    assert answers[0].json() == "done"
