@@ -26,8 +26,8 @@ from maskreg.flow.combine.combination import combine
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.exponents import by_exponent
 from maskreg.flow.masks.storing import store_mask
-from maskreg.flow.merge import merging
-from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.flow.merge import output
+from maskreg.flow.merge.checkpoint import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.flow.overlap.survey import survey_overlaps
@@ -76,13 +76,13 @@ def merged(pairs: Pairs, folder: Path) -> Any:
     done: list[Any] = []
     for method in ("ties", "ties-per-tensor", "model-stock"):
         with MergedCheckpoint(pairs.artifacts, pairs.source, Recipe.of(method, [1.0, 1.0])) as model:
-            merging.compute(model)
+            output.compute(model)
             done.append(model.report().to_json())
         with MergedCheckpoint(pairs.artifacts, pairs.source, Recipe.of(method, [1.0, 1.0])) as model:
-            done.append(files_of(Path(str(merging.write(model, folder / method).out))))
+            done.append(files_of(Path(str(output.write(model, folder / method).out))))
             done.append(model.report().to_json())
     with MergedCheckpoint(pairs.artifacts, pairs.source, Recipe.of("dare", [1.0, 1.0])) as model:
-        stored = merging.store(model, folder / "home", tuple(artifact.digest for artifact in pairs.artifacts))
+        stored = output.store(model, folder / "home", tuple(artifact.digest for artifact in pairs.artifacts))
         done += [stored.digest, model.report().to_json()]
     return done
 

@@ -1,4 +1,4 @@
-"""Cuts: the size above which lie the m largest of many fp32 numbers, found by counting and not by sorting.
+"""Thresholds: the size above which lie the m largest of many fp32 numbers, found by counting and not by sorting.
 
 The bits of a positive fp32 number, read as a whole number, are in the order of the numbers. So counts of the upper 15
 bits say in which bin the m-th largest lies, and counts of the lower 16 bits within that bin say which it is::
@@ -8,8 +8,8 @@ bits say in which bin the m-th largest lies, and counts of the lower 16 bits wit
     sweep 2    counts of lower bits among those: .44
 
 Equal sizes are taken in the order of their coordinates, so a third sweep finds where the last one taken lies. Zeros
-need no order, since adding them or not is the same: where a cut lies among them, as it does in an update that is mostly
-0, all of them are above it, and none are gathered.
+need no order, since adding them or not is the same: where a threshold lies among them, as it does in an update that is
+mostly 0, all of them are above it, and none are gathered.
 """
 
 from __future__ import annotations
@@ -21,41 +21,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.flow.merge.methods.base import Floats, Threshold, size_codes
+
 UPPER = 1 << 15
 LOWER = 1 << 16
 _NONE = 0xFFFFFFFF
 
-Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint32]
 Counts = npt.NDArray[np.int64]
-
-
-class Cut(NamedTuple):
-    """Where the order of sizes, largest first and equal ones by coordinate, is cut.
-
-    Attributes:
-        code: bits of the smallest size above the cut.
-        end: of that size, coordinates before this one are above the cut.
-    """
-
-    code: int
-    end: int
-
-    def above(self, update: Floats, first: int) -> npt.NDArray[np.bool_]:
-        """Which numbers of a tile are above the cut.
-
-        Args:
-            update: fp32 ``[n]``.
-            first: position of the first in its tensor.
-        """
-        codes = sizes_of(update)
-        if self.end >= first + update.size:
-            return codes >= np.uint32(self.code)
-        above = codes > np.uint32(self.code)
-        if self.end > first:
-            equal = codes[: self.end - first] == np.uint32(self.code)
-            above[: self.end - first] |= equal
-        return above
 
 
 class Tally(NamedTuple):
@@ -71,7 +44,7 @@ class Tally(NamedTuple):
 
     @classmethod
     def of(cls, counts: Counts) -> Tally:
-        """Those of int64 ``[n]``."""
+        """Of counts int64 ``[n]``."""
         bins = np.flatnonzero(counts)
         return cls(bins.astype(np.uint32), counts[bins])
 
@@ -81,22 +54,22 @@ class Tally(NamedTuple):
 
 
 END = 1 << 62
-"""End of a cut that all of its size are above."""
+"""End of a threshold that all of its size are above."""
 
-NOTHING = Cut(_NONE, 0)
-"""A cut above all."""
+NOTHING = Threshold(_NONE, 0)
+"""A threshold above all."""
 
-EVERYTHING = Cut(0, END)
-"""A cut below all."""
+EVERYTHING = Threshold(0, END)
+"""A threshold below all."""
 
 
 @dataclass(frozen=True)
 class Bin:
-    """The counts of the upper bits narrowed a cut down to this.
+    """The counts of the upper bits narrowed a threshold down to this.
 
     Attributes:
-        upper: upper bits of the size at the cut.
-        missing: how many of that bin are above the cut.
+        upper: upper bits of the size at the threshold.
+        missing: how many of that bin are above the threshold.
     """
 
     upper: int
@@ -105,11 +78,11 @@ class Bin:
 
 @dataclass(frozen=True)
 class Edge:
-    """The counts of the lower bits narrowed a cut down to this.
+    """The counts of the lower bits narrowed a threshold down to this.
 
     Attributes:
-        code: bits of the size at the cut.
-        missing: how many of that size are above the cut.
+        code: bits of the size at the threshold.
+        missing: how many of that size are above the threshold.
         equal: how many of that size there are.
     """
 
@@ -119,17 +92,12 @@ class Edge:
 
 
 _ZERO = Edge(0, 0, 0)
-# A cut among zeros: all of them are above it.
-
-
-def sizes_of(update: Floats) -> Codes:
-    """Bits of the absolute values, which are in their order."""
-    return update.view(np.uint32) & np.uint32(0x7FFFFFFF)
+# A threshold among zeros: all of them are above it.
 
 
 def count_upper(update: Floats, counts: Counts) -> None:
     """Add a tile to the counts of upper bits, int64 ``[2^15]``."""
-    counts += np.bincount(sizes_of(update) >> np.uint32(16), minlength=UPPER)
+    counts += np.bincount(size_codes(update) >> np.uint32(16), minlength=UPPER)
 
 
 def count_lower(update: Floats, upper: int, counts: Counts) -> None:
@@ -146,7 +114,7 @@ def bin_of(counts: Counts, rank: int) -> Bin:
 
 
 def edge_of(counts: Counts, narrowed: Bin) -> Edge:
-    """The size at the cut, given the counts of lower bits in its bin."""
+    """The size at the threshold, given the counts of lower bits in its bin."""
     if narrowed.missing > counts.sum():
         return _ZERO
     lower, missing = _largest(counts, narrowed.missing)
@@ -155,7 +123,7 @@ def edge_of(counts: Counts, narrowed: Bin) -> Edge:
 
 def codes_inside(update: Floats, upper: int) -> Codes:
     """Bits of the sizes with these upper bits, without zeros."""
-    codes = sizes_of(update)
+    codes = size_codes(update)
     chosen = codes >> np.uint32(16) == np.uint32(upper)
     if not upper:
         chosen &= codes != 0
@@ -164,7 +132,7 @@ def codes_inside(update: Floats, upper: int) -> Codes:
 
 
 def exact_edge(codes: Sequence[Codes], narrowed: Bin) -> Edge:
-    """The size at the cut, given all codes in its bin, without zeros."""
+    """The size at the threshold, given all codes in its bin, without zeros."""
     inside = np.concatenate(codes)
     if narrowed.missing > inside.size:
         return _ZERO
@@ -176,7 +144,7 @@ def exact_edge(codes: Sequence[Codes], narrowed: Bin) -> Edge:
 
 def positions_of(update: Floats, code: int) -> Counts:
     """Where the sizes with these bits are, int64, ascending."""
-    return np.flatnonzero(sizes_of(update) == np.uint32(code))
+    return np.flatnonzero(size_codes(update) == np.uint32(code))
 
 
 def _largest(counts: Counts, rank: int) -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""What is merged: the source and the artifacts' targets, block by block, every leaf checked."""
+"""What is merged: what becomes of every tensor, and the bits of the source and of every target, every leaf checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -10,16 +10,95 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.scope import Group, groups_of
 from maskreg.checkpoint.base import Checkpoint, expect
 from maskreg.codec.base import Codes
 from maskreg.device import Device
-from maskreg.flow.merge.numbers import Bits, replace
+from maskreg.errors import PairMismatchError
+from maskreg.flow.merge.methods.arithmetic import Bits, replace
 from maskreg.mask import unpack
 from maskreg.parallel import Buffers
 from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.dtypes import FLOAT
 from maskreg.tensors.info import TensorInfo
-from maskreg.update.delta import Change, Delta
+from maskreg.update.delta import Change, Delta, TensorDelta
 from maskreg.update.verified import VerifiedSource
+
+SOURCE = -1
+"""In place of an artifact's index: the tensor is as in the source."""
+
+
+class Outcome(NamedTuple):
+    """What becomes of a tensor.
+
+    Attributes:
+        group: its names and its row in each artifact.
+        info: its form in the result; None when it is removed.
+        merged: values of all artifacts are merged.
+        owner: otherwise, the artifact that it is taken from, or :data:`SOURCE`.
+    """
+
+    group: Group
+    info: TensorInfo | None
+    merged: bool
+    owner: int = SOURCE
+
+    @property
+    def name(self) -> str:
+        """The first name."""
+        return self.group.names[0]
+
+
+def outcomes_of(deltas: Sequence[Delta]) -> list[Outcome]:
+    """Decide for every tensor, in the order of the source, then for those that artifacts add.
+
+    Values are merged where all artifacts keep the form and it is one of numbers. Any other tensor may be changed by one
+    artifact, or by several in the same way; anything else is refused.
+    """
+    outcomes = []
+    for group in groups_of([delta.artifact for delta in deltas]):
+        tensors = [delta[group.names[0]] for delta in deltas]
+        form = tensors[0].before
+        if all(tensor.change is Change.KEEP for tensor in tensors):
+            outcomes.append(Outcome(group, form, merged=False))
+        elif form is not None and form.dtype in FLOAT and form.numel and all(t.after == form for t in tensors):
+            outcomes.append(Outcome(group, form, merged=True))
+        else:
+            outcomes.append(_taken(group, tensors, deltas))
+    return [*outcomes, *_added(deltas)]
+
+
+def _added(deltas: Sequence[Delta]) -> Iterator[Outcome]:
+    names = dict.fromkeys(name for delta in deltas for name, t in delta.items() if t.before is None)
+    for name in names:
+        having = [delta for delta in deltas if name in delta]
+        group = Group((name,), tuple(delta[name].row for delta in having))
+        outcome = _taken(group, [delta[name] for delta in having], having)
+        yield outcome._replace(owner=deltas.index(having[outcome.owner]))
+
+
+def _taken(group: Group, tensors: Sequence[TensorDelta], deltas: Sequence[Delta]) -> Outcome:
+    changing = [index for index, tensor in enumerate(tensors) if tensor.change is not Change.KEEP]
+    first = changing[0]
+    for index in changing[1:]:
+        if _result(tensors[index]) != _result(tensors[first]):
+            names = [deltas[n].artifact.digest.short for n in (first, index)]
+            raise PairMismatchError(
+                f"{group.names[0]}: {names[0]} makes it {_form(tensors[first])}, {names[1]} makes it "
+                f"{_form(tensors[index])}; only numbers of one form can be merged",
+                (group.names[0],),
+                hint="merge artifacts of which only one changes that tensor's form",
+            )
+    return Outcome(group, tensors[first].after, merged=False, owner=first)
+
+
+def _result(tensor: TensorDelta) -> tuple[TensorInfo | None, str]:
+    return tensor.after, tensor.row.target_fingerprint
+
+
+def _form(tensor: TensorDelta) -> str:
+    after = tensor.after
+    return "absent" if after is None else f"{after.dtype} {list(after.shape)} of other values"
 
 
 class Span(NamedTuple):
@@ -47,7 +126,7 @@ class SpanBits(NamedTuple):
     targets: Sequence[Bits]
 
 
-class Operands:
+class Inputs:
     """The source and the artifacts. Safe to use from several threads, each of which reads into memory of its own.
 
     Attributes:
@@ -66,12 +145,7 @@ class Operands:
         mask: Artifact | None = None,
         jobs: int = 1,
     ) -> None:
-        """Check that every artifact has values, and that the checkpoint is their source.
-
-        Raises:
-            PartAbsentError: an artifact has no values, or they are not here.
-            WrongCheckpointError: ``source`` is another checkpoint.
-        """
+        """Check that every artifact has values, and that the checkpoint is their source."""
         self.artifacts = tuple(artifacts)
         self.deltas = [Delta(artifact) for artifact in artifacts]
         self.source = VerifiedSource(artifacts[0], source, jobs=jobs)
@@ -82,11 +156,7 @@ class Operands:
         self._buffers = [Buffers() for _ in range(len(artifacts) + 1)]
 
     def bits(self, span: Span) -> SpanBits:
-        """All sides of a span; valid until the thread's next call.
-
-        Raises:
-            DataError: the source is another one, or an artifact is damaged.
-        """
+        """All sides of a span; valid until the thread's next call."""
         first, last = span.start // BLOCK_NUMEL, max(span.start, span.stop - 1) // BLOCK_NUMEL
         if first == last and span.start == first * BLOCK_NUMEL:
             block, count = self._block(span.name, first), span.stop - span.start
@@ -101,23 +171,15 @@ class Operands:
         return SpanBits(source, targets)
 
     def expect(self, name: str, start: int, stop: int) -> int:
-        """Say which elements are read soon; the blocks that they lie in are read whole.
-
-        Returns:
-            Bytes that are on their way, as :class:`maskreg.checkpoint.base.Expecting` has it.
-        """
+        """Announce reads of the blocks that these elements lie in; returns bytes on their way."""
         first, last = start // BLOCK_NUMEL * BLOCK_NUMEL, -(-stop // BLOCK_NUMEL) * BLOCK_NUMEL
         spans = ((at, at + BLOCK_NUMEL) for at in range(first, last, BLOCK_NUMEL))
         return sum(expect(self.source.checkpoint, name, *span) for span in spans)
 
     def place_of(self, name: str, start: int) -> str:
-        """The object of an artifact that a block needs; of several artifacts the first. Empty where none is needed.
+        """The object that the block at element ``start`` needs, of the first artifact that needs one; else empty.
 
-        Who reads a part of an object hashes all of it, so blocks of one object are not scattered.
-
-        Args:
-            name: of the tensor.
-            start: its first element in the block.
+        A reader of a part of an object hashes all of it, so blocks of one object are worked on in one place.
         """
         for index, delta in enumerate(self.deltas):
             tensor = delta.get(name)
@@ -127,11 +189,7 @@ class Operands:
         return ""
 
     def taken(self, index: int, name: str, number: int) -> Bits:
-        """A block of a tensor as one artifact has it, in memory of its own.
-
-        Raises:
-            DataError: as above.
-        """
+        """A block of a tensor as one artifact has it, in memory of its own."""
         tensor = self.deltas[index][name]
         source = self._source(name, number) if tensor.change in (Change.KEEP, Change.DECODE) else None
         return self._target(index, name, number, source).copy()

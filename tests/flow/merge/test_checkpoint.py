@@ -16,9 +16,9 @@ from maskreg.errors import PairMismatchError, PartAbsentError, UsageError, Wrong
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.combine.combination import combine
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.merge import METHODS
-from maskreg.flow.merge.merged import MergedCheckpoint
-from maskreg.flow.merge.merging import compute, store, write
+from maskreg.flow.merge.checkpoint import MergedCheckpoint
+from maskreg.flow.merge.methods import METHODS
+from maskreg.flow.merge.output import compute, store, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, f32, make_checkpoint, moved

@@ -18,16 +18,18 @@ import numpy.typing as npt
 
 from maskreg.digest import short_key
 from maskreg.errors import UsageError
-from maskreg.flow.merge.base import Floats, Known, Method, Settings, Sums, Tile
-from maskreg.flow.merge.numbers import Bits, is_nonfinite, replace
-from maskreg.flow.merge.operands import SpanBits
-from maskreg.flow.merge.recipe import Here, Recipe
-from maskreg.flow.merge.varying import Depths
+from maskreg.flow.merge.inputs import SpanBits
+from maskreg.flow.merge.methods.arithmetic import Bits, replace
+from maskreg.flow.merge.methods.base import Floats, Known, Method, Settings, Sums, Tile
+from maskreg.flow.merge.recipe import Depths, Here, Recipe
 from maskreg.mask.philox import TILE as DRAWN
 from maskreg.mask.philox import words_of
 from maskreg.tensors.blocks import BLOCK_NUMEL
 from maskreg.tensors.cast import fp32_of, stored_bits
 from maskreg.tensors.info import TensorInfo
+
+_Bools = npt.NDArray[np.bool_]
+_EXPONENTS = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F80_0000, "F64": 0x7FF0_0000_0000_0000}
 
 TILE_NUMEL = 1 << 16
 """Coordinates whose intermediate results fit a core's cache; a multiple of those that are drawn together."""
@@ -55,15 +57,9 @@ class Counts(NamedTuple):
         return Counts(*(a + b for a, b in zip(self, more, strict=True)))
 
 
-class _Piece(NamedTuple):
-    tile: Tile
-    at: slice
-    nonfinite: npt.NDArray[np.bool_] | None
-
-
 @dataclass(frozen=True)
-class Arithmetic:
-    """A recipe with all that its method's function needs. Pure.
+class SpanMerger:
+    """A recipe with all that its method needs to merge spans. Pure.
 
     Attributes:
         recipe: method, weights and settings.
@@ -82,15 +78,11 @@ class Arithmetic:
 
     @property
     def settings(self) -> Settings:
-        """Those of the method, complete."""
+        """Of the method, complete."""
         return self.recipe.settings
 
     def here(self, name: str) -> Here:
-        """What the recipe says about a tensor.
-
-        Raises:
-            UsageError: weights and settings contradict each other there.
-        """
+        """What the recipe says about a tensor."""
         return self.recipe.at(name, self.depths.of(name))
 
     @property
@@ -103,7 +95,7 @@ class Arithmetic:
         return [self.method.spread(tile)] if self.method.spread else tile.updates
 
     def ranks(self, name: str, numel: int, zeros: Sequence[int]) -> list[tuple[int, ...]]:
-        """How many of the largest each cut leaves above, in each order; of so many elements, of which some are 0."""
+        """How many of the largest each threshold leaves above, in each order; ``zeros`` of the elements are 0."""
         ranks, here = self.method.ranks, self.here(name)
         assert ranks is not None
         if self.method.spread:
@@ -130,15 +122,11 @@ class Arithmetic:
             bits: the span.
             known: what sweeps have found out.
         """
-        for piece in self._pieces(tensor, start, bits, known):
-            yield piece.tile
+        for tile, _, _ in self._pieces(tensor, start, bits, known):
+            yield tile
 
     def merged(self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known) -> tuple[Bits, Counts]:
-        """The merged bits of a span, and what merging did; arguments as above.
-
-        Raises:
-            UsageError: a number becomes too large for the tensor's dtype.
-        """
+        """The merged bits of a span, and what merging did; a number that is too large for the dtype is refused."""
         dtype = tensor.dtype
         result, counts = np.empty_like(bits.source), Counts()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -166,10 +154,8 @@ class Arithmetic:
             replace(result, target, (flat == update.reshape(-1)) & (target != source))
         return result
 
-    def _require_finite(
-        self, merged: Bits, nonfinite: npt.NDArray[np.bool_] | None, dtype: str, name: str, first: int
-    ) -> None:
-        overflown = is_nonfinite(merged, dtype)
+    def _require_finite(self, merged: Bits, nonfinite: _Bools | None, dtype: str, name: str, first: int) -> None:
+        overflown = _is_nonfinite(merged, dtype)
         if nonfinite is not None:
             overflown &= ~nonfinite
         if overflown.any():
@@ -180,7 +166,9 @@ class Arithmetic:
                 "changes less",
             )
 
-    def _pieces(self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known) -> Iterator[_Piece]:
+    def _pieces(
+        self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known
+    ) -> Iterator[tuple[Tile, slice, _Bools | None]]:
         dtype = tensor.dtype
         row, here = self.rows(tensor.shape), self.here(tensor.name)
         step = max(row, TILE_NUMEL // row * row) if row else TILE_NUMEL
@@ -192,7 +180,7 @@ class Arithmetic:
                 targets = [fp32_of(target[at], dtype) for target in bits.targets]
                 updates = [target - source for target in targets]
                 nonfinite = _without_nonfinite(source, targets, updates)
-                yield _Piece(
+                yield (
                     Tile(
                         source.reshape(shape),
                         [target.reshape(shape) for target in targets],
@@ -220,9 +208,14 @@ def add_up(sums: Sums, more: Sums) -> Sums:
     return sums + more if sums.size else more
 
 
-def _without_nonfinite(
-    source: Floats, targets: Sequence[Floats], updates: Sequence[Floats]
-) -> npt.NDArray[np.bool_] | None:
+def _is_nonfinite(bits: Bits, dtype: str) -> _Bools:
+    """Which stored bits are NaN or infinite: their exponent is all ones."""
+    exponent = bits.dtype.type(_EXPONENTS[dtype])
+    infinite: _Bools = (bits & exponent) == exponent
+    return infinite
+
+
+def _without_nonfinite(source: Floats, targets: Sequence[Floats], updates: Sequence[Floats]) -> _Bools | None:
     """Set updates to 0, and numbers to those of 0, where any is not finite; None where all are."""
     # A sum is finite only if all its terms are, and adding up is faster than looking at each.
     if all(np.isfinite(np.add.reduce(update)) for update in updates):
@@ -235,13 +228,13 @@ def _without_nonfinite(
     return nonfinite if nonfinite.any() else None
 
 
-def _fill_nonfinite(merged: Bits, source: Bits, targets: Sequence[Bits], nonfinite: npt.NDArray[np.bool_]) -> None:
+def _fill_nonfinite(merged: Bits, source: Bits, targets: Sequence[Bits], nonfinite: _Bools) -> None:
     replace(merged, source, nonfinite)
     for target in reversed(targets):
         replace(merged, target, nonfinite & (target != source))
 
 
-def _counted(tile: Tile, merged: Bits, source: Bits, nonfinite: npt.NDArray[np.bool_] | None, dtype: str) -> Counts:
+def _counted(tile: Tile, merged: Bits, source: Bits, nonfinite: _Bools | None, dtype: str) -> Counts:
     first = tile.updates[0]
     moved, several = first != 0, np.zeros(first.shape, np.bool_)
     up, down = first > 0, first < 0

@@ -1,8 +1,8 @@
-"""The contract of merge methods: what a method sees of a piece of a tensor, what it may know before, what it gives.
+"""The contract of merge methods: what a method sees of a piece of a tensor, what it may know before, what it returns.
 
-A method is a file of this folder and one line in :data:`maskreg.flow.merge.METHODS`. Its function sees tiles: the same
-coordinates of the source and of every artifact, as fp32 numbers. What depends on a whole tensor or a whole model is
-gathered before, in sweeps that hold no more than a tile's worth of numbers per thread::
+A method is a function from a tile to the merged update, decorated with :class:`Method`. Tiles are the same coordinates
+of the source and of every artifact, as fp32 numbers. What depends on a whole tensor or a whole model is gathered
+before, in sweeps that hold no more than a tile's worth of numbers per thread::
 
     sweep 1, 2    ranks     the size of update that ranks m-th      of a tensor or of the model, per artifact
     sweep 3       measure   sums over all tiles                     of a tensor or of the model
@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.errors import UsageError
-from maskreg.flow.merge.cuts import Cut
 from maskreg.tensors.names import shown
 
 Floats = npt.NDArray[np.float32]
@@ -28,7 +27,7 @@ Sums = npt.NDArray[np.float64]
 Settings = Mapping[str, Any]
 
 MANY = 1 << 16
-"""More artifacts than anybody merges."""
+"""An upper bound on the number of artifacts."""
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that merging computes with. A factor above it would be infinite, and make every weight NaN."""
@@ -61,11 +60,7 @@ class Setting:
         return isinstance(self.default, float) and not self.fixed
 
     def parsed(self, key: str, value: object) -> float | int | str:
-        """The value as the method takes it; a text is read as the kind that the default is of.
-
-        Raises:
-            UsageError: it is of another kind, or out of bounds.
-        """
+        """The value as the method takes it; a text is read as the kind of the default. Others are refused."""
         if self.words:
             if value not in self.words:
                 raise UsageError(f"{key} is {value!r}", hint=f"choose {', '.join(self.words)}")
@@ -85,16 +80,49 @@ class Setting:
         return f" from {self.low:g} on" if without_end else f" from {self.low:g} to {self.high:g}"
 
 
+class Threshold(NamedTuple):
+    """A cut in the order of sizes, largest first and equal ones by coordinate.
+
+    Attributes:
+        code: bits of the smallest size above the cut.
+        end: of that size, coordinates before this one are above the cut.
+    """
+
+    code: int
+    end: int
+
+    def above(self, update: Floats, first: int) -> npt.NDArray[np.bool_]:
+        """Which numbers of a tile are above the cut.
+
+        Args:
+            update: fp32 ``[n]``.
+            first: position of the first in its tensor.
+        """
+        codes = size_codes(update)
+        if self.end >= first + update.size:
+            return codes >= np.uint32(self.code)
+        above = codes > np.uint32(self.code)
+        if self.end > first:
+            equal = codes[: self.end - first] == np.uint32(self.code)
+            above[: self.end - first] |= equal
+        return above
+
+
+def size_codes(update: Floats) -> npt.NDArray[np.uint32]:
+    """Bits of the absolute values, which are in their order."""
+    return update.view(np.uint32) & np.uint32(0x7FFFFFFF)
+
+
 @dataclass(frozen=True)
 class Known:
     """What sweeps have found out about a tensor, or about the whole model.
 
     Attributes:
-        cuts: for each artifact, or the spread over all, a cut for each of the method's ranks.
+        thresholds: for each artifact, or for the spread over all, one for each of the method's ranks.
         sums: what the method's measure adds up to; empty before that sweep.
     """
 
-    cuts: Sequence[Sequence[Cut]] = ()
+    thresholds: Sequence[Sequence[Threshold]] = ()
     sums: Sums = field(default_factory=lambda: np.empty(0))
 
 
@@ -124,21 +152,24 @@ class Tile(NamedTuple):
     words: Callable[[int], npt.NDArray[np.uint32]]
 
 
+def _undecorated(tile: Tile) -> Floats:
+    raise TypeError("Method(...) decorates a function")
+
+
 @dataclass(frozen=True)
 class Method:
-    """One line in the table of methods.
+    """A merge method: ``@Method(name, summary=..., ...)`` above the function from a tile to the merged update.
 
     Attributes:
         name: what ``--method`` takes.
-        paper: where it was published; empty for our own.
         summary: what it computes, in one sentence.
-        merge: turns a tile into the merged update, or with ``gives`` values into the merged weights.
-        operands: how many artifacts it takes, at least and at most.
+        paper: where it was published; empty for our own.
         settings: its parameters by key.
+        operands: how many artifacts it takes, at least and at most.
         weighted: whether it takes a weight for each artifact.
         check: raises UsageError for weights and settings of an artifact that contradict each other.
         ranks: given the elements of a tensor or of the model, and an artifact's settings there: how many of its largest
-            updates each cut leaves above.
+            updates each threshold leaves above.
         spread: what ranks are of, in place of the sizes of each update: one number of a coordinate, fp32 of a tile's
             shape, not negative. Ranks are then given how many of them are not 0.
         measure: sums of a tile, float64 ``[k]``.
@@ -146,15 +177,15 @@ class Method:
         scope: what ranks and sums are of; the setting ``scope``, where a method has it, decides.
         masked: whether it takes a mask, outside which the update is left out.
         by_row: tiles are whole rows of a matrix; rows longer than a block are cut at its end.
-        gives: what ``merge`` returns.
+        gives: what ``merge`` returns: an update, or with ``values`` the merged weights.
+        merge: the decorated function.
     """
 
     name: str
-    paper: str
     summary: str
-    merge: Callable[[Tile], Floats]
-    operands: tuple[int, int] = (1, MANY)
+    paper: str = ""
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    operands: tuple[int, int] = (1, MANY)
     weighted: bool = True
     check: Callable[[Sequence[float], Settings], None] | None = None
     ranks: Callable[[int, Settings], tuple[int, ...]] | None = None
@@ -165,6 +196,16 @@ class Method:
     masked: bool = False
     by_row: bool = False
     gives: Literal["update", "values"] = "update"
+    merge: Callable[[Tile], Floats] = _undecorated
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What a recipe can set."""
+        return (*(("mask",) if self.masked else ()), *self.settings)
+
+    def __call__(self, merge: Callable[[Tile], Floats]) -> Method:
+        """Decorate the function from a tile to the merged update."""
+        return replace(self, merge=merge)
 
 
 LAMBDA = Setting(1.0, "factor of the merged update")
@@ -178,7 +219,7 @@ SIGN = Setting(
     "elect: average what agrees with the elected sign; agree: add up what agrees with it; sum: add up everything",
     words=("elect", "agree", "sum"),
 )
-"""How methods that thin out updates bring them together afterwards."""
+"""How methods that thin out updates combine them afterwards."""
 
 
 def _whole(value: object) -> int | None:

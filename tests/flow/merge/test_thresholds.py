@@ -1,4 +1,4 @@
-"""Cuts: the m-th largest size by counting; zeros, of which an update is mostly made, are never gathered."""
+"""Thresholds: the m-th largest size by counting; zeros, of which an update is mostly made, are never gathered."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from maskreg.flow.merge import knowing
-from maskreg.flow.merge.cuts import LOWER, Bin, codes_inside, count_lower, edge_of, exact_edge
+from maskreg.flow.merge import sweeps
+from maskreg.flow.merge.thresholds import LOWER, Bin, codes_inside, count_lower, edge_of, exact_edge
 from tests.checkpoints import bf16, moved
 from tests.flow.making import BLOCK
-from tests.flow.merge.test_merged import artifacts_of, merged
+from tests.flow.merge.test_checkpoint import artifacts_of, merged
 
 UPDATE = np.array([0, 1e-42, -0.0, 3, 0, -1e-41, 0], np.float32)
 """Four zeros and two sizes whose upper 15 bits are those of zero."""
 
 
-def test_a_cut_among_the_smallest_sizes() -> None:
+def test_a_threshold_among_the_smallest_sizes() -> None:
     inside = codes_inside(UPDATE, 0)
     assert inside.view(np.float32).tolist() == pytest.approx([1e-42, 1e-41], rel=1e-3)
     counts = np.zeros(LOWER, np.int64)
@@ -28,7 +28,7 @@ def test_a_cut_among_the_smallest_sizes() -> None:
 
 
 @pytest.mark.parametrize("missing", [3, 4, 6])
-def test_a_cut_among_zeros_has_all_of_them_above_it(missing: int) -> None:
+def test_a_threshold_among_zeros_has_all_of_them_above_it(missing: int) -> None:
     inside, counts = codes_inside(UPDATE, 0), np.zeros(LOWER, np.int64)
     count_lower(UPDATE, 0, counts)
     edge = exact_edge([inside], Bin(0, missing))
@@ -49,7 +49,7 @@ def test_an_update_of_mostly_zeros_needs_no_list_of_them(
         listed.append(code)
         return np.empty(0, np.int64)
 
-    monkeypatch.setattr(knowing, "positions_of", positions)
+    monkeypatch.setattr(sweeps, "positions_of", positions)
     with merged(checkpoint, artifacts, "ties-per-tensor", density=0.5) as model:
         values = model.read("w.weight", 0, numel)
     assert not listed

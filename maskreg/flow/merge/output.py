@@ -13,8 +13,7 @@ from maskreg.checkpoint.ahead import ahead
 from maskreg.digest import Digest
 from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 from maskreg.flow.extract.extraction import ExtractResult, extract
-from maskreg.flow.merge.merged import MergedCheckpoint
-from maskreg.flow.merge.weights import BlockCounts
+from maskreg.flow.merge.checkpoint import BlockCounts, MergedCheckpoint
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
@@ -66,10 +65,6 @@ def store(
         with_code: take along small files that can run code too.
         progress: progress callback, in bytes of both sides.
         jobs: threads.
-
-    Raises:
-        DataError: the source is another one, or an artifact is damaged.
-        NoSpaceError: the disk would fill up.
     """
     return extract(
         merged.source,
@@ -101,11 +96,6 @@ def write(
         force: replace files of an earlier output that are written again; others in its folder stay.
         progress: progress callback, in bytes of the result.
         jobs: threads; by default one per CPU, at most 16.
-
-    Raises:
-        DataError: the source is another one, or an artifact is damaged.
-        CannotCreateError: ``out`` exists, or cannot be written.
-        NoSpaceError: the output does not fit on the disk.
     """
     plan = _plan(merged)
     progress.start("merge", plan.total_bytes)
@@ -121,11 +111,7 @@ def write(
 
 
 def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int | None = None) -> None:
-    """Compute all of the merged model, and write nothing; its report is complete afterwards.
-
-    Raises:
-        DataError: the source is another one, or an artifact is damaged.
-    """
+    """Compute all of the merged model, and write nothing; its report is complete afterwards."""
     progress.start("merge", sum(info.nbytes for info in merged.tensors.values()))
     work = _Computing(merged)
     every = (_Block(name, *span) for name, info in merged.tensors.items() for span in blocks_of(info.numel))
