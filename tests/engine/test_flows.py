@@ -25,7 +25,7 @@ from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.combine.combination import combine
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.exponents import by_exponent
-from maskreg.flow.masks.storing import store_mask
+from maskreg.flow.imported_masks import store_mask
 from maskreg.flow.merge import output
 from maskreg.flow.merge.checkpoint import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
@@ -33,6 +33,7 @@ from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.flow.overlap.survey import survey_overlaps
 from maskreg.mask.baseline import BaselineSpec
 from maskreg.store.file import FileStore
+from maskreg.tensors.blocks import blocks_of
 from tests.checkpoints import bf16, f32, make_checkpoint, moved, write_safetensors
 from tests.engine.subprocesses import SubprocessEngine
 from tests.flow.making import BLOCK, extracted
@@ -94,7 +95,7 @@ def baselines(pairs: Pairs, folder: Path) -> Any:
 
 def stored(pairs: Pairs, folder: Path) -> Any:
     def half(numel: int) -> Callable[[], Any]:
-        return lambda: iter([np.arange(numel) % 2 == 0])
+        return lambda: iter([np.arange(*block) % 2 == 0 for block in blocks_of(numel)])
 
     return store_mask(Masks({name: half(t.numel) for name, t in pairs.source.tensors.items()}), pairs.source, folder)
 

@@ -133,7 +133,7 @@ def breadcrumbs(updates: Updates, weights: Weights, s: Settings) -> Floats:
 
 def dare(update: Floats, words: Any, s: Settings) -> Floats:
     kept = np.where(words >= round((1 - s["density"]) * WORDS), update, F32(0))
-    return kept / F32(s["density"]) if s["rescale"] == "inverse" else kept
+    return (kept / F32(s["density"] if s["rescale"] == "inverse" else 1)).astype(F32)
 
 
 def resized(updates: Updates, kept: Updates) -> list[Floats]:
@@ -252,7 +252,7 @@ def ram_plus(updates: Sequence[Model], weights: Weights, s: Settings) -> dict[st
         changed = np.stack([np.abs(update[name]).reshape(-1) > F32(s["epsilon"]) for update in updates])
         count = changed.sum(axis=0)
         counts[name] = np.array([(changed & side).sum(axis=1) for side in (count > 1, count == 1)], np.float64)
-    model = sum(counts.values())
+    model = np.sum(list(counts.values()), axis=0)
     result = {}
     for name, own in counts.items():
         shared, unique = model if s["scope"] == "model" else own

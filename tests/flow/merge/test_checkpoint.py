@@ -101,7 +101,7 @@ def test_the_edges_of_densities(tmp_path: Path, method: str, density: float) -> 
     targets = [{name: moved(t, 0.7, seed) for name, t in source.items()} for seed in (1, 2)]
     checkpoint, artifacts = artifacts_of(tmp_path, source, targets)
     before, *after = map(whole, [source, *targets])
-    settings = {"density": density} if method != "breadcrumbs" else {"density": density, "gamma": 0.3}
+    settings: dict[str, Any] = {"density": density} if method != "breadcrumbs" else {"density": density, "gamma": 0.3}
     expected = dense.merged(method, before, after, [a.digest for a in artifacts], **settings)
     made = merged(checkpoint, artifacts, method, **settings)
     for name, values in expected.items():

@@ -56,8 +56,9 @@ def scaled(update: Floats, settings: Settings) -> Floats:
 
 def mean_of_moved(updates: Sequence[Floats]) -> tuple[Floats, npt.NDArray[np.int32]]:
     """The mean over the updates that move a coordinate, and how many do."""
-    count = np.sum([update != 0 for update in updates], axis=0, dtype=np.int32)
-    return total(updates) / np.maximum(count, 1).astype(np.float32), count
+    count: npt.NDArray[np.int32] = np.sum([update != 0 for update in updates], axis=0, dtype=np.int32)
+    mean: Floats = total(updates) / np.maximum(count, 1).astype(np.float32)
+    return mean, count
 
 
 def is_positive(sums: Floats, tie: float = 1.0) -> Bools:

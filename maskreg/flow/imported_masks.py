@@ -17,7 +17,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.tying import same_values
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest, leaf_hashes
 from maskreg.engine import ordered
-from maskreg.errors import CorruptError, FormatError
+from maskreg.errors import CorruptError
 from maskreg.exchange.base import Masks
 from maskreg.flow.extract.extraction import require_root, side_of
 from maskreg.flow.space import artifact_space
@@ -64,10 +64,6 @@ def store_mask(
         root: folder of the registry's file store.
         progress: progress callback, in bytes of the source.
         jobs: threads; by default one per CPU, at most 16.
-
-    Raises:
-        DataError: the file is damaged, or its masks do not fit the source; names the tensor.
-        NoSpaceError: the disk would fill up.
     """
     infos = source.tensors.values()
     leaves = sum(2 * FINGERPRINT_BYTES * (info.numel // LEAF_NUMEL + 1) for info in infos)
@@ -130,27 +126,13 @@ def _blocks(source: Checkpoint, masks: Masks, aliases: Mapping[str, str]) -> Ite
 
 
 def packed_blocks(info: TensorInfo, masks: Masks) -> Iterator[npt.NDArray[np.uint8]]:
-    """Packed bits of every block of a tensor, checked against the lineage at the end.
-
-    Raises:
-        CorruptError: they are not what was written.
-        FormatError: the file has more or fewer coordinates than the tensor.
-    """
-    spans = masks.tensors[info.name]() if info.name in masks.tensors else iter(())
-    hasher, rest, count = xxhash.xxh3_128(), np.empty(0, np.bool_), 0
+    """Packed bits of every block of a tensor, checked against the lineage at the end."""
+    blocks = masks.tensors[info.name]() if info.name in masks.tensors else None
+    hasher = xxhash.xxh3_128()
     for start, stop in blocks_of(info.numel):
-        parts = [rest]
-        while info.name in masks.tensors and sum(map(len, parts)) < stop - start:
-            if (span := next(spans, None)) is None:
-                raise FormatError(f"tensor {info.name}: its mask ends after {count:,} of {info.numel:,} coordinates")
-            parts.append(span.reshape(-1))
-            count += span.size
-        block = np.concatenate(parts) if info.name in masks.tensors else np.zeros(stop - start, np.bool_)
-        packed, rest = pack(block[: stop - start]), block[stop - start :].copy()
+        packed = pack(np.zeros(stop - start, np.bool_) if blocks is None else next(blocks))
         hasher.update(packed.data)
         yield packed
-    if rest.size or next(spans, None) is not None:
-        raise FormatError(f"tensor {info.name}: its mask has more than {info.numel:,} coordinates")
     expected = masks.lineage.checks.get(info.name) if masks.lineage else None
     if expected not in (None, hasher.hexdigest()):
         raise CorruptError(f"tensor {info.name}", "its mask does not match its checksum", hint="copy the file again")
