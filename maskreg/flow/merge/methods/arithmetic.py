@@ -56,9 +56,8 @@ def scaled(update: Floats, settings: Settings) -> Floats:
 
 def mean_of_moved(updates: Sequence[Floats]) -> tuple[Floats, npt.NDArray[np.int32]]:
     """The mean over the updates that move a coordinate, and how many do."""
-    count: npt.NDArray[np.int32] = np.sum([update != 0 for update in updates], axis=0, dtype=np.int32)
-    mean: Floats = total(updates) / np.maximum(count, 1).astype(np.float32)
-    return mean, count
+    count: Any = np.sum([update != 0 for update in updates], axis=0, dtype=np.int32)
+    return total(updates) / np.maximum(count, 1).astype(np.float32), count
 
 
 def is_positive(sums: Floats, tie: float = 1.0) -> Bools:
