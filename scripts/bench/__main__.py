@@ -4,19 +4,10 @@ views:
   codec     bits per parameter and speed of the delta codec and its peers, beside the entropy limit, on generated pairs
             of checkpoints, those of --pair and that of --real
   commands  extract and apply on generated checkpoints: memory, speed, stored size, beside cp and sha256sum
-  compare   counting the overlap of two generated masks: speed beside memcpy, and memory
-  baselines coordinates a second that one core draws or ranks, including reading the source
   start     CPU seconds of commands that have almost nothing to do, the first and later ones in a fresh home
   retrain   AdamW on a mask beside PyTorch's AdamW on all coordinates: time of a step, and memory
   all       all of them; the default, unless --gigabytes alone selects commands
-  links     what a training step takes as a link, beside slime's and vLLM's forms, on the pairs of --pair
   bars      what must be reached, measured in one run, as a table: scripts/bench/run bars --help
-  merge     merge beside mergekit: time, memory, and in how many coordinates they differ: scripts/bench/run merge --help
-  served    pulling through a service by signed links, beside pulling from its bucket: scripts/bench/run served --help
-  bucket    extracting from a bucket, beside the bare library and a disk: scripts/bench/run bucket --help
-  large     extract and apply of a large pair in a bucket, in bounded memory: scripts/bench/run large --help
-  ray       workers of a Ray cluster, beside as many threads: scripts/bench/run ray --help
-  sweep     every checkpoint of a run, again, after a kill, and all pairs: scripts/bench/run sweep --help
   page      the page of docs that shows it, from its JSON: scripts/bench/run page FILE
 
 The entropy limit knows only a weight's exponent in the source; a codec that also models rows, columns and low rank can
@@ -50,49 +41,7 @@ if TYPE_CHECKING:
     from scripts.bench.pairs import CodecPair
 
 
-def merge(args: list[str]) -> None:
-    """Merging beside mergekit."""
-    from scripts.bench.merge import main as measure_merge
-
-    measure_merge(args)
-
-
-def served(args: list[str]) -> None:
-    """Pulling through a service, beside pulling from its bucket."""
-    from scripts.bench.served import main as measure
-
-    sys.exit(measure(args))
-
-
-def bucket(args: list[str]) -> None:
-    """Extracting from a bucket, beside the bare library."""
-    from scripts.bench.bucket import main as measure
-
-    sys.exit(measure(args))
-
-
-def large(args: list[str]) -> None:
-    """A large pair through a bucket."""
-    from scripts.bench.large import main as measure
-
-    sys.exit(measure(args))
-
-
-def ray(args: list[str]) -> None:
-    """Workers of a Ray cluster, beside as many threads."""
-    from scripts.bench.engines import main as measure
-
-    sys.exit(measure(args))
-
-
-def sweep(args: list[str]) -> None:
-    """Every checkpoint of a run."""
-    from scripts.bench.sweep import main as measure
-
-    sys.exit(measure(args))
-
-
-BARS = {**OTHERS, "merge": merge, "served": served, "bucket": bucket, "large": large, "ray": ray, "sweep": sweep}
+BARS = OTHERS
 """What has a command line of its own."""
 
 
@@ -104,16 +53,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("view", nargs="?", choices=("all", *VIEWS, *BARS), help="what to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     add_codec_options(parser.add_argument_group("codec"))
-    group = parser.add_argument_group("commands, baselines, start")
-    group.add_argument(
-        "--gigabytes", type=positive, nargs="+", help="sizes of a checkpoint (default 4; for baselines 0.5)"
-    )
+    group = parser.add_argument_group("commands, start")
+    group.add_argument("--gigabytes", type=positive, nargs="+", help="sizes of a checkpoint (default 4)")
     group.add_argument("--dir", type=Path, help="work folder (default: a temporary folder)")
-    group = parser.add_argument_group("compare")
-    group.add_argument("--coordinates", type=count, default=10**9, help="of each mask (default 10^9)")
-    group.add_argument(
-        "--beside", type=Path, nargs="+", default=[], metavar="PROGRAM", help="other installed maskreg programs"
-    )
     group = parser.add_argument_group("start")
     group.add_argument("--runs", type=count, default=5, help="of each command after the first two (default 5)")
     group = parser.add_argument_group("retrain")
@@ -215,24 +157,6 @@ def measure_commands(options: argparse.Namespace) -> Any:
     return [asdict(run) for run in runs]
 
 
-def measure_compare(options: argparse.Namespace) -> Any:
-    """The overlap of two masks."""
-    from scripts.bench import compare
-
-    result = compare.bench(options.coordinates, options.dir, options.beside)
-    print(compare.table(result), flush=True)
-    return asdict(result)
-
-
-def measure_baselines(options: argparse.Namespace) -> Any:
-    """Every kind of baseline at every size."""
-    from scripts.bench import baselines
-
-    rows = baselines.run_all(options.gigabytes or [0.5], options.dir, options.repeat)
-    print(baselines.table(rows), flush=True)
-    return [asdict(row) for row in rows]
-
-
 def measure_start(options: argparse.Namespace) -> Any:
     """Commands that have almost nothing to do."""
     from scripts.bench import start
@@ -253,24 +177,11 @@ def measure_retrain(options: argparse.Namespace) -> Any:
     return asdict(result)
 
 
-def measure_links(options: argparse.Namespace) -> Any:
-    """One step as a link, and as others send it."""
-    links = needed("torch", "scripts.bench.links")
-    if not options.pair:
-        raise SystemExit("links needs checkpoints one step apart: --pair BEFORE AFTER")
-    rows = [row for pair in options.pair for row in links.bench(*map(Path, pair), options.repeat)]
-    print(links.table(rows), flush=True)
-    return [asdict(row) for row in rows]
-
-
 VIEWS: dict[str, tuple[str, Callable[[argparse.Namespace], Any]]] = {
     "codec": ("pairs", measure_codec),
     "commands": ("runs", measure_commands),
-    "compare": ("compare", measure_compare),
-    "baselines": ("baselines", measure_baselines),
     "start": ("start", measure_start),
     "retrain": ("retrain", measure_retrain),
-    "links": ("links", measure_links),
 }
 """Every view: its key in the JSON, and its function."""
 

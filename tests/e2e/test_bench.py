@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from maskreg.codec import CODECS, DEFAULT_CODEC
-from maskreg.mask.baseline import KINDS
 from scripts.bench import start
 from tests.checkpoints import make_pair
 
@@ -22,19 +21,10 @@ PLANES = "XOR planes zstd-1"
 VIEWS = (
     "codec",
     "commands",
-    "compare",
-    "baselines",
     "start",
     "retrain",
-    "links",
     "bars",
     "page",
-    "merge",
-    "served",
-    "bucket",
-    "large",
-    "ray",
-    "sweep",
 )
 
 
@@ -89,15 +79,6 @@ def test_generated_pairs_move_as_much_as_they_should(codec: list[dict[str, Any]]
     densities = {pair["pair"]: pair["density"] for pair in codec}
     expected = {"generated sft": 0.93, "generated opd": 0.48, "generated rlvr": 0.23, "generated sync": 0.01}
     assert densities == pytest.approx(expected, rel=0.05)
-
-
-def test_every_baseline_without_matrices_has_a_row(tmp_path: Path) -> None:
-    args = ("baselines", "--gigabytes", "0.01", "--repeat", "1", "--dir", tmp_path / "work")
-    rows = figures(tmp_path / "out.json", *args)["baselines"]
-    assert {row["kind"] for row in rows} == set(KINDS) - {"principal", "safe"}
-    for row in rows:
-        assert row["coordinates"] == pytest.approx(row["coordinates_per_second"] * row["cpu_seconds"])
-    assert list((tmp_path / "work").iterdir()) == []
 
 
 def test_every_codec_and_peer_has_a_row(codec: list[dict[str, Any]]) -> None:
@@ -243,21 +224,6 @@ def test_a_full_disk_is_noticed_first(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_comparing_small_masks(tmp_path: Path) -> None:
-    found = figures(tmp_path / "out.json", "compare", "--coordinates", "10000003", "--dir", tmp_path / "work")[
-        "compare"
-    ]
-    assert found["coordinates"] == 10_000_003
-    assert found["of_memcpy"] == pytest.approx(found["count_gb_per_s"] / found["memcpy_gb_per_s"])
-    assert found["compare_seconds"] > 0
-    assert 0 < found["peak_rss"] < 500_000_000
-    (run,) = found["with_source"]
-    assert run["cpu_seconds"] > 0
-    assert 0 < run["peak_rss"] < 500_000_000
-    assert set(found["parts"]) == {"masks", "source", "count", "add", "statistics"}
-    assert list((tmp_path / "work").iterdir()) == []
-
-
 @pytest.mark.torch
 def test_retraining_a_small_model(tmp_path: Path) -> None:
     args = ("retrain", "--layers", "2", "--width", "512", "--threads", "1", "--repeat", "1", "--densities", "0.25")
@@ -277,16 +243,3 @@ def test_retraining_a_small_model(tmp_path: Path) -> None:
             assert row["state"] == pytest.approx(entry * row["density"] + 3 / 16, rel=0.02)
             assert row["state"] <= row["state_bar"]
         assert row["peak"] > weights + row["state"]
-
-
-@pytest.mark.torch
-def test_a_link_is_measured_beside_what_others_send(tmp_path: Path) -> None:
-    pair = make_pair(tmp_path)
-    rows = figures(tmp_path / "links.json", "links", "--repeat", "1", "--pair", *pair)["links"]
-    assert [row["name"] for row in rows] == [
-        *("link (maskreg)", "XOR, zstd-1 (slime)", "int32 index, bf16 value (vLLM)", "coding alone (maskreg)")
-    ]
-    assert all(row["bytes"] > 0 for row in rows)
-    done = bench("links")
-    assert done.returncode == 1
-    assert "--pair BEFORE AFTER" in done.stderr

@@ -1,1 +1,0 @@
-"""A registry of a million artifacts: its catalog, its log and its collection of garbage, measured."""

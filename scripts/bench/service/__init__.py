@@ -1,1 +1,0 @@
-"""A server under load: search in a large registry, every route beside MLflow's, memory, and pulls in parallel."""
