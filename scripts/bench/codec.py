@@ -1,177 +1,132 @@
-"""Size and speed of maskreg's codecs and their peers on the same blocks in the same run, beside the entropy limits."""
+"""Size and speed of maskreg's codec and of its peers on the same blocks in turns, beside the entropy limits."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.artifact.metadata import CHUNK_BYTES
 from maskreg.artifact.zstd import pack_frame
 from maskreg.codec import DEFAULT_CODEC
-from maskreg.mask import overlap, pack
-from scripts.bench.limits import Limits, limits
+from maskreg.codec.base import Codes
+from maskreg.mask import pack
+from maskreg.native import available, using
+from scripts.bench.figures import Coding, Limits, Pair, Sample
 from scripts.bench.pairs import Block, CodecPair
 from scripts.bench.peers import Coder, coders
+from scripts.bench.timing import Cost, Stopwatch, take_turns, timed
 
-BASE = "XOR planes zstd-3"
-"""The codec that ratios refer to."""
+AVX2 = "avx2"
 
-ENOUGH_S = 3.0
-"""Repetitions of one direction stop after this long."""
+LARGEST = 8
+"""ULP steps up to this size have a symbol each; longer ones share symbols by size class."""
 
+_CLASSES, _FLIP_BITS = 15, 15
+_FLIP = 2 * (LARGEST + _CLASSES) + 1
 
-@dataclass(frozen=True)
-class Row:
-    """One codec on one pair.
-
-    Attributes:
-        codec: its name.
-        ours: whether it is one of maskreg's.
-        threads: that code blocks in parallel.
-        bytes: of all coded blocks.
-        bits_per_param: ``bytes`` in bits / coordinates.
-        over_limit: excess over the entropy limit of the ULP steps, in percent.
-        encode_gb_per_s: 10^9 bytes of one checkpoint a second; the best repetition.
-        decode_gb_per_s: likewise.
-        missing: why it did not run, in which case all numbers are 0; empty if it ran.
-    """
-
-    codec: str
-    ours: bool
-    threads: int
-    bytes: int = 0
-    bits_per_param: float = 0.0
-    over_limit: float = 0.0
-    encode_gb_per_s: float = 0.0
-    decode_gb_per_s: float = 0.0
-    missing: str = ""
+Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Result:
-    """Everything about one pair.
+@dataclass
+class _Runner:
+    """One way to code all blocks of a pair: on so many threads, with a build of the kernels (empty for the best)."""
 
-    Attributes:
-        pair: its name.
-        what: how it was made.
-        params: coordinates of one checkpoint.
-        density: coordinates whose bits differ / coordinates.
-        limits: entropies, in bits for each coordinate.
-        default_codec: what maskreg writes.
-        memcpy_gb_per_s: copying one checkpoint in memory, block by block, in the same process.
-        mask_bits_per_param: the mask as artifacts store it: packed bits, compressed where that is smaller.
-        overlap_gb_per_s: packed bytes that counting the overlap of two masks reads a second.
-        rows: smallest first; those that did not run last.
-    """
+    coder: Coder
+    blocks: list[Block]
+    passes: int
+    threads: int = 1
+    kernels: str = ""
+    coded: list[bytes] = field(default_factory=list)
 
-    pair: str
-    what: str
-    params: int
-    density: float
-    limits: Limits
-    default_codec: str
-    memcpy_gb_per_s: float
-    mask_bits_per_param: float
-    overlap_gb_per_s: float
-    rows: tuple[Row, ...]
+    def __post_init__(self) -> None:
+        self._pool = ThreadPoolExecutor(self.threads)
+        self.name = f"{self.coder.name}, {self.threads} threads, {self.kernels}"
+
+    def check(self) -> None:
+        """Code everything once, and compare."""
+        with self._level():
+            self._encode()
+            for block, data in zip(self.blocks, self.coded, strict=True):
+                if not np.array_equal(self.coder.decode(block.source, data), block.target):
+                    raise SystemExit(f"{self.name}: the target of a block of {block.shape} is not restored")
+
+    def repetition(self) -> Mapping[str, Cost]:
+        """Encode, then decode; small pairs several times."""
+        watch = Stopwatch()
+        with self._level():
+            for name, work in (("encode", self._encode), ("decode", self._decode)):
+                with watch(name):
+                    for _ in range(self.passes):
+                        work()
+        return {
+            f"{self.name}, {direction}": Cost(cost.cpu / self.passes, cost.wall / self.passes)
+            for direction, cost in watch.costs.items()
+        }
+
+    def coding(self, samples: Mapping[str, Sample]) -> Coding:
+        """Its figures."""
+        encode, decode = (samples[f"{self.name}, {direction}"] for direction in ("encode", "decode"))
+        size = sum(map(len, self.coded))
+        return Coding(self.coder.name, self.coder.ours, self.kernels, self.threads, size, encode, decode)
+
+    def _encode(self) -> None:
+        self.coded[:] = self._each(self.coder.encode, self.blocks)
+
+    def _decode(self) -> None:
+        items = list(zip(self.blocks, self.coded, strict=True))
+        self._each(lambda item: self.coder.decode(item[0].source, item[1]) is None, items)
+
+    def _each(self, work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+        return [work(item) for item in items] if self.threads == 1 else list(self._pool.map(work, items))
+
+    def _level(self) -> Any:
+        return using(self.kernels) if self.kernels else nullcontext()
 
 
-def bench(pair: CodecPair, threads: Sequence[int], repeat: int, say: Callable[[str], None]) -> Result:
-    """Measure every codec on one pair; maskreg's with every number of threads.
+def measure(pair: CodecPair, rounds: int, enough: int) -> Pair:
+    """Every codec in turn, ``rounds`` times; a repetition codes a pair below ``enough`` bytes several times.
 
     Raises:
-        SystemExit: a codec did not restore the target.
+        SystemExit: a codec does not restore the target.
     """
-    blocks, limit = list(pair.blocks()), limits(pair)
-    rows = []
-    for coder in coders():
-        for count in threads if coder.ours else [1]:
-            say(f"{pair.name}: {coder.name}, {count} threads")
-            rows.append(_row(coder, blocks, count, repeat, limit))
-    rows.sort(key=lambda row: (bool(row.missing), row.bytes, row.threads))
-    return Result(
-        pair=pair.name,
-        what=pair.what,
-        params=pair.params,
-        density=pair.density,
-        limits=limit,
-        default_codec=DEFAULT_CODEC,
-        memcpy_gb_per_s=_memcpy(blocks),
-        mask_bits_per_param=mask_bits(blocks),
-        overlap_gb_per_s=_overlap(blocks),
-        rows=tuple(rows),
-    )
-
-
-def _row(coder: Coder, blocks: list[Block], threads: int, repeat: int, limit: Limits) -> Row:
-    if coder.missing:
-        return Row(coder.name, coder.ours, threads, missing=coder.missing)
-    params = sum(block.source.size for block in blocks)
-    # Compile and initialize before timing.
-    coder.decode(blocks[0].source, coder.encode(blocks[0]))
-    with ThreadPoolExecutor(threads) as pool:
-
-        def each(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
-            return [work(item) for item in items] if threads == 1 else list(pool.map(work, items))
-
-        coded: list[bytes] = []
-
-        def encode() -> None:
-            coded[:] = each(coder.encode, blocks)
-
-        def decode() -> None:
-            each(lambda pair: coder.decode(pair[0].source, pair[1]) is None, list(zip(blocks, coded, strict=True)))
-
-        encode_s = _best(encode, threads, repeat)
-        for block, data in zip(blocks, coded, strict=True):
-            if not np.array_equal(coder.decode(block.source, data), block.target):
-                raise SystemExit(f"{coder.name} does not restore the target of a block of {block.shape}")
-        decode_s = _best(decode, threads, repeat)
-    size = sum(map(len, coded))
-    bits = 8 * size / params
-    return Row(
-        codec=coder.name,
-        ours=coder.ours,
-        threads=threads,
-        bytes=size,
-        bits_per_param=bits,
-        over_limit=100 * (bits / limit.step - 1) if limit.step else 0.0,
-        encode_gb_per_s=2 * params / encode_s / 1e9,
-        decode_gb_per_s=2 * params / decode_s / 1e9,
-    )
-
-
-def _best(work: Callable[[], None], threads: int, repeat: int) -> float:
-    """Seconds of the fastest repetition.
-
-    CPU time of the whole process with one thread, which other load affects less; wall time with more threads.
-    """
-    clock = time.process_time if threads == 1 else time.perf_counter
-    seconds: list[float] = []
-    while len(seconds) < repeat and (not seconds or sum(seconds) < ENOUGH_S):
-        start = clock()
-        work()
-        seconds.append(max(clock() - start, 1e-9))
-    return min(seconds)
-
-
-def _memcpy(blocks: list[Block]) -> float:
-    out = np.empty(max(block.target.size for block in blocks), np.uint16)
+    blocks, ways = list(pair.blocks()), coders()
+    passes = max(1, enough // (2 * pair.params))
+    runners = [_Runner(coder, blocks, passes) for coder in ways if not coder.missing]
+    (own,) = [coder for coder in ways if coder.name == DEFAULT_CODEC]
+    runners.append(_Runner(own, blocks, passes, threads=2))
+    if AVX2 in available():
+        runners.append(_Runner(own, blocks, passes, kernels=AVX2))
+    for runner in runners:
+        runner.check()
+    into = np.empty(max(block.target.size for block in blocks), np.uint16)
 
     def copy() -> None:
         for block in blocks:
-            np.copyto(out[: block.target.size], block.target)
+            np.copyto(into[: block.target.size], block.target)
 
-    copy()
-    return sum(block.target.nbytes for block in blocks) / _best(copy, 1, 10) / 1e9
+    samples = take_turns([*(runner.repetition for runner in runners), timed("memcpy", copy)], rounds)
+    return Pair(
+        name=pair.name,
+        origin=pair.what,
+        params=pair.params,
+        density=pair.density,
+        limits=limits(pair),
+        mask_bits=_mask_bits(blocks),
+        memcpy=samples["memcpy"],
+        codings=(
+            *(runner.coding(samples) for runner in runners),
+            *(Coding(coder.name, coder.ours, missing=coder.missing) for coder in ways if coder.missing),
+        ),
+    )
 
 
-def mask_bits(blocks: list[Block]) -> float:
+def _mask_bits(blocks: list[Block]) -> float:
     """The mask as artifacts store it, in bits for each coordinate: packed bits, compressed where that is smaller."""
     packed = np.concatenate([pack(block.source != block.target) for block in blocks])
     params = sum(block.source.size for block in blocks)
@@ -179,43 +134,41 @@ def mask_bits(blocks: list[Block]) -> float:
     return 8 * sum(min(chunk.size, len(pack_frame(chunk, 1))) for chunk in chunks) / params
 
 
-def _overlap(blocks: list[Block]) -> float:
-    left = np.concatenate([pack(block.source != block.target) for block in blocks])
-    # As large as the memcpy, so that neither fits into a smaller cache than the other.
-    left = np.tile(left, 16)
-    right = left[::-1].copy()
+def limits(pair: CodecPair) -> Limits:
+    """Plug-in entropies of the pair's own counts by exponent; a codec that models more can end below them."""
+    counts: Counts = np.zeros((256, _FLIP + 1), np.int64)
+    for block in pair.blocks():
+        cells = (block.source >> 7 & 0xFF).astype(np.int64) * (_FLIP + 1) + _symbols(block.source, block.target)
+        counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
+    same = counts[:, 0]
+    raw = np.zeros(_FLIP + 1, np.int64)  # uncoded bits that follow each symbol
+    for size in range(LARGEST + 1, LARGEST + _CLASSES + 1):
+        raw[2 * size - 1] = raw[2 * size] = size - LARGEST - 1
+    raw[_FLIP] = _FLIP_BITS
+    mask = np.stack([same, counts.sum(1) - same], axis=1)
+    return Limits(_entropy(mask) / pair.params, (_entropy(counts) + int(counts.sum(0) @ raw)) / pair.params)
 
-    def count() -> None:
-        overlap(left, right)
 
-    return 2 * left.size / _best(count, 1, 10) / 1e9
+def _symbols(source: Codes, target: Codes) -> npt.NDArray[np.int64]:
+    """One symbol for each coordinate, int64 ``[n]``.
+
+    0 if nothing changed, else the difference of the magnitudes' bits: 1 to 8 one by one, then exp-Golomb classes, each
+    upwards or downwards. The last symbol is a change of sign.
+    """
+    step = (target & 0x7FFF).astype(np.int32) - (source & 0x7FFF).astype(np.int32)
+    size = np.abs(step)
+    beyond = np.maximum(size - LARGEST, 1)
+    # frexp returns the exponent of the next power of two, so a class is one less.
+    kind = np.where(size <= LARGEST, size, LARGEST + np.frexp(beyond.astype(np.float64))[1]).astype(np.int64)
+    symbol = 2 * kind - (step > 0)
+    symbol[step == 0] = 0
+    symbol[(source ^ target) & 0x8000 != 0] = _FLIP
+    return symbol
 
 
-def table(result: Result) -> str:
-    """The figures of one pair as text."""
-    limit = result.limits
-    lines = [
-        f"{result.pair}: {result.what}",
-        f"  {result.params:,} params, {100 * result.density:.2f} % changed; given the source's exponent, "
-        f"entropy of the mask {limit.mask:.3f} and of the ULP steps {limit.step:.3f} bits/param",
-        f"  the stored mask takes {result.mask_bits_per_param:.3f} bits/param; counting an overlap runs at "
-        f"{result.overlap_gb_per_s / result.memcpy_gb_per_s:.2f} of the speed of memcpy",
-        f"  {'codec':<24}{'bits/param':>11}{'to limit':>10}{'size x':>8}"
-        f"{'encode GB/s':>13}{'x':>6}{'decode GB/s':>13}{'x':>6}{'of memcpy':>11}",
-    ]
-    base = next(row for row in result.rows if row.codec == BASE)
-    for row in result.rows:
-        name = row.codec if row.threads == 1 else f"{row.codec}, {row.threads} threads"
-        name = f"* {name}" if row.codec == result.default_codec else f"  {name}"
-        if row.missing:
-            lines.append(f"  {name:<24}  {row.missing}")
-            continue
-        lines.append(
-            f"  {name:<24}{row.bits_per_param:>11.3f}{row.over_limit:>+9.1f}%{base.bytes / row.bytes:>8.2f}"
-            f"{row.encode_gb_per_s:>13.3f}{row.encode_gb_per_s / base.encode_gb_per_s:>6.2f}"
-            f"{row.decode_gb_per_s:>13.3f}{row.decode_gb_per_s / base.decode_gb_per_s:>6.2f}"
-            f"{row.decode_gb_per_s / result.memcpy_gb_per_s:>11.3f}"
-        )
-    lines.append(f"    {'memcpy':<52}{result.memcpy_gb_per_s:>24.2f}")
-    lines.append(f"  size x, x: times smaller, and times faster, than {BASE}")
-    return "\n".join(lines)
+def _entropy(counts: Counts) -> float:
+    """Of all symbols in bits, with separate probabilities for each row of counts."""
+    used = counts[counts > 0].astype(np.float64)
+    rows = counts.sum(1)
+    rows = rows[rows > 0].astype(np.float64)
+    return float((rows * np.log2(rows)).sum() - (used * np.log2(used)).sum())

@@ -1,8 +1,6 @@
-"""Peak memory, speed and stored size of the installed ``maskreg extract`` and ``maskreg apply``.
+"""The installed ``extract`` and ``apply`` beside a bare loop and ``cp``, and commands with almost nothing to do.
 
-Peak memory should not grow with the checkpoint. Speed is bytes of one checkpoint a second, beside ``cp`` and
-``sha256sum`` of the same files in the same run. If memory allows, all files are in the page cache. The plain copy
-(copyfile and fsync) ends on disk, as the result of ``apply`` does.
+Peak memory should not grow with the checkpoint. If memory allows, all files are in the page cache.
 """
 
 from __future__ import annotations
@@ -12,20 +10,18 @@ import json
 import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts.bench import process_memory
-from scripts.bench.folders import check_space, work_folder
+import maskreg
+from maskreg.space import free_bytes
+from scripts.bench.figures import Sample, Size, Start, Threads, Whole
 from scripts.bench.pairs import to_bf16, widened
-
-MASKREG = Path(sys.executable).with_name("maskreg")
+from scripts.bench.timing import MASKREG, Cost, cores, environment, run, take_turns, timed, work_folder
 
 SHARDS = 16
 
@@ -35,74 +31,34 @@ WEIGHT_STD, UPDATE_STD = 0.02, 5.15e-5
 WIDTH = 2048
 """Columns of every tensor."""
 
-WARM_UP = 0.001
-"""Gigabytes of a checkpoint that runs first and is not reported."""
-
 BLOCK = 1 << 22
 """Elements generated at a time; most tensors have as many."""
 
+CORES = 2
+"""That commands may use, so that figures of different machines compare."""
 
-@dataclass(frozen=True)
-class Cost:
-    """Cost of one command.
+MEMORY = Path("/dev/shm")
+"""Where Linux keeps files in memory; on other systems threads are compared on the disk."""
 
-    Attributes:
-        seconds: wall time.
-        gb_per_s: 10^9 bytes of one checkpoint a second.
-        of_copy: ``gb_per_s`` / that of the plain copy.
-        peak_rss: peak resident set, in bytes.
-    """
+START_GIGABYTES = 0.002
+"""Size of the checkpoints of commands with almost nothing to do."""
 
-    seconds: float
-    gb_per_s: float
-    of_copy: float
-    peak_rss: int
+Line = tuple[str | Path, ...]
 
-
-@dataclass(frozen=True)
-class Result:
-    """The figures of one size.
-
-    Attributes:
-        gigabytes: requested size, in 10^9 bytes.
-        bytes: size of the weight files of one checkpoint.
-        params: elements of one checkpoint.
-        density: coordinates that moved / coordinates.
-        codec: of the delta.
-        artifact_bytes: everything stored.
-        delta_bytes: of the delta alone: without the mask, fingerprints and small files.
-        bits_per_param: ``artifact_bytes`` in bits / ``params``.
-        delta_bits_per_param: ``delta_bytes`` in bits / ``params``.
-        copy_seconds: of the plain copy to disk.
-        copy_gb_per_s: of the plain copy to disk.
-        cp_seconds: of ``cp -r`` of the target, which may stay in the page cache.
-        sha256_seconds: of ``sha256sum`` of its weight files.
-        extract: source and target to an artifact.
-        apply: source and artifact to the target; the result was compared file by file.
-        apply_to_cp_and_sha256: seconds of ``apply`` / those of ``cp`` and ``sha256sum`` together.
-    """
-
-    gigabytes: float
-    bytes: int
-    params: int
-    density: float
-    codec: str
-    artifact_bytes: int
-    delta_bytes: int
-    bits_per_param: float
-    delta_bits_per_param: float
-    copy_seconds: float
-    copy_gb_per_s: float
-    cp_seconds: float
-    sha256_seconds: float
-    extract: Cost
-    apply: Cost
-    apply_to_cp_and_sha256: float
-
-
-def make_pair(source: Path, target: Path, gigabytes: float) -> None:
-    """Write a sharded bf16 source and its target; the first shard is a single tensor, like an embedding."""
-    make_models(source, [target], gigabytes)
+STARTS: dict[str, Callable[[Path, int], Line]] = {
+    "--help": lambda pair, run: ("--help",),
+    "list": lambda pair, run: ("list",),
+    "list --remote": lambda pair, run: ("list", "--remote", "team"),
+    "show": lambda pair, run: ("show", "opd"),
+    "tag": lambda pair, run: ("tag", "opd", f"best{run}"),
+    "pull": lambda pair, run: ("pull", "opd"),
+    "verify": lambda pair, run: ("verify", "opd"),
+    "apply": lambda pair, run: ("apply", "opd", "--source", pair / "source", "-o", f"out{run}"),
+    "compare": lambda pair, run: ("compare", "opd", "random"),
+    "extract": lambda pair, run: ("extract", pair / "source", pair / "target", "--name", f"again{run}"),
+    "doctor": lambda pair, run: ("doctor",),
+}
+"""What is typed for each command, by the folder of the checkpoints and the number of the run."""
 
 
 def make_models(source: Path, targets: Sequence[Path], gigabytes: float) -> None:
@@ -171,41 +127,6 @@ def size_of(folder: Path, *, header_too: bool = True) -> int:
     return total
 
 
-def copy(folder: Path, to: Path) -> float:
-    """Copy a folder's files to disk; returns the seconds it took."""
-    to.mkdir()
-    start = time.perf_counter()
-    for path in sorted(folder.iterdir()):
-        shutil.copyfile(path, to / path.name)
-        with (to / path.name).open("rb+") as file:
-            os.fsync(file.fileno())
-    return time.perf_counter() - start
-
-
-def cp_and_sha256(folder: Path, to: Path) -> tuple[float, float]:
-    """Seconds of ``cp -r`` of a folder, and of ``sha256sum`` of its weight files."""
-    start = time.perf_counter()
-    subprocess.run(["cp", "-r", folder, to], check=True)
-    copied = time.perf_counter()
-    command = ["sha256sum"] if shutil.which("sha256sum") else ["shasum", "-a", "256"]
-    subprocess.run([*command, *sorted(folder.glob("*.safetensors"))], check=True, stdout=subprocess.DEVNULL)
-    return copied - start, time.perf_counter() - copied
-
-
-def measured(folder: Path, *args: str | Path) -> tuple[float, int, Any]:
-    """Run maskreg: seconds, peak resident set in bytes, and its JSON output."""
-    own = {"HOME": "", "MASKREG_HOME": "home", "MASKREG_CONFIG": "config.toml"}
-    env = {**os.environ, **{name: str(folder / path) for name, path in own.items()}}
-    stdout = folder / "stdout.json"
-    start = time.perf_counter()
-    with stdout.open("wb") as out:
-        code, peak = process_memory.run([MASKREG, *args, "--json"], out, folder, env)
-    seconds = time.perf_counter() - start
-    if code:
-        raise SystemExit(f"maskreg {args[0]} failed with exit code {code}: {stdout.read_text()}")
-    return seconds, peak, json.loads(stdout.read_text())
-
-
 def same(left: Path, right: Path) -> bool:
     """Whether two folders hold the same files with the same bytes."""
     names = sorted(path.name for path in left.iterdir())
@@ -215,23 +136,12 @@ def same(left: Path, right: Path) -> bool:
 
 
 def generate(folder: Path, gigabytes: float) -> None:
-    """:func:`make_pair` in ``folder/source`` and ``folder/target``, in a process of its own.
-
-    On Linux a child's peak memory starts at its parent's.
+    """Write ``folder/source`` and ``folder/target`` in a process of its own, whose memory is not this one's.
 
     Raises:
         SystemExit: it failed.
     """
-    generate_models(folder, gigabytes, ["target"])
-
-
-def generate_models(folder: Path, gigabytes: float, targets: Sequence[str]) -> None:
-    """:func:`make_models` in ``folder``, in a process of its own.
-
-    Raises:
-        SystemExit: it failed.
-    """
-    args = (folder / "source", [folder / name for name in targets], gigabytes)
+    args = (folder / "source", [folder / "target"], gigabytes)
     generator = multiprocessing.get_context("spawn").Process(target=make_models, args=args)
     generator.start()
     generator.join()
@@ -239,76 +149,149 @@ def generate_models(folder: Path, gigabytes: float, targets: Sequence[str]) -> N
         raise SystemExit("the checkpoints could not be generated")
 
 
-def bench(folder: Path, gigabytes: float) -> Result:
-    """Generate, extract, apply and compare at one size, in an empty ``folder``."""
-    source, target, out = folder / "source", folder / "target", folder / "out"
-    generate(folder, gigabytes)
-    size = size_of(target)
-    copy_s = copy(target, folder / "copy")
-    shutil.rmtree(folder / "copy")
-    cp_s, sha256_s = cp_and_sha256(target, folder / "copy")
-    shutil.rmtree(folder / "copy")
-
-    def cost(seconds: float, peak: int) -> Cost:
-        return Cost(seconds, size / seconds / 1e9, copy_s / seconds, peak)
-
-    extract_s, extract_rss, artifact = measured(folder, "extract", source, target, "--name", "bench")
-    apply_s, apply_rss, _ = measured(folder, "apply", "bench", "--source", source, "-o", out)
-    if not same(out, target):
-        raise SystemExit(f"the result at {gigabytes} GB is not the target")
-    params, delta = artifact["manifest"]["target"]["params"], artifact["manifest"]["parts"]["delta"]
-    return Result(
-        gigabytes=gigabytes,
-        bytes=size,
-        params=params,
-        density=artifact["density"],
-        codec=delta["codec"],
-        artifact_bytes=artifact["size"],
-        delta_bytes=delta["size"],
-        bits_per_param=8 * artifact["size"] / params,
-        delta_bits_per_param=8 * delta["size"] / params,
-        copy_seconds=copy_s,
-        copy_gb_per_s=size / copy_s / 1e9,
-        cp_seconds=cp_s,
-        sha256_seconds=sha256_s,
-        extract=cost(extract_s, extract_rss),
-        apply=cost(apply_s, apply_rss),
-        apply_to_cp_and_sha256=apply_s / (cp_s + sha256_s),
-    )
-
-
-def table(results: Sequence[Result]) -> str:
-    """The figures as text."""
-    lines = [f"{'GB':>6}  {'command':<18}{'peak RSS':>10}{'seconds':>9}{'GB/s':>7}{'of copy':>9}"]
-    for result in results:
-        size = f"{result.gigabytes:>6g}"
-        plain = {"cp": result.cp_seconds, "sha256sum": result.sha256_seconds, "copy to disk": result.copy_seconds}
-        for name, seconds in plain.items():
-            lines.append(f"{size}  {name:<18}{'':>10}{seconds:>9.2f}{result.bytes / seconds / 1e9:>7.2f}")
-        for name, cost in (("extract", result.extract), ("apply", result.apply)):
-            lines.append(
-                f"{size}  {name:<18}{cost.peak_rss / 1e6:>7.0f} MB{cost.seconds:>9.2f}"
-                f"{cost.gb_per_s:>7.2f}{cost.of_copy:>9.2f}"
-            )
-        lines.append(
-            f"{'':>6}  apply: {result.apply_to_cp_and_sha256:.2f} of cp + sha256sum; "
-            f"{100 * result.density:.0f} % moved; "
-            f"artifact {result.artifact_bytes / 1e6:.1f} MB ({result.bits_per_param:.2f} bits/param), "
-            f"its delta ({result.codec}) {result.delta_bytes / 1e6:.1f} MB ({result.delta_bits_per_param:.2f})"
-        )
-    return "\n".join(lines)
-
-
-def run_all(sizes: Sequence[float], parent: Path | None) -> list[Result]:
-    """Measure at every size, in temporary folders.
+def measure(gigabytes: float, parent: Path | None, rounds: int) -> Size:
+    """Generate checkpoints of a size, and measure the commands and what stands beside them in turn.
 
     Raises:
         SystemExit: the disk is too full, a command failed, or the result was not the target.
     """
-    check_space(parent, max(sizes))
-    results = []
-    # The first use on a machine compiles the codec and caches it on disk. That is not measured.
-    for gigabytes in (WARM_UP, *sizes):
-        with work_folder(parent) as folder:
-            results.append(bench(folder, gigabytes))
-    return results[1:]
+    with work_folder(parent, gigabytes) as folder, cores(CORES):
+        generate(folder, gigabytes)
+        source, target, out = folder / "source", folder / "target", folder / "out"
+        peaks: dict[str, int] = {}
+        said = ""
+
+        def command(name: str, *args: str | Path, removed: Path) -> Mapping[str, Cost]:
+            nonlocal said
+            shutil.rmtree(removed, ignore_errors=True)
+            cost, said = run([MASKREG, name, *args, "--json"], folder, environment(folder))
+            peaks[name] = max(cost.peak, peaks.get(name, 0))
+            return {name: cost}
+
+        extract = partial(command, "extract", source, target, "--name", "bench", removed=folder / "registry")
+        apply = partial(command, "apply", "bench", "--source", source, "-o", out, removed=out)
+        extract()
+        artifact = json.loads(said)
+        apply()
+        if not same(out, target):
+            raise SystemExit(f"the result at {gigabytes} GB is not the target")
+        os.sync()
+        scratch = folder / "scratch"
+        samples = take_turns(
+            [extract, apply, timed("loop", lambda: _loop(source, scratch)), lambda: _copy(target, folder / "copy")],
+            rounds,
+        )
+        return Size(
+            gigabytes=gigabytes,
+            bytes=size_of(target),
+            params=artifact["manifest"]["target"]["params"],
+            density=artifact["density"],
+            artifact_bytes=artifact["size"],
+            delta_bytes=artifact["manifest"]["parts"]["delta"]["size"],
+            wholes=tuple(Whole(name, samples[name], peaks[name]) for name in ("extract", "apply")),
+            loop=samples["loop"],
+            copy=samples["copy"],
+        )
+
+
+def _loop(source: Path, scratch: Path) -> None:
+    """Reading a checkpoint, hashing it twice, writing and syncing it, and nothing else."""
+    import xxhash
+
+    piece = memoryview(bytearray(1 << 23))
+    scratch.unlink(missing_ok=True)  # a new file, as the commands write it
+    with scratch.open("wb", buffering=0) as out:
+        for path in sorted(source.glob("*.safetensors")):
+            with path.open("rb", buffering=0) as file:
+                while size := file.readinto(piece):
+                    for _ in range(2):
+                        xxhash.xxh3_128_digest(piece[:size])
+                    out.write(piece[:size])
+        os.fsync(out.fileno())
+
+
+def _copy(folder: Path, to: Path) -> Mapping[str, Cost]:
+    """``cp`` of a folder, and fsync of the files."""
+    shutil.rmtree(to, ignore_errors=True)
+    # Some file systems would share the blocks of both, which is no copy.
+    never = ["--reflink=never"] if sys.platform == "linux" else []
+    cost, _ = run([shutil.which("cp") or "cp", "-r", *never, folder, to], folder.parent)
+
+    def sync() -> None:
+        for path in to.iterdir():
+            handle = os.open(path, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
+
+    synced = timed("fsync", sync)()["fsync"]
+    return {"copy": Cost(cost.cpu + synced.cpu, cost.wall + synced.wall)}
+
+
+def threads(gigabytes: float, parent: Path | None, rounds: int) -> tuple[Threads, ...]:
+    """Extracting and applying in this process with one thread and with two, on files in memory where there is room."""
+    if MEMORY.is_dir() and free_bytes(MEMORY) > 5e9 * gigabytes:
+        parent = MEMORY
+    with work_folder(parent, gigabytes) as folder:
+        generate(folder, gigabytes)
+        # Applying reads what extracting has stored.
+        works = [partial(work, folder, jobs) for work in (_extracted, _applied) for jobs in (1, CORES)]
+        samples = take_turns(works, rounds)
+    return tuple(Threads(name, samples[f"{name}, 1"], samples[f"{name}, {CORES}"]) for name in ("extract", "apply"))
+
+
+def _extracted(folder: Path, jobs: int) -> Mapping[str, Cost]:
+    from maskreg.flow.extract.extraction import extract
+
+    shutil.rmtree(folder / "registry", ignore_errors=True)
+    with (
+        closing(maskreg.open_checkpoint(folder / "source")) as source,
+        closing(maskreg.open_checkpoint(folder / "target")) as target,
+    ):
+        return timed(f"extract, {jobs}", lambda: extract(source, target, folder / "registry", jobs=jobs))()
+
+
+def _applied(folder: Path, jobs: int) -> Mapping[str, Cost]:
+    from maskreg.artifact.reader import Artifact
+    from maskreg.digest import Digest
+    from maskreg.flow.apply.on_disk import apply
+    from maskreg.store.file import FileStore
+
+    (path,) = (folder / "registry" / "artifacts" / "sha256").iterdir()
+    # Opened anew: an open artifact remembers what it has hashed.
+    artifact = Artifact.open(FileStore(folder / "registry"), Digest(f"sha256:{path.name}"))
+    with closing(maskreg.open_checkpoint(folder / "source")) as source:
+        costs = timed(f"apply, {jobs}", lambda: apply(artifact, source, folder / "out", jobs=jobs))()
+    shutil.rmtree(folder / "out")
+    return costs
+
+
+def starts(commands: Sequence[str], parent: Path | None, rounds: int) -> tuple[Sample, tuple[Start, ...]]:
+    """An interpreter that does nothing, and each command twice in a fresh copy of a home, in turn."""
+    with work_folder(parent) as folder:
+        make_models(folder / "source", [folder / "target"], START_GIGABYTES)
+        home = folder / "home"
+        (home / "team").mkdir(parents=True)
+        for line in (
+            ("extract", folder / "source", folder / "target", "--name", "opd", "--method", "opd"),
+            ("baseline", "opd", "--kind", "random-global", "--seed", "0", "--name", "random"),
+            ("remote", "add", "team", "team"),
+            ("push", "opd"),
+        ):
+            run([MASKREG, *line], home, environment(home))
+
+        def both(name: str) -> Mapping[str, Cost]:
+            fresh = folder / "fresh"
+            shutil.copytree(home, fresh, symlinks=True)
+            first, second = (
+                run([MASKREG, *STARTS[name](folder, number)], fresh, environment(fresh))[0] for number in range(2)
+            )
+            shutil.rmtree(fresh)
+            return {f"{name}, first": first, f"{name}, second": second}
+
+        def python() -> Mapping[str, Cost]:
+            return {"python": run([sys.executable, "-I", "-c", "pass"], folder)[0]}
+
+        samples = take_turns([python, *(partial(both, name) for name in commands)], rounds)
+    return samples["python"], tuple(
+        Start(name, samples[f"{name}, first"], samples[f"{name}, second"]) for name in commands
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 import maskreg
-from maskreg.codec import row_width
 from maskreg.codec.base import Codes
 from maskreg.flow.extract.pairing import pair_up
 from maskreg.tensors.blocks import blocks_of
@@ -172,44 +171,6 @@ def given(source: Path | str, target: Path | str, name: str = "", what: str = "t
     if not leaves:
         raise SystemExit(f"{source} and {target} share no tensor of 16-bit floats")
     return CodecPair(name or f"given {Path(target).name}", what, tuple(leaves))
-
-
-CHANGES: Mapping[str, Callable[[Codes, int, np.random.Generator], Codes]] = {
-    "identical": lambda codes, _, __: codes.copy(),
-    "moved .01 %": lambda codes, _, draw: np.where(draw.random(codes.size) < 1e-4, codes ^ np.uint16(1), codes),
-    "moved .1 %": lambda codes, _, draw: np.where(draw.random(codes.size) < 1e-3, codes ^ np.uint16(1), codes),
-    "one row": lambda codes, width, draw: _one_row(codes, width, draw),
-    "row set anew": lambda codes, width, draw: _one_row(codes, width, draw, WEIGHT_STD),
-    "x 2": lambda codes, _, __: to_bf16(2 * widened(codes)),
-    "x 1.001": lambda codes, _, __: to_bf16(np.float32(1.001) * widened(codes)),
-    "x 1.1": lambda codes, _, __: to_bf16(np.float32(1.1) * widened(codes)),
-    "x -1": lambda codes, _, __: codes ^ np.uint16(0x8000),
-    "pruned": lambda codes, _, __: np.where(codes & 0x7FFF < np.median(codes & 0x7FFF), 0, codes),
-    "pruned, -0 kept": lambda codes, _, __: np.where(codes & 0x7FFF < np.median(codes & 0x7FFF), codes & 0x8000, codes),
-    "pruned at random": lambda codes, _, draw: np.where(draw.random(codes.size) < 0.5, 0, codes),
-    "permuted": lambda codes, _, draw: draw.permutation(codes),
-    "rows permuted": lambda codes, width, draw: draw.permutation(codes.reshape(-1, width or 1)).reshape(-1),
-}
-"""What can become of a tensor's codes, ``[n]``, given its width (0 if it is no matrix), apart from training."""
-
-
-def changed(source: Path | str) -> Iterator[CodecPair]:
-    """A checkpoint on disk and what it becomes by each of :data:`CHANGES`."""
-    leaves = given(source, source).leaves
-    for name, change in CHANGES.items():
-        draw = np.random.default_rng(0)
-        made = [(leaf, change(leaf.source, row_width(leaf.shape), draw).astype(np.uint16)) for leaf in leaves]
-        own = tuple(Leaf(leaf.name, leaf.shape, leaf.source, target) for leaf, target in made)
-        yield CodecPair(name, f"{source}, changed", own)
-
-
-def _one_row(codes: Codes, width: int, draw: np.random.Generator, size: float = 1e-4) -> Codes:
-    """Normal noise in one row of a matrix."""
-    result = codes.copy()
-    if width:
-        own = slice((first := draw.integers(codes.size // width) * width), first + width)
-        result[own] = to_bf16(widened(codes[own]) + draw.normal(0, size, width).astype(np.float32))
-    return result
 
 
 def to_bf16(values: Floats) -> Codes:

@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from scripts.bench.codec import Result, Row
+from scripts.bench.figures import Coding, Pair
 from scripts.themes import with_both_themes
 
 DEFAULT, OURS, PEER, LIMIT = "#0072B2", "#56B4E9", "#B8B8B8", "#D55E00"
@@ -73,38 +73,31 @@ STYLE = {
 }
 
 
-def draw(results: Sequence[Result], folder: Path, description: str = "") -> None:
-    """Write ``codec-size.svg`` and ``codec-speed.svg``; see :func:`save`."""
-    folder.mkdir(parents=True, exist_ok=True)
+def draw(pairs: Sequence[Pair], default: str, folder: Path, description: str) -> None:
+    """Write ``codec-size.svg`` and ``codec-speed.svg``, with what they come from in their metadata."""
     with mpl.rc_context(STYLE):
-        for name, figure in (("codec-size", size(results)), ("codec-speed", speed(results))):
+        for name, figure in (("codec-size", size(pairs, default)), ("codec-speed", speed(pairs, default))):
             save(figure, folder / f"{name}.svg", description)
 
 
-def save(figure: Figure, path: Path, description: str = "") -> None:
-    """Write SVG that follows the reader's color scheme.
-
-    Args:
-        figure: what was drawn.
-        path: of the file.
-        description: for its metadata, such as what the figures come from; empty for none.
-    """
-    figure.savefig(path, metadata={"Date": None} | ({"Description": description} if description else {}))
+def save(figure: Figure, path: Path, description: str) -> None:
+    """Write SVG that follows the reader's color scheme."""
+    figure.savefig(path, metadata={"Date": None, "Description": description})
     # Matplotlib leaves trailing spaces.
     drawn = "\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n"
     path.write_text(with_both_themes(drawn, {color.lower(): counterpart for color, counterpart in DARK.items()}))
 
 
-def size(results: Sequence[Result]) -> Figure:
+def size(pairs: Sequence[Pair], default: str) -> Figure:
     """Bits per parameter: a panel for each pair, a bar for each codec, the limit as a line."""
-    bars = max(len(_shown(result)) for result in results)
-    figure, panels = _panels(results, 0.9 + 0.24 * bars)
-    for panel, result in zip(panels, results, strict=False):
-        rows = _shown(result)
-        values = [row.bits_per_param for row in rows]
+    bars = max(len(_shown(pair)) for pair in pairs)
+    figure, panels = _panels(pairs, 0.9 + 0.24 * bars)
+    for panel, pair in zip(panels, pairs, strict=False):
+        rows = _shown(pair)
+        values = [pair.bits(row) for row in rows]
         cut = CUT * median(values)
-        panel.barh(range(len(rows)), values, color=[_color(row, result) for row in rows], height=0.72)
-        panel.axvline(result.limits.step, color=LIMIT, linestyle="--", linewidth=1.4, zorder=3)
+        panel.barh(range(len(rows)), values, color=[_color(row, default) for row in rows], height=0.72)
+        panel.axvline(pair.limits.step, color=LIMIT, linestyle="--", linewidth=1.4, zorder=3)
         for y, value in enumerate(values):
             text = f"{value:.2f}" if value >= 1 else f"{value:.3f}"
             text, end = (text, value) if value <= cut else (f"{text} →", cut)
@@ -121,32 +114,30 @@ def size(results: Sequence[Result]) -> Figure:
             )
         panel.set_yticks(range(len(rows)), [row.codec for row in rows])
         panel.invert_yaxis()
-        panel.set_xlim(0, 1.16 * max(min(cut, max(values)), result.limits.step))
+        panel.set_xlim(0, 1.16 * max(min(cut, max(values)), pair.limits.step))
         panel.set_xlabel("bits per parameter")
         panel.tick_params(axis="y", length=0)
     handles = [mpl.patches.Patch(color=DEFAULT, label="maskreg's codec")]
-    if any(row.ours and row.codec != result.default_codec for result in results for row in result.rows):
-        handles.append(mpl.patches.Patch(color=OURS, label="maskreg, other"))
     handles.append(mpl.patches.Patch(color=PEER, label="other tools"))
     line = mpl.lines.Line2D([], [], color=LIMIT, linestyle="--", label="entropy of the steps, given the exponents")
     figure.legend(handles=[*handles, line], loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 
-def speed(results: Sequence[Result]) -> Figure:
+def speed(pairs: Sequence[Pair], default: str) -> Figure:
     """Decoding speed of one thread against bits per parameter: a panel for each pair, a marker for each codec."""
-    figure, panels = _panels(results, 2.5)
-    peers = sorted({row.codec for result in results for row in _shown(result) if not row.ours})
+    figure, panels = _panels(pairs, 2.5)
+    peers = sorted({row.codec for pair in pairs for row in _shown(pair) if not row.ours})
     marks = {name: PEER_MARKS[i % len(PEER_MARKS)] for i, name in enumerate(peers)}
     seen: dict[str, Any] = {}
-    rates = [row.decode_gb_per_s for result in results for row in _shown(result)]
-    for panel, result in zip(panels, results, strict=False):
-        for row in _shown(result):
-            form, color = marks.get(row.codec, ("*", _color(row, result)))
+    rates = [_rate(pair, row) for pair in pairs for row in _shown(pair)]
+    for panel, pair in zip(panels, pairs, strict=False):
+        for row in _shown(pair):
+            form, color = marks.get(row.codec, ("*", _color(row, default)))
             seen[row.codec] = panel.scatter(
-                row.bits_per_param, row.decode_gb_per_s, marker=form, color=color, s=150 if row.ours else 42, zorder=3
+                pair.bits(row), _rate(pair, row), marker=form, color=color, s=150 if row.ours else 42, zorder=3
             )
-        panel.axvline(result.limits.step, color=LIMIT, linestyle="--", linewidth=1.4)
+        panel.axvline(pair.limits.step, color=LIMIT, linestyle="--", linewidth=1.4)
         panel.set(xscale="log", yscale="log", xlabel="bits per parameter", ylabel="decode GB/s")
         panel.set_ylim(0.8 * min(rates), 1.25 * max(rates))
         low, high = panel.get_xlim()
@@ -163,23 +154,27 @@ def speed(results: Sequence[Result]) -> Figure:
     return figure
 
 
-def _panels(results: Sequence[Result], height: float) -> tuple[Figure, list[Any]]:
-    columns = min(2, len(results))
-    lines = math.ceil(len(results) / columns)
+def _panels(pairs: Sequence[Pair], height: float) -> tuple[Figure, list[Any]]:
+    columns = min(2, len(pairs))
+    lines = math.ceil(len(pairs) / columns)
     figure = Figure(figsize=(WIDTH, 0.6 + lines * height), layout="constrained")
     panels = list(figure.subplots(lines, columns, squeeze=False).flat)
-    for panel in panels[len(results) :]:
+    for panel in panels[len(pairs) :]:
         panel.set_visible(False)
-    for panel, result in zip(panels, results, strict=False):
-        panel.set_title(f"{result.pair}: {100 * result.density:.3g} % changed", loc="left", fontsize=10, weight="bold")
+    for panel, pair in zip(panels, pairs, strict=False):
+        panel.set_title(f"{pair.name}: {100 * pair.density:.3g} % changed", loc="left", fontsize=10, weight="bold")
     return figure, panels
 
 
-def _shown(result: Result) -> list[Row]:
-    return [row for row in result.rows if row.threads == 1 and not row.missing]
+def _shown(pair: Pair) -> list[Coding]:
+    rows = [row for row in pair.codings if row.threads == 1 and not row.kernels and not row.missing]
+    return sorted(rows, key=lambda row: row.bytes)
 
 
-def _color(row: Row, result: Result) -> str:
-    if not row.ours:
-        return PEER
-    return DEFAULT if row.codec == result.default_codec else OURS
+def _rate(pair: Pair, row: Coding) -> float:
+    assert row.decode
+    return pair.rate(row.decode)
+
+
+def _color(row: Coding, default: str) -> str:
+    return DEFAULT if row.codec == default else OURS if row.ours else PEER

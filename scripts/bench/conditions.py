@@ -15,9 +15,9 @@ from pathlib import Path
 import maskreg
 from maskreg.native import library
 from maskreg.space import free_bytes
-from scripts.bench.bars.figures import Conditions
+from scripts.bench.figures import Conditions
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 LIBRARIES = ("numpy", "xxhash", "numcodecs", "google-crc32c", "zarr", "torch", "lmzip", "zipnn")
 

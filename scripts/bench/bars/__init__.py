@@ -1,1 +1,0 @@
-"""What maskreg must reach, measured in one run on one machine, and the page that shows it."""

@@ -1,0 +1,238 @@
+"""The figures of one run, as JSON keeps them: every repetition, sizes, and what they depend on.
+
+The table of bars, the page and its pictures are computed from these alone, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from maskreg.errors import FormatError, NotFoundError
+
+SCHEMA = 1
+
+BUSY_LOAD, BUSY_CORES = 0.5, 0.2
+"""Load average, and cores that other processes use, above which a machine counts as busy."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Repetitions of the same work in their order: CPU seconds (user and system, all threads), and seconds."""
+
+    cpu: tuple[float, ...]
+    wall: tuple[float, ...]
+
+    @property
+    def least(self) -> float:
+        """CPU seconds of the best repetition."""
+        return min(self.cpu)
+
+    @property
+    def least_wall(self) -> float:
+        """Seconds of the best repetition."""
+        return min(self.wall)
+
+
+def ratio(over: Sample, under: Sample, *, wall: bool = False) -> tuple[float, float]:
+    """One work's time / another's: of the best repetitions, and of the medians."""
+    times = [(sample.wall if wall else sample.cpu) for sample in (over, under)]
+    return min(times[0]) / min(times[1]), median(times[0]) / median(times[1])
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Entropies in bits for each coordinate, given the source's exponent: which changed (mask), and how far (step)."""
+
+    mask: float
+    step: float
+
+
+@dataclass(frozen=True)
+class Coding:
+    """A codec on a pair; ``kernels`` is empty for the best build, ``missing`` says why a peer did not run."""
+
+    codec: str
+    ours: bool
+    kernels: str = ""
+    threads: int = 1
+    bytes: int = 0
+    encode: Sample | None = None
+    decode: Sample | None = None
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of checkpoints, copying one of them in memory, and every codec on it."""
+
+    name: str
+    origin: str
+    params: int
+    density: float
+    limits: Limits
+    mask_bits: float
+    memcpy: Sample
+    codings: tuple[Coding, ...]
+
+    def coding(self, codec: str, *, threads: int = 1, kernels: str = "") -> Coding | None:
+        """A codec's figures; None where it did not run."""
+        rows = [row for row in self.codings if (row.codec, row.threads, row.kernels) == (codec, threads, kernels)]
+        return rows[0] if rows and not rows[0].missing else None
+
+    def bits(self, coding: Coding) -> float:
+        """Bits for each coordinate."""
+        return 8 * coding.bytes / self.params
+
+    def rate(self, sample: Sample) -> float:
+        """10^9 bytes of one checkpoint a CPU second."""
+        return 2 * self.params / sample.least / 1e9
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An installed command on generated checkpoints, its start included; ``peak`` is its resident memory in bytes."""
+
+    command: str
+    sample: Sample
+    peak: int = 0
+
+
+@dataclass(frozen=True)
+class Size:
+    """Commands on generated checkpoints of one size.
+
+    Attributes:
+        gigabytes: requested, in 10^9 bytes.
+        bytes: of the weight files of one checkpoint.
+        params: of one checkpoint.
+        density: coordinates that moved / coordinates.
+        artifact_bytes: everything stored.
+        delta_bytes: of the delta alone.
+        wholes: ``extract`` and ``apply``.
+        loop: reading, hashing twice (xxh3-128), writing and syncing the bytes of one checkpoint.
+        copy: ``cp`` of a checkpoint, and fsync of its files.
+    """
+
+    gigabytes: float
+    bytes: int
+    params: int
+    density: float
+    artifact_bytes: int
+    delta_bytes: int
+    wholes: tuple[Whole, ...]
+    loop: Sample
+    copy: Sample
+
+    def whole(self, command: str) -> Whole:
+        """A command by its name."""
+        (whole,) = [whole for whole in self.wholes if whole.command == command]
+        return whole
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The same work on one thread and on two."""
+
+    work: str
+    single: Sample
+    double: Sample
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command with almost nothing to do: in a home without caches, and the next run in the same home."""
+
+    command: str
+    first: Sample
+    second: Sample
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the figures depend on; ``cores_of_others`` is None where the system does not say."""
+
+    machine: Mapping[str, str]
+    software: Mapping[str, str]
+    commit: str
+    dirty: bool
+    began: str
+    seconds: float
+    load_before: float
+    load_after: float
+    cores_of_others: float | None
+    quick: bool
+
+    @property
+    def busy(self) -> bool:
+        """Whether other work may have slowed this down."""
+        if self.cores_of_others is None:
+            return self.load_before > BUSY_LOAD
+        return self.cores_of_others > BUSY_CORES
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything; parts that were not measured are empty."""
+
+    schema: int
+    conditions: Conditions
+    default_codec: str
+    pairs: tuple[Pair, ...] = ()
+    sizes: tuple[Size, ...] = ()
+    threads: tuple[Threads, ...] = field(default=())
+    interpreter: Sample | None = None
+    starts: tuple[Start, ...] = ()
+
+
+def dump(run: Run, path: Path) -> None:
+    """Write JSON, with six significant digits, which is more than clocks are good for."""
+    path.write_text(json.dumps(_rounded(asdict(run)), indent=1) + "\n")
+
+
+def load(path: Path) -> Run:
+    """Read what :func:`dump` wrote.
+
+    Raises:
+        NotFoundError: there is no such file.
+        FormatError: it is something else, or of another schema.
+    """
+    again = "measure again: scripts/bench/run --json FILE"
+    try:
+        data = json.loads(path.read_text())
+    except OSError:
+        raise NotFoundError(f"{path}: no such file", hint=again) from None
+    except ValueError as error:
+        raise FormatError(f"{path} is not JSON: {error}", hint=again) from None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise FormatError(f"{path}: schema {schema}, not {SCHEMA}", hint=again)
+    run: Run = _parsed(Run, data)
+    return run
+
+
+def _parsed(kind: Any, data: Any) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        return None if data is None else _parsed(arguments[0], data)
+    if origin is tuple:
+        return tuple(_parsed(arguments[0], entry) for entry in data)
+    if is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        known = [f for f in fields(kind) if f.name in data or f.default is MISSING]
+        return kind(**{f.name: _parsed(hints[f.name], data[f.name]) for f in known})  # type: ignore[operator]
+    return data
+
+
+def _rounded(data: Any) -> Any:
+    if isinstance(data, float):
+        return float(f"{data:.6g}")
+    if isinstance(data, dict):
+        return {key: _rounded(entry) for key, entry in data.items()}
+    return [_rounded(entry) for entry in data] if isinstance(data, list | tuple) else data
