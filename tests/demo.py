@@ -21,7 +21,7 @@ def run_demo(
     folder: Path, *options: str | Path, env: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
     """Run the demo in ``folder`` to its end; its output is on stdout."""
-    command: list[str | Path] = [sys.executable, "-B", "-m", "scripts.journey", "--dir", folder, *options]
+    command: list[str | Path] = [sys.executable, "-B", "-m", "scripts.tour", "--dir", folder, *options]
     return subprocess.run(
         command, cwd=ROOT, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
     )

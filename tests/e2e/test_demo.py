@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.journey.pair import PARTS, SHIPPED, SUMS, digests, sealed
-from scripts.journey.tour import TOUR
+from scripts.tour import SHIPPED, SUMS, TOUR, digests, sealed
 from tests.demo import BINARIES, run_demo
 from tests.repository import tracked
 
@@ -16,7 +15,6 @@ def test_the_shipped_files_are_those_that_were_trained() -> None:
     files = {path.relative_to("demo").as_posix() for path in tracked() if path.parts[0] == "demo"}
     assert sealed(SHIPPED) == digests(SHIPPED)
     assert files == {*sealed(SHIPPED), SUMS, "README.md"}
-    assert "scripts/demo --train demo" in (SHIPPED / "README.md").read_text()
     assert sum((SHIPPED / name).stat().st_size for name in files) < 9_000_000
 
 
@@ -97,22 +95,3 @@ def test_without_an_index_it_says_what_to_do(tmp_path: Path) -> None:
     assert "installing maskreg failed with exit 1" in done.stdout
     assert "next: check that it can be reached" in done.stdout
     assert str(tmp_path / "demo" / "install.log") in done.stdout
-
-
-@pytest.mark.torch
-def test_a_short_training_makes_a_pair_that_the_demo_takes(tmp_path: Path) -> None:
-    options: list[str | Path] = ["--training-steps", "4", "--steps", "3", "--maskreg", BINARIES]
-    done = run_demo(tmp_path / "work", "--train", tmp_path / "pair", *options)
-    assert done.returncode == 0, done.stdout
-    for line in (
-        "source: step 4 of 4, loss ",
-        "target: step 3 of 3, reverse KL ",
-        ", 0 s left",
-        "target-seed1: 3 steps",
-    ):
-        assert line in done.stdout
-    assert sorted(path.name for path in (tmp_path / "pair").iterdir()) == sorted([*PARTS, SUMS])
-    again = run_demo(tmp_path / "work", "--train", tmp_path / "pair", *options)
-    assert again.returncode == 73
-    shown = run_demo(tmp_path / "work", "--pair", tmp_path / "pair", "--maskreg", BINARIES)
-    assert "identical, bit for bit" in shown.stdout

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.journey.pair import SHIPPED
+from scripts.tour import SHIPPED
 
 WITHOUT_HELP = """
 import json, subprocess, sys
