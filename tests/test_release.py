@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from maskreg import __version__
 from scripts import release_check
@@ -75,6 +78,23 @@ def test_a_tag_is_checked_without_an_installation() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert f"the tag is v0.0.0, the version is {__version__}" in done.stderr
+
+
+def test_what_development_needs_is_pinned_within_its_bounds() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned: dict[str, list[str]] = {}
+    for line in (ROOT / "scripts/constraints.txt").read_text().splitlines():
+        pin = Requirement(line)
+        pinned.setdefault(canonicalize_name(pin.name), []).append(str(pin.specifier).removeprefix("=="))
+    extras = [project["dependencies"], *project["optional-dependencies"].values()]
+    needed = [Requirement(line) for lines in extras for line in lines]
+    lacking = [
+        str(need)
+        for need in needed
+        if need.name not in ("maskreg", "triton")  # triton is the one that torch's build needs
+        and not any(need.specifier.contains(version) for version in pinned.get(canonicalize_name(need.name), []))
+    ]
+    assert lacking == [], "run scripts/lock"
 
 
 def test_workflows_are_valid() -> None:
