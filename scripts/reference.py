@@ -1,4 +1,4 @@
-"""Write ``docs/python.md``, the reference of the Python API: ``python -m scripts.reference``."""
+"""The reference of the Python API as one page of the site; ``python -m scripts.reference`` prints it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import maskreg
 from maskreg.progress import SILENT
-
-PATH = Path(__file__).parent.parent / "docs" / "python.md"
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Making": ("extract", "sweep", "baseline", "combine", "merge", "convert_from", "convert_to"),
@@ -54,7 +51,7 @@ a checkpoint, a path, a hub id or an open checkpoint. Results are frozen datacla
 command prints with `--json`. Every function works in the local registry and the remotes of the settings; pass
 `workspace` to use others, or to keep connections open over several calls.
 
-This page is made from the docstrings: `python -m scripts.reference`.
+This page is made from the docstrings when the site is built.
 """
 
 _WIDTH = 100
@@ -297,4 +294,4 @@ def _markdown(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PATH.write_text(page(), encoding="utf-8")
+    print(page(), end="")

@@ -1,4 +1,4 @@
-"""What building the documentation adds to its pages: links to the glossary, and to files beside ``docs/``.
+"""What building the documentation adds to its pages: the reference of Python, links to the glossary and to other files.
 
 MkDocs calls the functions named ``on_`` for each page (``hooks`` in ``mkdocs.yml``). The first use of a term on a page
 becomes a link whose tooltip defines it. Files of the repository that are no pages are linked where it is hosted. The
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from maskreg.analysis.glossary import ENTRIES
+from scripts import reference
 from scripts.glossary import anchor
 
 TERMS = {
@@ -64,6 +65,14 @@ _PROTECTED = re.compile(
     r"(^(?:#|\|| {4})[^\n]*$|<!--.*?-->|<[^>]+>|`[^`]*`|!?\[[^\]]*\]\([^)]*\))", re.MULTILINE | re.DOTALL
 )
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)\s#]+)")
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """The pages of ``docs/`` and the reference of the Python API, which is made from docstrings."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "python.md", content=reference.page()))
+    return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
