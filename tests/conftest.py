@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -35,6 +36,7 @@ __all__ = [
 
 # How long a test takes says nothing here: machines are busy.
 settings.register_profile("maskreg", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast", settings.get_profile("maskreg"), max_examples=10)
 settings.load_profile("maskreg")
 
 # A shell's background jobs ignore Ctrl-C and hand that down; the commands that tests start must not.
@@ -75,7 +77,28 @@ collect_ignore = [] if HAS_TORCH else NEED_TORCH
 _FOREIGN = ("AWS_", "MASKREG_", "XDG_", "HF_", "HUGGINGFACE_", "PG", "BOTO_")
 
 
-def pytest_configure() -> None:
+SERVED = {"mortal_cluster", "nodes_with_credentials", "other_s3_server", "postgres", "ray_cluster", "s3_server"}
+"""Fixtures that start a server; ``--fast`` leaves out the tests that have one, or whose parameters name one."""
+
+NAMES_SERVER = re.compile("http|postgres|s3|seaweed")
+
+
+SLOW = {"cli", "contract", "e2e", "engine", "flow", "live", "reports", "service", "train", "workspace"}
+"""Folders whose tests start programs or train; ``--fast`` leaves them out."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    slow = collection_path.is_dir() and collection_path.name in SLOW and collection_path.parent == Path(__file__).parent
+    return True if slow and config.getoption("--fast") else None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="a minute of tests: no servers, programs or torch")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--fast"):
+        settings.load_profile("fast")
     if NAMED and NAMED not in available():
         raise pytest.UsageError(f"{VARIABLE} is {NAMED!r}, but this machine has {', '.join(available())}")
 
@@ -89,9 +112,18 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not HAS_TORCH:
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("torch")])
-        items[:] = [item for item in items if not item.get_closest_marker("torch")]
+    fast = config.getoption("--fast")
+    left_out = {
+        item
+        for item in items
+        if ((fast or not HAS_TORCH) and item.get_closest_marker("torch"))
+        or (
+            fast
+            and (SERVED & set(getattr(item, "fixturenames", ())) or NAMES_SERVER.search(item.name.partition("[")[2]))
+        )
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

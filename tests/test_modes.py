@@ -63,6 +63,15 @@ def test_a_mode_sets_up_what_it_needs(mode: list[str], setup: str, interpreter: 
     assert tests.endswith(f" tests/store -x kernels: {build}")
 
 
+@pytest.mark.parametrize(
+    ("tier", "said"), [("--fast", "--fast -x"), ("--changed", "-x .venv/bin/python -m scripts.changed")]
+)
+def test_a_tier_sets_up_and_runs_some_tests(tier: str, said: str, folder: Path) -> None:
+    before, tests = run(folder, tier, "-x").stdout.splitlines()
+    assert before == "scripts/setup  kernels: "
+    assert f" {said} kernels: " in tests
+
+
 def test_all_tests_run_after_lint_and_types(folder: Path) -> None:
     before, tests = run(folder, "-x", "-k", "store").stdout.splitlines()
     assert before == "scripts/check  kernels: "
@@ -94,7 +103,7 @@ def test_other_modes_are_refused(mode: list[str], folder: Path) -> None:
 
 
 def test_the_workflow_runs_every_mode(folder: Path) -> None:
-    modes = re.findall(r"^  (--\w+)", run(folder, "--help").stdout, re.MULTILINE)
+    modes = re.findall(r"^  (--\w+)", run(folder, "--help").stdout.partition("A mode")[2], re.MULTILINE)
     job = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())["jobs"]["modes"]
     assert job["steps"][-1] == {"run": "scripts/test ${{ matrix.mode }}"}
     assert [line.split()[0] for line in job["strategy"]["matrix"]["mode"]] == modes
