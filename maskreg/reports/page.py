@@ -15,13 +15,9 @@ from maskreg.analysis.coverage import PRESETS
 from maskreg.analysis.glossary import explain
 from maskreg.analysis.verdict import RULE
 from maskreg.reports import words
-from maskreg.reports.bars import overlap_bars
-from maskreg.reports.consensus import consensus_heat
-from maskreg.reports.curve import curve
-from maskreg.reports.drawing import SCREEN_DPI
+from maskreg.reports.curve import curve, growth, overlap_bars, spectra
 from maskreg.reports.geometry import STABLE, Summary, Trajectory
-from maskreg.reports.heat import heat_map
-from maskreg.reports.matrix import headroom_map
+from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
 from maskreg.reports.numbers import (
     consensus_numbers,
     density_numbers,
@@ -34,9 +30,8 @@ from maskreg.reports.numbers import (
     survey_numbers,
 )
 from maskreg.reports.pictures import Plot, compact, inline, png, svg
-from maskreg.reports.spectra import growth, spectra
 from maskreg.reports.templates import Definitions, render
-from maskreg.reports.theme import DARK, LIGHT
+from maskreg.reports.theme import DARK, LIGHT, SCREEN_DPI
 from maskreg.words import counted, percent
 
 if TYPE_CHECKING:

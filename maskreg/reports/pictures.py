@@ -12,9 +12,8 @@ import matplotlib as mpl
 from PIL import Image
 
 from maskreg.disk import creating, replacing
-from maskreg.reports.drawing import Drawing
 from maskreg.reports.numbers import Numbers
-from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
+from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Drawing, Size, Theme, colored, style
 from maskreg.space import filling
 
 PNG_DPI = 200

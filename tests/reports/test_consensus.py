@@ -11,8 +11,8 @@ import pytest
 
 from maskreg.analysis.comparison import ConsensusPicture
 from maskreg.checkpoint.selection import Selection
-from maskreg.reports.consensus import consensus_heat
 from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.reports.heat import consensus_heat
 from maskreg.reports.page import consensus_plot, page, plots_of
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme
 from tests.browser import CONTRASTS, Opened

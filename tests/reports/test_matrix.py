@@ -16,7 +16,7 @@ from maskreg.analysis.evidence import STRIPED
 from maskreg.analysis.pairwise import PairAnswer, PairMatrix
 from maskreg.analysis.verdict import Outcome
 from maskreg.reports.findings import Findings, NamedMask, gather
-from maskreg.reports.matrix import headroom_map, texts_of
+from maskreg.reports.heat import headroom_map, texts_of
 from maskreg.reports.notebook import matrix_html
 from maskreg.reports.page import matrix_plot, page, plots_of
 from maskreg.reports.pictures import svg

@@ -13,7 +13,7 @@ from maskreg.analysis.evidence import MATCHED
 from maskreg.analysis.survey import Survey
 from maskreg.reports import findings as module
 from maskreg.reports.findings import Findings, NamedMask, gather
-from maskreg.reports.matrix import headroom_map
+from maskreg.reports.heat import headroom_map
 from maskreg.reports.page import page, plots_of, survey_plot
 from maskreg.reports.pictures import svg
 from maskreg.reports.theme import LIGHT, NARROW

@@ -4,18 +4,297 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from maskreg.errors import UsageError
 from maskreg.live.shards import local_of
 from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.fastest import backend_of
-from maskreg.train.optim.packed import PackedGradient, UsedGradient
 from maskreg.train.optim.parameter import MaskedParameter, in_batches
 from maskreg.train.optim.step import Backend, Gradient
+
+# What ``parameter.grad`` is where dense gradients are not kept: a tensor that is packed, or one that is gone.
+#
+# Between the backward pass and the step, everything that loops do with gradients goes through ``parameter.grad``: they
+# accumulate, clip, scale, log and discard them, each with its own code. So the packed gradient is there too, as a
+# tensor of the parameter's shape that stores its masked entries alone and counts all others as 0::
+#
+#     p.grad                                  PackedGradient [numel], of which fp32 [nnz] is stored
+#     loss.backward()                         p.grad += gradient: the masked entries are added in fp32
+#     clip_grad_norm_(parameters, 1.0)        the norm of the entries; p.grad *= coefficient, NaN included
+#     model.zero_grad(), p.grad = None        gone
+#     p.grad + 1, p.grad.isnan()              computed with a dense copy, which lives as long as the expression
+#     p.grad.add_(1)                          refused: frozen entries are not stored, so they cannot become 1
+#
+# For sharded parameters the local tensor of the gradient's DTensor is one of these, and DTensor adds up norms over
+# processes as it does for dense gradients.
+
+_aten = torch.ops.aten
+
+
+class _StandIn(torch.Tensor):
+    """A tensor without memory of the shape, dtype and device that a parameter's gradient must have."""
+
+    # Subclasses are left to __torch_dispatch__ alone, which sees every operation, also those of autograd in C++.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, like: torch.Tensor, *_: object, shape: torch.Size | None = None) -> Any:
+        strides: dict[str, Any] = {} if shape is not None else {"strides": like.stride()}
+        return torch.Tensor._make_wrapper_subclass(
+            cls, like.shape if shape is None else shape, dtype=like.dtype, device=like.device, **strides
+        )
+
+
+class PackedGradient(_StandIn):
+    """The masked entries of a gradient; all others count as 0.
+
+    Attributes:
+        entries: fp32 ``[nnz]``.
+        bits: the mask of the local part.
+    """
+
+    def __init__(
+        self,
+        like: torch.Tensor,
+        entries: torch.Tensor,
+        bits: Bits,
+        backend: Backend | None,
+        *,
+        shape: torch.Size | None = None,
+    ) -> None:
+        """Take entries that are packed already.
+
+        Args:
+            like: the local part of the parameter.
+            entries: fp32 ``[nnz]``.
+            bits: the mask.
+            backend: packs and sums; the fastest for each tensor by default.
+            shape: of as many elements, if it is not that of ``like``.
+        """
+        self.entries = entries
+        self.bits = bits
+        self._backend = backend
+
+    def __repr__(self, **_: object) -> str:  # type: ignore[override]
+        return f"PackedGradient({list(self.shape)}, {self.entries.numel():,} masked entries)"
+
+    def accumulate(self, gradient: torch.Tensor, factor: float = 1.0) -> None:
+        """Add the masked entries of a dense or packed gradient, times a factor."""
+        if isinstance(gradient, PackedGradient):
+            self.entries.add_(gradient.entries, alpha=factor)
+        else:
+            flat = gradient.reshape(-1).to(self.entries.device)
+            flat = flat if factor == 1 else flat * factor
+            backend_of(flat, preferred=self._backend).accumulate(self.entries, flat, self.bits)
+
+    def square_sum(self) -> torch.Tensor:
+        """Sum of squares, float64, 0-D."""
+        return backend_of(self.entries, preferred=self._backend).square_sum(self.entries, None)
+
+    def unpacked(self) -> torch.Tensor:
+        """A dense copy, rounded to the parameter's dtype."""
+        dense = torch.zeros(self.shape, dtype=self.dtype, device=self.entries.device)
+        flat = dense.view(-1)
+        for part, offsets in self.bits.masked_slices():
+            flat[part.coordinates].scatter_(0, offsets, self.entries[part.entries].to(dense.dtype))
+        return dense
+
+    def of(self, entries: torch.Tensor, shape: torch.Size | None = None) -> PackedGradient:
+        """Other entries of the same parameter and mask, or the same ones in another shape."""
+        return PackedGradient(self, entries, self.bits, self._backend, shape=shape)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, operation: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Compute on packed values where that is the same, and with a dense copy elsewhere."""
+        options = dict(kwargs or {})
+        known = _ON_PACKED.get(operation)
+        result = NotImplemented if known is None else known(operation, *args, **options)
+        if result is not NotImplemented:
+            return result
+        if any(returned.alias_info is not None for returned in operation._schema.returns):
+            _refuse_views(operation, args)
+        if operation._schema.is_mutable and any(isinstance(tensor, cls) for tensor in _written(operation, args)):
+            raise UsageError(
+                f"{operation} cannot change a packed gradient, of which only masked entries are stored",
+                hint='scale, clip or clear it; or gradients="dense"',
+            )
+        args, options = tree_map_only(cls, lambda packed: packed.unpacked(), (args, options))
+        return operation(*args, **options)
+
+
+class UsedGradient(_StandIn):
+    """A gradient by which its parameter was updated in the backward pass; it can only be cleared."""
+
+    def __init__(self, like: torch.Tensor, name: str) -> None:
+        """Remember the parameter's name, for messages."""
+        self._name = name
+
+    def __repr__(self, **_: object) -> str:  # type: ignore[override]
+        return f"UsedGradient({list(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, operation: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Clear nothing, and refuse everything else."""
+        own = next(value for value in (*args, *_of_lists(args)) if isinstance(value, cls))
+        if operation in (_aten.zero_.default, _aten.detach_.default):
+            return own
+        if operation is _aten.detach.default:
+            return UsedGradient(own, own._name)
+        if operation is _aten._foreach_zero_.default:
+            return None
+        if operation is _aten.add_.Tensor:
+            raise UsageError(
+                f"a second gradient of {own._name} before step(): updates in the backward pass cannot accumulate",
+                hint='gradients="packed" accumulates',
+            )
+        raise UsageError(
+            f"the gradient of {own._name} was used in the backward pass, to update the parameter: it can no longer be"
+            " clipped, scaled or read",
+            hint='gradients="packed" keeps masked entries until step(); or do not clip (max_grad_norm=0 in Trainer)',
+        )
+
+
+def _refuse_views(operation: Any, args: tuple[Any, ...]) -> None:
+    """Reject a view of a part: it could only be a copy, and what is written to it would be lost."""
+    if args and isinstance(args[0], PackedGradient) and not operation._schema.is_mutable:
+        raise UsageError(
+            f"{operation} would be a view of a packed gradient, of which only masked entries are stored",
+            hint="view a dense copy of it: (parameter.grad + 0)",
+        )
+
+
+def _of_lists(args: tuple[Any, ...]) -> list[Any]:
+    return [value for arg in args if isinstance(arg, (list, tuple)) for value in arg]
+
+
+def _written(operation: Any, args: tuple[Any, ...]) -> list[Any]:
+    """The arguments that an operation writes to, those in lists one by one."""
+    declared = zip(operation._schema.arguments, args, strict=False)
+    written = [arg for argument, arg in declared if argument.alias_info is not None and argument.alias_info.is_write]
+    return [*written, *_of_lists(tuple(written))]
+
+
+def _detach(_: Any, own: PackedGradient) -> PackedGradient:
+    return own.of(own.entries)
+
+
+def _view(_: Any, own: PackedGradient, shape: list[int]) -> PackedGradient:
+    """All of it in another shape, as reshape, flatten and DTensor.to_local need: the order of entries is the same."""
+    return own.of(own.entries, torch.empty(own.shape, device="meta").view(shape).shape)
+
+
+def _clone(_: Any, own: PackedGradient, **options: Any) -> PackedGradient:
+    return own.of(own.entries.clone())
+
+
+def _detach_in_place(_: Any, own: PackedGradient) -> PackedGradient:
+    return own
+
+
+def _zero(_: Any, own: PackedGradient) -> PackedGradient:
+    own.entries.zero_()
+    return own
+
+
+def _zero_each(_: Any, each: list[PackedGradient]) -> None:
+    for own in each:
+        own.zero_()
+
+
+def _add(_: Any, own: Any, other: Any, alpha: float = 1) -> Any:
+    if not isinstance(own, PackedGradient) or not isinstance(other, torch.Tensor) or other.shape != own.shape:
+        return NotImplemented
+    own.accumulate(other, alpha)
+    return own
+
+
+def _copy(_: Any, own: Any, source: Any, non_blocking: bool = False) -> Any:
+    if not isinstance(own, PackedGradient) or source.shape != own.shape:
+        return NotImplemented
+    kept = source.entries.clone() if isinstance(source, PackedGradient) else source
+    own.entries.zero_()
+    own.accumulate(own.of(kept) if kept is not source else source)
+    return own
+
+
+def _scale(operation: Any, own: Any, factor: Any) -> Any:
+    """Multiply or divide by a number. What is not stored is 0 and stays so, even where the number is NaN."""
+    if not isinstance(own, PackedGradient) or (isinstance(factor, torch.Tensor) and factor.dim()):
+        return NotImplemented
+    operation(own.entries, factor.to(own.entries.device) if isinstance(factor, torch.Tensor) else factor)
+    return own
+
+
+def _scale_each(operation: Any, each: list[Any], factor: Any) -> Any:
+    if isinstance(factor, (list, tuple)) or (isinstance(factor, torch.Tensor) and factor.dim()):
+        return NotImplemented
+    for own in each:
+        own.mul_(factor) if "mul" in str(operation) else own.div_(factor)
+    return None
+
+
+def _clamp(operation: Any, own: Any, low: Any = None, high: Any = None) -> Any:
+    bounds = [0.0 if bound is None else bound for bound in (low, high)]
+    if any(isinstance(bound, torch.Tensor) for bound in bounds) or not bounds[0] <= 0 <= bounds[1]:
+        return NotImplemented  # what is not stored would not stay 0
+    operation(own.entries, low, high)
+    return own
+
+
+def _norm(_: Any, own: PackedGradient, order: float = 2, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
+    if dim or keepdim or not order > 0:
+        return NotImplemented
+    dtype = options.get("dtype") or torch.float32
+    if order == 2:
+        return own.square_sum().sqrt().to(dtype)
+    values = own.entries if own.entries.numel() else own.entries.new_zeros(1)
+    return torch.linalg.vector_norm(values, order, dtype=dtype)
+
+
+def _norm_each(_: Any, each: list[Any], order: float = 2, dtype: torch.dtype | None = None) -> list[torch.Tensor]:
+    return [torch.linalg.vector_norm(own, order, dtype=dtype) for own in each]
+
+
+def _unscale(operation: Any, each: list[Any], found_inf: torch.Tensor, inverse: torch.Tensor) -> None:
+    """What GradScaler does: divide by its scale, and note infinities and NaNs."""
+    operation([own.entries if isinstance(own, PackedGradient) else own for own in each], found_inf, inverse)
+
+
+_ON_PACKED: Mapping[Any, Callable[..., Any]] = {
+    _aten.detach.default: _detach,
+    _aten.alias.default: _detach,
+    _aten.view.default: _view,
+    _aten._unsafe_view.default: _view,
+    _aten.detach_.default: _detach_in_place,
+    _aten.clone.default: _clone,
+    _aten.zero_.default: _zero,
+    _aten._foreach_zero_.default: _zero_each,
+    _aten.add_.Tensor: _add,
+    _aten.copy_.default: _copy,
+    _aten.mul_.Tensor: _scale,
+    _aten.mul_.Scalar: _scale,
+    _aten.div_.Tensor: _scale,
+    _aten.div_.Scalar: _scale,
+    _aten._foreach_mul_.Tensor: _scale_each,
+    _aten._foreach_mul_.Scalar: _scale_each,
+    _aten._foreach_div_.Tensor: _scale_each,
+    _aten._foreach_div_.Scalar: _scale_each,
+    _aten.clamp_.default: _clamp,
+    _aten.linalg_vector_norm.default: _norm,
+    _aten._foreach_norm.Scalar: _norm_each,
+    _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+}
+"""What is done on packed values, or NotImplemented where that would not be the same."""
+
 
 GradientMode = Literal["dense", "packed", "in-backward"]
 
@@ -40,8 +319,7 @@ class GradientStore:
         optimizer.step()             packed: update both          in-backward: allow the next backward pass
 
     The dense gradients of both layers never exist at once. The price of ``in-backward`` is that nothing may depend on
-    all gradients together: neither clipping nor accumulation. See :mod:`maskreg.train.optim.packed` for what loops can
-    do with these gradients.
+    all gradients together: neither clipping nor accumulation.
     """
 
     def __init__(self, mode: GradientMode, backend: Backend | None) -> None:

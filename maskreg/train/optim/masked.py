@@ -15,10 +15,9 @@ from torch._compile import _disable_dynamo
 
 from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import Mask
-from maskreg.train.optim.binding import bind_parameters, in_order, own_names
+from maskreg.train.optim.binding import await_forward, await_no_more, bind_parameters, in_order, own_names
 from maskreg.train.optim.clipping import Clip, Clipping, NonFinite, total_norm
 from maskreg.train.optim.fastest import backend_of
-from maskreg.train.optim.first_forward import await_forward, await_no_more
 from maskreg.train.optim.gradients import GradientMode, GradientStore
 from maskreg.train.optim.options import check_group, check_modes, check_names, check_numbers
 from maskreg.train.optim.parameter import MaskedParameter, in_batches

@@ -30,7 +30,7 @@ class RunSetup:
         eps: added to the root of AdamW's second moment.
         weight_decay: decoupled for AdamW.
         momentum: of SGD.
-        schedule: of the learning rate, see :data:`maskreg.train.runs.schedule.SHAPES`.
+        schedule: of the learning rate, see :data:`maskreg.train.runs.request.SHAPES`.
         warmup: steps over which the learning rate rises.
         clip: largest norm of the masked gradient; 0 disables clipping.
         gradients: how gradients are stored, see :class:`maskreg.train.optim.gradients.GradientStore`.

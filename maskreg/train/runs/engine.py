@@ -27,12 +27,11 @@ from maskreg.train.recipes.records import Record, Records, drawn
 from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.runs.endings import out_of_memory
 from maskreg.train.runs.environment import environment_of
-from maskreg.train.runs.folder import RunFolder
+from maskreg.train.runs.folder import RunFolder, RunPaths
 from maskreg.train.runs.models import load_model, load_tokenizer, stored_dtype
 from maskreg.train.runs.parallel import World, distribute, gradient_sync, micro_batches
-from maskreg.train.runs.paths import RunPaths
+from maskreg.train.runs.request import rate
 from maskreg.train.runs.result import check_dtypes, moved_share, write_result
-from maskreg.train.runs.schedule import rate
 from maskreg.train.runs.states import load_state, save_state
 
 SAME_MODEL_LOSS = 0.01

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from maskreg.train.runs.folder import RunPaths
 from maskreg.train.runs.parallel import World
-from maskreg.train.runs.paths import RunPaths
 from maskreg.version import __version__
 
 _LIBRARIES = ("torch", "transformers", "numpy")

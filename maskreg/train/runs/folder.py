@@ -17,9 +17,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from maskreg import errors
 from maskreg.disk import creating, replacing, sync_folder
@@ -27,7 +27,30 @@ from maskreg.document import parse_object
 from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
 from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.runs.parallel import World
-from maskreg.train.runs.paths import RunPaths
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """Where a run finds what its setup identifies, and how it is carried out.
+
+    Attributes:
+        source: folder of the checkpoint that training starts from.
+        data: the data file.
+        home: folder of the registry that has the mask.
+        teacher: folder of the teacher; empty without one.
+        device: ``cpu`` or ``cuda``.
+        parallel: how several processes share the model: ``fsdp`` or ``ddp``.
+        save_every: steps between checkpoints.
+    """
+
+    source: str
+    data: str
+    home: str
+    teacher: str = ""
+    device: str = "cpu"
+    parallel: Literal["fsdp", "ddp"] = "fsdp"
+    save_every: int = 50
+
 
 KEPT_CHECKPOINTS = 2
 """More than one, because a machine may die while it writes the last."""

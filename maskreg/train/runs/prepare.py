@@ -10,22 +10,57 @@ from typing import Any, NamedTuple
 
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import on_disk
-from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.digest import fingerprint, fingerprint_root, leaf_hashes
 from maskreg.errors import ConfigError, UsageError
 from maskreg.flow.baseline.build import make_baseline
-from maskreg.parallel import worker_count
+from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
+from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.info import TensorInfo
 from maskreg.train.optim.options import check_numbers
 from maskreg.train.recipes import RECIPES, Recipe, get_recipe
 from maskreg.train.recipes.custom import code_of
 from maskreg.train.recipes.records import Records
 from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.recipes.vocabulary import check_vocabularies
-from maskreg.train.runs.identity import root_of
+from maskreg.train.runs.folder import RunPaths
 from maskreg.train.runs.models import load_config, load_tokenizer
-from maskreg.train.runs.paths import RunPaths
 from maskreg.train.runs.request import FULL, RunRequest, control_options
 from maskreg.update.verified import VerifiedSource
+
+
+def root_of(checkpoint: Checkpoint, *, progress: Progress = SILENT, jobs: int | None = None) -> str:
+    """Identity of a checkpoint: sha256 over the name, dtype, shape and fingerprint of every tensor.
+
+    Args:
+        checkpoint: read once, in order.
+        progress: progress callback, in bytes.
+        jobs: threads; by default one per core.
+
+    Returns:
+        ``sha256:`` and 64 hex digits, the ``root`` of :class:`maskreg.artifact.manifest.Side`.
+    """
+    import numpy as np
+
+    tensors = list(checkpoint.tensors.values())
+    tasks = ((info, start, stop) for info in tensors for start, stop in list(blocks_of(info.numel)) or [(0, 0)])
+    leaves: dict[str, list[np.ndarray]] = {}
+
+    def work(task: tuple[TensorInfo, int, int]) -> tuple[TensorInfo, int, np.ndarray]:
+        info, start, stop = task
+        return info, (stop - start) * info.item_bytes, leaf_hashes(checkpoint.read(info.name, start, stop))
+
+    progress.start("identify", sum(info.nbytes for info in tensors))
+    with closing(ordered(work, tasks, jobs=worker_count(jobs), size=lambda task: task[2] - task[1])) as results:
+        for info, size, hashes in results:
+            leaves.setdefault(info.name, []).append(hashes)
+            progress.advance(size)
+    return fingerprint_root(
+        (info.name, info.dtype, info.shape, fingerprint(np.concatenate(leaves[info.name]))) for info in tensors
+    )
+
 
 DEFAULT_LENGTH = 1024
 

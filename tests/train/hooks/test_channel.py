@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskreg.errors import UsageError, WrongCheckpointError
-from maskreg.train.hooks import channel
-from maskreg.train.hooks.channel import Channel, into_channel
+from maskreg.train.hooks import confine
+from maskreg.train.hooks.confine import Channel, into_channel
 from tests.checkpoints import bf16, moved
 from tests.flow.making import extracted, opened
 
@@ -37,7 +37,7 @@ def test_a_channel_is_the_leading_right_singular_subspace(seed: int, m: int, n: 
 def test_the_search_in_large_matrices_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     strong = matrix(1, 60, 4) @ matrix(2, 4, 50) + 0.01 * matrix(3, 60, 50)
     exact = Channel.of_updates([("w", strong)], 4).bases["w"]
-    monkeypatch.setattr(channel, "EXACT_UP_TO", 8)
+    monkeypatch.setattr(confine, "EXACT_UP_TO", 8)
     searched = Channel.of_updates([("w", strong)], 4).bases["w"]
     assert torch.allclose(exact @ exact.mT, searched @ searched.mT, atol=1e-4)
 

@@ -8,8 +8,7 @@ import torch
 
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.train import MaskedAdamW
-from maskreg.train.hooks.channel import Channel
-from maskreg.train.hooks.confine import Share, confine
+from maskreg.train.hooks.confine import Channel, Share, confine
 from tests.live.models import gpt2, qwen3, qwen3_moe
 from tests.train.optim.training import masked
 

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from maskreg.errors import DataError, UsageError
 from maskreg.live.shards import layout_of
 from maskreg.train import MaskedAdamW, MaskedSGD
-from maskreg.train.optim.packed import PackedGradient, UsedGradient
+from maskreg.train.optim.gradients import PackedGradient, UsedGradient
 from tests.train.optim.world import (  # fmt: skip
     ADAMW,
     IN_ALL,

@@ -22,9 +22,8 @@ from maskreg.errors import (
 from maskreg.mask.everything import Everything
 from maskreg.train import MaskedAdamW
 from maskreg.train.recipes.setup import RunSetup
-from maskreg.train.runs.folder import KEPT_CHECKPOINTS, RunFolder
+from maskreg.train.runs.folder import KEPT_CHECKPOINTS, RunFolder, RunPaths
 from maskreg.train.runs.parallel import World
-from maskreg.train.runs.paths import RunPaths
 from maskreg.train.runs.states import save_state
 
 SETUP = RunSetup(recipe="sft", source="s", data="d", mask="m", control={"kind": "subset", "density": 0.5}, lr=3e-7)

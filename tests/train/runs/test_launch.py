@@ -9,9 +9,8 @@ from maskreg.errors import TryAgainError, UsageError, WorkerError
 from maskreg.mask.packed import Mask
 from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.runs import engine, launcher
-from maskreg.train.runs.folder import RunFolder
+from maskreg.train.runs.folder import RunFolder, RunPaths
 from maskreg.train.runs.launch import launch
-from maskreg.train.runs.paths import RunPaths
 from maskreg.train.runs.worker import SilentSteps
 from tests.train.making import make_model, sums
 

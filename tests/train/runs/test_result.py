@@ -16,11 +16,11 @@ from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import DataError, PairMismatchError
 from maskreg.mask.everything import Everything
 from maskreg.mask.packed import TensorMask, pack
-from maskreg.train.runs.identity import root_of
 from maskreg.train.runs.models import load_model, stored_dtype
 from maskreg.train.runs.parallel import World
+from maskreg.train.runs.prepare import root_of
 from maskreg.train.runs.result import check_dtypes, gathered, moved_share, write_result
-from maskreg.train.runs.verdict import verify
+from maskreg.train.runs.run import verify
 from tests.checkpoints import bf16, f32, make_checkpoint, moved
 from tests.flow.making import extracted, opened, stored
 from tests.train.making import make_model

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from maskreg.train.runs.schedule import SHAPES, rate
+from maskreg.train.runs.request import SHAPES, rate
 
 
 @pytest.mark.parametrize("shape", SHAPES)
