@@ -133,7 +133,7 @@ def grouped(rows: Iterable[TensorRow], key: str) -> dict[str, dict[str, Any]]:
 
 
 def shares_of(group: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """A group's shares of the coordinates and of the energy, and the one over the other; with those of the null.
+    """A group's shares of the coordinates and of the energy, and the one over the other; the same of the null.
 
     Args:
         group: :func:`pooled` numbers of some tensors.
@@ -146,7 +146,7 @@ def shares_of(group: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, A
 
 
 def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
-    """Sparsity and relative norm over all coordinates, vectors included, with those of the rounding null.
+    """Sparsity and relative norm over all coordinates, vectors included, beside the rounding null's.
 
     Where the null is undefined, because nothing or everything moved, the update itself stands in for it.
     """

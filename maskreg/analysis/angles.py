@@ -112,7 +112,7 @@ def largest_value(matrix: torch.Tensor, start: torch.Tensor, tolerance: float = 
     """The spectral norm ``||A||_2`` by the Lanczos method on A^T A, every step orthogonalized against all before.
 
     The vectors v_1 ... v_k span start, A^T A start, ..., and A^T A is tridiagonal in them; its largest eigenvalue there
-    grows toward that of A^T A. It ends when the residual |A^T A x - s^2 x| of that eigenvector is at most ``tolerance``
+    grows toward A^T A's. It ends when the residual |A^T A x - s^2 x| of that eigenvector is at most ``tolerance``
     s^2: then a singular value lies within half that relative distance of s. A start near the leading direction makes it
     the largest.
 
@@ -168,7 +168,7 @@ SIMILARITY_K = 16
 def principal_angles(before: torch.Tensor, after: torch.Tensor) -> npt.NDArray[np.float64]:
     """Principal angles between two subspaces in radians, ascending, float64 ``[k]``.
 
-    Cosines are the singular values of ``before^T after``, clamped to 1; sines are those of
+    Cosines are the singular values of ``before^T after``, clamped to 1; sines are the singular values of
     ``after - before before^T after``, the part of ``after`` outside ``before``. Angles below 45 degrees come from
     their sine (Bjorck and Golub, "Numerical methods for computing angles between linear subspaces", 1973). Example: an
     angle of 1e-9 has the cosine 1 - 5e-19, which is 1.0 in float64, and the sine 1e-9.
@@ -222,7 +222,7 @@ def projection_ratio(factors: Factors, update: torch.Tensor, k: int) -> float | 
 
 
 def projection_figures(factors: Factors, update: torch.Tensor) -> dict[str, float | None]:
-    """The projection ratio for each of :data:`SHARES`, and its lift over ``k^2 / (m n)``, that of a random update."""
+    """The projection ratio for each of :data:`SHARES`, and its lift over the ``k^2 / (m n)`` of a random update."""
     figures: dict[str, float | None] = {}
     rows, columns = update.shape
     for share in SHARES:

@@ -20,7 +20,7 @@ many coordinates of every cell change no figure, so its influences sum to zero: 
 of coordinates too, else every cluster would seem to deviate by its size.
 
 Example: A and B hold the same 10 rows of 100, whole, and nothing else. There are 1,000 shared coordinates, but only 10
-rows that could have been others: the standard error is that of a choice of 10, about 10 times the independent one.
+rows that could have been others: the standard error of a choice of 10, about 10 times the independent one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Spread:
         rows, columns, coordinates: sums over clusters of the products of their contributions.
         channels: contributions of every channel of the residual stream, float64 ``[channels, len(names)]``, of tensors
             that have it; these have no rows, or no columns. Empty where there is none.
-        neurons: the same of every neuron of the FFN that was added last; those of others are among the rows. So what
+        neurons: the same of every neuron of the FFN that was added last; other neurons are among the rows. So what
             belongs to one FFN has to be added before the next.
         ffn: its name, and how many neurons it has.
     """

@@ -68,8 +68,8 @@ class ConsensusMap:
         name: of the tensor.
         shape: of the tensor.
         consensus: coordinates in exactly 0, 1, ... R of R masks, beside independent masks.
-        rows: dispersion of the ratios of rows: their variance over that of independent coordinates with the masks'
-            densities; None for what is no matrix, and where every mask is empty or full.
+        rows: dispersion of the ratios of rows: their variance over the variance of independent coordinates of
+            the masks' densities; None for what is no matrix, and where every mask is empty or full.
         columns: the same of columns.
     """
 

@@ -290,7 +290,7 @@ def _striped(by_class: Expectation, margins: Margins | None, has_lines: bool) ->
 
 
 def _every(tables: Mapping[str, Floats], finest: str) -> dict[str, Floats]:
-    """Tables of all nulls, so that those of any tensor add up: of rows and columns that of the finest, else nothing."""
+    """Tables of all nulls, which add up over tensors; of rows and columns only the finest table."""
     return {**dict.fromkeys(NULLS[1:], np.zeros((1, 1))), **tables, STRIPED: tables[finest]}
 
 

@@ -18,7 +18,7 @@ from maskreg.analysis.overlap import OverlapCounts, ratio
 # Within a stratum of n coordinates, a of them in A and b in B, the overlap is hypergeometric; over strata it is their
 # sum, whose distribution is the convolution. It is kept where it is short; elsewhere the normal distribution is close.
 #
-# Example: 1 and 2 of a million coordinates share one with the chance 2e-6. It is rare, and no evidence all the same:
+# Example: 1 and 2 of a million coordinates share one with the chance 2e-6. It is rare, and still no evidence:
 # one coordinate is an anecdote (:mod:`maskreg.analysis.verdict`).
 
 Floats = npt.NDArray[np.float64]

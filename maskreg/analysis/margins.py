@@ -43,8 +43,8 @@ from maskreg.native import library
 
 # How far each class, row and column of a matrix moves a mask, fitted to its coordinates.
 #
-# The model of one mask is that of bf16 rounding: Gaussian noise whose size is that of its class, times that of its row,
-# times that of its column, and a coordinate moves if the noise exceeds half a step of its grid::
+# The model of one mask is bf16 rounding: Gaussian noise whose size is a product of its class's, its row's and its
+# column's sizes, and a coordinate moves if the noise exceeds half a step of its grid::
 #
 #     P = f(a(class) + b(row) + c(column))        f(x) = 2 Q(exp(-x))        Q: upper tail of the normal distribution
 #

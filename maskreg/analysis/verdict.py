@@ -210,7 +210,7 @@ def outcome_of(excess: Excess, smallest: float, both: int, explained: float = 0.
 def chance_of_error(excess: Excess, outcome: Outcome, smallest: float, explained: float = 0.0) -> float | None:
     """How likely one null's answer is where it does not hold: the p value of its interval, and of how rare it is.
 
-    A p value of the interval is that of the border that it must not cross, from both sides as the interval is. How rare
+    The p value belongs to the border that the interval must not cross; it is two-sided, as the interval is. How rare
     an overlap has to be is a test of its own, at another level; its chance is scaled to ``LEVEL``.
 
     Args:

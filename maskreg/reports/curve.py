@@ -152,7 +152,7 @@ class Shown:
     Attributes:
         fields: exponent fields; 0, which holds zeros and subnormal numbers, comes first where there is any.
         places: where each is drawn: powers of two, and left of them, apart, the place of zero weights.
-        zeros: whether the first field is that of zero weights.
+        zeros: whether the first field holds zero weights.
     """
 
     fields: npt.NDArray[np.int64]

@@ -175,7 +175,7 @@ def gather(
     starts = [each.start for each in masks]
     ancestries = [each.ancestry or Ancestry.of_parents(each.artifact) for each in masks]
     comparison = measure_overlap(artifacts, source, start=starts, ancestries=ancestries, **how)
-    # The first pairs are those of the mask of the report.
+    # The report's mask is in the first pairs.
     compared = (
         OtherMask(other.name, other.card, pair, _independent(mask.artifact, other.artifact), outcome)
         for other, pair, outcome in zip(others, comparison.pairs, _corrected(comparison), strict=False)

@@ -39,7 +39,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Beside:
-    """A pooled figure and that of the rounding null; None where it is undefined."""
+    """A pooled figure and the rounding null's; None where it is undefined."""
 
     value: float | None
     null: float | None

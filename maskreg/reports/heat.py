@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _TALLEST, _FLATTEST = 1.1, 0.3
-"""Height of the map over its width: that of the matrix, within these."""
+"""Bounds of the map's height over its width, which follows the matrix."""
 
 
 def consensus_heat(picture: ConsensusPicture, theme: Theme, size: Size = WIDE) -> Drawing:
@@ -60,7 +60,7 @@ _FADED = 0.3
 def headroom_map(matrix: Square, theme: Theme, size: Size = WIDE) -> Drawing:
     """A row and a column for each mask; cells show headroom in percent, and are empty on the diagonal.
 
-    Zero is the gray in the middle of the color scale, whose ends are those of pairs with an answer. Pairs without one
+    Zero is the gray in the middle of the color scale, whose ends are pairs with an answer. Pairs without one
     are faded: their masks are related, or it cannot be told.
     """
     count, values = len(matrix.order), matrix.headrooms[np.ix_(matrix.order, matrix.order)]

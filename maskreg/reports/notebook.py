@@ -56,7 +56,7 @@ def artifact_html(mask: NamedArtifact) -> str:
         grid = grid_of(mask.artifact.tensors)
         plots = [density_plot(grid)] if grid.cells else []
     except MaskregError as error:
-        # The tensors of an artifact on a remote may be out of reach; what is known is shown all the same.
+        # The tensors of an artifact on a remote may be out of reach; what is known is shown.
         notes.append(f"Density by layer is left out: {error.message}.")
     return _fragment(mask, (), plots, notes)
 

@@ -26,7 +26,7 @@ class Numbers:
     """A table.
 
     Attributes:
-        columns: titles; the first is that of the rows.
+        columns: titles; the first heads the rows.
         rows: texts, as many in each as there are titles.
         left_out: rows that were omitted.
     """

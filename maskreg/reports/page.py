@@ -146,7 +146,7 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
     Args:
         findings: the content.
         version: of maskreg.
-        plots: those of the findings, if there is another use for what was drawn.
+        plots: drawn plots of the findings, for a second use.
     """
     mark, heading, sentence = words.answer(findings)
     geometry = words.GEOMETRY_DEFINITIONS if findings.geometry or findings.trajectory else {}
@@ -187,7 +187,7 @@ def slug(name: str) -> str:
 
 
 def card_of(card: Card) -> dict[str, str]:
-    """What people say about an artifact, by key; what nobody said is absent."""
+    """The fields of an artifact's card, by key; empty ones are absent."""
     texts = {key: value for key, value in asdict(card).items() if isinstance(value, str) and value}
     return {**texts, **dict(sorted(card.meta.items()))}
 

@@ -27,7 +27,7 @@ def scale(values: Values, weights: Values) -> tuple[float, float]:
     """The lowest and the highest density of all but the outermost coordinates: the ends of the color scale.
 
     Args:
-        values: densities; NaN without a tensor. Those of which nothing moved do not count.
+        values: densities; NaN without a tensor. Zero densities do not count.
         weights: coordinates of each.
     """
     present = values > 0

@@ -67,7 +67,7 @@ def together(text: str) -> str:
 
 @cache
 def environment(package: str) -> jinja2.Environment:
-    """The templates of a package, which may include those of this one; what is not markup is escaped.
+    """The templates of a package, which can include this one's; text is escaped.
 
     Args:
         package: dotted name.

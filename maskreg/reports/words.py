@@ -70,7 +70,7 @@ def mark_of_pair(pair: PairOverlap, outcome: Outcome | None = None) -> str:
 
     Args:
         pair: the figures.
-        outcome: the answer, where it is not that of the pair alone.
+        outcome: the answer, where it differs from the pair's own.
     """
     match outcome or pair.verdict.outcome:
         case Outcome.MORE:

@@ -21,7 +21,7 @@ MaskLike: TypeAlias = "str | Artifact | Mask | Mapping[str, torch.Tensor] | Mapp
 
 
 def mask_of(mask: MaskLike) -> Mask:
-    """Masks by tensor name; those of an artifact are read when they are asked for.
+    """Masks by tensor name; an artifact's masks are read when they are asked for.
 
     Args:
         mask: ``[project/]name[:tag][@sha256:...]``, taken from the local registry or else pulled; an opened artifact;

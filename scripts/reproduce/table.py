@@ -34,7 +34,7 @@ def markdown(results: Results, tuning: Tuning, setting: Setting) -> str:
         f"{source['kl']:.4f} and P(answer) {source['p']:.4f} and answers {source['accuracy']:.1%} of problems; the "
         f"teacher has P {teacher['p']:.4f} and answers {teacher['accuracy']:.1%}.",
         f"Full against source: KL falls by {fall:.4f}, with a standard deviation over seeds of {spread:.4f}.",
-        "After five steps the full arm's weights are, bit for bit, those of torch.optim.AdamW on fp32 copies.",
+        "After five steps the full arm's weights equal torch.optim.AdamW's on fp32 copies, bit for bit.",
     ]
     text = [
         *(f"- {line}" for line in conditions),

@@ -273,7 +273,7 @@ def test_what_rows_and_columns_hold_too_often_is_all_but_what_both_masks_explain
         height, width = bits.shape
         by_line = (deviation.mean(1) ** 2).sum() * width + (deviation.mean(0) ** 2).sum() * height
         explained.append(by_line / (deviation**2).sum())
-    # To the first order: the effects are those of noise here, and not of rates.
+    # To the first order: the effects here come from noise, not from rates.
     assert margins_of(grid_of(masks)).counted_twice == pytest.approx(1 - explained[0] * explained[1], abs=1e-3)
 
 
@@ -291,7 +291,7 @@ def test_standard_errors_of_strongly_striped_masks_are_not_too_large() -> None:
 
 
 def test_standard_errors_of_masks_with_the_same_stripes_are_those_of_their_noise() -> None:
-    """Rows and columns differ from those of their bin, and the masks agree in that: it is expected line by line."""
+    """Rows and columns differ from others of their bin, and the masks agree in that: it is expected line by line."""
     variances = []
     for seed in range(5):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Figures from four counts: against dense masks, symmetric, defined at the edges, and those of the literature."""
+"""Figures from four counts: against dense masks, symmetric, defined at the edges, and as in the literature."""
 
 from __future__ import annotations
 

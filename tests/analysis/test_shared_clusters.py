@@ -1,4 +1,4 @@
-"""``scripts/clusters``: standard errors by what is a cluster, the last of which are those of a comparison."""
+"""``scripts/clusters``: standard errors by what is a cluster, the last of which a comparison uses."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_masks_that_can_share_one_number_only_tell_nothing(table: OverlapCounts)
 
 
 def test_a_few_coordinates_are_an_anecdote() -> None:
-    # One in 500,000 such pairs of masks shares a coordinate, and nobody would write a sentence about it.
+    # One in 500,000 such pairs of masks shares a coordinate, which is not worth a sentence.
     result = verdict(counted(OverlapCounts(1_000_000, 1, 2, 1)))
     assert result.outcome is Outcome.OPEN
     assert "fewer than 10 shared coordinates are no evidence" in result.sentence

@@ -64,7 +64,7 @@ def figure(median: float | None, null: float | None = None, chance: float | None
 
 
 def analysis() -> dict[str, Any]:
-    """Figures as a stored analysis has them, with a note of somebody's."""
+    """Figures as a stored analysis has them, with a note."""
     total = {f"energy_top_{k}": figure(k / 70, k / 700) for k in (16, 1, 2, 4, 64)}
     total |= {"energy_top_512": figure(None), "energy_top_10pct": figure(0.6, 0.2), "stable_rank": figure(5.3, 65.3)}
     total |= {"projection_lift_0.10": figure(13.1, 1.0, 1.0), "low_dssu_0.10@exact": figure(0.2, 0.19, 0.1)}

@@ -31,7 +31,7 @@ def test_it_is_readable(browser: Any, path: Path, found: Findings, scheme: str) 
         assert view.evaluate("document.documentElement.scrollWidth") <= LAPTOP["width"]
         assert view.evaluate("getComputedStyle(document.documentElement).backgroundColor") == GROUNDS[scheme]
 
-        # The answer is there before anybody scrolls.
+        # The answer is visible without scrolling.
         box = view.locator("#answer").bounding_box()
         assert box["y"] + box["height"] <= LAPTOP["height"]
 

@@ -309,8 +309,8 @@ NULLS = (
     Entry(
         "row-column-matched",
         "Null: both masks have their rates by exponent class, by row and by column of every matrix, and nothing else "
-        "in common. The model of a mask is rounding of Gaussian noise whose size is that of its class, times that of "
-        "its row, times that of its column, fitted to its counts. Updates are striped, because activations and second "
+        "in common. The model of a mask is rounding of Gaussian noise whose size is a product of three: its class's, "
+        "its row's and its column's, fitted to its counts. Updates are striped, because activations and second "
         "moments are: this null removes what two masks share by having the same busy rows and columns, or the same "
         "that never move. Without the source it is matched by tensor, row and column.",
         aliases=("the-same-by-row-and-column",),
@@ -370,8 +370,8 @@ NULLS = (
     Entry(
         "interval",
         "95 % interval of a headroom, a ratio or an odds ratio, if coordinates of one row or of one column may depend "
-        "on each other in any way, and those of one channel of the residual stream in all tensors: 1.96 two-way "
-        "clustered standard errors on each side, of the logarithm for odds ratios. Given for two or three masks.",
+        "on each other in any way, and so can coordinates of one channel of the residual stream in all tensors: 1.96 "
+        "two-way clustered standard errors on each side, of the logarithm for odds ratios. Given for two or three masks.",
         "Cameron, Gelbach and Miller, J. Bus. Econ. Stat. 29 (2011)",
         ("95-%-interval", "ratio_interval", "headroom_interval", "mantel_haenszel_intervals"),
     ),
@@ -558,7 +558,7 @@ MASKS = (
     Entry(
         "consensus map",
         "C_ij = (1/R) sum_r M_ij of R masks: the share of masks that hold a coordinate. row_dispersion is the "
-        "variance of the means of its rows over that of independent coordinates with the masks' densities, "
+        "variance of the means of its rows over the variance of independent coordinates with the masks' densities, "
         "sum_r p_r (1 - p_r) / (R^2 n); column_dispersion likewise. Far above 1: masks agree by rows or columns.",
         PATH,
         ("C", "row_dispersion", "column_dispersion", "rows var/indep", "columns var/indep", "in none", "in all"),

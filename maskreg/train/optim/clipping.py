@@ -22,7 +22,7 @@ class Clipping(NamedTuple):
 
     Attributes:
         max_norm: the largest norm that is left as it is; None does not clip.
-        norm_of: whether the norm is that of the masked entries, or of dense gradients.
+        norm_of: whether the norm covers the masked entries or the dense gradients.
         nonfinite: whether a norm that is infinite or NaN raises, skips the step, or is multiplied by.
     """
 

@@ -85,7 +85,7 @@ def _codes(values: torch.Tensor) -> Codes:
 def _tensors(operands: Operands, first: torch.Tensor | None, second: torch.Tensor | None) -> TensorCodes:
     weights, slopes, packed = _codes(operands.weights), operands.gradient.values, operands.gradient.packed
     if (operands.master is None) == (weights.itemsize == 2):
-        raise ValueError("weights of bf16 have masters, and those of fp32 have none")
+        raise ValueError("bf16 weights have masters, fp32 weights have none")
     gradient = (weights[:0], slopes.numpy()) if packed else (_codes(slopes), _EMPTY)
     return TensorCodes(weights, *gradient, *map(_entries, (operands.master, first, second)))
 

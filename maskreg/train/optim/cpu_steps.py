@@ -17,7 +17,7 @@ Example, with words of 4 bits: weights ``a b c d e f g h``, mask ``0110 0001``, 
 
 The kernels, native/src/steps.c, do so for a few words at a time, so that what is packed stays in the first-level cache
 and memory is read and written once. All arithmetic is fp32 in the order that is written here, without fused
-multiply-add: the bits of the results depend on neither processor nor threads, save those of a NaN.
+multiply-add: the bits of the results depend on neither processor nor threads, except for NaN payloads.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _square_words(values: Codes, mask: MaskWords | None, begin: int, end: int) -
 
 
 def _sum_of_squares(values: Codes) -> float:
-    """In a fixed order: those of a coordinate go to one of the lanes, and words of the pieces take turns.
+    """In a fixed order: a coordinate's squares go to one of the lanes, and words of the pieces take turns.
 
     Nine words ``A`` to ``I``, of which the last may be incomplete, have the pieces ``A B``, ``C D``, ``E F`` and
     ``G H``::

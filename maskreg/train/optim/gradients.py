@@ -39,7 +39,7 @@ _aten = torch.ops.aten
 class _StandIn(torch.Tensor):
     """A tensor without memory of the shape, dtype and device that a parameter's gradient must have."""
 
-    # Subclasses are left to __torch_dispatch__ alone, which sees every operation, also those of autograd in C++.
+    # Subclasses are left to __torch_dispatch__ alone, which sees every operation, autograd's in C++ included.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
@@ -74,7 +74,7 @@ class PackedGradient(_StandIn):
             entries: fp32 ``[nnz]``.
             bits: the mask.
             backend: packs and sums; the fastest for each tensor by default.
-            shape: of as many elements, if it is not that of ``like``.
+            shape: of as many elements, if it differs from ``like``.
         """
         self.entries = entries
         self.bits = bits

@@ -53,7 +53,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         resolve: turns what is given as ``mask`` into masks by tensor name. It is how names of artifacts come in,
             without this package knowing any registry.
         mask: anything that ``resolve`` takes.
-        max_grad_norm: clip gradients to this norm; None does not clip. The norm is that of the whole model, over all
+        max_grad_norm: clip gradients to this norm; None does not clip. The norm covers the whole model, over all
             processes.
         clip: take the norm of the ``masked`` entries, which are what is trained, or of ``dense`` gradients, as loops do
             that clip before the step (Accelerate, verl).
@@ -254,7 +254,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         return loss
 
     def _update(self, parameters: Iterable[MaskedParameter], factor: float) -> None:
-        """Update parameters by their gradients times the clip factor, those of a backend together."""
+        """Update parameters by their gradients times the clip factor, one call a backend."""
         for batch in in_batches(parameters):
             together: defaultdict[Backend, list[AdamWUpdate | SGDUpdate]] = defaultdict(list)
             copies = []

@@ -78,7 +78,7 @@ class MaskedParameter:
         return local_of(grad).reshape(-1)
 
     def check_shape(self) -> None:
-        """Reject a gradient's parameter whose coordinates are no longer those of the mask.
+        """Reject a gradient's parameter whose coordinates no longer match the mask.
 
         Raises:
             UsageError: it has another shape, even one of as many elements.

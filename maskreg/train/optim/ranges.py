@@ -1,6 +1,6 @@
 """Ranges of words of several tensors, and the threads that work on them.
 
-Each thread takes the next range that nobody has, so all are busy until the last one, however the tensors are sized. The
+Each thread takes the next free range, so all are busy until the last one, however the tensors are sized. The
 rank index tells which entries of the state belong to a range, so threads never write to the same place and need no
 lock::
 

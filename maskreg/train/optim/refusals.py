@@ -10,7 +10,7 @@ _WITHOUT_DEEPSPEED = "train without DeepSpeed; FSDP2 shards too: fully_shard(mod
 
 
 def refuse_foreign(name: str, parameter: torch.Tensor) -> None:
-    """Reject a parameter whose coordinates are not those of the checkpoint's tensor.
+    """Reject a parameter whose coordinates do not match the checkpoint's tensor.
 
     Args:
         name: for messages.

@@ -1,6 +1,6 @@
 """State of masked optimizers: how it begins, and how it is saved and restored in any number of processes.
 
-In memory, the state of one parameter is that of its local part::
+In memory, the state of one parameter covers its local part::
 
     step     fp32, 0-D
     mask     uint8 [16], fingerprint of the whole mask
@@ -29,7 +29,7 @@ from maskreg.train.optim.step import Backend
 # Packed vectors between the local parts of a sharded parameter and even chunks in the order of the whole mask.
 #
 # A shard has as many masked coordinates as happen to lie in it, so its packed vector has an odd length, and if the
-# parameter is sharded along a later dimension its coordinates interleave with those of other shards. Checkpoints expect
+# parameter is sharded along a later dimension its coordinates interleave with other shards'. Checkpoints expect
 # the opposite: one vector, cut into chunks of equal length, which they can gather, split for another number of
 # processes and load. Each vector is converted by one all-to-all, in which no process holds more than its share.
 #

@@ -70,7 +70,7 @@ def _taken(master: tl.tensor, entry: tl.tensor, chosen: tl.tensor, old: tl.tenso
 
 @_kernel
 def _coordinates(block: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
-    """Coordinates of a block; those of the last one may lie past the end."""
+    """Coordinates of a block; the last block can reach past the end."""
     return block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
 
 

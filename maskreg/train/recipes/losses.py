@@ -49,7 +49,7 @@ def forward_kl(
 ) -> torch.Tensor:
     """KL(teacher || student) over the whole vocabulary, without gradients: for evaluation.
 
-    Args and errors are those of :func:`reverse_kl`.
+    Args and errors: see :func:`reverse_kl`.
     """
     _check(student, teacher.shape, counted)
     sums = [
@@ -71,8 +71,8 @@ def sampled_reverse_kl(
     """Reverse KL from the sampled tokens alone, as a policy gradient (Thinking Machines; verl's k1 estimator).
 
     ``-mean(ratio * sg(log teacher - log sampled_at))``, with ``ratio = student / sampled_at`` at the sampled token and
-    ``sg`` stopping gradients. Its value is the k1 estimate of reverse KL, and its expected gradient is that of reverse
-    KL. Differentiating the estimate ``mean(log student - log teacher)`` itself would give an expected gradient of 0:
+    ``sg`` stopping gradients. Its value is the k1 estimate of reverse KL, and its expected gradient equals reverse
+    KL's. Differentiating the estimate ``mean(log student - log teacher)`` itself would give an expected gradient of 0:
     the teacher's term is a constant, and the expectation of ``grad log student`` under the student vanishes.
 
     Args:

@@ -9,7 +9,7 @@ from maskreg.train.recipes.records import Record
 
 
 class Example(NamedTuple):
-    """Tokens of a prompt, and those of the completion that is trained on."""
+    """Tokens of a prompt, and of the completion that is trained on."""
 
     prompt: list[int]
     completion: list[int]

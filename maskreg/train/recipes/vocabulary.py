@@ -10,7 +10,7 @@ from maskreg.errors import PairMismatchError
 def check_vocabularies(student: Any, teacher: Any, student_tokenizer: Any, teacher_tokenizer: Any) -> None:
     """Reject a teacher whose token ids mean other tokens than the student's.
 
-    Sizes are those of the models' outputs, which are often padded beyond their tokenizers.
+    Sizes are the models' output sizes, which are often padded beyond their tokenizers.
 
     Args:
         student: the model, or its configuration, of transformers.

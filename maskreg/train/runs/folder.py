@@ -164,7 +164,7 @@ class RunFolder:
     # -- environments
 
     def record_environment(self, done: int, environment: Mapping[str, Any]) -> None:
-        """Note in which environment the steps after ``done`` are taken, unless it is that of the step before.
+        """Note in which environment the steps after ``done`` are taken, unless it equals the one of the step before.
 
         What was noted for steps that are now taken again is forgotten::
 

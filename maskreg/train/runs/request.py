@@ -1,4 +1,4 @@
-"""What somebody asks to be trained, before it is checked against any file."""
+"""A request to train, before it is checked against any file."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class RunRequest:
 
     @classmethod
     def of(cls, recipe: str, data: str | Path, **options: Any) -> RunRequest:
-        """A request of options by name, those of the setup among the others.
+        """A request from options by name, setup options among them.
 
         Raises:
             UsageError: there is no such option, or it cannot have that value.

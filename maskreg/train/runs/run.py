@@ -199,7 +199,7 @@ def lineage(setup: RunSetup, environments: Sequence[Mapping[str, Any]]) -> dict[
     """The lineage recipe of a result's manifest: the setup, without what is empty or does not apply, and environments.
 
     The environments are lineage, and not remarks on a card, because the bits depend on them: who repeats a run with
-    equal setups and gets another digest finds the reason here, and nobody can edit it.
+    equal setups and gets another digest finds the reason here, and it cannot be edited.
 
     Args:
         setup: of the run.

@@ -73,7 +73,7 @@ def after_loading(kind: str, packed: bool, device: str) -> str:
         steps(one, Triton(), kind, packed)
     for left, right in zip((got.weights, *got.state), (wanted.weights, *wanted.state), strict=True):
         if left is None or right is None or not torch.equal(left.nan_to_num(7), right.nan_to_num(7)):
-            return "a master is not that of the weight"
+            return "a master differs from the weight's"
     return ""
 
 

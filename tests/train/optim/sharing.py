@@ -48,7 +48,7 @@ FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
 def shards_train_as_one(folder: Path) -> None:
-    """FSDP2, some parameters over their second dimension: weights, norms and state are those of one process."""
+    """FSDP2, some parameters over their second dimension: weights, norms and state equal one process's."""
     for dtype in (torch.bfloat16, torch.float32):
         expected, reference = alone(dtype=dtype)
         net = sharded(dtype)
@@ -136,7 +136,7 @@ def real_gradients_packed_and_within_backward(folder: Path) -> None:
 def parameters_that_sharding_replaced(folder: Path) -> None:
     """An optimizer that is older than the shards."""
     expected = weights(alone()[0])
-    # The loop binds it: parameters give way to those of the same names.
+    # The loop binds it: parameters give way to others of the same names.
     net = Net()
     optimizer = make(net)
     fully_shard(net)

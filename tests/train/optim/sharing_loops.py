@@ -29,7 +29,7 @@ def clipped_as_verl(parameters: Any, max_norm: float) -> torch.Tensor:
 
 
 def packed_shards_are_clipped_by_others(folder: Path) -> None:
-    """The norm that verl's and PyTorch's clipping see is that of all masked entries, and they scale all of them."""
+    """The norm that verl's and PyTorch's clipping see covers all masked entries, and they scale all of them."""
     for clip in (clipped_as_verl, torch.nn.utils.clip_grad_norm_):
         found = []
         for net, own in ((sharded(torch.float32), None), (sharded(torch.float32), 0.1)):

@@ -60,7 +60,7 @@ def test_accumulating_and_summing_squares(
 
 
 def bits_of(*tensors: torch.Tensor | None) -> list[list[int]]:
-    """Bits of tensors, but those of a NaN in fp32, which the order of operands decides."""
+    """Bits of tensors, except for NaNs in fp32, which the order of operands decides."""
     found = []
     for tensor in tensors:
         if tensor is not None and tensor.dtype == FP32:
