@@ -36,9 +36,6 @@ def count_both(a: Packed, b: Packed) -> tuple[int, int, int]:
     Args:
         a: A's bits, from :func:`maskreg.mask.pack`.
         b: B's bits.
-
-    Raises:
-        ValueError: lengths differ, or are not whole words.
     """
     a, b = _checked(a, b)
     if compiled := library():
@@ -60,9 +57,6 @@ def count_pairs(masks: Sequence[Packed]) -> Cells:
 
     Returns:
         int64 ``[masks, masks]``, symmetric; on the diagonal the sizes.
-
-    Raises:
-        ValueError: lengths differ, or are not whole words.
     """
     own = [_checked(mask, masks[0])[0] for mask in masks]
     both = np.zeros((len(own), len(own)), np.int64)
@@ -88,9 +82,6 @@ def count_classes(a: Packed, b: Packed, codes: npt.NDArray[np.uint16]) -> Cells:
     Returns:
         int64 ``[512, 4]``: rows as numbered by :func:`maskreg.mask.rounding.classes_of`, columns neither, A only,
         B only, both.
-
-    Raises:
-        ValueError: lengths do not match.
     """
     a, b = _checked(a, b)
     if a.size != packed_bytes(codes.size) or codes.size >= 1 << 31:
@@ -115,9 +106,6 @@ def count_agreeing(masks: list[Packed], numel: int) -> Cells:
 
     Returns:
         int64 ``[len(masks) + 1]``: coordinates in exactly k of the masks.
-
-    Raises:
-        ValueError: too many masks, or lengths do not match.
     """
     if not 0 < len(masks) <= MAX_MASKS or any(mask.size != packed_bytes(numel) for mask in masks):
         raise ValueError(f"need 1 to {MAX_MASKS} masks of {numel} coordinates, got {len(masks)}")
@@ -144,9 +132,6 @@ def count_stripes(packed: Packed, start: int, numel: int, rows: Cells, columns: 
         numel: coordinates of the span.
         rows: int64 ``[m]``, added to.
         columns: int64 ``[n]``, added to.
-
-    Raises:
-        ValueError: the span does not lie within a matrix of that shape.
     """
     if packed.size != packed_bytes(numel) or not 0 <= start <= start + numel <= rows.size * columns.size:
         raise ValueError(f"span [{start}, {start + numel}) is outside a matrix [{rows.size}, {columns.size}]")

@@ -103,11 +103,7 @@ PRESETS = {
 
 
 def get_preset(name: str) -> Preset:
-    """The preset of that name.
-
-    Raises:
-        UsageError: unknown preset.
-    """
+    """The preset of that name."""
     if name not in PRESETS:
         raise UsageError(f"unknown preset {name!r}", hint=f"use one of {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -60,9 +60,6 @@ def normals(seed: int, tensor: str, first: int, numel: int) -> npt.NDArray[np.fl
         tensor: its name, which selects an independent stream.
         first: a multiple of 4,096.
         numel: how many.
-
-    Raises:
-        ValueError: ``first`` is not a multiple of 4,096.
     """
     if first % TILE:
         raise ValueError(f"coordinate {first} is not at the start of a tile")

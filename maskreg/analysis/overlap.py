@@ -12,11 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OverlapCounts:
-    """A 2x2 table: coordinates in all, in mask A, in mask B and in both.
-
-    Raises:
-        ValueError: no two masks have such counts.
-    """
+    """A 2x2 table: coordinates in all, in mask A, in mask B and in both."""
 
     numel: int = 0
     a: int = 0

@@ -141,12 +141,6 @@ def gather(
         selection: the tensors to count.
         progress: progress callback, in bytes.
         jobs: threads; by default one for each core.
-
-    Raises:
-        UsageError: no tensor is what the selection names.
-        PairMismatchError: masks cannot be compared.
-        PartAbsentError: a mask is not present.
-        WrongCheckpointError: ``source`` is a different checkpoint.
     """
     mask.artifact.require("mask")
     rows = selected_rows(mask.artifact, selection)

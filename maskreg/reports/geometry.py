@@ -128,11 +128,7 @@ class Trajectory(Growth):
 
 
 def geometry_of(name: str, document: Mapping[str, Any]) -> Geometry:
-    """Parse the figures of a stored analysis.
-
-    Raises:
-        FormatError: the document is not an analysis.
-    """
+    """Parse the figures of a stored analysis."""
     try:
         figures = {key: _summary(value) for key, value in document["total"]["figures"].items()}
         layers = {
@@ -150,11 +146,7 @@ def geometry_of(name: str, document: Mapping[str, Any]) -> Geometry:
 
 
 def trajectory_of(document: Mapping[str, Any]) -> Trajectory:
-    """Parse the output of ``maskreg analyze --trajectory --json``.
-
-    Raises:
-        FormatError: the document is not a trajectory.
-    """
+    """Parse the output of ``maskreg analyze --trajectory --json``."""
     try:
         groups = {str(label): Growth(*_growth(group)) for label, group in document["groups"].items()}
         return Trajectory(*_growth(document), int(document["k"]), str(document["by"] or ""), groups)

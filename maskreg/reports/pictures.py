@@ -79,9 +79,6 @@ def export(plots: list[Plot], folder: Path) -> list[Path]:
 
     Returns:
         The files, in order.
-
-    Raises:
-        CannotCreateError: the folder is a file, or cannot be written.
     """
     pictures: dict[Path, bytes] = {}
     for plot in plots:

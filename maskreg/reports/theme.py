@@ -133,11 +133,7 @@ def colored(svg: str) -> str:
 
 
 def require_libraries() -> None:
-    """Check that the packages for reports are installed.
-
-    Raises:
-        ConfigError: one is missing.
-    """
+    """Check that the packages for reports are installed."""
     with requiring("a report"):
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401

@@ -62,9 +62,6 @@ def explain(name: str, command: str = "compare") -> tuple[Entry, ...]:
 
     Returns:
         One entry; two for a column of a table that has two titles, such as ``headroom exponent``.
-
-    Raises:
-        UsageError: it is not in the glossary; the hint has the nearest name.
     """
     key = _key(name)
     if key in COLUMNS:
@@ -83,9 +80,6 @@ def written(figure: str, value: float | None) -> str:
     Args:
         figure: its name or JSON key, such as ``energy_top_16``.
         value: the figure; ``-`` for None.
-
-    Raises:
-        UsageError: there is no such figure.
     """
     name = explain(figure)[0].name
     if name in _SHARES or _key(figure) == "step-energy":
@@ -94,11 +88,7 @@ def written(figure: str, value: float | None) -> str:
 
 
 def position(figure: str) -> int:
-    """Where tables show a figure: the place of its entry among :data:`FIGURES`.
-
-    Raises:
-        UsageError: there is no such figure.
-    """
+    """Where tables show a figure: the place of its entry among :data:`FIGURES`."""
     return list(FIGURES).index(explain(figure)[0].name)
 
 

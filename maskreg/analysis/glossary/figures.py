@@ -371,7 +371,8 @@ NULLS = (
         "interval",
         "95 % interval of a headroom, a ratio or an odds ratio, if coordinates of one row or of one column may depend "
         "on each other in any way, and so can coordinates of one channel of the residual stream in all tensors: 1.96 "
-        "two-way clustered standard errors on each side, of the logarithm for odds ratios. Given for two or three masks.",
+        "two-way clustered standard errors on each side, of the logarithm for odds ratios. Given for two or three "
+        "masks.",
         "Cameron, Gelbach and Miller, J. Bus. Econ. Stat. 29 (2011)",
         ("95-%-interval", "ratio_interval", "headroom_interval", "mantel_haenszel_intervals"),
     ),

@@ -128,11 +128,7 @@ def in_order(groups: Groups) -> list[tuple[dict[str, Any], torch.Tensor]]:
 
 
 def own_names(groups: Groups) -> dict[str, torch.Tensor]:
-    """Parameters by the names that the optimizer was given with them.
-
-    Raises:
-        UsageError: there are none.
-    """
+    """Parameters by the names that the optimizer was given with them."""
     named: dict[str, torch.Tensor] = {}
     for group in groups:
         names = group.get("param_names")
@@ -160,10 +156,6 @@ def bind_parameters(
         groups: of the optimizer.
         named: the model, or its parameters by name.
         mask: by the names in the checkpoint.
-
-    Raises:
-        UsageError: a parameter has no name, no mask, or is of a kind that cannot be masked.
-        WrongCheckpointError: the mask is of another model.
     """
     model = named if isinstance(named, torch.nn.Module) else None
     if isinstance(named, torch.nn.Module):

@@ -59,11 +59,7 @@ class Bits:
 
     @classmethod
     def of(cls, packed: npt.NDArray[np.uint8], numel: int, device: torch.device | str = "cpu") -> Bits:
-        """Index bits packed by :func:`maskreg.mask.packed.pack`.
-
-        Raises:
-            UsageError: 2^31 masked coordinates or more in one process.
-        """
+        """Index bits packed by :func:`maskreg.mask.packed.pack`."""
         if packed.size != packed_bytes(numel):
             raise ValueError(f"{packed.size} bytes cannot be the mask of {numel} coordinates")
         words = np.ascontiguousarray(packed).view(np.uint64)

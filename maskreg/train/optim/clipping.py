@@ -42,9 +42,6 @@ class Clipping(NamedTuple):
             norm: of what it takes.
             subject: whose norm that is, for messages.
             effect: what an update that is left out means, for messages.
-
-        Raises:
-            DataError: the norm is not finite, and that raises.
         """
         if math.isfinite(norm) or self.nonfinite == "propagate":
             return True

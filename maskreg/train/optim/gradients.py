@@ -359,11 +359,7 @@ class GradientStore:
                 self._handles.append(register(lambda _, item=item: call(item)))
 
     def pack(self, item: MaskedParameter) -> PackedGradient | None:
-        """The packed gradient of a parameter; one that is dense, as autograd leaves it, is packed and freed.
-
-        Raises:
-            UsageError: it was packed by another mask.
-        """
+        """The packed gradient of a parameter; one that is dense, as autograd leaves it, is packed and freed."""
         packed = _stored(item)
         if isinstance(packed, PackedGradient):
             if packed.bits is not item.bits and not torch.equal(packed.bits.words.cpu(), item.bits.words.cpu()):

@@ -48,9 +48,6 @@ def check_numbers(options: Mapping[str, Any]) -> None:
 
     Args:
         options: by name, each a number or, for the betas, two.
-
-    Raises:
-        UsageError: names the option and its valid values.
     """
     given = {name: value for name, value in options.items() if value is not None or name not in _OPTIONAL}
     _check(given, LIMITS, "")
@@ -63,9 +60,6 @@ def check_group(group: Mapping[str, Any], names: Iterable[str], label: str) -> N
         group: of the optimizer.
         names: of the options that the optimizer has.
         label: which group that is, for the message.
-
-    Raises:
-        UsageError: names the option, the group and the valid values.
     """
     _check({name: group.get(name) for name in names if name in LIMITS}, _IN_STEPS, f" of {label}")
 
@@ -105,11 +99,7 @@ SET_ASIDE: Mapping[str, str] = {
 
 
 def check_names(options: Mapping[str, Any]) -> None:
-    """Reject options that masked optimizers do not have.
-
-    Raises:
-        UsageError: names the option, and why there is none.
-    """
+    """Reject options that masked optimizers do not have."""
     for name, value in options.items():
         if name not in SET_ASIDE:
             raise UsageError(f"masked optimizers have no option {name}", hint="see help(maskreg.train.MaskedAdamW)")
@@ -121,11 +111,7 @@ def check_names(options: Mapping[str, Any]) -> None:
 
 
 def check_modes(gradients: str, clip: str, nonfinite: str, max_grad_norm: float | None) -> None:
-    """Reject unknown modes, and combinations that cannot work.
-
-    Raises:
-        UsageError: names the option and what to choose instead.
-    """
+    """Reject unknown modes, and combinations that cannot work."""
     for name, value, known in (
         ("clip", clip, get_args(Clip)),
         ("gradients", gradients, get_args(GradientMode)),

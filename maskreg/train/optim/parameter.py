@@ -45,11 +45,7 @@ class MaskedParameter:
 
     @classmethod
     def of(cls, name: str, parameter: torch.Tensor, group: dict[str, Any], mask: TensorMask) -> MaskedParameter:
-        """Cut the local part out of the mask of a whole parameter.
-
-        Raises:
-            UsageError: the parameter is of a kind that cannot be masked; the hint says what to change.
-        """
+        """Cut the local part out of the mask of a whole parameter."""
         refuse_foreign(name, parameter)
         layout = layout_of(name, parameter)
         packed, order = cut(mask.packed, layout.part)
@@ -64,11 +60,7 @@ class MaskedParameter:
 
     @property
     def dense_gradient(self) -> torch.Tensor | None:
-        """The local part of the gradient that autograd left, flat; None without one.
-
-        Raises:
-            UsageError: it is sparse.
-        """
+        """The local part of the gradient that autograd left, flat; None without one."""
         grad = self.parameter.grad
         if grad is None:
             return None
@@ -78,11 +70,7 @@ class MaskedParameter:
         return local_of(grad).reshape(-1)
 
     def check_shape(self) -> None:
-        """Reject a gradient's parameter whose coordinates no longer match the mask.
-
-        Raises:
-            UsageError: it has another shape, even one of as many elements.
-        """
+        """Reject a gradient's parameter whose coordinates no longer match the mask."""
         if self.parameter.grad is not None and self.weights.shape != self.shape:
             raise UsageError(
                 f"{self.name} has shape {list(self.weights.shape)}, but {list(self.shape)} when its mask was found",

@@ -15,9 +15,6 @@ def refuse_foreign(name: str, parameter: torch.Tensor) -> None:
     Args:
         name: for messages.
         parameter: of the model.
-
-    Raises:
-        UsageError: it belongs to FSDP1 or DeepSpeed, is complex, or has no values yet.
     """
     if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
         raise UsageError(
@@ -43,9 +40,6 @@ def refuse_sparse(name: str, grad: torch.Tensor) -> None:
     Args:
         name: of the parameter, for messages.
         grad: its gradient.
-
-    Raises:
-        UsageError: it is sparse.
     """
     if grad.layout != torch.strided:
         raise UsageError(f"the gradient of {name} is sparse", hint="nn.Embedding(..., sparse=False)")
@@ -57,9 +51,6 @@ def refuse_fewer(given: int, present: int) -> None:
     Args:
         given: parameters that the optimizer was made with.
         present: parameters that it has now.
-
-    Raises:
-        UsageError: there are fewer.
     """
     if present < given:
         raise UsageError(
@@ -73,9 +64,6 @@ def refuse_replicas(module: torch.nn.Module, mode: str) -> None:
     Args:
         module: the model, or what wraps it.
         mode: of the gradient store, for the message.
-
-    Raises:
-        UsageError: the model contains a DistributedDataParallel, which averages gradients later.
     """
     if any(isinstance(inner, torch.nn.parallel.DistributedDataParallel) for inner in module.modules()):
         raise UsageError(

@@ -193,9 +193,6 @@ def restored(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         item: the parameter.
         state: returned by :func:`saved`, in these processes or others; whole vectors work too.
-
-    Raises:
-        DataError: the state is of another mask, not of a masked optimizer, or another process's share of it.
     """
     if not state:
         return {}

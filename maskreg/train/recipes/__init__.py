@@ -15,11 +15,7 @@ RECIPES: Mapping[str, Recipe] = {"opd": Opd(), "sft": Sft()}
 
 
 def get_recipe(name: str) -> Recipe:
-    """A built-in recipe by name, or a user's own as ``module:function``.
-
-    Raises:
-        UsageError: there is no such recipe.
-    """
+    """A built-in recipe by name, or a user's own as ``module:function``."""
     if ":" in name:
         return Custom(name)
     if name not in RECIPES:

@@ -66,9 +66,6 @@ class Recipe(Protocol):
 
         Returns:
             Whether all of it is trained on, not truncated at ``max_length``.
-
-        Raises:
-            DataError: names the line and what is wrong with it.
         """
 
     def prepare(self, model: torch.nn.Module, records: Sequence[Record], context: Context) -> Batch:

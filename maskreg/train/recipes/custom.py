@@ -33,11 +33,7 @@ class Custom:
     losses: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:
-        """Import the function, from the current folder too.
-
-        Raises:
-            UsageError: there is no such module, or it has no such function.
-        """
+        """Import the function, from the current folder too."""
         self._name = name
         self._function = _function(name)
 
@@ -50,12 +46,7 @@ class Custom:
         return Batch(float(len(records)), 0, [record.fields for record in records])
 
     def loss(self, model: torch.nn.Module, batch: Batch, context: Context, total: float) -> torch.Tensor:
-        """See :class:`maskreg.train.recipes.base.Recipe`.
-
-        Raises:
-            UsageError: the function failed.
-            DataError: it returned something else than a 0-D tensor with gradients.
-        """
+        """See :class:`maskreg.train.recipes.base.Recipe`."""
         with _UserCode(self._name):
             loss = self._function(model, batch.content, context)
         if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.requires_grad:
@@ -67,11 +58,7 @@ class Custom:
 
 
 def code_of(name: str) -> str:
-    """sha256 of the file that defines a ``module:function``; of no bytes if it is not a file.
-
-    Raises:
-        UsageError: there is no such module.
-    """
+    """sha256 of the file that defines a ``module:function``; of no bytes if it is not a file."""
     module = _module(name)
     try:
         with _working_folder():

@@ -35,9 +35,6 @@ def reverse_kl(
         teacher: logits of the same shape.
         counted: bool ``[rows, tokens]``, which tokens count.
         total: divisor; by default the number of counted tokens.
-
-    Raises:
-        UsageError: shapes differ, or no token is counted.
     """
     _check(student, teacher.shape, counted)
     apply: Callable[..., torch.Tensor] = _ReverseKL.apply
@@ -83,9 +80,6 @@ def sampled_reverse_kl(
         sampled_at: log-probabilities ``[rows, tokens]`` of the tokens under the student that sampled them; by default
             the student has not changed since.
         total: divisor; by default the number of counted tokens.
-
-    Raises:
-        UsageError: shapes differ, or no token is counted.
     """
     _check(student, teacher.shape, counted)
     now = log_probabilities(student, tokens)
@@ -104,9 +98,6 @@ def cross_entropy(
         tokens: int64 ``[rows, tokens]``.
         counted: bool ``[rows, tokens]``, which tokens count.
         total: divisor; by default the number of counted tokens.
-
-    Raises:
-        UsageError: shapes differ, or no token is counted.
     """
     _check(student, student.shape, counted)
     return -_mean(log_probabilities(student, tokens), counted, total)

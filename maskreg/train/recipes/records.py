@@ -38,11 +38,7 @@ class Record:
     fields: dict[str, Any]
 
     def text(self, name: str) -> str:
-        """A text field.
-
-        Raises:
-            FormatError: there is none, or it is not text.
-        """
+        """A text field."""
         value = self.fields.get(name)
         if not isinstance(value, str):
             if value is not None:
@@ -71,14 +67,7 @@ class Records:
 
     @classmethod
     def of(cls, path: Path) -> Records:
-        """Index the records of a file; blank lines and a byte order mark are skipped.
-
-        Raises:
-            NotFoundError: there is no such file, or it is a directory.
-            UsageError: it is a pipe or a device.
-            DataError: there are no records, or the disk does not return them.
-            LimitError: a line is too long.
-        """
+        """Index the records of a file; blank lines and a byte order mark are skipped."""
         lines: list[tuple[int, int]] = []
         digest, start = hashlib.sha256(), 0
         if not path.exists():

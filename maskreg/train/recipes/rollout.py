@@ -66,9 +66,6 @@ def given(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
         prompts: token ids.
         completions: one per prompt.
         pad: fills rows up.
-
-    Raises:
-        UsageError: there is no prompt, one without completion, or an empty one of either.
     """
     if len(prompts) != len(completions) or not prompts or not all(prompts) or not all(completions):
         raise UsageError("every prompt needs a completion, and neither may be empty")
@@ -170,9 +167,6 @@ def sample(
 
     Returns:
         On the model's device, rows in the order of ``prompts``.
-
-    Raises:
-        UsageError: there is no prompt, an empty one, or nothing to sample.
     """
     if not prompts or not all(prompts) or sampling.tokens < 1 or sampling.temperature < 0:
         raise UsageError(

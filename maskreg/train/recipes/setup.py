@@ -79,11 +79,7 @@ class RunSetup:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> RunSetup:
-        """Read a setup back.
-
-        Raises:
-            FormatError: it is of another version.
-        """
+        """Read a setup back."""
         known = {entry.name for entry in fields(cls)}
         if set(value) != known:
             unexpected = ", ".join(sorted(known ^ set(value)))

@@ -16,11 +16,7 @@ class Example(NamedTuple):
 
 
 def prompt_of(record: Record, tokenizer: Any) -> list[int]:
-    """Tokens of ``prompt``, or of ``messages`` up to the assistant's last turn.
-
-    Raises:
-        FormatError: the record has neither or an empty one, or the tokenizer has no chat template.
-    """
+    """Tokens of ``prompt``, or of ``messages`` up to the assistant's last turn."""
     if "messages" not in record.fields:
         prompt = _tokens(tokenizer, record.text("prompt"))
     else:
@@ -36,9 +32,6 @@ def example_of(record: Record, tokenizer: Any) -> Example:
     """Tokens of ``prompt`` and ``completion``, of ``messages`` that end with the assistant's, or of ``text``.
 
     The completion or the last message is trained on; of a text, everything after its first token.
-
-    Raises:
-        FormatError: the record has none of these, or the tokenizer has no chat template.
     """
     if "messages" in record.fields:
         messages = _messages(record, tokenizer)

@@ -17,9 +17,6 @@ def check_vocabularies(student: Any, teacher: Any, student_tokenizer: Any, teach
         teacher: likewise.
         student_tokenizer: of transformers.
         teacher_tokenizer: likewise.
-
-    Raises:
-        PairMismatchError: vocabularies differ in size or in tokens.
     """
     student_size, teacher_size = _size(student), _size(teacher)
     hint = "choose a teacher of the student's family; distillation across tokenizers is not supported"

@@ -54,10 +54,6 @@ def train(folder: RunFolder, setup: RunSetup, paths: RunPaths, listener: StepLis
     """Train to the setup's last step, from the last checkpoint if there is one, and write ``folder.model``.
 
     In processes that torchrun has started, each takes its share.
-
-    Raises:
-        TryAgainError: memory ran out.
-        MaskregError: a file cannot be loaded or trained on, or the loss is not finite.
     """
     world = World.join(paths.device)
     try:

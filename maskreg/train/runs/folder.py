@@ -81,12 +81,7 @@ class RunFolder:
     # -- setup
 
     def has_run(self) -> bool:
-        """Whether a run has begun here; otherwise one can.
-
-        Raises:
-            OutputExistsError: the folder holds something else.
-            CannotCreateError: the folder cannot be created.
-        """
+        """Whether a run has begun here; otherwise one can."""
         with creating(self.path):  # a name may be too long, or a folder above unreadable
             if (self.path / _SETUP).is_file():
                 return True
@@ -99,12 +94,7 @@ class RunFolder:
         return False
 
     def check(self, setup: RunSetup) -> None:
-        """Make sure that the run in this folder, if there is one, has this setup or nothing to lose.
-
-        Raises:
-            OutputExistsError: the folder holds something else, or another run; says how it differs.
-            DataError: ``run.json`` is damaged, or of another version.
-        """
+        """Make sure that the run in this folder, if there is one, has this setup or nothing to lose."""
         if not self.has_run() or not (self.model.exists() or self.latest_checkpoint()):
             return
         if differences := self.setup().differences(setup):
@@ -114,11 +104,7 @@ class RunFolder:
             )
 
     def begin(self, setup: RunSetup, paths: RunPaths) -> None:
-        """Create the folder, and write the setup and the paths.
-
-        Raises:
-            OutputExistsError: see :meth:`check`.
-        """
+        """Create the folder, and write the setup and the paths."""
         self.check(setup)
         with creating(self.path):
             self._write(_SETUP, {"schema": "maskreg.run/1", "setup": setup.to_json()})
@@ -131,9 +117,6 @@ class RunFolder:
 
         Yields:
             The open file, to be inherited by processes that are started meanwhile.
-
-        Raises:
-            TryAgainError: another process has the lock.
         """
         with creating(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -150,11 +133,7 @@ class RunFolder:
             os.close(handle)
 
     def setup(self) -> RunSetup:
-        """The setup of the run.
-
-        Raises:
-            DataError: ``run.json`` is damaged, or of another version.
-        """
+        """The setup of the run."""
         return RunSetup.from_json(self._read(_SETUP)["setup"])
 
     def paths(self) -> RunPaths:
@@ -189,11 +168,7 @@ class RunFolder:
     # -- metrics
 
     def append_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Append the line of a step.
-
-        Raises:
-            CannotCreateError: it cannot be written.
-        """
+        """Append the line of a step."""
         with creating(self._metrics), self._metrics.open("a") as file:
             file.write(json.dumps(dict(metrics)) + "\n")
 
@@ -211,11 +186,7 @@ class RunFolder:
         return lines[::-1]
 
     def truncate_metrics(self, step: int) -> None:
-        """Remove the lines of all steps after this one, which will be taken again.
-
-        Raises:
-            CannotCreateError: the file cannot be written.
-        """
+        """Remove the lines of all steps after this one, which will be taken again."""
         kept = [line for line in self.metrics() if line["step"] <= step]
         with creating(self._metrics), replacing(self._metrics) as file:
             file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
@@ -240,10 +211,6 @@ class RunFolder:
             step: the last step in the state.
             write: writes the state into a folder; called in every process.
             world: the processes.
-
-        Raises:
-            NoSpaceError: the disk is full; the draft is removed, earlier checkpoints stay.
-            CannotCreateError: it cannot be written.
         """
         path = self._checkpoints / f"{step:08}"
         draft = path.with_suffix(".draft")

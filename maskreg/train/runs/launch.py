@@ -26,12 +26,6 @@ def launch(folder: RunFolder, options: Sequence[str], listener: StepListener, *,
         options: for torchrun; without any, this process trains.
         listener: called for every step.
         lock: open file that the processes inherit, so that the folder stays locked while any of them runs.
-
-    Raises:
-        TryAgainError: a process was ended by a signal, or has no memory.
-        WorkerError: a process crashed, or raised an exception of another kind.
-        MaskregError: the failure of any process.
-        ConfigError: torchrun failed before it started one.
     """
     if not options:
         train(folder, folder.setup(), folder.paths(), listener)

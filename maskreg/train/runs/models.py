@@ -17,11 +17,7 @@ from maskreg.tensors.dtypes import FLOAT
 
 
 def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
-    """The dtype of most of a checkpoint's parameters.
-
-    Raises:
-        DataError: there is no floating-point tensor to train.
-    """
+    """The dtype of most of a checkpoint's parameters."""
     counts: dict[str, int] = {}
     for info in checkpoint.tensors.values():
         if info.dtype in FLOAT:
@@ -32,33 +28,19 @@ def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
 
 
 def load_model(path: str | Path, dtype: torch.dtype) -> torch.nn.Module:
-    """A causal language model on the CPU, in training mode.
-
-    Raises:
-        ConfigError: transformers is not installed.
-        NotFoundError: the folder has no configuration.
-        DataError: transformers cannot load it.
-    """
+    """A causal language model on the CPU, in training mode."""
     with _loading(path, "config.json") as library:
         return library.AutoModelForCausalLM.from_pretrained(path, dtype=dtype).train()  # type: ignore[no-any-return]
 
 
 def load_config(path: str | Path) -> Any:
-    """A model's configuration.
-
-    Raises:
-        MaskregError: as for :func:`load_model`.
-    """
+    """A model's configuration."""
     with _loading(path, "config.json") as library:
         return library.AutoConfig.from_pretrained(path)
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """A tokenizer.
-
-    Raises:
-        MaskregError: as for :func:`load_model`.
-    """
+    """A tokenizer."""
     with _loading(path, "tokenizer_config.json") as library:
         return library.AutoTokenizer.from_pretrained(path)
 

@@ -31,11 +31,7 @@ class World:
 
     @classmethod
     def join(cls, device: str) -> World:
-        """Join the process group that torchrun describes in the environment; without it, a world of one process.
-
-        Raises:
-            ConfigError: there is no such device.
-        """
+        """Join the process group that torchrun describes in the environment; without it, a world of one process."""
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("no CUDA device is available", hint="add --device cpu")
         if "RANK" not in os.environ:

@@ -98,11 +98,7 @@ class _Data(NamedTuple):
 
 
 def check_source(artifact: Artifact, source: Checkpoint) -> None:
-    """Reject a checkpoint that is not the mask's source, by names, shapes and both ends of each tensor.
-
-    Raises:
-        WrongCheckpointError: it is another checkpoint.
-    """
+    """Reject a checkpoint that is not the mask's source, by names, shapes and both ends of each tensor."""
     VerifiedSource(artifact, source, jobs=worker_count(None))
 
 
@@ -122,12 +118,6 @@ def prepare(
         source: the checkpoint to train.
         home: folder of the local registry, in which a control's mask is stored.
         progress: progress callback, in bytes.
-
-    Raises:
-        UsageError: options contradict each other or make no sense, or there is no coordinate to train.
-        NotFoundError: a file that was given does not exist.
-        DataError: the source is not the mask's, vocabularies differ, or a record cannot be trained on.
-        ConfigError: transformers is not installed, or there is no such device.
     """
     spec = request.control_spec()
     recipe = _checked_recipe(request)

@@ -108,11 +108,7 @@ class RunRequest:
 
     @classmethod
     def of(cls, recipe: str, data: str | Path, **options: Any) -> RunRequest:
-        """A request from options by name, setup options among them.
-
-        Raises:
-            UsageError: there is no such option, or it cannot have that value.
-        """
+        """A request from options by name, setup options among them."""
         if not str(data):
             raise UsageError("the path of the data is empty", hint="data: a file with one JSON object per line")
         own = {entry.name for entry in fields(cls)} - {"recipe", "data", "options"}
@@ -129,11 +125,7 @@ class RunRequest:
         )
 
     def control_spec(self) -> BaselineSpec | None:
-        """How the control's mask is made; None for the mask itself, and for all coordinates.
-
-        Raises:
-            UsageError: there is no such control, or it takes no such parameter.
-        """
+        """How the control's mask is made; None for the mask itself, and for all coordinates."""
         given = {"seed": self.control_seed, "density": self.control_density}
         if self.control and self.control not in CONTROLS:
             raise UsageError(f"there is no control {self.control!r}", hint=f"--control {', '.join(CONTROLS)}")

@@ -31,11 +31,7 @@ _GATHERED_JOINS = 3
 
 
 def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None:
-    """Reject training in a narrower dtype than weights are stored in.
-
-    Raises:
-        DataError: names the first such tensor.
-    """
+    """Reject training in a narrower dtype than weights are stored in."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for name, join in _joins(model, source).items():
         stored, trained = source.tensors[name].dtype, parameters[join.targets[0]].dtype
@@ -77,11 +73,7 @@ def gathered(
 
 
 def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, world: World) -> None:
-    """Write the model as a checkpoint with the source's files, tensor order and dtypes, whole or not at all.
-
-    Raises:
-        CannotCreateError: it cannot be written.
-    """
+    """Write the model as a checkpoint with the source's files, tensor order and dtypes, whole or not at all."""
     if not world.is_first:
         for _ in gathered(model, source, world):
             pass

@@ -84,9 +84,6 @@ def verify(
         mask: of what was trained; tensors that it does not have were not.
         progress: progress callback, in bytes of both checkpoints.
         jobs: threads; by default one per core.
-
-    Raises:
-        PairMismatchError: stored bits outside the mask differ; names the tensors.
     """
     exact = parse_rule("exact")
 
@@ -154,12 +151,6 @@ def complete(
 
     Returns:
         The summary, as it is in the folder.
-
-    Raises:
-        OutputExistsError: the folder holds something else.
-        TryAgainError: another process trains in it.
-        PairMismatchError: coordinates outside the mask have changed.
-        MaskregError: training failed.
     """
     folder.check(prepared.setup)
     if (summary := folder.summary()) is not None:
@@ -178,9 +169,6 @@ def store(folder: RunFolder, setup: RunSetup, paths: RunPaths, *, progress: Prog
     """Store what the run changed as an artifact with the run's lineage; it has no name yet.
 
     If the source is stored in 32 bits or more, the artifact has a mask only.
-
-    Raises:
-        MaskregError: as for :func:`maskreg.flow.extract.extraction.extract`.
     """
     parents = [Digest(setup.mask)] if setup.mask else []
     with closing(open_checkpoint(paths.source)) as source, closing(open_checkpoint(folder.model)) as result:

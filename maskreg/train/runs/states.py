@@ -21,9 +21,6 @@ def save_state(folder: Path, model: torch.nn.Module, optimizer: MaskedOptimizer,
         model: its parameters may be sharded.
         optimizer: of these parameters.
         world: the processes.
-
-    Raises:
-        OSError: it cannot be written.
     """
     packed = optimizer.state_dict()
     state = {
@@ -43,11 +40,7 @@ def save_state(folder: Path, model: torch.nn.Module, optimizer: MaskedOptimizer,
 
 @torch.no_grad()
 def load_state(folder: Path, model: torch.nn.Module, optimizer: MaskedOptimizer) -> None:
-    """Load what :func:`save_state` wrote into a model and an optimizer that is bound to it.
-
-    Raises:
-        DataError: the state is of another mask.
-    """
+    """Load what :func:`save_state` wrote into a model and an optimizer that is bound to it."""
     # Mapped, so that each process reads only its part.
     state = torch.load(folder / _STATE, map_location="cpu", weights_only=True, mmap=True)
     for name, parameter in model.named_parameters():
