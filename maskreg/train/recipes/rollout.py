@@ -17,6 +17,7 @@ batches: if they differ in a token, their weights do, and comparisons of trainin
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -218,16 +219,18 @@ def _continue(
     completions: list[list[int]] = [[] for _ in range(len(present))]
     unfinished = set(range(len(present)))
     ends = frozenset(sampling.ends)
+    # transformers 5.24 renamed the argument and the field of the cache.
+    cached = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
     for number in range(chances.shape[1]):
         out = model(
             input_ids=column,
             attention_mask=present.long(),
             position_ids=positions,
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
+            **{cached: cache},
         )
-        cache = out.past_key_values
+        cache = out[cached]
         chosen = _choose(out.logits[:, -1], chances[:, number], sampling.temperature)
         for row, token in enumerate(chosen.tolist()):
             if row in unfinished:
