@@ -100,7 +100,6 @@ def command(
     from .published import published
 
     ref = Ref.parse(operands[0])
-    output.ref = str(ref)
     with output.progress() as progress:
         result = analyze(ref, **options, progress=progress, workspace=workspace(output))
     beside = {paper: result.beside(paper) for paper in papers}

@@ -9,7 +9,7 @@ import click
 
 from maskreg.words import counted, human_bytes
 
-from .command import Command, again, engine_options, workspace
+from .command import Command, engine_options, name_piped, workspace
 from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
 from .piped import named_or_piped
@@ -62,10 +62,10 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | No
 
     space = workspace(output)
     with output.progress() as progress:
-        artifact = named_or_piped(output, space, ref_text, progress)
+        artifact = named_or_piped(space, ref_text, progress)
         if ref_text == "-":
             # The piped input cannot be read again.
-            space.command = again(str(artifact.ref), without=("-",))
+            name_piped(artifact.ref)
         output.note_slow_kernels()
         applied = apply(artifact, revert=revert, **options, progress=progress, workspace=space)
     _tell(output, applied)

@@ -87,7 +87,7 @@ def verify(output: Output) -> None:
         output.reported = bool(damaged)
         output.document(report.to_json() if report else {"artifacts": 0, "damaged": []})
     for damage in damaged if not output.json else ():
-        output.data(printable(f"{damage.key}: {damage.fault}\n  next: {damage.hint}", keep="\n"))
+        output.damage(f"{damage.key}: {damage.fault}", damage.error)
     if damaged:
         raise DataError(f"{counted(len(damaged), 'object')} damaged in the cache", hint="maskreg cache rm REF")
     output.note(f"{counted(report.artifacts if report else 0, 'artifact')} sound")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from .exits import BROKEN_PIPE, INTERRUPTED
+from .next_step import ARGUMENTS
 from .output import Output
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from maskreg.workspace.workspace import Workspace
 
 _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
-
-_ARGUMENTS = "maskreg.arguments"  # key of click's context: what was typed after the command
 
 _SETTINGS = "maskreg.settings"  # key of click's context: settings that options of the command win over
 
@@ -66,15 +65,16 @@ def _turn_on(field: str) -> Callable[[click.Context, click.Parameter, bool], Non
 
 
 def again(*first: str, without: tuple[str, ...] = ()) -> str:
-    """The command line that was typed, quoted for a shell; a hint adds an option to it.
-
-    Args:
-        first: arguments to put in front.
-        without: arguments to leave out.
-    """
+    """The command line that was typed, quoted for a shell, with arguments in front and without some of it."""
     ctx = click.get_current_context()
-    arguments = [argument for argument in ctx.meta[_ARGUMENTS] if argument not in without]
+    arguments = [argument for argument in ctx.meta[ARGUMENTS] if argument not in without]
     return shlex.join([*ctx.command_path.split(), *first, *arguments])
+
+
+def name_piped(ref: object) -> None:
+    """Let next steps name the artifact that a pipe named: its records cannot be read again."""
+    ctx = click.get_current_context()
+    ctx.meta[ARGUMENTS] = (str(ref), *(argument for argument in ctx.meta[ARGUMENTS] if argument != "-"))
 
 
 def workspace(output: Output) -> Workspace:
@@ -84,7 +84,7 @@ def workspace(output: Output) -> Workspace:
 
     flags = click.get_current_context().meta.get(_SETTINGS)
     settings = Settings.load(flags=flags) if flags else None
-    opened = Workspace(settings, command=again(), note=lambda text: output.note(f"note: {text}"))
+    opened = Workspace(settings, note=output.remark)
     if sys.stdin.isatty() and sys.stderr.isatty():
         opened.confirm = output.ask
     return click.get_current_context().with_resource(opened)
@@ -133,7 +133,8 @@ class Command(_WithExample):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and keep them for :func:`again`."""
-        ctx.meta[_ARGUMENTS] = tuple(args)
+        ctx.meta[ARGUMENTS] = tuple(args)
+        ctx.ensure_object(Output).context = ctx
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -17,8 +17,8 @@ from .values import NAME, NATURAL, OUT, POSITIVE
 if TYPE_CHECKING:
     from maskreg.workspace.convert import Converted
 
-_FORMATS = click.Choice(["slime", "sparse-safetensors", "shira", "safetensors-mask"])
-_OPTIONS = ("encoding", "checksum", "version", "base_version", "nearest", "rank")
+_FORMATS = click.Choice(["slime", "vllm", "sparse-safetensors", "shira", "torch", "safetensors-mask", "zarr-bool"])
+_OPTIONS = ("encoding", "checksum", "version", "base_version", "chunk_bytes", "nearest", "rank")
 
 
 @click.command(
@@ -43,6 +43,7 @@ _OPTIONS = ("encoding", "checksum", "version", "base_version", "nearest", "rank"
 @click.option("--checksum", type=click.Choice(["xxh3-128", "adler32"]), help="slime: checksum of tensors [xxh3-128].")
 @click.option("--version", type=NATURAL, metavar="N", help="slime: number of this version [1].")
 @click.option("--base-version", type=NATURAL, metavar="N", help="slime: number of the version that it applies to [0].")
+@click.option("--chunk-bytes", type=POSITIVE, metavar="N", help="vllm: largest size of a chunk [256 MiB].")
 @click.option(
     "--nearest", is_flag=True, default=None, help="shira: keep the largest changes of a mask that does not fit."
 )
@@ -72,7 +73,6 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
     if out is None:
         raise click.UsageError("say where to write: -o PATH")
     artifact = parse_artifact(subject)
-    output.ref = str(artifact)
     format_options = {key: options[key] for key in _OPTIONS if options[key] is not None}
     from maskreg.workspace.convert import convert_to
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .command import Command, workspace
+from .next_step import next_step
 from .output import Output
 from .values import FolderType
 
@@ -37,8 +38,8 @@ def command(ctx: click.Context, directory: Path | str | None) -> None:
         results.append(finding)
         if not output.json and (finding.status != "ok" or not output.quiet):
             output.data(f"{_MARKS[finding.status]}  {finding.what:<14}  {finding.detail}")
-            if finding.hint:
-                output.data(f"{'':<22}next: {finding.hint}")
+            if finding.error is not None and (step := next_step(finding.error)):
+                output.data(f"{'':<22}next: {step}")
     if output.json:
         output.document([finding.to_json() for finding in results])
     ctx.exit(1 if any(finding.status == "bad" for finding in results) else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import click
 
@@ -19,8 +19,10 @@ from maskreg.errors import (
     UnavailableError,
     UsageError,
     WorkerError,
+    plain_facts,
 )
 
+from .next_step import next_step, of_command
 from .output import DeclinedError
 
 BUG = 70
@@ -71,26 +73,23 @@ class Failure:
         message: what went wrong.
         hint: one runnable next step; may be empty.
         exit: the process's exit code.
+        facts: what the error is about, as JSON values.
     """
 
     code: str
     message: str
     hint: str
     exit: int
+    facts: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """The error object of ``--json``, without its ``error`` envelope."""
-        return {"code": self.code, "message": self.message, "hint": self.hint, "exit": self.exit}
+        return {"code": self.code, "message": self.message, "hint": self.hint, "exit": self.exit, "facts": self.facts}
 
 
-def failure(error: BaseException, ref: str = "") -> Failure:
-    """Message, hint and exit code of an error.
-
-    Args:
-        error: what the command raised.
-        ref: the reference that the command was working on, if any; replaces ``<name>`` in a hint.
-    """
-    described = _described(error, ref)
+def failure(error: BaseException, context: click.Context | None = None) -> Failure:
+    """Message, next step and exit code of what a command raised; ``context`` is that of a command that has ended."""
+    described = _described(error, context)
     # Ctrl-C has become an exit by now. Notes of other errors are tracebacks, for developers.
     cause = error.__cause__ or error
     if not isinstance(cause, SystemExit | KeyboardInterrupt):
@@ -98,7 +97,7 @@ def failure(error: BaseException, ref: str = "") -> Failure:
     return replace(described, message="; ".join([described.message, *getattr(cause, "__notes__", ())]))
 
 
-def _described(error: BaseException, ref: str) -> Failure:
+def _described(error: BaseException, context: click.Context | None) -> Failure:
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else 1
         names = {INTERRUPTED: "interrupted", TERMINATED: "terminated", BROKEN_PIPE: "broken pipe"}
@@ -111,7 +110,8 @@ def _described(error: BaseException, ref: str) -> Failure:
         return Failure(code, str(error), "", status)
     status = next((EXITS[kind] for kind in type(error).__mro__ if kind in EXITS), BUG)
     if isinstance(error, MaskregError):
-        return Failure(error.code, error.message, error.hint.replace("<name>", ref or "<name>"), status)
+        with of_command(context):
+            return Failure(error.code, error.message, next_step(error), status, plain_facts(error.facts))
     if isinstance(error, click.ClickException):
         return Failure("USAGE", _one_line(error.format_message()), _help_line(error), status)
     if isinstance(error, DeclinedError):

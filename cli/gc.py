@@ -12,7 +12,7 @@ from maskreg.errors import TryAgainError
 from maskreg.words import counted, human_bytes, listed
 
 from .command import Command, workspace
-from .output import Output
+from .output import Output, told
 from .values import DURATION
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _print(output: Output, report: Garbage) -> None:
     for artifact in report.collected:
         output.data(f"{artifact.digest}  {human_bytes(artifact.bytes)}")
     for error in report.damaged:
-        output.note(f"kept whatever this tag points to: {error.message}\nnext: {error.hint}")
+        output.note(told(f"kept the artifacts of this tag: {error.message}", error))
     if report.many and report.dry_run:
         output.note("this is more than half of all artifacts; deleting them needs --yes-delete-many")
     if report.spared:

@@ -12,7 +12,7 @@ from maskreg.errors import DataError
 from maskreg.words import counted
 
 from .command import Command, again, workspace
-from .output import Output
+from .output import Output, told
 from .values import RANGE, IntegerType
 
 _RANGES = ("density", "ffn-density", "ffn-share", "ffn-lift", "rlvr-overlap")
@@ -118,8 +118,9 @@ def command(
         for line in lines(entries, fields, header=not output.quiet):
             output.data(line)
     if entries.remark:
-        output.note(f"{entries.remark}\n  next: {entries.hint}")
+        output.note(entries.error or entries.remark)
     for name in entries.left_out:
-        output.note(f"left out: {name.ref}: {name.reason}" + f"\n  next: {name.hint}")
+        output.note(told(f"left out: {name.ref}: {name.reason}", name.error))
     if strict and entries.left_out:
-        raise DataError(f"{counted(len(entries.left_out), 'name')} left out", hint=entries.left_out[0].hint)
+        first = entries.left_out[0].error
+        raise DataError(f"{counted(len(entries.left_out), 'name')} left out", hint=first.hint, **first.facts)

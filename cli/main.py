@@ -156,7 +156,7 @@ def _run(args: list[str], output: Output) -> int:
         result = cli.main(args, prog_name="maskreg", standalone_mode=False, obj=output)
     # The only place that catches everything: an unexpected error becomes a file and exit code 70.
     except BaseException as error:  # noqa: BLE001, RUF100
-        described = failure(error, output.ref)
+        described = failure(error, output.context)
         if isinstance(error, SystemExit) and described.exit not in (INTERRUPTED, TERMINATED):
             return described.exit
         return _report(error, described, args, output)
@@ -171,8 +171,6 @@ def _report(error: BaseException, described: Failure, args: list[str], output: O
             click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         elif described.exit == BUG and not isinstance(error, MaskregError):
             described = replace(described, hint=_save_traceback(error))
-        elif described.hint.startswith("maskreg pull ") and "|" not in described.hint:
-            described = replace(described, hint=_hint_without_remotes() or described.hint)
         if described.exit == INTERRUPTED and sys.stderr.isatty():
             # The terminal has echoed ^C, and the cursor stands behind it.
             click.echo(err=True)
@@ -189,17 +187,6 @@ def _report(error: BaseException, described: Failure, args: list[str], output: O
         # No stream takes the message; the exit code still says it.
         return described.exit
     return described.exit
-
-
-def _hint_without_remotes() -> str:
-    """What to do instead of pulling where no remote is configured; empty where one is."""
-    from maskreg.settings import Settings
-
-    # Broken settings must not hide the error that is being reported.
-    with suppress(MaskregError, OSError):
-        if not Settings.load().remotes:
-            return "extract it again, or add a remote: maskreg remote add NAME URL"
-    return ""
 
 
 def _save_traceback(error: BaseException) -> str:

@@ -15,7 +15,10 @@ import click
 
 from maskreg.ref import printable
 
+from .next_step import next_step
+
 if TYPE_CHECKING:
+    from maskreg.errors import MaskregError
     from maskreg.progress import Progress
 
     from .bars import Bars
@@ -23,7 +26,12 @@ if TYPE_CHECKING:
 
 
 class DeclinedError(Exception):
-    """Somebody answered a question with no, before anything was changed."""
+    """The user answered a question with no, before anything was changed."""
+
+
+def told(text: str, error: MaskregError, between: str = "\n  next: ") -> str:
+    """A text, and behind it, by default on a line below, what to do about an error."""
+    return f"{text}{between}{step}" if (step := next_step(error)) else text
 
 
 @dataclass
@@ -34,7 +42,7 @@ class Output:
         json: print data as JSON, not as text.
         quiet: print no notes and no progress.
         debug: print tracebacks, not one line per error.
-        ref: the reference that the command works on, for hints; empty while there is none.
+        context: the command line that was parsed; None before.
         reported: the command has printed its failure as JSON itself.
         waiting: what says that the command is at work, where people watch.
         bars: how far it is, where people watch.
@@ -43,7 +51,7 @@ class Output:
     json: bool = False
     quiet: bool = False
     debug: bool = False
-    ref: str = ""
+    context: click.Context | None = None
     reported: bool = False
     waiting: Waiting | None = None
     bars: Bars | None = None
@@ -69,11 +77,17 @@ class Output:
         self.make_room()
         click.echo(json.dumps(value))
 
-    def note(self, text: str) -> None:
-        """Print something that is not data to stderr, unless quiet."""
+    def note(self, said: str | MaskregError) -> None:
+        """Print a remark, or an error that stops nothing, to stderr, unless quiet."""
         if not self.quiet:
+            text = said if isinstance(said, str) else told(said.message, said)
             self.make_room()
             click.echo(printable(text, keep="\n\t"), err=True)
+
+    def remark(self, said: str | MaskregError) -> None:
+        """Print a remark of a use case to stderr, unless quiet."""
+        if not self.quiet:
+            self.note(f"note: {said}" if isinstance(said, str) else told(f"note: {said.message}", said, "; "))
 
     def notes(self, notes: Iterable[str]) -> None:
         """Print remarks about a result to stderr, unless quiet."""
@@ -96,6 +110,10 @@ class Output:
             self.make_room()
             click.echo("note: there are no compiled kernels: NumPy does the work, some 50 times as slowly", err=True)
             click.echo(f"  next: {compile_hint()}", err=True)
+
+    def damage(self, text: str, error: MaskregError | None) -> None:
+        """Print what is wrong as data, and the next step below it."""
+        self.data(text if error is None else told(text, error))
 
     def failure(self, message: str, hint: str = "") -> None:
         """Print an error and the next step to stderr."""

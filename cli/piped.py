@@ -12,8 +12,6 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, PipeError
 from maskreg.ref import Card, Ref, ShortDigest
 
-from .output import Output
-
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.progress import Progress
@@ -22,11 +20,10 @@ if TYPE_CHECKING:
     from .pipe import Record
 
 
-def named_or_piped(output: Output, workspace: Workspace, text: str, progress: Progress) -> Named:
+def named_or_piped(workspace: Workspace, text: str, progress: Progress) -> Named:
     """Open the artifact that an argument names; of ``-`` the one that a pipe names, pulled where it has to be.
 
     Args:
-        output: remembers the reference, for hints.
         workspace: where the artifact is.
         text: what was typed.
         progress: progress callback, in bytes read.
@@ -37,7 +34,6 @@ def named_or_piped(output: Output, workspace: Workspace, text: str, progress: Pr
         DataError: it is damaged.
     """
     if text != "-":
-        output.ref = text
         return workspace.find(text)
     from maskreg.workspace.workspace import Named
 
@@ -47,9 +43,7 @@ def named_or_piped(output: Output, workspace: Workspace, text: str, progress: Pr
     command = click.get_current_context().info_name or ""
     record = read(sys.stdin.buffer.read(MAX_BYTES + 1), command)
     if isinstance(record, Ref | Digest | ShortDigest):
-        output.ref = str(record)
         return workspace.find(record)
-    output.ref = record.ref
     artifact = _recorded(workspace, record, progress)
     record.check(artifact.manifest, command)
     return Named(Ref.parse(record.ref), artifact, Card())
@@ -64,10 +58,10 @@ def _recorded(workspace: Workspace, record: Record, progress: Progress) -> Artif
         if record.remote not in workspace.settings.remotes:
             _refuse_another(workspace, record, digest)
             raise
-    from maskreg.workspace.pull import bring_to_apply
+    from maskreg.workspace.pull import pull
 
     pinned = replace(Ref.parse(record.ref), digest=digest)
-    return bring_to_apply(workspace, pinned, remote=record.remote, progress=progress).artifact
+    return pull(pinned, remote=record.remote, to_apply=True, progress=progress, workspace=workspace).artifact
 
 
 def _refuse_another(workspace: Workspace, record: Record, digest: Digest) -> None:

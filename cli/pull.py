@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -55,16 +53,15 @@ def command(
     done = 0
     try:
         from maskreg.registry.transfer.pull import DEFAULT_PARTS
-        from maskreg.workspace.pull import bring, bring_to_apply
+        from maskreg.workspace.pull import pull
 
-        fetch: Callable[..., Pulled] = partial(bring, parts=(only,) if only else DEFAULT_PARTS)
-        if only is None and not output.json and _is_pipe():
-            fetch = bring_to_apply
+        options: dict[str, Any] = {"remote": remote, "allow_rollback": allow_rollback}
+        options["parts"] = (only,) if only else DEFAULT_PARTS
+        options["to_apply"] = only is None and not output.json and _is_pipe()
         space = workspace(output)
         with output.progress() as progress:
             for ref in refs:
-                output.ref = str(ref)
-                pulled = fetch(space, ref, remote=remote, progress=progress, allow_rollback=allow_rollback)
+                pulled = pull(ref, **options, progress=progress, workspace=space)
                 if pulled.note and (pulled.remote or space.settings.offline):
                     output.note(f"note: {pulled.note}")
                 _print(output, pulled, piped)
@@ -77,7 +74,7 @@ def command(
             output.reported = True
             from .pipe import end
 
-            output.record(end(done, failure(error, output.ref).to_json()))
+            output.record(end(done, failure(error).to_json()))
         raise
     if piped:
         from .pipe import end

@@ -53,7 +53,6 @@ def command(
     done = []
     with output.progress() as progress:
         for artifact in artifacts:
-            output.ref = str(artifact)
             pushed = push(
                 artifact,
                 remote=remote,

@@ -48,7 +48,6 @@ def command(output: Output, refs: tuple[Ref | Digest | ShortDigest, ...], remote
     removed = []
     option = f" --remote {remote}" if remote else ""
     for tag in tags:
-        output.ref = str(replace(tag, digest=None))
         removed.append(remove(tag, remote=remote, workspace=space))
         last = removed[-1]
         if not output.json:

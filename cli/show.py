@@ -9,7 +9,7 @@ import click
 
 from maskreg.words import counted, percent
 
-from .command import Command, again, workspace
+from .command import Command, name_piped, workspace
 from .layout import GROUPS
 from .output import Output
 from .piped import named_or_piped
@@ -79,9 +79,9 @@ def command(
         if sys.stdin.isatty():
             raise click.UsageError("stdin is a terminal: name the artifact, or use a pipe")
         with output.progress() as progress:
-            artifact = named_or_piped(output, space, ref_text, progress)
+            artifact = named_or_piped(space, ref_text, progress)
         # The piped input cannot be read again.
-        space.command = again(str(artifact.ref), without=("-",))
+        name_piped(artifact.ref)
     else:
         artifact = REF.convert(ref_text, None, ctx)
     if raw:

@@ -11,7 +11,7 @@ from maskreg.ref import is_pattern
 from maskreg.words import counted, human_bytes, percent
 
 from .command import workspace
-from .output import Output
+from .output import Output, told
 from .table import Row, table
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _print(output: Output, result: Sweep) -> None:
     # The first is the error of the command.
     for row in result.failed[1:]:
         assert row.error is not None
-        output.note(f"{row.ref}: {row.error.message}" + (f"\n  next: {row.error.hint}" if row.error.hint else ""))
+        output.note(told(f"{row.ref}: {row.error.message}", row.error))
 
 
 def _cells(row: Swept) -> Row:

@@ -13,8 +13,6 @@ from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 
-from .output import Output
-
 
 class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
     """An artifact: ``[project/]name[:tag][@sha256:...]``, a digest, or the first digits of one."""
@@ -22,13 +20,8 @@ class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer ver
     name = "ref"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse what names an artifact, and remember it for hints."""
-        if isinstance(value, Ref | Digest | ShortDigest):
-            return value
-        artifact = parse_artifact(value)
-        if ctx is not None:
-            ctx.ensure_object(Output).ref = str(artifact)
-        return artifact
+        """Parse what names an artifact."""
+        return value if isinstance(value, Ref | Digest | ShortDigest) else parse_artifact(value)
 
 
 class RefsType(RefType):

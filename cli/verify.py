@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from maskreg.digest import Digest
-from maskreg.errors import DataError
-from maskreg.ref import Ref, ShortDigest, printable
+from maskreg.ref import Ref, ShortDigest
 from maskreg.words import counted, human_bytes
 
 from .command import Command, engine_options, workspace
-from .output import Output
-from .signatures import show_signatures
+from .output import Output, told
+from .signatures import problems, show_signatures
 from .values import REF
 
 if TYPE_CHECKING:
@@ -75,17 +74,16 @@ def command(
     else:
         for damage in report.damaged:
             line = f"{damage.key}: {damage.fault}  ({', '.join(damage.names) or 'no name'})"
-            output.data(printable(f"{line}\n  next: {damage.hint}" if damage.hint else line, keep="\n"))
+            output.damage(line, damage.error)
         output.note(f"checked {_checked(report)}")
         if report.resumed:
             output.note(
                 f"{report.resumed:,} of these tags and artifacts were checked before, until that was interrupted"
             )
         if report.damaged and report.unchecked is not None:
-            output.note(f"the catalog was not checked: {report.unchecked.message}; next: {report.unchecked.hint}")
+            output.note(told(f"the catalog was not checked: {report.unchecked.message}", report.unchecked))
     if report.damaged:
-        hint = report.damaged[0].hint if output.json or len(report.damaged) == 1 else "see each next step above"
-        raise DataError(f"{counted(len(report.damaged), 'problem')} in {remote or 'local'}", hint=hint)
+        raise problems(f"{counted(len(report.damaged), 'problem')} in {remote or 'local'}", report.damaged)
     if report.unchecked is not None:
         raise report.unchecked
 

@@ -4,11 +4,11 @@ MaskregError
 ├── UsageError                  the request itself is wrong (also ValueError)
 │   ├── BadRefError             a reference that does not follow the grammar
 │   ├── BadRuleError            an unknown or meaningless rule
-│   └── PreconditionError       a change through a service that does not say which state it changes
+│   └── PreconditionError       a change through a service without the state that it changes
 ├── DataError                   data from outside is wrong (also ValueError)
 │   ├── CorruptError            bytes differ from their digest, are missing, truncated or surplus
-│   │   ├── RolledBackError     a remote's log that does not continue what was seen of it
-│   │   └── UntrustedError      no key that this machine trusts vouches for it
+│   │   ├── RolledBackError     a remote's log that went back, forked or was rewritten
+│   │   └── UntrustedError      no trusted key signed it
 │   ├── FormatError             a malformed file or document
 │   ├── LimitError              a document beyond a limit
 │   ├── PairMismatchError       two checkpoints that do not pair up
@@ -24,16 +24,16 @@ MaskregError
 ├── CannotCreateError           an output cannot be created (also OSError)
 │   ├── OutputExistsError       it exists already (also FileExistsError)
 │   ├── NoSpaceError            the disk is full, or would be
-│   └── QuotaError              a project on a server holds as much as it may
+│   └── QuotaError              a project on a server has reached its quota
 ├── TryAgainError               another process was faster, or holds a lock
 │   ├── RateLimitedError        a server was sent more requests than it takes
 │   └── ConflictError           a tag moved between reading and writing
-│       └── StaleError          a tag is not as whoever changes it has last seen it
-├── NotAllowedError             somebody may not do that (also PermissionError)
+│       └── StaleError          the tag has moved since the caller read it
+├── NotAllowedError             permission denied (also PermissionError)
 │   ├── RefusedError            a store, a database or a disk refused this process
 │   ├── UnauthenticatedError    a service was sent no token, or one that is not valid
 │   └── ImmutableTagError       a tag that must never point to another artifact
-├── WorkerError                 a process of a training run or of a cluster crashed or raised what nobody expected
+├── WorkerError                 a process of a training run or of a cluster crashed
 └── ConfigError                 settings or a schema that are missing, wrong or of another version
 
 The exit code of each family is decided in one place, the command line's table.
@@ -41,25 +41,32 @@ The exit code of each family is decided in one place, the command line's table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 
 class MaskregError(Exception):
-    """Base of every deliberate error: a message and a next step.
+    """Base of every deliberate error: what happened, as a sentence and as facts.
+
+    A program decides by the class, or by ``code``, and by the facts. No message, hint or fact holds a command line: the
+    command line and the service each have a table from classes and facts to the next step of their readers.
 
     Attributes:
-        hint: one command to run or thing to do next; may be empty.
-        code: stable upper-case identifier for programs, such as ``DIGEST_MISMATCH``.
+        code: stable upper-case identifier of the class, such as ``DIGEST_MISMATCH``.
+        message: what happened.
+        hint: what helps, in words that hold for every reader; may be empty.
+        facts: what the error is about, by name: ``ref``, ``digest``, ``remote`` (empty for the local registry),
+            ``part``, ``project``... Of a request that other options would mend, ``options`` has them by name.
     """
 
     code = "ERROR"
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.facts = facts
 
     def __str__(self) -> str:
         return self.message
@@ -67,6 +74,10 @@ class MaskregError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Of many errors the arguments are facts, and ``args`` the message that was made of them.
         return _restored, (type(self), self.args, self.__dict__)
+
+    def to_json(self) -> dict[str, object]:
+        """Code, message, hint, and the facts as JSON values."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "facts": plain_facts(self.facts)}
 
 
 class UsageError(MaskregError, ValueError):
@@ -88,7 +99,7 @@ class BadRuleError(UsageError):
 
 
 class PreconditionError(UsageError):
-    """A change through a service that does not say which state it changes."""
+    """A change through a service without the state that it changes."""
 
     code = "PRECONDITION_REQUIRED"
 
@@ -108,36 +119,30 @@ class CorruptError(DataError):
 
     code = "DIGEST_MISMATCH"
 
-    def __init__(self, key: str, fault: str, *, hint: str = "") -> None:
-        super().__init__(f"{key}: {fault}", hint=hint)
+    def __init__(self, key: str, fault: str, *, hint: str = "", **facts: object) -> None:
+        super().__init__(f"{key}: {fault}", hint=hint, **facts)
         self.key = key
 
 
 class RolledBackError(CorruptError):
-    """A remote whose log of a tag went back, was rewritten or forked since this machine looked at it.
-
-    Attributes:
-        take_all: a next step that takes all tags of the remote which went back; empty when it is this one alone.
-    """
+    """A remote whose log of a tag went back, was rewritten or forked since this machine last read it."""
 
     code = "ROLLED_BACK"
 
-    def __init__(self, key: str, fault: str, *, hint: str = "") -> None:
-        super().__init__(key, fault, hint=hint)
-        self.take_all = ""
+    def __init__(self, key: str, fault: str, *, hint: str = "", **facts: object) -> None:
+        super().__init__(key, fault, hint=hint, **facts)
         # The fault names the tag, so the key in front would only repeat it.
         self.args = (fault,)
         self.message = fault
 
 
 class UntrustedError(CorruptError):
-    """An entry of a signed project for which no trusted key vouches, or a key that no trusted key handed over to."""
+    """An entry of a signed project without a trusted signature, or a key that no trusted key handed over to."""
 
     code = "UNTRUSTED"
 
-    def __init__(self, key: str, fault: str, *, hint: str = "") -> None:
-        super().__init__(key, fault, hint=hint)
-        # The fault names the tag, so the key in front would only repeat it.
+    def __init__(self, key: str, fault: str, *, hint: str = "", **facts: object) -> None:
+        super().__init__(key, fault, hint=hint, **facts)
         self.args = (fault,)
         self.message = fault
 
@@ -163,8 +168,8 @@ class PairMismatchError(DataError):
 
     code = "PAIR_MISMATCH"
 
-    def __init__(self, message: str, tensors: tuple[str, ...] = (), *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, tensors: tuple[str, ...] = (), *, hint: str = "", **facts: object) -> None:
+        super().__init__(message, hint=hint, **facts)
         self.tensors = tensors
 
 
@@ -177,8 +182,8 @@ class WrongCheckpointError(DataError):
 
     code = "SOURCE_MISMATCH"
 
-    def __init__(self, tensor: str, fault: str, *, hint: str = "") -> None:
-        super().__init__(f"tensor {tensor}: {fault}", hint=hint)
+    def __init__(self, tensor: str, fault: str, *, hint: str = "", **facts: object) -> None:
+        super().__init__(f"tensor {tensor}: {fault}", hint=hint, **facts)
         self.tensor = tensor
 
 
@@ -247,16 +252,9 @@ class OutputExistsError(CannotCreateError, FileExistsError):
 
     code = "OUTPUT_EXISTS"
 
-    def __init__(self, path: object, *, reason: str = "", hint: str = "") -> None:
-        """Say that it exists.
-
-        Args:
-            path: the output.
-            reason: why it cannot be replaced; continues the sentence, such as ``and is not a folder``.
-            hint: the next step; by default what commands with ``-o`` and ``--force`` take.
-        """
-        fault = f"{path} exists already{reason and ' '}{reason}"
-        super().__init__(fault, hint=hint or "choose another -o, or add --force to replace it")
+    def __init__(self, path: object, *, reason: str = "", hint: str = "choose another output", **facts: object) -> None:
+        """Take what is there and, to continue the sentence, why it cannot be replaced: ``and is not a folder``."""
+        super().__init__(f"{path} exists already{reason and ' '}{reason}", hint=hint, **facts)
 
 
 class NoSpaceError(CannotCreateError):
@@ -268,13 +266,13 @@ class NoSpaceError(CannotCreateError):
 
     code = "NO_SPACE"
 
-    def __init__(self, message: str, *, hint: str = "", needed: int | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, hint: str = "", needed: int | None = None, **facts: object) -> None:
+        super().__init__(message, hint=hint, **facts)
         self.needed = needed
 
 
 class QuotaError(CannotCreateError):
-    """A project on a server that holds as much as it may."""
+    """A project on a server that has reached its quota."""
 
     code = "QUOTA_EXCEEDED"
 
@@ -289,13 +287,13 @@ class RateLimitedError(TryAgainError):
     """More requests than a server takes from one account or address.
 
     Attributes:
-        retry_after_s: when there will be room for one, in seconds.
+        retry_after_s: when the server takes the next one, in seconds.
     """
 
     code = "RATE_LIMITED"
 
-    def __init__(self, retry_after_s: int, *, hint: str = "") -> None:
-        super().__init__(f"too many requests; come back in {retry_after_s} s", hint=hint)
+    def __init__(self, retry_after_s: int, *, hint: str = "", **facts: object) -> None:
+        super().__init__(f"too many requests; come back in {retry_after_s} s", hint=hint, **facts)
         self.retry_after_s = retry_after_s
 
 
@@ -306,13 +304,13 @@ class ConflictError(TryAgainError):
 
 
 class StaleError(ConflictError):
-    """A tag that is not at the entry that whoever changes it has last seen."""
+    """The tag has moved since the caller read it."""
 
     code = "STALE"
 
 
 class NotAllowedError(MaskregError, PermissionError):
-    """Something that whoever wants it may not do."""
+    """Permission denied."""
 
     code = "DENIED"
 
@@ -345,12 +343,36 @@ class ConfigError(MaskregError):
     code = "CONFIG"
 
 
+def plain_facts(facts: Mapping[str, object]) -> dict[str, object]:
+    """Facts as JSON values."""
+    return {name: _plain(value) for name, value in facts.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return plain_facts(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    # A reference or a digest may be a str of its own kind.
+    return value if value is None or type(value) in (bool, int, float) else str(value)
+
+
 def _restored(kind: type[MaskregError], args: tuple[Any, ...], state: dict[str, Any]) -> MaskregError:
     """An error as it was when it was pickled."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+@contextmanager
+def stating(**facts: object) -> Iterator[None]:
+    """Add facts to errors that leave the block and do not have them, such as the name that a digest was found by."""
+    try:
+        yield
+    except MaskregError as error:
+        error.facts = {**facts, **error.facts}
+        raise
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class Ref:
             )
         digest = Digest(match["digest"]) if match["digest"] else None
         if match["name"] == "sha256" and (match["project"] or DEFAULT_PROJECT) == DEFAULT_PROJECT:
-            raise BadRefError(f"{_shown(text)} reads like a digest, which is not a name", hint="maskreg list")
+            raise BadRefError(f"{_shown(text)} reads like a digest, which is not a name", not_a_name=True)
         return cls(match["project"] or DEFAULT_PROJECT, match["name"], match["tag"] or DEFAULT_TAG, digest)
 
     @property
@@ -180,7 +180,7 @@ def parse_artifact(text: str) -> Ref | Digest | ShortDigest:
         if isinstance(text, str) and "sha256:" in text:
             raise BadRefError(
                 f"{_shown(text)} is not a digest: sha256: and 4 to 64 of the digits 0-9 and a-f",
-                hint="maskreg list -q",
+                digits=True,
             ) from error
         raise
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from maskreg.bucket import BucketPath
-from maskreg.errors import MaskregError
 from maskreg.ref import Ref
 
 ROWS_SHOWN = 60
@@ -56,15 +55,13 @@ class Result(Brief):
 
 
 def plain(value: Any) -> object:
-    """A value as JSON has it: names, paths and times as text, errors as their message, sets in order."""
+    """A value as JSON has it: names, paths and times as text, errors with their facts, sets in order."""
     if isinstance(value, str | Ref | Path | BucketPath):
         return str(value)
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, MaskregError):
-        return value.message
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value):

@@ -12,7 +12,7 @@ from maskreg.disk import is_full, nearest_existing
 from maskreg.errors import NoSpaceError
 
 
-def require_space(path: Path, needed: int, *, spare: int = 0, what: str = "the output", hint: str = "") -> None:
+def require_space(path: Path, needed: int, *, spare: int = 0, what: str = "the output", **facts: object) -> None:
     """Check before the first byte is written that the disk of ``path`` has room.
 
     Args:
@@ -20,7 +20,7 @@ def require_space(path: Path, needed: int, *, spare: int = 0, what: str = "the o
         needed: bytes.
         spare: bytes that shall stay free.
         what: the subject of the message.
-        hint: the next step; shows the disk when empty.
+        facts: of the error; without any, its hint shows the disk.
 
     Raises:
         NoSpaceError: fewer bytes are free.
@@ -30,8 +30,9 @@ def require_space(path: Path, needed: int, *, spare: int = 0, what: str = "the o
         beside = f" and {spare:,} to spare" if spare else ""
         raise NoSpaceError(
             f"{path}: {what} needs {needed:,} bytes{beside}, and {available:,} are free",
-            hint=hint or _disk_step(path),
+            hint="" if facts else _disk_step(path),
             needed=needed,
+            **facts,
         )
 
 
@@ -42,7 +43,7 @@ def filling(
     *,
     what: str = "the output",
     left: str = "what was written is removed",
-    hint: str = "",
+    **facts: object,
 ) -> Iterator[None]:
     """Report a disk that becomes full during the work, which :func:`require_space` cannot foresee, with both figures.
 
@@ -58,7 +59,7 @@ def filling(
         needed: bytes that the work still needs; a function where that is known later.
         what: the subject of the message.
         left: what has become of the unfinished work.
-        hint: the next step; shows the disk when empty.
+        facts: of the error; without any, its hint shows the disk.
 
     Raises:
         NoSpaceError: the disk or the quota is full.
@@ -72,8 +73,9 @@ def filling(
         size = needed() if callable(needed) else needed
         raise NoSpaceError(
             f"{path}: the disk became full; {what} needs {size:,} bytes, and {free_bytes(path):,} are free; {left}",
-            hint=hint or _disk_step(path),
+            hint="" if facts else _disk_step(path),
             needed=size,
+            **facts,
         ) from error
 
 

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.errors import ConfigError
 from maskreg.settings import Remote, Settings, StoreOptions, add_remote, checked, remove_remote, set_value
@@ -83,7 +84,7 @@ def test_which_remote_is_meant(config: Path) -> None:
     set_value(config, "default_remote", "")
     with pytest.raises(ConfigError, match=r"several remotes .*disk, lab") as caught:
         load(config).remote()
-    assert caught.value.hint == "maskreg remote default lab"
+    assert next_step(caught.value) == "maskreg remote default lab"
     with pytest.raises(ConfigError, match="no remote called 'moon'"):
         load(config).remote("moon")
     assert load(config).meant_remote == ""
@@ -181,7 +182,7 @@ def test_a_remote_is_checked_as_the_file_would(tmp_path: Path, monkeypatch: pyte
         checked(Remote("lab", "s3://k:pw@x"))
     with pytest.raises(ConfigError, match="must not hold a password") as caught:
         checked(Remote("lab", "https://mr_token@lab.example"))
-    assert caught.value.hint == "remove it; a token is kept by: maskreg login URL --token-stdin"
+    assert next_step(caught.value) == "remove it; log in with a token instead: maskreg login URL --token-stdin"
     with pytest.raises(ConfigError, match="none of auto, path, virtual"):
         checked(Remote("lab", "s3://x", options=StoreOptions(addressing="host")))  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []

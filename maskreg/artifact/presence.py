@@ -30,7 +30,7 @@ from maskreg.store.file import FileStore
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest, Object
 
-_REPAIR = "fetch it again with: maskreg pull <name> (or extract it again); damaged objects are replaced"
+_REPAIR = "fetch or extract it again; damaged objects are replaced"
 
 
 def read_manifest(store: Store, digest: Digest, limits: Limits = LIMITS) -> tuple[bytes, Manifest]:
@@ -47,11 +47,13 @@ def read_manifest(store: Store, digest: Digest, limits: Limits = LIMITS) -> tupl
     try:
         data = store.get(key, max_bytes=limits.manifest_bytes)
     except NotFoundError as error:
-        raise NotFoundError(f"artifact {digest.short} is not in {store.url}", hint="maskreg pull <name>") from error
+        raise NotFoundError(f"artifact {digest.short} is not in {store.url}", artifact=digest) from error
     try:
         return data, load_manifest(data, digest, limits)
     except CorruptError as error:
-        raise CorruptError(key, "its bytes do not match the artifact's digest", hint=error.hint) from error
+        raise CorruptError(
+            key, "its bytes do not match the artifact's digest", hint=error.hint, **error.facts
+        ) from error
 
 
 def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
@@ -62,7 +64,7 @@ def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
     """
     with reading(digest, entry) as key:
         data = store.get(key, max_bytes=entry.size)
-        _require_match(key, data, entry)
+        _require_match(digest, key, data, entry)
     return data
 
 
@@ -74,7 +76,7 @@ def read_object_into(store: FileStore, digest: Digest, entry: Object, into: memo
     """
     with reading(digest, entry) as key:
         size = store.get_into(key, into)
-        _require_match(key, into[:size], entry)
+        _require_match(digest, key, into[:size], entry)
 
 
 @contextmanager
@@ -88,14 +90,14 @@ def reading(digest: Digest, entry: Object) -> Iterator[str]:
     try:
         yield key
     except NotFoundError as error:
-        raise CorruptError(key, "missing", hint=_REPAIR) from error
+        raise CorruptError(key, "missing", hint=_REPAIR, artifact=digest) from error
     except LimitError as error:
-        raise CorruptError(key, f"longer than its {entry.size} bytes", hint=_REPAIR) from error
+        raise CorruptError(key, f"longer than its {entry.size} bytes", hint=_REPAIR, artifact=digest) from error
 
 
-def _require_match(key: str, data: bytes | memoryview, entry: Object) -> None:
+def _require_match(digest: Digest, key: str, data: bytes | memoryview, entry: Object) -> None:
     if not matches(data, entry):
-        raise CorruptError(key, "its bytes do not match the manifest's digest", hint=_REPAIR)
+        raise CorruptError(key, "its bytes do not match the manifest's digest", hint=_REPAIR, artifact=digest)
 
 
 def matches(data: bytes | memoryview, entry: Object) -> bool:
@@ -156,5 +158,5 @@ def whole_parts(store: Store, digest: Digest, manifest: Manifest, present: Mappi
     begun = begun_parts(store, digest, manifest, present)
     for entry in absent(objects_of(manifest, begun), present):
         fault = f"{present[entry.key].size} bytes instead of {entry.size}" if entry.key in present else "missing"
-        raise CorruptError(prefix + entry.key, fault, hint=_REPAIR)
+        raise CorruptError(prefix + entry.key, fault, hint=_REPAIR, artifact=digest)
     return begun

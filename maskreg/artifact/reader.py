@@ -135,14 +135,24 @@ class Artifact:
             CorruptError: it is incomplete.
         """
         if part not in self.manifest.parts:
-            raise PartAbsentError(f"artifact {self.digest.short} has no {part} part", hint=_HINTS.get(part, ""))
+            raise PartAbsentError(
+                f"artifact {self.digest.short} has no {part} part",
+                hint=_HINTS.get(part, ""),
+                absent=part,
+                **self._facts,
+            )
         if part not in self.present() and self.bring is not None:
             self.bring(part)
         if part not in self.present():
             raise PartAbsentError(
                 f"the {part} part of artifact {self.digest.short} was not pulled",
-                hint=f"maskreg pull <name> --only {part}",
+                not_pulled=part,
+                **self._facts,
             )
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return {"artifact": self.digest, **({"ref": self.name} if self.name else {})}
 
     def verify(
         self, parts: Collection[str] | None = None, *, progress: Progress = SILENT, jobs: int = 4
@@ -417,8 +427,6 @@ def _compared(row: Tensor) -> bool:
 
 
 _HINTS = {
-    "analysis": "maskreg analyze <name>",
-    "delta": "it holds only a mask: extract again without --mask-only",
-    "reverse": "only artifacts of extract --reversible can be reverted; keep the source checkpoint, "
-    "or extract again with --reversible",
+    "delta": "it holds only a mask: extract it again with its values",
+    "reverse": "only a reversible artifact can be reverted; keep the source checkpoint, or extract it again so",
 }

@@ -13,7 +13,7 @@ from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.errors import PairMismatchError
 from maskreg.words import counted, listed
 
-_HINT = "add --allow-different to compare what they share"
+_HINT = "what they share can be compared"
 
 
 class Group(NamedTuple):
@@ -125,7 +125,9 @@ def scope_of(artifacts: Sequence[Artifact], *, allow_different: bool = False, se
     if differing:
         notes.append(f"the masks are of different sources: different values in {listed(differing)}")
     if notes and not allow_different:
-        raise PairMismatchError("; ".join(notes), tuple(left_out or differing), hint=_HINT)
+        raise PairMismatchError(
+            "; ".join(notes), tuple(left_out or differing), hint=_HINT, options={"allow_different": True}
+        )
     if not shared:
         raise PairMismatchError(
             "the tensors that the masks share have no coordinates"

@@ -40,8 +40,6 @@ _NOT_USABLE = {
 }
 
 
-_SETTINGS = "maskreg config show --origin"
-
 CREDENTIALS_HINT = "aws configure, or set AWS_PROFILE"
 """The next step where there are no credentials."""
 
@@ -107,7 +105,7 @@ def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str)
         return ConfigError(refusal, hint=f"bucket {bucket} is in another region: set the remote's region")
     if status == 404 and operation in ("put", "create"):
         # A write needs nothing to exist but the bucket.
-        return ConfigError(f"{refusal}: no such bucket, or a wrong endpoint", hint=_SETTINGS)
+        return ConfigError(f"{refusal}: no such bucket, or a wrong endpoint", setting="endpoint")
     if status == 404:
         return NotFoundError(f"{url}: there is no {key}" if key else f"there is no bucket {bucket} at {url}")
     if status == 501:
@@ -115,7 +113,7 @@ def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str)
         return ConfigError(f"{url}: the service does not support {lacks}", hint="use another service")
     if status == 429 or status >= 500 or code in _PASSING:
         return UnavailableError(refusal, hint="run the same command again in a moment")
-    return ConfigError(refusal, hint=_SETTINGS)
+    return ConfigError(refusal, setting="endpoint")
 
 
 def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
@@ -133,5 +131,5 @@ def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
     # A service that redirects to itself: the recursion surfaces in whatever error was being handled at its limit.
     endless = isinstance(getattr(error, "kwargs", {}).get("error"), RecursionError)
     if endless or (kinds & _NOT_USABLE and "HTTPClientError" not in kinds):
-        return ConfigError(f"{url}: the S3 settings are not usable ({name})", hint=_SETTINGS)
+        return ConfigError(f"{url}: the S3 settings are not usable ({name})", setting="endpoint")
     return UnavailableError(f"{url}: {operation}: the service does not answer ({name})", hint="check the endpoint")

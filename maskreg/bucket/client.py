@@ -93,7 +93,7 @@ def check_options(options: StoreOptions) -> None:
             origin = "" if options.endpoint else " (AWS_ENDPOINT_URL)"
             raise ConfigError(f"{endpoint!r}{origin} is not an endpoint", hint="write https://host[:port]")
     if options.ca_bundle and not Path(options.ca_bundle).exists():
-        raise ConfigError(f"the CA bundle {options.ca_bundle} does not exist", hint="maskreg config show --origin")
+        raise ConfigError(f"the CA bundle {options.ca_bundle} does not exist", setting="ca_bundle")
 
 
 def addressing(options: StoreOptions) -> Literal["auto", "path", "virtual"]:

@@ -44,7 +44,7 @@ _PATIENCE_SECONDS = 60.0
 """After which a request that had no answer is not tried again."""
 
 _ABORT_SECONDS = 3.0
-"""Without any answer, after which uploads are left for maskreg doctor."""
+"""Without any answer, after which the doctor removes uploads."""
 
 _READ_SECONDS = 60.0
 """Without a byte of an answer."""

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from maskreg.ref import Ref
     from maskreg.store.reflog import RefEntry
 
-REBUILD = "maskreg db rebuild"
-"""The hint of every error that says that a catalog is damaged."""
-
 
 class Searchable(Protocol):
     """An index that can be searched, and that takes in what it lacks."""

@@ -124,7 +124,7 @@ class BucketOutput:
             uploads.close()
         if is_dropped:
             return ""
-        return f"parts of it may be left, which `maskreg doctor {self.path}` removes after an hour"
+        return "parts of it may be left, which the doctor of this folder removes after an hour"
 
     @property
     def _claim_path(self) -> BucketPath:
@@ -133,8 +133,8 @@ class BucketOutput:
     def _claimed(self) -> TryAgainError:
         return TryAgainError(
             f"{self.path}: another run is putting its output there, or was killed while it did",
-            hint=f"run the same command again in a moment; "
-            f"`maskreg doctor {self.path}` removes what a killed run left, after an hour",
+            hint="run the same command again in a moment; "
+            "the doctor of this folder removes what a killed run left, after an hour",
         )
 
     def _check(self, *, has_claim: bool = False) -> frozenset[str]:

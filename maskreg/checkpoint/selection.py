@@ -178,7 +178,7 @@ def _near(word: str, tensors: Mapping[str, Shape]) -> str:
     if word in names:
         return "it is in other layers: choose those, or leave --layers out"
     near = difflib.get_close_matches(word, [*roles, *names], n=1)
-    there = f"the roles here are {', '.join(roles)}; maskreg show REF --by module lists names"
+    there = f"the roles here are {', '.join(roles)}"
     return f"--role {near[0]}" if near else there
 
 

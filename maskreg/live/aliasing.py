@@ -95,4 +95,7 @@ def span_of(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _refusal(problem: str) -> UsageError:
-    return UsageError(f"{problem}, so it cannot be patched in place", hint="maskreg apply writes a new checkpoint")
+    return UsageError(
+        f"{problem}, so it cannot be patched in place",
+        hint="apply it to the source on disk, which writes a new checkpoint",
+    )

@@ -30,7 +30,7 @@ def expand(registry: Registry, short: ShortDigest) -> Ref | Digest:
         if short.name is not None:
             # Says which names are similar.
             registry.resolve(short.name)
-        raise NotFoundError(f"no digest in {registry.name} begins with {short.digits}", hint=registry.listing_step)
+        raise NotFoundError(f"no digest in {registry.name} begins with {short.digits}", remote=registry.remote_name)
     return digests[0] if short.label is None else replace(short.label, digest=digests[0])
 
 
@@ -50,11 +50,12 @@ def only_name_of(registry: Registry, digest: Digest) -> Ref:
         return replace(names[0], digest=digest)
     if not names:
         raise UsageError(
-            f"{digest.short} has no name in {registry.name}, and this needs one", hint=f"maskreg tag {digest} NAME:TAG"
+            f"{digest.short} has no name in {registry.name}, and this needs one", unnamed=digest, name="NAME:TAG"
         )
     raise UsageError(
         f"{digest.short} has {len(names)} names in {registry.name}: {', '.join(map(str, names))}; write one of them",
-        hint=f"maskreg list {digest.short}{registry.remote_option}",
+        names=digest.short,
+        remote=registry.remote_name,
     )
 
 
@@ -70,5 +71,6 @@ def _ambiguous(registry: Registry, short: ShortDigest, digests: list[Digest]) ->
     more = f" and {len(digests) - _SHOWN} more" if len(digests) > _SHOWN else ""
     return UsageError(
         f"{len(digests)} digests in {registry.name} begin with {short.digits}: {', '.join(shown)}{more}",
-        hint=f"maskreg list sha256:{short.digits}{registry.remote_option}",
+        digits=f"sha256:{short.digits}",
+        remote=registry.remote_name,
     )

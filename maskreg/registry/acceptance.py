@@ -51,13 +51,14 @@ def _check_keys(registry: Registry, before: str) -> None:
         if later is not None and later.registry == uuid:
             continue
         has = f"has the key {latest.key} there" if latest else "has no key there"
-        trust = f"maskreg key trust {project} {latest.key if latest else 'KEY'}{registry.remote_option}"
         raise UntrustedError(
             document_key(project, latest.n if latest else 1),
             f"{registry.name} is another registry than before, {project} {has}, and {pinned.key}, which this machine "
             f"has trusted since {pinned.at:%Y-%m-%d}, did not sign that",
-            hint=f"ask the owner of {project}; if that is its key: {trust}, then the same command again; to trust "
-            f"none: {pins.removal(before, project)}",
+            hint=f"to trust none, {pins.removal(before, project)}; or ask its owner, and if that is the key",
+            project=project,
+            new_key=latest.key if latest else "KEY",
+            remote=registry.remote_name,
         )
 
 

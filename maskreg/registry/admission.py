@@ -51,7 +51,7 @@ def admit(registry: Registry, entry: RefEntry) -> bool:
     if entry.project in registry.immutable_projects and entry.tag != DEFAULT_TAG and not entry.immutable:
         raise ImmutableTagError(
             f"tags of project {entry.project} are immutable here, and this entry does not make {entry.ref} so",
-            hint=f"maskreg config set immutable_projects {entry.project}",
+            immutable_project=entry.project,
         )
     registry.ensure_uuid()
     if entry.signer is None:
@@ -99,7 +99,7 @@ def admit_key(registry: Registry, key: str, data: bytes, *, by: str) -> bool:
         return False
     before = registry.trust.log.read(document.project, latest) if latest else None
     if document.n != latest + 1 or (before is not None and not document.follows(before)):
-        raise ConflictError(f"{key}: it does not follow from key {latest}", hint=f"maskreg key list {document.project}")
+        raise ConflictError(f"{key}: it does not follow from key {latest}", project=document.project)
     return registry.store.create(key, data)
 
 

@@ -189,7 +189,7 @@ class Chains:
             except NotFoundError:
                 continue
         names = " or ".join(registry.name for registry in self.registries)
-        raise MissingLinkError(f"artifact {digest.short} is not in {names}", hint=self.registries[-1].listing_step)
+        raise MissingLinkError(f"artifact {digest.short} is not in {names}", remote=self.registries[-1].remote_name)
 
 
 def shortest(links: Iterable[Link], start: str, end: str) -> tuple[Step, ...]:
@@ -225,18 +225,17 @@ def _check_values(link: Link) -> None:
         fault = "drops small changes" if manifest.kind == "delta" else "holds no values"
         raise BrokenChainError(
             f"artifact {link.digest.short} {fault}, so nothing can stand on it and it cannot be followed",
-            hint="extract with --rule exact, which keeps all values",
+            hint="extract it with the rule exact, which keeps all values",
         )
 
 
 def _gap(link: Link, digest: Digest, error: MissingLinkError) -> MissingLinkError:
-    return MissingLinkError(
-        f"link {link.digest.short} stands on {digest.short}; {error.message}", hint=f"maskreg pull @{digest}"
-    )
+    return MissingLinkError(f"link {link.digest.short} stands on {digest.short}; {error.message}", link=digest)
 
 
 def _circle(above: Link, below: Link) -> BrokenChainError:
     return BrokenChainError(
         f"the chain goes in a circle: {below.digest.short} and {above.digest.short} have a state in common",
-        hint="to return to an earlier state, move the tag back: maskreg tag REF@DIGEST TAG",
+        hint="to return to an earlier state, move the tag back",
+        circle=below.digest,
     )

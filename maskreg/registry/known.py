@@ -112,10 +112,9 @@ class KnownLog:
         if not errors:
             return
         with suppress(UnavailableError):
-            take_all = witness.take_all(self._refs.numbers(), self._uuid())
-            for error in errors if take_all else ():
-                error.take_all = take_all
-                error.hint = f"{error.hint}; {take_all}"
+            shorter = witness.shorter(self._refs.numbers(), self._uuid())
+            for error in errors if shorter > 1 else ():
+                error.facts["tags"] = shorter
 
     def _indexed(self, index: Index, ref: Ref, head: RefEntry | None) -> RefEntry | None:
         # A later entry that the catalog knows was written since the listing, or is lost from the store.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.closing import Closing
@@ -195,7 +195,7 @@ class Registry(Closing):
         if self.witness is None:
             return self.index.search(query)
         self.witness.check_registry(self.uuid)
-        return self.index.search(query, self.witness.numbers(self.uuid), self.witness.acceptance())
+        return self.index.search(query, self.witness.numbers(self.uuid), self.name)
 
     def page(self, query: Query) -> list[SearchResult]:
         """Live refs that match, as the catalog has them now; see :meth:`maskreg.registry.index.index.Index.page`."""
@@ -208,15 +208,17 @@ class Registry(Closing):
         """Find out which artifact a reference means.
 
         Raises:
-            NotFoundError: there is no such name (the hint suggests similar ones), it was removed, or there is no
+            NotFoundError: there is no such name (the message suggests similar ones), it was removed, or there is no
                 such digest.
         """
         head = self.head(ref)
         if ref.digest is not None:
             if self.store.head(artifact_prefix(ref.digest) + MANIFEST) is None:
+                facts: dict[str, Any] = {"history": replace(ref, digest=None)} if head else {}
                 raise NotFoundError(
                     f"artifact {ref.digest.short} is not in {self.name} ({self.url})",
-                    hint=self._history_step(ref) if head else self.listing_step,
+                    **facts,
+                    remote=self.remote_name,
                 )
             entry = head if head and not head.deleted and head.digest == ref.digest else None
             return Resolved(ref, ref.digest, entry)
@@ -281,7 +283,8 @@ class Registry(Closing):
         if head.deleted:
             raise NotFoundError(
                 f"{ref} was removed from {self.name} by {head.by} at {head.at:%Y-%m-%d %H:%M:%S} UTC",
-                hint=f"maskreg restore {ref}",
+                removed=ref,
+                remote=self.remote_name,
             )
         return head
 
@@ -289,11 +292,12 @@ class Registry(Closing):
         similar = similar_names(nearby(self.refs, ref), ref, is_set=self._is_set)
         remark = f"; similar: {', '.join(similar)}" if similar else ""
         # The name alone, so that the list shows it with all its tags and in all projects.
-        hint = f"maskreg list {Ref.parse(similar[0]).name}{self.remote_option}" if similar else self.listing_step
-        return NotFoundError(f"there is no {ref} in {self.name} ({self.url}){remark}", hint=hint)
+        facts = {"similar": Ref.parse(similar[0]).name} if similar else {}
+        message = f"there is no {ref} in {self.name} ({self.url}){remark}"
+        return NotFoundError(message, **facts, remote=self.remote_name)
 
     def _is_set(self, tag: Ref) -> bool:
-        # A damaged tag is one to know of: the command that the hint names says what is wrong with it.
+        # A damaged tag counts: a listing says what is wrong with it.
         try:
             head = self.refs.head(tag)
         except CorruptError:
@@ -301,17 +305,9 @@ class Registry(Closing):
         return head is not None and not head.deleted
 
     @property
-    def remote_option(self) -> str:
-        """What makes a command be about this registry: `` --remote NAME``; empty for a local one."""
-        return "" if self.root is not None else f" --remote {self.name}"
-
-    @property
-    def listing_step(self) -> str:
-        """A hint about what does not exist here."""
-        return f"maskreg list{self.remote_option}"
-
-    def _history_step(self, ref: Ref) -> str:
-        return f"maskreg log {replace(ref, digest=None)}{self.remote_option}"
+    def remote_name(self) -> str:
+        """The name of this remote, as a fact of errors; empty for a local registry."""
+        return "" if self.root is not None else self.name
 
     # Writing
 

@@ -48,7 +48,7 @@ class SignedTag(Result):
             when the key began. None when no key vouches.
         by: who wrote the latest entry; empty where there is none to read.
         fault: what is wrong; empty when nothing is.
-        hint: what to do about it.
+        error: the same as an error, with its facts; None when nothing is wrong.
     """
 
     ref: Ref
@@ -59,7 +59,7 @@ class SignedTag(Result):
     since: datetime | None = None
     by: str = ""
     fault: str = ""
-    hint: str = ""
+    error: MaskregError | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def check_project(project: str) -> str:
             return project
     except BadRefError:
         pass
-    raise UsageError(f"{project!r} is not a project", hint="write it as in references: maskreg key create team")
+    raise UsageError(f"{project!r} is not a project", hint="write it as in references, such as team")
 
 
 def create_key(
@@ -132,7 +132,8 @@ def create_key(
             raise NotFoundError(f"{project} on {registry.name} has no key that could be lost")
         raise NotAllowedError(
             f"{project} on {registry.name} has the key {documents[-1].key} already",
-            hint=f"maskreg key rotate {project}{registry.remote_option}",
+            has_key=project,
+            remote=registry.remote_name,
         )
     heads = list(_heads(registry, project))
     return registry.trust.extend(project, signer, heads, by=registry.by, fresh_s=fresh_s, lost=lost)
@@ -169,9 +170,7 @@ def current_key(registry: Registry, project: str) -> KeyDocument:
     """
     documents = registry.trust.documents(check_project(project))
     if not documents:
-        raise NotFoundError(
-            f"{project} on {registry.name} has no key", hint=f"maskreg key create {project}{registry.remote_option}"
-        )
+        raise NotFoundError(f"{project} on {registry.name} has no key", keyless=project, remote=registry.remote_name)
     return documents[-1]
 
 
@@ -196,7 +195,7 @@ def vouch(registry: Registry, ref: Ref) -> RefEntry:
         if head is None:
             raise
     if head is None:
-        raise NotFoundError(f"there is no {ref} in {registry.name}", hint=registry.listing_step)
+        raise NotFoundError(f"there is no {ref} in {registry.name}", remote=registry.remote_name)
     card = {"card": head.card, "origin": head.origin, "immutable": head.immutable}
     registry.refs.append(ref, after=head, digest=head.digest, by=registry.by, **card)  # type: ignore[arg-type]
     signed = registry.head(ref)
@@ -277,9 +276,7 @@ def trust_key(registry: Registry, project: str, key: PublicKey) -> KeyDocument:
     n = registry.trust.log.numbers().get(project, 0)
     document = registry.trust.log.read(project, n) if n else None
     if document is None:
-        raise NotFoundError(
-            f"{project} on {registry.name} has no key", hint=f"maskreg key list{registry.remote_option}"
-        )
+        raise NotFoundError(f"{project} on {registry.name} has no key", keyless=project, remote=registry.remote_name)
     if document.key != key or document.registry != registry.uuid:
         raise UntrustedError(
             f"keys/{project}",
@@ -318,7 +315,7 @@ def _signed_tag(registry: Registry, ref: Ref) -> SignedTag:
     except DataError as error:
         facts = (head.n, head.digest) if head else (0, None)
         by = head.by if head else ""
-        return SignedTag(ref, *facts, "wrong", by=by, fault=_fault(error), hint=error.hint)
+        return SignedTag(ref, *facts, "wrong", by=by, fault=_fault(error), error=error)
     if not documents:
         return SignedTag(ref, head.n, head.digest, "unsigned", by=head.by)
     key = documents[-1].key

@@ -29,12 +29,10 @@ def check_expected(ref: Ref, head: RefEntry | None, expected: Expected) -> None:
         StaleError: it is not.
     """
     if expected == "absent" and head is not None and not head.deleted:
-        raise StaleError(f"{ref} exists: {_last(head)}", hint=f"maskreg show {ref}")
+        raise StaleError(f"{ref} exists: {_last(head)}", history=ref)
     if expected in (None, "absent") or (head is not None and head.id == expected):
         return
-    raise StaleError(
-        f"{ref} is not as it was seen: {_last(head) if head else 'it does not exist'}", hint=f"maskreg log {ref}"
-    )
+    raise StaleError(f"{ref} is not as it was seen: {_last(head) if head else 'it does not exist'}", history=ref)
 
 
 def _last(head: RefEntry) -> str:
@@ -136,7 +134,7 @@ def restore(registry: Registry, ref: Ref, *, by: str = "", expected: Expected = 
     check_expected(ref, log[-1], expected)
     if not log[-1].deleted:
         tag = replace(ref, digest=None)
-        raise UsageError(f"{tag} was not removed", hint=f"maskreg log {tag}")
+        raise UsageError(f"{tag} was not removed", history=tag)
     last = next(entry for entry in reversed(log) if not entry.deleted)
     assert last.digest is not None
     _check_pin(ref, last.digest)
@@ -149,4 +147,4 @@ def _check_pin(ref: Ref, digest: Digest | None) -> None:
     """Refuse to change a tag that has moved since somebody looked at it."""
     if ref.digest is not None and ref.digest != digest:
         tag = replace(ref, digest=None)
-        raise NotFoundError(f"{tag} does not point to {ref.digest.short}", hint=f"maskreg log {tag}")
+        raise NotFoundError(f"{tag} does not point to {ref.digest.short}", history=tag)

@@ -115,7 +115,8 @@ class Witness:
                 "maskreg.json",
                 f"{self._name} ({self._location['url']}) is another registry than before: it was "
                 f"{known['uuid']} when this machine first used it at {known['at']}, and now there is {now}",
-                hint=f"ask its owner; maskreg remote check {self._name} --allow-rollback takes what is there now",
+                hint="ask its owner",
+                remote=self._name,
             )
         self._checked = uuid
 
@@ -207,7 +208,7 @@ class Witness:
                     damaged.append(error)
                 except DataError as error:
                     key, _, fault = error.message.partition(": ")
-                    damaged.append(CorruptError(key, fault, hint=error.hint))
+                    damaged.append(CorruptError(key, fault, hint=error.hint, **error.facts))
         except RolledBackError as error:
             damaged.append(error)
         return damaged
@@ -229,21 +230,14 @@ class Witness:
                 numbers[ref] = max(int(match[1]), numbers.get(ref, 0))
         return numbers
 
-    def take_all(self, log: Mapping[Ref, int], uuid: str) -> str:
-        """A next step for all tags that went back, for a hint; empty where fewer than two did.
+    def shorter(self, log: Mapping[Ref, int], uuid: str) -> int:
+        """How many tags went back.
 
         Args:
             log: number of the latest entry of every tag, from one listing.
             uuid: the remote's identity.
         """
-        shorter = [ref for ref, n in self.numbers(uuid).items() if n > log.get(ref, 0)]
-        if len(shorter) < 2:
-            return ""
-        return f"for all {len(shorter):,} tags that went back: maskreg remote check {self._name} --allow-rollback"
-
-    def acceptance(self, tag: str = "<name>") -> str:
-        """The next step that takes a tag as it is now, for a hint."""
-        return f"maskreg show {tag} --remote {self._name} --allow-rollback takes the tag as it is now"
+        return sum(n > log.get(ref, 0) for ref, n in self.numbers(uuid).items())
 
     def forget_registry(self) -> None:
         """Forget which registry is at this location: what is there next is taken as it is.
@@ -275,7 +269,9 @@ class Witness:
                 head.key,
                 f"{ref} on {self._name} does not continue what this machine has seen, {_described(known)}: "
                 f"{error.message}",
-                hint=f"ask {known.by}; {self.acceptance(str(ref))}",
+                hint=f"ask {known.by}",
+                ref=ref,
+                remote=self._name,
             ) from error
 
     def _refusal(self, ref: Ref, known: RefEntry, head: RefEntry | None, direct: RefEntry | None) -> RolledBackError:
@@ -287,8 +283,8 @@ class Witness:
             if head is not None and head.id != direct.id:
                 now += f", and it {latest}"
         seen = f"this machine has seen {_described(known)}; {now}"
-        hint = f"ask {known.by}; {self.acceptance(str(ref))}"
-        return RolledBackError(known.key, f"{ref} on {self._name} {fault}: {seen}", hint=hint)
+        message = f"{ref} on {self._name} {fault}: {seen}"
+        return RolledBackError(known.key, message, hint=f"ask {known.by}", ref=ref, remote=self._name)
 
     # Records
 

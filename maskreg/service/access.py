@@ -52,9 +52,7 @@ def principal_of(request: Request) -> Principal:
         return session_principal(request) or service_of(request).accounts.visitor()
     scheme, _, secret = request.headers["authorization"].strip().partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
-        raise UnauthenticatedError(
-            "the Authorization header is not of the form 'Bearer TOKEN'", hint="maskreg login URL --token-stdin"
-        )
+        raise UnauthenticatedError("the Authorization header is not of the form 'Bearer TOKEN'")
     return authenticate(request, secret.strip())
 
 

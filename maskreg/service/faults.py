@@ -5,7 +5,7 @@ step is not the client's to take. Clients hear which kind of fault it is, and th
 
     the log         postgresql+psycopg://maskreg@db:5432/maskreg does not answer: connection failed: …
     the client      the server's store or database does not answer
-                    next: try again in a moment; whoever runs the server finds the reason in its log
+                    next: try again in a moment; the operator finds the reason in the server's log
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from maskreg.errors import (
     QuotaError,
     RefusedError,
     UnavailableError,
+    plain_facts,
 )
 
 
@@ -43,7 +44,7 @@ class NoRoomError(NoSpaceError):
 
 _log = logging.getLogger("maskreg.service.faults")
 
-_OPERATOR = "whoever runs the server finds the reason in its log"
+_OPERATOR = "the operator finds the reason in the server's log"
 _LATER = f"try again in a moment; {_OPERATOR}"
 
 _FAULTS: dict[type[MaskregError], MaskregError | None] = {
@@ -71,7 +72,7 @@ def public_of(error: MaskregError) -> MaskregError:
     fault = next(_FAULTS[kind] for kind in type(error).__mro__ if kind in _FAULTS)
     if fault is None:
         return error
-    _log.error("%s", error, extra={"fields": {"next": error.hint}})
+    _log.error("%s", error, extra={"fields": {"next": error.hint, **plain_facts(error.facts)}})
     return fault
 
 

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.disk import creating, replacing
+from maskreg.errors import DataError
 from maskreg.registry.index.results import LeftOut
 from maskreg.result import plain
 from maskreg.service.background import Background
@@ -103,7 +104,9 @@ def _read(path: Path) -> tuple[LeftOut, ...]:
         rows = json.loads(path.read_bytes())
     except FileNotFoundError:
         return ()
-    return tuple(LeftOut(**{**row, "digest": Digest(row["digest"]) if row["digest"] else None}) for row in rows)
+    return tuple(
+        LeftOut(row["ref"], Digest(row["digest"]) if row["digest"] else None, DataError(row["reason"])) for row in rows
+    )
 
 
 def _lock_now(lock: BinaryIO) -> bool:

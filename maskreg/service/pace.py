@@ -54,7 +54,7 @@ class Paced:
             except TimeoutError as error:
                 raise SlowError(
                     f"the body stopped coming: less than {_PROGRESS >> 10} KiB in {self._patience_s:g} seconds",
-                    hint="send it again; the operator sets how long the server waits: maskreg serve --timeout 60s",
+                    hint="send it again; the operator can let the server wait longer",
                 ) from error
             whole = not message.get("more_body", False)
             # Only time in which the server waited for the client counts.

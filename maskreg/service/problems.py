@@ -32,8 +32,10 @@ from maskreg.errors import (
     UnauthenticatedError,
     UnavailableError,
     UsageError,
+    WrongCheckpointError,
 )
 from maskreg.service.faults import SlowError, public_of, without_paths
+from maskreg.service.jobs.base import QueueFullError
 from maskreg.service.observing import HEADER, request_id
 
 MEDIA_TYPE = "application/problem+json"
@@ -56,6 +58,7 @@ STATUS: dict[type[MaskregError], int] = {
     TryAgainError: 503,
     RateLimitedError: 429,
     ConflictError: 409,
+    QueueFullError: 429,
     StaleError: 412,
     PreconditionError: 428,
     NotAllowedError: 403,
@@ -66,8 +69,34 @@ STATUS: dict[type[MaskregError], int] = {
 """HTTP status by kind of error; a kind that is not listed has that of the nearest one above it."""
 
 
+_PUBLIC = frozenset({"history", "removed", "similar", "shown", "not_pulled", "ref", "project", "job_sources", "whoami"})
+"""Facts that a client hears: names of its registry, and no path or address of the server."""
+
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _DESCRIBED = "what can be asked, and how, is described in /openapi.json"
+
+
+NEXT: dict[type[MaskregError], dict[str, str]] = {
+    MaskregError: {
+        "history": "GET /api/v1/tags/{history} says how it changed",
+        "project": "GET /api/v1/artifacts?project={project} lists them",
+    },
+    NotFoundError: {
+        "removed": "an admin of the project can restore it",
+        "similar": "GET /api/v1/artifacts?q={similar} lists similar names",
+        "remote": "GET /api/v1/artifacts lists what is there",
+    },
+    UnauthenticatedError: {"": "send a token of this service: Authorization: Bearer TOKEN"},
+    WrongCheckpointError: {"job_sources": "GET /api/v1/patches/sources lists them"},
+}
+"""By class and fact, what a client can do; see the table of the command line, ``cli/next_step.py``."""
+
+
+def next_step(error: MaskregError) -> str:
+    """What a client can do about an error: its hint, and a request; empty when there is nothing."""
+    rows = ((fact, row) for kind in type(error).__mro__ for fact, row in NEXT.get(kind, {}).items())
+    step = next((row.format_map(error.facts) for fact, row in rows if not fact or fact in error.facts), "")
+    return ": ".join(part for part in (error.hint, step) if part)
 
 
 def status_of(error: MaskregError) -> int:
@@ -76,7 +105,13 @@ def status_of(error: MaskregError) -> int:
 
 
 def problem(
-    status: int, title: str, *, code: str, hint: str = "", headers: dict[str, str] | None = None
+    status: int,
+    title: str,
+    *,
+    code: str,
+    hint: str = "",
+    facts: Mapping[str, object] | None = None,
+    headers: dict[str, str] | None = None,
 ) -> JSONResponse:
     """An answer that says what is wrong.
 
@@ -85,9 +120,12 @@ def problem(
         title: what is wrong, in one sentence.
         code: stable identifier for programs, as in :class:`~maskreg.errors.MaskregError`.
         hint: the next step; empty when there is none.
+        facts: of the error, by name, from which a client's program can tell its own next step.
         headers: of the answer.
     """
-    body = {"type": "about:blank", "title": title, "status": status, "code": code}
+    body: dict[str, object] = {"type": "about:blank", "title": title, "status": status, "code": code}
+    if facts:
+        body["facts"] = facts
     if hint:
         body["hint"] = hint
     if identity := request_id():
@@ -98,8 +136,9 @@ def problem(
 def problem_of(error: MaskregError) -> JSONResponse:
     """The answer for an error that :func:`~maskreg.service.faults.public_of` gave."""
     status = status_of(error)
-    title, hint = without_paths(error.message), without_paths(error.hint)
-    return problem(status, title, code=error.code, hint=hint, headers=_headers(status, error))
+    title, hint = without_paths(error.message), without_paths(next_step(error))
+    told = {name: str(value) for name, value in error.facts.items() if name in _PUBLIC}
+    return problem(status, title, code=error.code, hint=hint, facts=told, headers=_headers(status, error))
 
 
 def _no_page(*_: object) -> None:
@@ -128,7 +167,7 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
     @app.exception_handler(MaskregError)
     def _known(request: Request, error: MaskregError) -> Response:
         public = public_of(error)
-        title, hint = without_paths(public.message), without_paths(public.hint)
+        title, hint = without_paths(public.message), without_paths(next_step(public))
         return as_page(request, status_of(public), title, public.code, hint) or problem_of(public)
 
     @app.exception_handler(HTTPException)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shlex
 import signal
 import socket
 import sys
@@ -44,9 +43,10 @@ from maskreg.service.auth.throttle import RateLimits
 from maskreg.service.context import LOOPBACK, PATIENCE_S, Service
 from maskreg.service.hosts import check_name
 from maskreg.service.housekeeping import housekeeper
-from maskreg.service.jobs.config import JobConfig, Jobs, Sources, parse_limits
-from maskreg.service.jobs.queue import JobQueue
-from maskreg.service.jobs.workers import Workers
+from maskreg.service.jobs.bench import Bench
+from maskreg.service.jobs.limits import parse_limits
+from maskreg.service.jobs.processes import start_workers
+from maskreg.service.jobs.sources import Sources
 from maskreg.service.observing import configure
 from maskreg.service.pace import Punctual
 from maskreg.service.signing import signer_of
@@ -103,22 +103,23 @@ def open_service(options: Options) -> Service:
                 registry.witness.keep_in(FileStore(settings.home, sync=False))
             registry.trust.signer = signer_of(options.signing_key, settings, remote)
             registry.trust.fresh_s = options.fresh_s
-            config = job_config_of(options, settings, remote)
-            jobs = Jobs(JobQueue.open(config.url), config) if config else None
+            bench = bench_of(options, settings, remote)
+            patching = bench.open() if bench else None
         except BaseException:
             accounts.close()
             raise
     except ConfigError as error:
         workspace.close()
-        if error.hint == "maskreg db upgrade":
-            error.hint = _upgrade(options, settings, remote)
+        if "catalog_behind" in error.facts:
+            url = {"catalog_url": settings.remote(remote).catalog} if remote is not None else {"home": settings.home}
+            error.facts |= url
         raise
     except BaseException:
         workspace.close()
         raise
     limits = RateLimits.of(options.rate) if options.rate else None
     return Service(
-        *(workspace, remote, accounts, hosts, jobs, openid, limits, options.most_compared), options.timeout_s
+        *(workspace, remote, accounts, hosts, patching, openid, limits, options.most_compared), options.timeout_s
     )
 
 
@@ -218,7 +219,8 @@ def _config(options: Options, application: FastAPI | str) -> uvicorn.Config:
 
 
 def _workers(options: Options, service: Service) -> AbstractContextManager[object]:
-    return Workers(service.jobs.config, options.jobs) if service.jobs and options.worker else nullcontext()
+    bench = bench_of(options, service.workspace.settings, service.remote)
+    return start_workers(bench, options.jobs) if bench and options.worker else nullcontext()
 
 
 def _openid(options: Options) -> OpenId | None:
@@ -229,12 +231,6 @@ def _openid(options: Options) -> OpenId | None:
             raise UsageError("--oidc-grant means groups of a provider, and none is named", hint=_WITH_PROVIDER)
         return None
     return OpenId(OpenIdOptions(options.oidc_issuer, options.oidc_client_id, options.oidc_claim, options.oidc_grants))
-
-
-def _upgrade(options: Options, settings: Settings, remote: str | None) -> str:
-    if remote is None:
-        return f"MASKREG_HOME={shlex.quote(str(settings.home))} maskreg db upgrade"
-    return shlex.join(["maskreg", "db", "upgrade", "--catalog", settings.remote(remote).catalog])
 
 
 def _named(host: str) -> tuple[str, ...]:
@@ -351,7 +347,7 @@ def settings_of(options: Options) -> tuple[Settings, str | None]:
             "--remote names a store and a catalog already", hint="leave out --remote, or --store and --catalog"
         )
     if bool(options.catalog) != bool(options.store):
-        raise UsageError("--store and --catalog belong together", hint="maskreg serve --store URL --catalog URL")
+        raise UsageError("--store and --catalog belong together", options={"store": "URL", "catalog": "URL"})
     if options.home and options.store:
         raise UsageError("--home and --store name two registries", hint="leave out one of them")
     settings = Settings.load(flags={"home": options.home} if options.home else {})
@@ -365,7 +361,8 @@ def settings_of(options: Options) -> tuple[Settings, str | None]:
         if not remote.catalog:
             raise UsageError(
                 f"{remote.name} has no catalog, which a server needs",
-                hint=f"maskreg config set remotes.{remote.name}.catalog postgresql+psycopg://HOST/DATABASE",
+                setting=f"remotes.{remote.name}.catalog",
+                new_value="postgresql+psycopg://HOST/DATABASE",
             )
         return settings, options.remote
     return settings, None
@@ -377,8 +374,14 @@ def database_of(settings: Settings, remote: str | None) -> str:
     return catalog or f"sqlite:///{settings.home / 'service.db'}"
 
 
-def job_config_of(options: Options, settings: Settings, remote: str | None) -> JobConfig | None:
-    """What workers need to know; None for a server without jobs."""
+def bench_of(options: Options, settings: Settings, remote: str | None) -> Bench | None:
+    """What workers work on; None for a server without jobs.
+
+    Raises:
+        UsageError: the options contradict each other.
+        ConfigError: a checkpoint is not there, or a limit is none.
+        CannotCreateError: the folder for outputs cannot be made.
+    """
     if not options.jobs and options.worker:
         if options.sources or options.outputs or options.job_limits:
             raise UsageError("--sources, --outputs and --job-limit are for jobs", hint="add --jobs 1")
@@ -394,7 +397,7 @@ def job_config_of(options: Options, settings: Settings, remote: str | None) -> J
     with creating(outputs):
         make_folder(outputs)
     sources, url = Sources.parse(options.sources), database_of(settings, remote)
-    return JobConfig(
+    return Bench(
         settings,
         remote,
         url,
@@ -407,21 +410,27 @@ def job_config_of(options: Options, settings: Settings, remote: str | None) -> J
 
 
 def work(options: Options, ready: Callable[[str], None]) -> None:
-    """Work on jobs until SIGTERM or Ctrl-C; jobs that were begun are given back to the queue.
+    """Work on jobs until SIGTERM or Ctrl-C; those that were begun are given back to the queue.
 
     Args:
-        options: the registry and the folders of the servers; the rest is ignored.
+        options: the registry and the folders, as those of the servers; the rest is ignored.
         ready: called once, with the registry's URL, before the first job is taken.
+
+    Raises:
+        MaskregError: it cannot work; as for :func:`maskreg.service.start.open_service`.
     """
     settings, remote = settings_of(options)
-    config = job_config_of(options, settings, remote)
-    if config is None or not options.jobs:
-        raise UsageError("a worker works on one job at a time, or more", hint="maskreg worker --jobs 1")
+    bench = bench_of(options, settings, remote)
+    if bench is None or not options.jobs:
+        raise UsageError("a worker works on one job at a time, or more", options={"jobs": 1})
+    # What is wrong is said here, once, and not by each process again and again.
     with Workspace(settings) as space:
         registry = space.registry(remote)
         registry.check_format()
         registry.index.must_open()
         url = registry.url
+    bench.open().queue.close()
+    Accounts.open(bench.url).close()
     if options.log_format == "json":
         configure()
     leaving = threading.Event()
@@ -431,7 +440,7 @@ def work(options: Options, ready: Callable[[str], None]) -> None:
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with Workers(config, options.jobs):
+        with start_workers(bench, options.jobs):
             ready(url)
             leaving.wait()
     finally:

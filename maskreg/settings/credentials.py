@@ -84,7 +84,8 @@ def check_token(token: str, name: str) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError(
             f"{name} is not one word of letters, digits and punctuation",
-            hint="copy the token again, or make another: maskreg token create --project PROJECT --role reader",
+            hint="copy the token again, or make another",
+            not_a_token=name,
         )
     return token
 
@@ -175,13 +176,15 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     except FileNotFoundError:
         return {}
     except DataError as error:
-        raise ConfigError(error.message, hint=f"rm {shlex.quote(str(path))}, then maskreg login URL") from error
+        raise ConfigError(
+            error.message, hint=f"rm {shlex.quote(str(path))}, then log in again", token_of="URL"
+        ) from error
     except OSError as error:
         if isinstance(error, NotAllowedError):
             raise
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     if not all(isinstance(entry, dict) and isinstance(entry.get("token", ""), str) for entry in content.values()):
-        raise ConfigError(f"{path}: malformed", hint=f"rm {shlex.quote(str(path))}, then maskreg login URL")
+        raise ConfigError(f"{path}: malformed", hint=f"rm {shlex.quote(str(path))}, then log in again", token_of="URL")
     return content
 
 

@@ -51,7 +51,8 @@ def add_remote(path: Path, remote: Remote) -> None:
     if remote.name in read_file(path)["remotes"]:
         raise ConfigError(
             f"{path}: there is a remote called {remote.name!r} already",
-            hint=f"maskreg remote remove {remote.name}, or choose another name",
+            hint="choose another name, or remove that one",
+            taken_remote=remote.name,
         )
     table = checked(remote).table()
     _edit(path, lambda document: _remote_table(document, remote.name).update(table))

@@ -97,7 +97,7 @@ def _path(text: str, origin: str) -> Path:
 
 def _jobs(text: str, origin: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 256:
-        raise ConfigError(f"{origin}: {text!r} is not a number from 1 to 256", hint="maskreg config set jobs 8")
+        raise ConfigError(f"{origin}: {text!r} is not a number from 1 to 256", setting="jobs", new_value=8)
     return int(text)
 
 

@@ -89,15 +89,17 @@ class Settings:
                 return self.remotes[name]
             if "://" in name:
                 known = next((remote.name for remote in self.remotes.values() if remote.url == name.rstrip("/")), "")
-                hint = f"write {known}, which it is called here" if known else f"maskreg remote add NAME {name}"
-                raise ConfigError(f"{name} is a URL; a remote is meant by its name", hint=hint)
+                fault = f"{name} is a URL; a remote is named by its name"
+                if known:
+                    raise ConfigError(fault, hint=f"write {known}, its name here")
+                raise ConfigError(fault, new_remote="NAME", new_url=name)
             parse_name(name, "remote")
             raise unknown_remote(name, self.remotes)
         if not self.remotes:
-            raise ConfigError("no remote is configured", hint="maskreg remote add NAME s3://BUCKET/PREFIX")
+            raise ConfigError("no remote is configured", new_remote="NAME", new_url="s3://BUCKET/PREFIX")
         raise ConfigError(
             f"several remotes are configured ({', '.join(sorted(self.remotes))}) and none is the default",
-            hint=f"maskreg remote default {next(iter(self.remotes))}",
+            no_default=next(iter(self.remotes)),
         )
 
     def options_of(self, url: str) -> StoreOptions:

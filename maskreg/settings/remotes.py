@@ -130,7 +130,7 @@ def unknown_remote(name: str, known: Iterable[str]) -> ConfigError:
     guess = f"; did you mean {similar[0]!r}?" if similar else ""
     return ConfigError(
         f"there is no remote called {name!r} (known: {', '.join(names) or 'none'}){guess}",
-        hint="maskreg remote list" if similar else f"maskreg remote add {name} URL",
+        **({"known_remotes": tuple(names)} if similar else {"new_remote": name, "new_url": "URL"}),
     )
 
 
@@ -165,7 +165,7 @@ def parse_remote(name: str, table: object, origin: object) -> Remote:
             check_address(value, f"{where}.{key}")
     url = table.get("url", "")
     if not url:
-        raise ConfigError(f"{where}: url is missing", hint=f"maskreg config set remotes.{name}.url s3://BUCKET/PREFIX")
+        raise ConfigError(f"{where}: url is missing", setting=f"remotes.{name}.url", new_value="s3://BUCKET/PREFIX")
     if "://" not in url and not Path(url).expanduser().is_absolute():
         raise ConfigError(f"{where}.url: {url!r} is neither a URL nor an absolute path")
     options = StoreOptions(**{k: v for k, v in table.items() if k in _OPTION_KEYS})

@@ -40,7 +40,7 @@ _WORD = re.compile(r"[\w.@$+ -]*")
 _VALUE = re.compile(r"[\w.,:/~+ -]*")
 _USER_AND_PASSWORD = re.compile(r"//[^/]*:.*@|//[^/]+@")
 _STORE_HINT = "remove it; credentials come from the AWS chain, such as AWS_PROFILE"
-_SERVICE_HINT = "remove it; a token is kept by: maskreg login URL --token-stdin"
+_SERVICE_HINT = "remove it; log in with a token instead"
 _CATALOG_HINT = "put the password into ~/.pgpass (mode 0600) or the environment variable PGPASSWORD"
 _CATALOG_FORM = "write postgresql+psycopg://USER@HOST/DATABASE"
 
@@ -61,7 +61,11 @@ def check_address(url: str, where: str) -> None:
     if "?" in decoded or "#" in decoded or _USER_AND_PASSWORD.search(decoded):
         fault = "a URL must not hold a password, a user, a query or a fragment"
         is_service = decoded.lower().startswith(("https://", "http://"))
-        raise ConfigError(f"{where}: {fault}", hint=_SERVICE_HINT if is_service else _STORE_HINT)
+        raise ConfigError(
+            f"{where}: {fault}",
+            hint=_SERVICE_HINT if is_service else _STORE_HINT,
+            **({"token_of": "URL"} if is_service else {}),
+        )
     raise ConfigError(f"{where}: malformed URL", hint="write s3://BUCKET/PREFIX or https://HOST[:PORT]")
 
 

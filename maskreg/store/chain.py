@@ -136,20 +136,21 @@ def check_link(before: RefEntry, entry: RefEntry, damaged: list[CorruptError] | 
     damaged.append(error)
 
 
-def check_movable(after: RefEntry | None, digest: Digest | None, *, hint: str = "") -> None:
+def check_movable(after: RefEntry | None, digest: Digest | None, *, hint: str = "", **facts: object) -> None:
     """Refuse to move an immutable tag to another artifact; deleting it is allowed.
 
     Args:
         after: the tag's latest entry; None when it has none.
         digest: where it is to move; None deletes it.
-        hint: the next step; another tag when empty.
+        hint: what helps; another tag when empty.
+        facts: of the error.
 
     Raises:
         ImmutableTagError: it is immutable, and this is not the artifact that it points or pointed to.
     """
     if after is None or not after.immutable or digest is None or digest == after.last_digest:
         return
-    raise _immovable(after, digest.short, hint)
+    raise _immovable(after, digest.short, hint, **facts)
 
 
 def check_free(after: RefEntry) -> None:
@@ -165,13 +166,14 @@ def check_free(after: RefEntry) -> None:
         raise _immovable(after, "an artifact that is still to be made", "")
 
 
-def _immovable(after: RefEntry, to: str, hint: str) -> ImmutableTagError:
+def _immovable(after: RefEntry, to: str, hint: str, **facts: object) -> ImmutableTagError:
     was = after.last_digest.short if after.last_digest else "nothing"
     entry = f"entry {after.n} by {after.by} of {after.at:%Y-%m-%d %H:%M:%S} UTC"
     state = f"was at {was} until {entry} removed it" if after.deleted else f"is at {was} since {entry}"
     return ImmutableTagError(
         f"{after.ref} is immutable: it {state}, and cannot move to {to}",
         hint=hint or f"choose another tag than {after.tag}",
+        **facts,
     )
 
 

@@ -178,7 +178,7 @@ class Connection:
             with understanding(self.url):
                 named = _well_formed(urljoin(url, answer.headers.get("location", "")))
             url = self._target(message, named)
-        raise ConfigError(f"{self.url} redirects in a circle", hint="check the URL: maskreg remote list")
+        raise ConfigError(f"{self.url} redirects in a circle", hint="check the URL", known_remotes=True)
 
     def _fetch(self, message: Message, url: str) -> Answer:
         try:
@@ -197,7 +197,9 @@ class Connection:
         if not (message.elsewhere and message.method == "GET"):
             raise ConfigError(
                 f"{self.url} redirects to {parts.scheme}://{parts.netloc}, which gets neither the token nor data",
-                hint="if that is the service, add it under its own URL: maskreg remote add NAME URL",
+                hint="if that is the service, add it under its own URL",
+                new_remote="NAME",
+                new_url="URL",
             )
         self._check_secure(url)
         return url
@@ -223,7 +225,7 @@ class Connection:
             raise
         except ValueError as error:
             raise ConfigError(
-                f"{self.url}: {type(error).__name__}", hint="check the URL: maskreg remote list"
+                f"{self.url}: {type(error).__name__}", hint="check the URL", known_remotes=True
             ) from error
 
     def _bearer(self) -> str:

@@ -311,7 +311,7 @@ class FileStore:
         if self._existing and not self.root.is_dir():
             raise UnavailableError(
                 f"{self.root}: the folder of this registry is not there",
-                hint="mount its disk or move it back; maskreg remote add makes a new one",
+                folder=str(self.root),
             )
         try:
             yield

@@ -269,7 +269,7 @@ class RefLog:
         check_movable(after, digest)
         if after is not None and self.entry(ref, after.n).id != after.id:
             fault = f"it was replaced since entry {after.n} by {after.by} was read, so nothing is appended to it"
-            raise CorruptError(after.key, fault, hint=f"maskreg log {ref}")
+            raise CorruptError(after.key, fault, history=ref)
         data = entry.to_bytes()
         # An unreadable entry must never become the latest one.
         RefEntry.parse(entry.key, data)
@@ -292,10 +292,10 @@ class RefLog:
         latest = after.n if after else 0
         if entry.n != latest + 1:
             fault = f"{entry.ref}: entry {entry.n} cannot be the next one, the latest is {latest}"
-            raise ConflictError(fault, hint=f"maskreg log {entry.ref}")
+            raise ConflictError(fault, history=entry.ref)
         check_movable(after, entry.digest)
         if after is not None and (fault := link_fault(after, entry)):
-            raise CorruptError(entry.key, fault, hint=f"maskreg log {entry.ref}")
+            raise CorruptError(entry.key, fault, history=entry.ref)
         self._announce(entry)
         return self._create(entry.key, entry.to_bytes())
 
@@ -329,7 +329,7 @@ class RefLog:
         raise ConflictError(
             f"{mine.ref}: {theirs.by} moved it to {_state(theirs)} at {theirs.at:%Y-%m-%d %H:%M:%S} UTC, "
             f"so it was not moved to {_state(mine)}",
-            hint=f"maskreg show {mine.ref}",
+            history=mine.ref,
         )
 
     def _read_back(self, entry: RefEntry) -> RefEntry:
@@ -340,7 +340,7 @@ class RefLog:
                 entry.key,
                 f"{first.by} replaced the entry that was just written: the tag is at {_state(first)}, "
                 f"not at {_state(entry)}",
-                hint=f"maskreg log {ref}",
+                history=ref,
             )
         return first
 

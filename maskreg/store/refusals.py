@@ -46,6 +46,9 @@ _BY_CODE: Mapping[str, type[MaskregError]] = {
     "RATE_LIMITED": TryAgainError,
 }
 
+_FACTS = ("history", "removed", "similar", "shown", "not_pulled", "ref", "project", "job_sources", "whoami")
+"""Of a service's facts that next steps use."""
+
 _MOST_CHARACTERS = 1_000
 """Of a service's sentence that is shown."""
 
@@ -66,7 +69,8 @@ def strange(url: str) -> ConfigError:
     """The error for what is no answer of a registry service of this version."""
     return ConfigError(
         f"{url}: the answer is not that of a registry service of this version",
-        hint=f"check the URL with: maskreg remote list; or upgrade with: {upgrade_command()}",
+        hint=f"check the URL, or upgrade with: {upgrade_command()}",
+        known_remotes=True,
     )
 
 
@@ -109,11 +113,15 @@ def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> M
         kind = UnavailableError if status == 429 or status >= 500 else ConfigError
     if not row and kind is not UnavailableError:
         return strange(url)
+    told = row.get("facts")
+    # Known names only: they become arguments of the error.
+    facts = {name: sentence(told[name]) for name in _FACTS if name in told} if isinstance(told, dict) else {}
     if kind is UnauthenticatedError:
-        hint = f"maskreg login {url} --token-stdin"
+        hint = ""
+        facts["url"] = url
     if kind in (UnavailableError, TryAgainError) and not hint:
         hint = "run the same command again in a moment"
-    return kind(f"{url}: {title or f'the request was refused ({status})'}", hint=hint)
+    return kind(f"{url}: {title or f'the request was refused ({status})'}", hint=hint, **facts)
 
 
 def sentence(value: object) -> str:

@@ -227,7 +227,7 @@ class Delta(Mapping[str, TensorDelta]):
             raise PartAbsentError(
                 f"artifact {artifact.digest.short} is a {artifact.manifest.kind}: it holds which coordinates move, "
                 "but no values to apply",
-                hint="" if artifact.manifest.kind == "baseline" else "extract without --mask-only keeps the values",
+                hint="" if artifact.manifest.kind == "baseline" else "extract it again with its values",
             )
         artifact.require(self.part)
         source, target = RecordedSide(artifact, "source"), RecordedSide(artifact, "target")

@@ -171,5 +171,5 @@ def _refuse_reshaping(tensor: TensorDelta) -> None:
         verb = "adds" if tensor.before is None else "removes" if tensor.after is None else "changes dtype or shape of"
         raise UsageError(
             f"the artifact {verb} tensor {tensor.name}, which cannot be done in place",
-            hint="write a new checkpoint with maskreg apply",
+            hint="apply it to the source on disk, which writes a new checkpoint",
         )

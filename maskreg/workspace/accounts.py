@@ -239,7 +239,9 @@ def _meant(settings: Settings, server: str | None) -> str:
     if len(services) == 1:
         return services[0]
     which = f"several services are logged in to ({', '.join(services)})" if services else "no service is logged in to"
-    raise ConfigError(which, hint="name its URL" if services else "maskreg login URL --token-stdin")
+    if services:
+        raise ConfigError(which, hint="name its URL")
+    raise ConfigError(which, token_of="URL")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from maskreg.registry.tags import annotate as set_card
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
-from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def annotate(
     if not meta and family is method is license is description is None:
         raise UsageError(
             "nothing to change: give a family, method, license, description or meta",
-            hint=f"maskreg annotate {artifact} --family qwen3-8b --method opd",
+            options={"family": "qwen3-8b", "method": "opd"},
         )
     # Any key may be removed: a card from another registry can hold keys that annotate would refuse to write.
     added = {key: value for key, value in (meta or {}).items() if value}
@@ -81,8 +81,7 @@ def annotate(
         registry = space.registry(remote)
         ref = space.name_of(artifact, registry)
         fields = {"family": family, "method": method, "license": license, "description": description}
-        with naming(ref):
-            entry = set_card(registry, ref, **fields, meta=meta, by=by, expected=expected)
+        entry = set_card(registry, ref, **fields, meta=meta, by=by, expected=expected)
         note_catalog(space, registry)
     assert entry.digest is not None  # a removed tag has no card to change
     return Annotated(entry.ref, entry.digest, entry.n, entry.card)

@@ -251,5 +251,5 @@ def _output(
     if out == "":
         raise UsageError("the path to write to is empty", hint="pass out=PATH")
     path = workspace.location(out if out is not None else ref.name if ref else "")
-    require_free(workspace, path, force=force, source=source)
+    require_free(path, force=force, source=source)
     return path

@@ -91,7 +91,7 @@ def baseline(
             result, path = with_source(space, side, work, source=source, download=download)
         else:
             if source is not None:
-                space.note(f"--source was not used: {spec.kind.name} does not look at weights")
+                space.note(f"the source was not used: {spec.kind.name} does not look at weights")
             result = work(None)
         card = naming.card_for(result.digest, Card(named.card.family, spec.kind.name).checked())
         stored = naming.store(result.digest, card, result.notes)

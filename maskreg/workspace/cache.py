@@ -95,7 +95,7 @@ def prune_cache(
         items = _cached(space.local)
         limit = space.settings.cache_size if max_bytes is None else max_bytes
         if only is None and not limit and max_bytes is None:
-            raise UsageError("the cache has no limit", hint="maskreg cache prune --max-size 50GB")
+            raise UsageError("the cache has no limit", options={"max_size": "50GB"})
         total = sum(item.size for item in items)
         removed = []
         for item in items:

@@ -186,7 +186,7 @@ def compare(
 
         if len(operands) > MANY:
             pairs = counted(len(operands) * (len(operands) - 1) // 2, "pair")
-            space.note(f"{pairs} with intervals and answers take long; to only count what they share: maskreg survey")
+            space.note(f"{pairs} with intervals and answers take long; a survey only counts what they share")
 
         # First, so that a file that exists is refused before the work.
         maps = _mapped(operands, consensus_map, selection, progress, allow_different=allow_different)

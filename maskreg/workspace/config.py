@@ -64,7 +64,7 @@ def get(key: str, *, workspace: Workspace | None = None) -> Setting:
     for setting in show(workspace=workspace):
         if setting.key == key:
             return setting
-    raise NotFoundError(f"{key!r} is not set", hint="maskreg config show")
+    raise NotFoundError(f"{key!r} is not set", setting=key)
 
 
 @check_arguments
@@ -96,7 +96,7 @@ def _check(settings: Settings, key: str, text: str) -> None:
     if key == "default_remote":
         settings.remote(text)
     elif leaf == "url" and table.removeprefix("remotes.") in settings.remotes:
-        check_store(text, f"maskreg config set {key}", f"maskreg config set {table}.endpoint {text}")
+        check_store(text, setting=f"{table}.endpoint", new_value=text)
 
 
 @check_arguments

@@ -103,7 +103,7 @@ def convert_to(
     path = Path(out).expanduser()
     with opened(workspace) as space:
         # Before any work is done; it is checked again when the output appears.
-        require_free(space, path, force=force, source=source)
+        require_free(path, force=force, source=source)
         named = space.find(artifact)
 
         def work(checkpoint: Checkpoint | None) -> Written:
@@ -192,9 +192,9 @@ def _stored(
     incoming: Values | Masks, source: Checkpoint, space: Workspace, with_code: bool, progress: Progress
 ) -> tuple[Digest, tuple[str, ...]]:
     from maskreg.exchange.base import Masks
-    from maskreg.exchange.incoming import PatchedCheckpoint
+    from maskreg.exchange.patched import PatchedCheckpoint
     from maskreg.flow.extract.extraction import extract
-    from maskreg.flow.imported_masks import store_mask
+    from maskreg.flow.masks.storing import store_mask
 
     lineage = incoming.lineage
     if lineage is not None and lineage.source.hub and not source.hub:

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from maskreg.errors import ConfigError, MaskregError
+from maskreg.errors import ConfigError, stating
 from maskreg.progress import SILENT, Progress
 from maskreg.registry import Rebuilt, Registry
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.storing import catalog_step
 from maskreg.workspace.workspace import Workspace, opened
 
 
@@ -117,12 +116,9 @@ def _registry(remote: str | None, workspace: Workspace | None) -> Iterator[Regis
         if not registry.catalog_url:
             raise ConfigError(
                 f"{registry.name} has no catalog; its store alone is the registry",
-                hint=f"maskreg config set remotes.{registry.name}.catalog postgresql+psycopg://HOST/DATABASE",
+                setting=f"remotes.{registry.name}.catalog",
+                new_value="postgresql+psycopg://HOST/DATABASE",
             )
-        try:
+        # The catalog does not know which remote it belongs to.
+        with stating(remote=registry.remote_name):
             yield registry
-        except MaskregError as error:
-            # The catalog does not know which remote it belongs to.
-            if error.hint.startswith("maskreg db "):
-                error.hint = catalog_step(error, remote)
-            raise

@@ -23,17 +23,18 @@ from maskreg.version import __version__
 from maskreg.words import counted, human_bytes
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.remotes import probed, try_catalog
-from maskreg.workspace.storing import catalog_step
+from maskreg.workspace.search import unfinished_move
+from maskreg.workspace.storing import of_catalog
 from maskreg.workspace.workspace import Workspace, opened
 
 _LOW_BYTES = 5 << 30
 _SHOWN = 3
-# A team or a read-only cache may share a home on purpose; that everybody can change it is never meant.
+# A team or a read-only cache may share a home on purpose; that every user can change it never is.
 _WIDER: tuple[tuple[int, Literal["note", "bad"], str, str], ...] = (
-    (0o002, "bad", "anybody may write to", "o-w"),
-    (0o020, "note", "its group may write to", "g-rwx"),
-    (0o005, "note", "anybody may read", "go-rwx"),
-    (0o050, "note", "its group may read", "g-rwx"),
+    (0o002, "bad", "anyone can write to", "o-w"),
+    (0o020, "note", "its group can write to", "g-rwx"),
+    (0o005, "note", "anyone can read", "go-rwx"),
+    (0o050, "note", "its group can read", "g-rwx"),
 )
 
 
@@ -45,13 +46,13 @@ class Finding(Result):
         what: the subject of the check.
         status: ``ok``, ``bad``, or ``note`` for a remark that needs no action.
         detail: what was found.
-        hint: one runnable next step; empty when there is none.
+        error: the same as an error, with its facts; None when there is nothing to do.
     """
 
     what: str
     status: Literal["ok", "note", "bad"]
     detail: str
-    hint: str = ""
+    error: MaskregError | None = None
 
 
 @check_arguments
@@ -99,7 +100,7 @@ def _checked(subject: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except MaskregError as error:
-        return Finding(subject, "bad", error.message, error.hint)
+        return Finding(subject, "bad", error.message, error)
 
 
 def _kernels() -> Finding:
@@ -107,9 +108,8 @@ def _kernels() -> Finding:
         return Finding("kernels", "ok", kernels.level)
     if switched_off():
         return Finding("kernels", "ok", "switched off by MASKREG_KERNELS")
-    return Finding(
-        "kernels", "note", "none were compiled: NumPy does the work, some 50 times as slowly", compile_hint()
-    )
+    fault = "none were compiled: NumPy does the work, some 50 times as slowly"
+    return Finding("kernels", "note", fault, ConfigError(fault, hint=compile_hint()))
 
 
 def _registry(workspace: Workspace) -> Finding:
@@ -120,17 +120,21 @@ def _registry(workspace: Workspace) -> Finding:
     if finding.status != "ok" or not is_read_only(home):
         return finding
     detail = f"{finding.detail}; read-only: pull of what is there, apply and list work; extract, tag, rm and gc do not"
-    return replace(finding, status="note", detail=detail, hint=f"ls -ld {shlex.quote(str(home))}")
+    return replace(finding, status="note", detail=detail, error=_step(detail, f"ls -ld {shlex.quote(str(home))}"))
 
 
 def _permissions(home: Path) -> Finding:
     mode = stat.S_IMODE(home.stat().st_mode)
     for bits, status, verb, change in _WIDER:
         if mode & bits:
-            return Finding(
-                "permissions", status, f"{verb} {home} (mode {mode:04o})", f"chmod {change} {shlex.quote(str(home))}"
-            )
-    return Finding("permissions", "ok", f"nobody else may read {home}")
+            detail = f"{verb} {home} (mode {mode:04o})"
+            step = _step(detail, f"chmod {change} {shlex.quote(str(home))}")
+            return Finding("permissions", status, detail, step)
+    return Finding("permissions", "ok", f"only its owner can read {home}")
+
+
+def _step(detail: str, hint: str = "", **facts: object) -> MaskregError:
+    return MaskregError(detail, hint=hint, **facts)
 
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:
@@ -142,18 +146,16 @@ def _names(subject: str, registry: Registry, summary: str) -> Finding:
     live = [entry for entry in registry.refs.heads([]) if not entry.deleted]
     if damaged:
         detail = f"{counted(len(damaged), 'damaged name')}: {_few([error.message for error in damaged])}"
-        return Finding(subject, "bad", detail, damaged[0].hint)
+        return Finding(subject, "bad", detail, damaged[0])
     stored = set(digests_in(registry.store))
     if lost := [str(entry.ref) for entry in live if entry.digest not in stored]:
-        hint = f"maskreg pull {lost[0]}, or maskreg rm -y {lost[0]}"
-        if registry.root is None:
-            hint = f"maskreg push --remote {registry.name} {lost[0]}"
         detail = f"{counted(len(lost), 'name')} without an artifact: {_few(lost)}"
-        return Finding(subject, "bad", detail, hint)
+        fact = "lost" if registry.root is not None else "resend"
+        return Finding(subject, "bad", detail, _step(detail, **{fact: lost[0]}, remote=registry.remote_name))
     if _has_catalog(registry) and (missing := registry.search(Query()).left_out):
         # What is left of the log may be sound; that more was there only the catalog knows.
         detail = f"{counted(len(missing), 'name')} cannot be listed: {_few([name.reason for name in missing])}"
-        return Finding(subject, "bad", detail, missing[0].hint)
+        return Finding(subject, "bad", detail, missing[0].error)
     return Finding(subject, "ok", f"{summary}, {counted(len(live), 'tag')}")
 
 
@@ -173,7 +175,7 @@ def _catalog(workspace: Workspace) -> Finding:
     if registry.catalog is None:
         problem = registry.catalog_problem
         detail = f"unusable, so lists are read from the store: {problem.message if problem else 'unknown reason'}"
-        return Finding("catalog", "bad", detail, catalog_step(problem, None))
+        return Finding("catalog", "bad", detail, of_catalog(problem, registry) if problem else None)
     return Finding("catalog", "ok", "usable")
 
 
@@ -183,14 +185,14 @@ def _renames(workspace: Workspace) -> Iterator[Finding]:
     except ConfigError:
         return  # The home cannot hold a registry, which the registry's own check has said.
     for move in moves:
-        yield Finding("rename", "bad", move.sentence, f"maskreg mv {move.old} {move.new}")
+        yield Finding("rename", "bad", move.sentence, unfinished_move(move))
 
 
 def _disk(home: Path) -> Finding:
     free = free_bytes(home)
     detail = f"{human_bytes(free)} free at {nearest_existing(home)}"
     if free < _LOW_BYTES:
-        return Finding("disk", "note", detail, "maskreg gc --dry-run")
+        return Finding("disk", "note", detail, _step(detail, registry=str(home)))
     return Finding("disk", "ok", detail)
 
 
@@ -205,7 +207,7 @@ def _remote(workspace: Workspace, remote: Remote) -> Finding:
     detail = f"{remote.url}: put, get, list, delete work; create-only writes are {probe.create_only}"
     if remote.keeps_tags(probe.safe):
         return _names(subject, workspace.remote(remote.name), detail)
-    return Finding(subject, "bad", f"{detail}; {probe.reason}", f"maskreg remote remove {remote.name}")
+    return Finding(subject, "bad", f"{detail}; {probe.reason}", _step(probe.reason, taken_remote=remote.name))
 
 
 def _remote_catalog(remote: Remote) -> Finding:

@@ -13,7 +13,7 @@ from maskreg.registry.transfer.archive import Exported, packing
 from maskreg.space import filling, require_space
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_absent_parts
-from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 _WHAT = "the file"
 
@@ -50,13 +50,12 @@ def export(
         raise UsageError("the path to write to is empty")
     with opened(workspace) as space:
         ref = space.name_of(artifact)
-        with naming(ref):
-            packed = packing(space.local, ref)
-            note_absent_parts(space, ref, "exported")
-            if not isinstance(out, str | Path):
-                return packed.write(out, progress)
-            path = Path(out)
-            with filling(path, packed.size, what=_WHAT), replacing(path, force=force) as file:
-                require_space(path, packed.size, what=_WHAT)
-                exported = packed.write(file, progress)
-            return replace(exported, path=path)
+        packed = packing(space.local, ref)
+        note_absent_parts(space, ref, "exported")
+        if not isinstance(out, str | Path):
+            return packed.write(out, progress)
+        path = Path(out)
+        with filling(path, packed.size, what=_WHAT), replacing(path, force=force) as file:
+            require_space(path, packed.size, what=_WHAT)
+            exported = packed.write(file, progress)
+        return replace(exported, path=path)

@@ -19,7 +19,7 @@ from maskreg.registry.trust.privatekeys import PrivateKeys, read_private_key, wr
 from maskreg.result import Result, plain
 from maskreg.signature import PrivateKey, PublicKey
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
 @dataclass(frozen=True)
@@ -198,10 +198,10 @@ def export(
         if private is None:
             raise NotFoundError(
                 f"the private key of {project}, {key}, is not on this machine",
-                hint=f"maskreg key list{registry.remote_option}",
+                hint="the list of keys says where they are",
             )
         if path.exists() and not force:
-            raise OutputExistsError(path, hint="choose another name, or add --force")
+            raise OutputExistsError(path, options={"force": True})
         with creating(path):
             write_private_key(private, path)
     return KeyFile(key, path)
@@ -225,9 +225,7 @@ def import_(path: str | Path, *, workspace: Workspace | None = None) -> KeyFile:
         try:
             private = read_private_key(Path(path))
         except (FileNotFoundError, IsADirectoryError) as error:
-            raise NotFoundError(
-                f"there is no file {path}", hint="maskreg key export PROJECT FILE writes one"
-            ) from error
+            raise NotFoundError(f"there is no file {path}", key_file=path) from error
         except PermissionError as error:
             raise NotAllowedError(f"{path}: {error.strerror}", hint=f"ls -l {path}") from error
         return KeyFile(private.key, PrivateKeys(space.settings.home).add(private))
@@ -260,7 +258,7 @@ def sign(*artifacts: ArtifactLike, remote: str | None = None, workspace: Workspa
     """Sign what tags say now, for tags that were set without the key of their project.
 
     Args:
-        artifacts: references; whoever calls this has looked at what they point to.
+        artifacts: references, whose artifacts the caller has looked at.
         remote: where they are; the local registry when left out.
         workspace: by default what the settings say.
 
@@ -275,9 +273,8 @@ def sign(*artifacts: ArtifactLike, remote: str | None = None, workspace: Workspa
         refs = [space.name_of(artifact, registry) for artifact in artifacts]
         tags: builtins.list[SignedTag] = []
         for ref in refs:
-            with naming(ref):
-                signing.vouch(registry, ref)
-                tags += signing.signed_tags(registry, ref)
+            signing.vouch(registry, ref)
+            tags += signing.signed_tags(registry, ref)
         return Signatures(registry.name, tuple(tags))
 
 
@@ -324,8 +321,7 @@ def verify(*artifacts: ArtifactLike, remote: str | None = None, workspace: Works
             return Signatures(registry.name, tuple(signing.signed_tags(registry)))
         tags: builtins.list[SignedTag] = []
         for ref in dict.fromkeys(space.name_of(artifact, registry) for artifact in artifacts):
-            with naming(ref):
-                tags += signing.signed_tags(registry, ref)
+            tags += signing.signed_tags(registry, ref)
         return Signatures(registry.name, tuple(tags))
 
 
@@ -338,7 +334,7 @@ def public_key(text: str) -> PublicKey:
     try:
         return PublicKey(text)
     except ValueError as error:
-        raise UsageError(str(error), hint="write ed25519: and 64 hex digits, as in maskreg key list") from error
+        raise UsageError(str(error), hint="write ed25519: and 64 hex digits") from error
 
 
 @contextmanager

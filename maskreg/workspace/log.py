@@ -13,7 +13,7 @@ from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 Action: TypeAlias = Literal["created", "moved", "annotated", "fixed", "removed", "restored", "set again"]
 """What an entry did to its tag.
@@ -80,8 +80,8 @@ def log(
     with opened(workspace) as space:
         registry = space.registry(remote)
         ref = space.name_of(artifact, registry)
-        with naming(ref), space.tag_of(registry, ref, allow_rollback):
-            return changes(registry.history(ref))
+        space.accept(registry, ref, allow_rollback)
+        return changes(registry.history(ref))
 
 
 def changes(entries: Sequence[RefEntry]) -> tuple[LogEntry, ...]:

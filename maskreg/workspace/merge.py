@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import ApplyResult
-    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report
-    from maskreg.flow.merge.output import Written
+    from maskreg.flow.merge.merged import MergedCheckpoint
+    from maskreg.flow.merge.merging import Written
     from maskreg.flow.merge.recipe import Recipe
+    from maskreg.flow.merge.report import Report
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ def merge(
         artifacts: references, digests or open artifacts, with deltas; none when the recipe names them.
         name: ``[project/]name[:tag]`` of the new artifact; without a name and without ``out``, it is known by its
             digest alone.
-        method: name of a method; ``maskreg.flow.merge.methods.METHODS`` has all of them.
+        method: ``linear``, ``task-arithmetic``, ``ties``, ``ties-per-tensor``, ``dare``, ``breadcrumbs``, ``della``,
+            ``model-stock``, ``slerp``, ``multislerp``, ``karcher``, ``sce``, ``nearswap``, ``ram``, ``ram+``,
+            ``union``, ``consensus``, ``restrict``, ``scale`` or ``negate``.
         weights: in the order of the artifacts, or by reference; 1 for those that are not named.
         settings: of the method; ``mask`` is the mask for ``restrict``.
         recipe: a YAML file with all of these, in place of them; or a recipe of mergekit, whose models are artifacts or
@@ -134,7 +137,7 @@ def merge(
     with opened(workspace) as space, engine_of(space, "merge"):
         path = None if out is None else space.location(out)
         if path is not None:
-            require_free(space, path, force=force, source=source)
+            require_free(path, force=force, source=source)
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
         operands, source, remarks = artifacts_of(
             space,
@@ -190,7 +193,7 @@ class _Job:
     remarks: Sequence[str]
 
     def opened(self, checkpoint: Checkpoint, *, device: str, with_code: bool, progress: Progress) -> MergedCheckpoint:
-        from maskreg.flow.merge.checkpoint import MergedCheckpoint
+        from maskreg.flow.merge.merged import MergedCheckpoint
 
         return MergedCheckpoint(
             [operand.artifact for operand in self.operands],
@@ -203,13 +206,13 @@ class _Job:
         )
 
     def tried(self, merged: MergedCheckpoint, progress: Progress) -> Merged:
-        from maskreg.flow.merge.output import compute
+        from maskreg.flow.merge.merging import compute
 
         compute(merged, progress=progress)
         return self._result(merged, None, None)
 
     def written(self, merged: MergedCheckpoint, progress: Progress, *, force: bool) -> Merged:
-        from maskreg.flow.merge.output import write
+        from maskreg.flow.merge.merging import write
 
         assert self.out is not None
         written = write(merged, self.out, force=force, progress=progress)
@@ -219,7 +222,7 @@ class _Job:
         self, merged: MergedCheckpoint, progress: Progress, *, device: str, with_code: bool, force: bool
     ) -> Merged:
         from maskreg.flow.apply.on_disk import apply
-        from maskreg.flow.merge.output import store
+        from maskreg.flow.merge.merging import store
 
         operands = [*self.operands, *([self.mask] if self.mask is not None else [])]
         parents = tuple(operand.digest for operand in operands)

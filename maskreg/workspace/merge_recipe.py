@@ -10,7 +10,7 @@ A recipe::
       density: 0.3
 
 Weights and settings can differ between tensors, and settings between artifacts; see
-:mod:`maskreg.flow.merge.recipe`. A recipe of mergekit is read too; see :mod:`maskreg.flow.merge.mergekit`.
+:mod:`maskreg.flow.merge.varying`. A recipe of mergekit is read too; see :mod:`maskreg.flow.merge.mergekit`.
 """
 
 from __future__ import annotations
@@ -155,17 +155,21 @@ def artifacts_of(
     notes = list(recipe.notes)
     if base is None and None in found:
         if any(found):
-            raise UsageError("the recipe has no base_model", hint="--source CKPT: what its artifacts were made from")
+            raise UsageError(
+                "the recipe has no base_model",
+                hint="name what its artifacts were made from",
+                options={"source": "CKPT"},
+            )
         base = recipe.models[0]
     operands = []
     for model, named in zip(recipe.models, found, strict=True):
         if named is None:
             assert base is not None
             if dry_run:
-                line = shlex.join(["maskreg", "extract", str(base), model, "--name", "NAME"])
                 raise UsageError(
                     f"{model} is a checkpoint, and a dry run stores no update of it",
-                    hint=f"{line}, and write NAME for it in the recipe",
+                    hint="extract it first, and write its name in the recipe",
+                    extracted=shlex.join([str(base), model]),
                 )
             made = extract(
                 base,

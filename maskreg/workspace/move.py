@@ -16,7 +16,7 @@ from maskreg.store.reflog import RefEntry
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog, note_move, note_removal
 from maskreg.workspace.tag import Tagged
-from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _tags(registry: Registry, old: Ref) -> list[Ref]:
     refs = sorted(ref for ref in live if (ref.project, ref.name) == (old.project, old.name))
     if not refs:
         raise NotFoundError(
-            f"there is no {replace(old, tag=DEFAULT_TAG)} in {registry.name}", hint=registry.listing_step
+            f"there is no {replace(old, tag=DEFAULT_TAG)} in {registry.name}", remote=registry.remote_name
         )
     return refs
 
@@ -118,17 +118,21 @@ def _planned(
 ) -> tuple[RefEntry, RefEntry | None]:
     # Every pair is checked before the first is moved.
     old, new = pair
-    with naming(old):
-        entry = registry.live(old)
+    entry = registry.live(old)
     if old.digest not in (None, entry.digest):
-        raise NotFoundError(f"{entry.ref} does not point to {old.digest}", hint=f"maskreg log {entry.ref}")
+        raise NotFoundError(
+            f"{entry.ref} does not point to {old.digest}", history=entry.ref, remote=registry.remote_name
+        )
     if entry.ref == new:
         raise UsageError(f"{new} is its name already")
     if isinstance(registry.store, HttpStore) and not registry.store.may_remove(old.project):
         raise NotAllowedError(
             f"renaming {entry.ref} removes that name, which needs the role admin in project {old.project} at "
             f"{registry.name}; nothing was moved",
-            hint=f"maskreg tag {entry.ref} {new} --remote {registry.name}, to have both names; an admin can remove one",
+            hint="an admin can remove a name; to have both names",
+            both=entry.ref,
+            other=new,
+            remote=registry.name,
         )
     head = registry.head(new)
     assert entry.digest is not None  # it is live
@@ -136,7 +140,7 @@ def _planned(
     if head is not None and head.digest not in (None, entry.digest) and not force:
         assert head.digest is not None  # for type checkers: it is not in the tuple
         raise ConflictError(
-            f"{new} is {head.digest.short} already; its history would keep that", hint=space.retry_with("force")
+            f"{new} is {head.digest.short} already; its history would keep that", options={"force": True}
         )
     return entry, head
 

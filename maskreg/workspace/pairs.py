@@ -54,7 +54,7 @@ def check_size(sizes: Iterable[int], most: int, names: Iterable[object]) -> None
     if (total := sum(sizes)) > most:
         raise LimitError(
             f"the masks have {counted(total, 'coordinate')}; this server compares at most {most:,}",
-            hint=f"maskreg compare {' '.join(map(str, names))}",
+            compared=" ".join(map(str, names)),
         )
 
 

@@ -51,7 +51,7 @@ class Pattern:
         label, at, digest = ("", "@", word) if word.startswith("sha256:") else word.partition("@")
         match = _DIGITS.fullmatch(digest) if at else None
         if at and match is None:
-            raise UsageError(f"{digest!r} is not the beginning of a digest, such as sha256:4be0", hint="maskreg list")
+            raise UsageError(f"{digest!r} is not the beginning of a digest, such as sha256:4be0", names="")
         project, _, rest = label.rpartition("/")
         name, _, tag = rest.partition(":")
         return cls(project or _ANY, name or _ANY, tag or _ANY, match[1] if match else "")

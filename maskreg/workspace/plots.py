@@ -12,7 +12,7 @@ from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.compare import compare
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,8 +81,7 @@ def magnitude(
 
     with opened(workspace) as space:
         named = space.find(artifact)
-        with naming(named.name):
-            named.artifact.require("mask")
+        named.artifact.require("mask")
 
         def work(checkpoint: Checkpoint | None) -> ByExponent | None:
             return None if checkpoint is None else by_exponent(named.artifact, checkpoint, progress=progress)

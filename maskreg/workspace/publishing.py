@@ -107,7 +107,8 @@ class LatestWeights:
             raise BrokenChainError(
                 f"these are the weights that {earlier}, so {link.digest.short} would close a circle; it was not "
                 "published",
-                hint=f"to return to what a link gives: maskreg tag {self._ref}@DIGEST {self._ref.tag}",
+                hint="to return to what a link gives, move the tag back",
+                circle=self._ref,
             )
 
     def add(self, link: Link) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from maskreg.errors import NotFoundError, PartAbsentError, UnavailableError, UsageError
+from maskreg.errors import NotFoundError, PartAbsentError, UnavailableError, UsageError, stating
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.transfer.pull import DEFAULT_PARTS
 from maskreg.registry.transfer.pull import pull as transfer
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pulled(Named):
-    """An artifact that was brought into the local registry, or found there.
+    """An artifact that a pull brought into the local registry, or found there.
 
     Attributes:
         path: its directory.
@@ -65,10 +64,11 @@ def pull(
     *,
     remote: str | None = None,
     parts: Collection[str] | None = DEFAULT_PARTS,
+    to_apply: bool = False,
     progress: Progress = SILENT,
     allow_rollback: bool = False,
     workspace: Workspace | None = None,
-) -> Artifact:
+) -> Pulled:
     """Bring an artifact into the local registry, or find it there.
 
     Without ``remote`` the default remote is asked. Without any remote, or offline, the artifact must be in the local
@@ -78,8 +78,8 @@ def pull(
         artifact: ``[project/]name[:tag][@sha256:...]``, the result that named the artifact, or a digest that one tag
             points to there.
         remote: name of the remote; the default remote when left out.
-        parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``. Patching a checkpoint reads the delta
-            alone.
+        parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``.
+        to_apply: bring what patching a checkpoint reads: the delta, and of an artifact without one ``parts``.
         progress: progress callback, in bytes read.
         allow_rollback: take the remote's tag as it is now, though its log does not continue what this machine has
             seen of it.
@@ -96,26 +96,17 @@ def pull(
         RolledBackError: the log went back, was rewritten or forked since this machine looked at it.
     """
     with opened(workspace) as space:
-        return bring(
-            space, artifact, remote=remote, parts=parts, progress=progress, allow_rollback=allow_rollback
-        ).artifact
-
-
-def bring(
-    workspace: Workspace,
-    artifact: ArtifactLike,
-    *,
-    remote: str | None = None,
-    parts: Collection[str] | None = DEFAULT_PARTS,
-    progress: Progress = SILENT,
-    allow_rollback: bool = False,
-) -> Pulled:
-    """Pull, and say what was transferred; arguments and errors are those of :func:`pull`."""
-    source = workspace.remote_to_ask(remote)
-    ref = _name(workspace, artifact, source)
-    local, jobs = workspace.local, workspace.settings.jobs
-    with naming(ref), workspace.tag_of(source or local, ref, allow_rollback):
-        pulled = transfer(local, source, ref, parts=parts, progress=progress, jobs=jobs)
+        source = space.remote_to_ask(remote)
+        ref = _name(space, artifact, source)
+        space.accept(source or space.local, ref, allow_rollback)
+        options: dict[str, Any] = {"progress": progress, "jobs": space.settings.jobs}
+        with stating(ref=ref):
+            try:
+                pulled = transfer(space.local, source, ref, parts=("delta",) if to_apply else parts, **options)
+            except PartAbsentError:
+                if not to_apply:
+                    raise
+                pulled = transfer(space.local, source, ref, parts=parts, **options)
     return Pulled(
         pulled.resolved.ref,
         pulled.artifact,
@@ -129,27 +120,11 @@ def bring(
     )
 
 
-def bring_to_apply(
-    workspace: Workspace,
-    artifact: ArtifactLike,
-    *,
-    remote: str | None = None,
-    progress: Progress = SILENT,
-    allow_rollback: bool = False,
-) -> Pulled:
-    """Pull what patching a checkpoint reads: the delta, and of an artifact without one the usual parts."""
-    bringing = partial(bring, workspace, artifact, remote=remote, progress=progress, allow_rollback=allow_rollback)
-    try:
-        return bringing(parts=("delta",))
-    except PartAbsentError:
-        return bringing()
-
-
 def _name(workspace: Workspace, artifact: ArtifactLike, source: Registry | None) -> Ref:
     try:
         return workspace.name_of(artifact, source)
     except UnavailableError:
-        # Nobody can say what the digits mean there; what is meant here may do.
+        # The remote cannot say what the digits mean there; the local registry may know them.
         with suppress(UsageError, NotFoundError):
             return workspace.name_of(artifact)
         raise

@@ -17,8 +17,8 @@ from maskreg.registry.chains import Chains
 from maskreg.registry.transfer.push import Pushed
 from maskreg.registry.transfer.push import push as transfer
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.storing import catalog_step, note_absent_parts, note_catalog, note_removal
-from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+from maskreg.workspace.storing import note_absent_parts, note_catalog, note_removal
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
 @check_arguments
@@ -68,14 +68,13 @@ def push(
         destination = space.remote(remote)
         _check_catalog(destination)
         remote_ref = ref.with_tag(ref.tag if tag is None else tag)
-        with naming(ref), space.tag_of(destination, remote_ref, allow_rollback) as accepted:
-            # Whoever takes the tag as it is now knows what it points to.
-            force = force or bool(accepted)
-            options: dict[str, Any] = {"tag": tag, "progress": progress, "jobs": space.settings.jobs, "parts": parts}
-            for link in unsent(space.local, destination, ref):
-                transfer(space.local, destination, replace(ref, digest=link.digest), force=force, **options)
-                space.note(f"pushed link {link.digest.short}, which {ref} stands on")
-            pushed = transfer(space.local, destination, ref, force=force, **options)
+        # A caller who takes the tag as it is now knows what it points to.
+        force = bool(space.accept(destination, remote_ref, allow_rollback)) or force
+        options: dict[str, Any] = {"tag": tag, "progress": progress, "jobs": space.settings.jobs, "parts": parts}
+        for link in unsent(space.local, destination, ref):
+            transfer(space.local, destination, replace(ref, digest=link.digest), force=force, **options)
+            space.note(f"pushed link {link.digest.short}, which {ref} stands on")
+        pushed = transfer(space.local, destination, ref, force=force, **options)
         if pushed.was is not None and pushed.was_at is not None:
             when = f"{pushed.was_at:%Y-%m-%d %H:%M:%S} UTC"
             space.note(
@@ -116,8 +115,5 @@ def _check_catalog(remote: Registry) -> None:
     # A catalog of another version could not list what is published, so it stops the push before it starts.
     problem = None if remote.catalog else remote.catalog_problem
     if isinstance(problem, ConfigError):
-        raise ConfigError(problem.message, hint=_advice(problem, remote)) from problem
-
-
-def _advice(problem: ConfigError, remote: Registry) -> str:
-    return catalog_step(problem, remote.name) if problem.hint.startswith("maskreg db ") else problem.hint
+        problem.facts["remote"] = remote.remote_name
+        raise problem

@@ -15,7 +15,6 @@ from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_r
 from maskreg.store import FileStore, open_store
 from maskreg.store.probe import Probe, probe
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.storing import catalog_step
 from maskreg.workspace.workspace import Workspace, opened
 
 
@@ -119,27 +118,26 @@ def add(
     options = StoreOptions(endpoint, region, profile, addressing, checksums, str(ca_bundle))
     with opened(workspace) as space:
         if name in space.settings.remotes:
-            raise ConfigError(f"there is already a remote called {name!r}", hint=f"maskreg remote remove {name}")
+            raise ConfigError(f"there is already a remote called {name!r}", taken_remote=name)
         remote = checked(Remote(name, str(url), catalog, options, tuple(project_keys)))
-        command = f"maskreg remote add {name}"
-        check_store(remote.url, command, f"{command} s3://BUCKET/PREFIX --endpoint {remote.url}")
+        check_store(remote.url, options={"endpoint": remote.url})
         try:
             result = _first_probe(remote)
         except UnauthenticatedError as error:
             # The next step is to log in, which needs the remote.
-            space.note(f"{error.message}; next: {error.hint}")
+            space.note(error)
             result = Probe("untried", error.message, writable=False)
         if result.writable and not remote.keeps_tags(result.safe):
             raise ConfigError(
                 f"{remote.url} cannot keep tags: {result.reason}",
-                hint=f"maskreg remote add {name} {url} --catalog postgresql+psycopg://HOST/DATABASE",
+                options={"catalog": "postgresql+psycopg://HOST/DATABASE"},
             )
         schema = _catalog_to_upgrade(remote)
         path = space.settings.config_path
         add_remote(path, remote)
         if schema is not None:
-            space.note(f"{schema.message}; next: {schema.hint}")
-        # The first remote stays the default one until somebody chooses another.
+            space.note(schema)
+        # The first remote stays the default one until another is chosen.
         first = space.settings.meant_remote or (name if not space.settings.remotes else "")
         if default or (first and not space.settings.default_remote):
             set_value(path, "default_remote", name if default else first)
@@ -175,8 +173,10 @@ def remove(name: str, *, workspace: Workspace | None = None) -> None:
         if was_default and space.settings.remotes:
             left = space.settings.meant_remote
             first = next(iter(space.settings.remotes))
-            choose = f"no remote is the default one now; next: maskreg remote default {first}"
-            space.note(f"{left} is the default remote now" if left else choose)
+            if left:
+                space.note(f"{left} is the default remote now")
+            else:
+                space.note(ConfigError("no remote is the default one now", no_default=first))
 
 
 @check_arguments
@@ -229,13 +229,12 @@ def check(
         return CheckedRemote(*_facts(remote), *facts, tuple(accepted))
 
 
-def check_store(url: str, command: str, service: str) -> None:
+def check_store(url: str, **of_service: object) -> None:
     """Refuse a URL that is not one of a store; nothing is read or written.
 
     Args:
         url: the URL, or a path.
-        command: what sets the URL, when one is appended to it; for the hint.
-        service: the command for the address of a web service, which is the endpoint of a store and none itself.
+        of_service: facts of the error for the address of a web service, which is the endpoint of a store and none.
 
     Raises:
         ConfigError: no store has such a URL.
@@ -243,8 +242,9 @@ def check_store(url: str, command: str, service: str) -> None:
     try:
         open_store(url).close()
     except ConfigError as error:
-        is_service = url.startswith("http://")
-        error.hint = service if is_service else error.hint.replace("write ", f"{command} ", 1)
+        if url.startswith("http://"):
+            error.hint = "name a bucket, s3://BUCKET/PREFIX, with this as its endpoint"
+            error.facts |= of_service
         raise
 
 
@@ -264,8 +264,7 @@ def try_catalog(remote: Remote) -> None:
         with open_catalog(remote.catalog) as catalog:
             catalog.answer(Query(limit=1))
     except MaskregError as error:
-        if error.hint.startswith("maskreg db "):
-            error.hint = catalog_step(error, remote.name)
+        error.facts["remote"] = remote.name
         error.message = f"the catalog of {remote.name}: {error.message}"
         error.args = (error.message,)
         raise
@@ -286,7 +285,7 @@ def _catalog_to_upgrade(remote: Remote) -> ConfigError | None:
     try:
         try_catalog(remote)
     except ConfigError as error:
-        if not error.hint.startswith("maskreg db "):
+        if "catalog_behind" not in error.facts:
             raise
         return error
     return None

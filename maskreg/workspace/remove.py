@@ -7,7 +7,7 @@ from maskreg.registry.tags import Expected
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.tag import Tagged
-from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
 @check_arguments
@@ -42,7 +42,6 @@ def remove(
     with opened(workspace) as space:
         registry = space.registry(remote)
         ref = space.name_of(artifact, registry)
-        with naming(ref):
-            entry = tags.remove(registry, ref, by=by, expected=expected)
+        entry = tags.remove(registry, ref, by=by, expected=expected)
         note_catalog(space, registry)
         return Tagged.of(entry)

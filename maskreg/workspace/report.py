@@ -204,9 +204,7 @@ def _beside(papers: Sequence[str], mask: Named, stored: Named | None) -> tuple[T
     if not papers:
         return ()
     if stored is None:
-        raise UsageError(
-            f"{mask.name} was not analyzed, so nothing can stand beside a paper", hint=f"maskreg analyze {mask.name}"
-        )
+        raise UsageError(f"{mask.name} was not analyzed, so nothing can stand beside a paper", analyzed=mask.name)
     document = read_analysis(stored.artifact)
     return tuple(table for name in papers for table in beside(name, document))
 
@@ -226,7 +224,5 @@ def _analysis(space: Workspace, mask: Named, analysis: ArtifactLike | None) -> N
         if analysis is None:
             # Of what the name pointed to before.
             return None
-        raise UsageError(
-            f"{named.name} is not an analysis of {mask.name}", hint=f"maskreg analyze {mask.name} --source CHECKPOINT"
-        )
+        raise UsageError(f"{named.name} is not an analysis of {mask.name}", analyzed=mask.name)
     return named

@@ -7,7 +7,7 @@ from maskreg.registry.tags import Expected
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.tag import Tagged
-from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
 @check_arguments
@@ -40,7 +40,6 @@ def restore(
     with opened(workspace) as space:
         registry = space.registry(remote)
         ref = space.name_of(artifact, registry)
-        with naming(ref):
-            entry = tags.restore(registry, ref, by=by, expected=expected)
+        entry = tags.restore(registry, ref, by=by, expected=expected)
         note_catalog(space, registry)
         return Tagged.of(entry)

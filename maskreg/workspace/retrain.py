@@ -14,7 +14,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.pull import bring
+from maskreg.workspace.pull import pull
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -214,10 +214,10 @@ def _with_mask(workspace: Workspace, artifact: ArtifactLike) -> Named:
         named.artifact.require("mask")
         return named
     except NotFoundError:
-        ref = workspace.known_name(artifact)
-        if ref is None or workspace.remote_to_ask() is None:
+        ref = workspace.parse(artifact)
+        if not isinstance(ref, Ref) or workspace.remote_to_ask() is None:
             raise
-    return bring(workspace, ref, parts=("mask",))
+    return pull(ref, parts=("mask",), workspace=workspace)
 
 
 def _prepared(
@@ -232,11 +232,10 @@ def _prepared(
 
     artifact = named.artifact if named else None
     if artifact is None and request.control != FULL:
-        typed = workspace.command.replace(" retrain", " retrain REF", 1) or "pass an artifact"
-        raise UsageError("say which mask to train", hint=f"{typed}; or train all coordinates with the control full")
+        raise UsageError("no mask to train was named", hint="name one, or train all coordinates with the control full")
     if source is None:
         if artifact is None:
-            raise UsageError("training without a mask needs a source", hint=workspace.retry_with("source", "PATH"))
+            raise UsageError("training without a mask needs a source", options={"source": "PATH"})
 
         def check(checkpoint: Checkpoint) -> None:
             check_source(artifact, checkpoint)

@@ -9,10 +9,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from maskreg.catalog.query import Position, Query, Range, SearchResult
-from maskreg.errors import BadRefError, UsageError
+from maskreg.errors import BadRefError, MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.index.results import LeftOut
-from maskreg.registry.moving import unfinished
+from maskreg.registry.moving import Unfinished, unfinished
 from maskreg.registry.naming import similar_names
 from maskreg.result import ROWS_SHOWN, html_table, plain
 from maskreg.words import counted, human_bytes, percent
@@ -52,20 +52,20 @@ class Listing(tuple[Listed, ...]):
     Attributes:
         left_out: names that match or not: what describes them is damaged or missing.
         remark: why there are no names; empty when there are.
-        hint: the command to type next; empty when there are names.
+        error: the same as an error, with its facts; None when there are names.
     """
 
     left_out: tuple[LeftOut, ...]
     remark: str
-    hint: str
+    error: MaskregError | None
 
     def __new__(
-        cls, names: Iterable[Listed], left_out: Iterable[LeftOut] = (), remark: str = "", hint: str = ""
+        cls, names: Iterable[Listed], left_out: Iterable[LeftOut] = (), error: MaskregError | None = None
     ) -> Listing:
         """Names, what was left out, and what to say where there are none."""
         listing = super().__new__(cls, names)
         listing.left_out = tuple(left_out)
-        listing.remark, listing.hint = remark, hint
+        listing.remark, listing.error = error.message if error else "", error
         return listing
 
     def __repr__(self) -> str:
@@ -90,16 +90,20 @@ class Listing(tuple[Listed, ...]):
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        left_out = plain(self.left_out)
-        return {"names": plain(self.names), "left_out": left_out, "remark": self.remark, "hint": self.hint}
+        return {
+            "names": plain(self.names),
+            "left_out": plain(self.left_out),
+            "remark": self.remark,
+            "error": plain(self.error),
+        }
 
 
 def _next_step(name: LeftOut, remote: str | None) -> LeftOut:
     # What repairs a local registry does not repair a remote; verifying says more, where reading is allowed.
-    if name.hint.startswith("ls -ld "):
-        return name
-    verify = f"maskreg verify {name.ref} --remote {remote}" if remote else f"maskreg verify {name.ref}"
-    return replace(name, hint=verify if remote else name.hint or verify)
+    error = name.error
+    if not isinstance(error, NotAllowedError) and (remote or not (error.hint or error.facts)):
+        error.hint, error.facts = "", {"unlisted": name.ref, "remote": remote or ""}
+    return name
 
 
 def _refuse_empty(**filters: str | None) -> None:
@@ -159,7 +163,7 @@ def search(
         limit: maximum number of results.
         projects: only names of these; None for all.
         after: only what comes behind this position in the order.
-        advise: where nothing matches, look for similar names, for the result's ``remark`` and ``hint``; reads every
+        advise: where nothing matches, look for similar names, for the result's ``remark`` and ``error``; reads every
             name.
         remote: search this remote instead of the local registry.
         workspace: by default what the settings say.
@@ -197,7 +201,7 @@ def search(
         search = registry.search(narrowed(query, patterns))
         note_catalog(space, registry)
         for move in unfinished(registry, registry.store) if registry.root else ():
-            space.note(f"{move.sentence}; next: maskreg mv {move.old} {move.new}")
+            space.note(unfinished_move(move))
         names = [Listed(**vars(entry)) for entry in search.results]
         names = [entry for entry in names if all(pattern.matches(entry.ref, entry.digest) for pattern in patterns)]
         left_out = [
@@ -207,28 +211,27 @@ def search(
             and (query.projects is None or Ref.parse(name.ref).project in query.projects)
         ]
         silent = names or left_out or limit == 0 or not advise
-        remark, hint = ("", "") if silent else _nothing(space, registry, text, query.projects)
-        return Listing(names[:limit], left_out, remark, hint)
+        return Listing(names[:limit], left_out, None if silent else _nothing(space, registry, text, query.projects))
 
 
-def _nothing(
-    space: Workspace, registry: Registry, text: str | None, projects: frozenset[str] | None
-) -> tuple[str, str]:
+def _nothing(space: Workspace, registry: Registry, text: str | None, projects: frozenset[str] | None) -> NotFoundError:
     heads = (entry for entry in registry.refs.heads([]) if not entry.deleted)
     tags = {entry.ref for entry in heads if projects is None or entry.ref.project in projects}
-    everything = f"maskreg list{registry.remote_option}"
+    on = registry.remote_name
     if tags:
-        words = text or "these filters"
+        remark = f"nothing in {registry.name} matches {text or 'these filters'}"
         for word in (text or "").split():
             with suppress(BadRefError):
                 if similar := similar_names(tags, Ref.parse(word)):
-                    return (
-                        f"nothing in {registry.name} matches {words}; similar: {', '.join(similar)}",
-                        f"maskreg list {Ref.parse(similar[0]).name}{registry.remote_option}",
-                    )
-        return f"nothing in {registry.name} matches {words}", everything
+                    name = Ref.parse(similar[0]).name
+                    return NotFoundError(f"{remark}; similar: {', '.join(similar)}", similar=name, remote=on)
+        return NotFoundError(remark, remote=on)
     if registry.root is None:
-        return f"{registry.name} has no artifacts", f"maskreg push REF{registry.remote_option}"
-    remote = space.settings.meant_remote
-    step = f"maskreg list --remote {remote}" if remote else "maskreg extract SOURCE TARGET --name NAME"
-    return "the local registry has no artifacts", step
+        return NotFoundError(f"{registry.name} has no artifacts", empty=True, remote=on)
+    remark, remote = "the local registry has no artifacts", space.settings.meant_remote
+    return NotFoundError(remark, remote=remote) if remote else NotFoundError(remark, empty=True)
+
+
+def unfinished_move(move: Unfinished) -> MaskregError:
+    """A rename that was interrupted, as an error."""
+    return MaskregError(move.sentence, old=move.old, new=move.new)

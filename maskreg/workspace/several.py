@@ -11,7 +11,7 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import DEFAULT_PROJECT, Ref, is_pattern
 from maskreg.words import natural
 from maskreg.workspace.patterns import Pattern, narrowed
-from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, naming
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace
 
 
 def tags_of(workspace: Workspace, artifacts: Sequence[ArtifactLike], remote: str | None = None) -> tuple[Ref, ...]:
@@ -31,8 +31,7 @@ def tags_of(workspace: Workspace, artifacts: Sequence[ArtifactLike], remote: str
     registry = workspace.registry(remote)
     for artifact in artifacts:
         ref = workspace.name_of(artifact, registry)
-        with naming(ref):
-            refs.append(replace(ref, digest=registry.resolve(ref).digest))
+        refs.append(replace(ref, digest=registry.resolve(ref).digest))
     return tuple(dict.fromkeys(refs))
 
 
@@ -96,8 +95,7 @@ def masks_of(
     if len(named) < 2:
         raise UsageError(f"{what} needs two masks or more")
     for mask in named:
-        with naming(mask.name):
-            mask.artifact.require("mask")
+        mask.artifact.require("mask")
     return named
 
 
@@ -108,5 +106,5 @@ def _matching(workspace: Workspace, text: str, remote: str | None) -> list[Ref]:
     rows = registry.search(narrowed(Query(sort="name"), [pattern])).results
     refs = [row.ref for row in rows if row.kind != "analysis" and pattern.matches(row.ref, row.digest)]
     if not refs:
-        raise NotFoundError(f"nothing in {registry.name} matches {text}", hint=f"maskreg list{registry.remote_option}")
+        raise NotFoundError(f"nothing in {registry.name} matches {text}", remote=registry.remote_name)
     return sorted(refs, key=lambda ref: (ref.project, ref.name, natural(ref.tag)))

@@ -10,6 +10,7 @@ from maskreg.artifact.parts import selected_rows
 from maskreg.artifact.totals import grouped, totals_of
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.errors import UsageError
+from maskreg.ref import Ref
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
@@ -182,12 +183,11 @@ def manifest_bytes(
 
 
 def _find(space: Workspace, artifact: ArtifactLike, remote: str | None, allow_rollback: bool) -> Named:
-    artifact = space.meant(artifact, space.registry(remote))
-    ref = space.known_name(artifact)
-    if ref is None or not remote:
-        return space.find(artifact, remote)
-    with space.tag_of(space.remote(remote), ref, allow_rollback):
-        return space.find(artifact, remote)
+    registry = space.registry(remote)
+    parsed = space.parse(artifact, registry)
+    if isinstance(parsed, Ref) and remote:
+        space.accept(registry, parsed, allow_rollback)
+    return space.find(artifact if remote is None else parsed, remote)
 
 
 def _overlaps(registry: Registry, digest: Digest) -> tuple[RecordedOverlap | None, RecordedOverlap | None]:

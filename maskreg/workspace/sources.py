@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.bucket import Location, is_url
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint, fingerprint_root, leaf_hashes
@@ -69,7 +68,7 @@ def with_source(
             except WrongCheckpointError as error:
                 raise _explained(workspace, side, checkpoint, error) from error.__cause__
     tried: list[str] = []
-    hint = workspace.retry_with("download") if side.hub and not download else workspace.retry_with("source", "PATH")
+    facts: dict[str, Any] = {"options": {"download": True} if side.hub and not download else {"source": "PATH"}}
     for candidate, from_hub in _candidates(workspace, side, download):
         if candidate != side.hub and (why := _unreachable(candidate)):
             tried.append(why)
@@ -78,8 +77,8 @@ def with_source(
             opened = workspace.opened_checkpoint(candidate, download=from_hub)
         except MaskregError as error:
             tried.append(f"{candidate} ({error.message})")
-            if isinstance(error, ConfigError):  # without the hub's library, --download would not help either
-                hint = error.hint
+            if isinstance(error, ConfigError):  # without the hub's library, a download would not help either
+                facts = {"hint": error.hint, **error.facts}
             continue
         with closing(opened) as checkpoint:
             try:
@@ -89,7 +88,7 @@ def with_source(
     attempts = "; ".join(tried) or "nothing, for this machine has not seen it"
     raise NotFoundError(
         f"the checkpoint that this applies to ({side.hub or Digest(side.root).short}) was not found; tried: {attempts}",
-        hint=hint,
+        **facts,
     )
 
 
@@ -141,7 +140,7 @@ def _explained(
         if path == str(checkpoint.path.absolute()):
             continue
         if not _unreachable(path):
-            error.hint = _with_source_at(workspace.command, path)
+            error.hint, error.facts["options"] = "", {"source": path}
             break
         error.hint += f"; last seen on this machine at {path}, which is gone"
     else:
@@ -169,15 +168,6 @@ def _leaves_of(checkpoint: Checkpoint, info: TensorInfo) -> LeafHashes:
     blocks = blocks_ahead(info.name, info.numel, checkpoint)
     spans = [leaf_hashes(checkpoint.read(info.name, start, stop)) for start, stop in blocks]
     return np.concatenate(spans) if spans else np.empty((0, FINGERPRINT_BYTES), np.uint8)
-
-
-def _with_source_at(command: str, path: str) -> str:
-    """The command line that was typed, or in Python the argument, with another source."""
-    if not command:
-        return f"pass source={path}"
-    words = iter(shlex.split(command))
-    kept = [word for word in words if not word.startswith("--source=") and not (word == "--source" and next(words, ""))]
-    return shlex.join([*kept, "--source", path])
 
 
 def _seen(workspace: Workspace, side: Side) -> list[str]:

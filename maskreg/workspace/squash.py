@@ -90,11 +90,11 @@ def _links(space: Workspace, last: Named, since: Named | None) -> list[Link]:
         links.append(link)
     else:
         if since is not None:
-            raise UsageError(f"{last.name} does not stand on {since.name}", hint=f"maskreg show {last.name} --verbose")
+            raise UsageError(f"{last.name} does not stand on {since.name}", chain=last.name)
     if not links:
         raise UsageError(
             f"nothing to squash: both ends are {last.name}",
-            hint=f"maskreg show {last.name} --verbose",
+            chain=last.name,
         )
     links.reverse()
     return links

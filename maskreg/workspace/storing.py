@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from maskreg.bucket import BucketPath, Location
 from maskreg.digest import Digest
 from maskreg.disk import occupied
-from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError
+from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError, PartAbsentError
 from maskreg.ref import Card, Ref
 from maskreg.registry.naming import Removal
 from maskreg.registry.transfer.followed import is_followed
@@ -87,8 +87,8 @@ class Naming:
             state = f"{self.head.ref} ({self.head.digest.short}) {user}"
             again = "If the new artifact differs, move it? Its history keeps the old one"
             if workspace.confirm is None or not workspace.confirm(f"{state}. {again}"):
-                hint = f"choose another tag, or move it: {workspace.retry_with('force')}"
-                raise ConflictError(f"{state}, so it is not moved to a new artifact", hint=hint)
+                fault, hint = f"{state}, so it is not moved to a new artifact", "choose another tag, or move it"
+                raise ConflictError(fault, hint=hint, options={"force": True})
             self._careful = False
 
     def _user(self) -> str:
@@ -120,13 +120,14 @@ class Naming:
             raise ConflictError(
                 f"{ref} stays at {self.head.last_digest and self.head.last_digest.short}, because it {user}; the new "
                 f"artifact is {digest.short}, and is kept",
-                hint=f"maskreg tag {Ref(ref.project, ref.name, digest=digest)} {ref.tag}",
+                keep=Ref(ref.project, ref.name, digest=digest),
+                keep_as=ref.tag,
             )
         try:
             local.publish(ref, digest, card=card, after=self.head)
         except (ConflictError, ImmutableTagError) as error:
             kept = Ref(ref.project, ref.name, digest=digest)
-            raise type(error)(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
+            raise type(error)(error.message, keep=kept, keep_as="OTHER-TAG") from error
         return note_move(self._workspace, ref, self.head, digest)
 
 
@@ -160,11 +161,10 @@ def remember(workspace: Workspace, root: str, path: Location) -> None:
             workspace.local.catalog.saw_source(root, str(path.absolute()))
 
 
-def require_free(workspace: Workspace, out: Location, *, force: bool, source: object = None) -> None:
+def require_free(out: Location, *, force: bool, source: object = None) -> None:
     """Refuse to write over what exists, before anything is searched or read.
 
     Args:
-        workspace: its command is in the hint.
         out: the output.
         force: whether a folder there can be replaced.
         source: the checkpoint that is read, which is never replaced.
@@ -181,7 +181,7 @@ def require_free(workspace: Workspace, out: Location, *, force: bool, source: ob
     if taken and not force:
         if isinstance(source, str | Path) and isinstance(out, Path) and out.resolve() == Path(source).resolve():
             raise OutputExistsError(out, reason="and is the source", hint="choose another output")
-        raise OutputExistsError(out, hint=f"choose another output, or replace it: {workspace.retry_with('force')}")
+        raise OutputExistsError(out, hint="choose another output, or replace it", options={"force": True})
 
 
 def note_absent_parts(workspace: Workspace, ref: Ref, what: str) -> None:
@@ -195,8 +195,8 @@ def note_absent_parts(workspace: Workspace, ref: Ref, what: str) -> None:
     artifact = workspace.find(ref).artifact
     absent = sorted(frozenset(artifact.manifest.parts) - artifact.present())
     for part in absent:
-        step = f"maskreg pull {replace(ref, digest=None)} --only {part}"
-        workspace.note(f"the {part} part is not here, and was not {what}; to bring it: {step}")
+        fault = f"the {part} part is not here, and was not {what}"
+        workspace.note(PartAbsentError(fault, hint="to bring it", ref=replace(ref, digest=None), not_pulled=part))
 
 
 def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Digest) -> Digest | None:
@@ -214,7 +214,8 @@ def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Dig
     was = head.digest if head is not None else None
     if was is None or was == digest:
         return None
-    workspace.note(f"{ref} was {was.short}; to have it back: maskreg tag {replace(ref, digest=was)} {ref.tag}")
+    earlier = replace(ref, digest=was)
+    workspace.note(MaskregError(f"{ref} was {was.short}", hint="to have it back", earlier=earlier, tag=ref.tag))
     return was
 
 
@@ -228,19 +229,11 @@ def note_catalog(workspace: Workspace, registry: Registry) -> None:
     """Say so when the catalog was repaired, or could not be used or written: the store is right, not the index."""
     for remark in registry.index.remarks:
         workspace.note(remark)
-    problem = registry.catalog_problem
-    if problem is not None:
-        again = catalog_step(problem, "" if registry.root else registry.name)
-        steps = again if _is_catalog_step(problem) or not problem.hint else f"{problem.hint}; then: {again}"
-        workspace.note(f"the catalog of {registry.name} was not used: {problem}; next: {steps}")
+    if (problem := registry.catalog_problem) is not None:
+        workspace.note(of_catalog(problem, registry, f"the catalog of {registry.name} was not used: "))
 
 
-def catalog_step(problem: MaskregError | None, remote: str | None) -> str:
-    """The command against a problem of a catalog, which itself does not know which remote it belongs to."""
-    # Any other advice, such as a database to create, is in the error itself; afterwards the index is behind.
-    step = problem.hint if problem and _is_catalog_step(problem) else "maskreg db rebuild"
-    return f"{step} --remote {remote}" if remote else step
-
-
-def _is_catalog_step(problem: MaskregError) -> bool:
-    return problem.hint.startswith("maskreg db ")
+def of_catalog(problem: MaskregError, registry: Registry, prefix: str = "") -> MaskregError:
+    """A problem of a catalog, which itself does not know whose it is; without facts it is behind afterwards."""
+    facts = {**(problem.facts or {"catalog_damaged": True}), "remote": registry.remote_name}
+    return MaskregError(f"{prefix}{problem.message}", hint=problem.hint, **facts)

@@ -57,7 +57,7 @@ class Swept(Result):
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints; an error with its code and its hint."""
         error = self.error
-        fault = None if error is None else {"code": error.code, "message": error.message, "hint": error.hint}
+        fault = None if error is None else error.to_json()
         return {**super().to_json(), "error": fault}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from maskreg.artifact.reader import Artifact
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
@@ -93,16 +94,17 @@ def tag(
         raise UsageError("no new name was given", hint="pass a tag, or [project/]name[:tag]")
     with opened(workspace) as space:
         registry, fixed = space.registry(remote), immutable or None
-        artifact = space.meant(artifact, registry)
-        ref = space.known_name(artifact)
-        new = [_name(space, artifact, ref, name) for name in names]
+        parsed = space.parse(artifact, registry)
+        ref = parsed if isinstance(parsed, Ref) else None
+        new = [_name(parsed, name) for name in names]
         heads = [registry.head(name) for name in new]
-        named = space.find(artifact, remote) if ref is None else None
+        named = space.find(parsed, remote) if ref is None else None
         try:
-            digest = registry.resolve(ref).digest if ref is not None else space.digest_of(artifact)
+            digest = named.digest if named is not None else registry.resolve(parsed).digest  # type: ignore[arg-type]
         except NotFoundError as error:
             if len(new) == 1 and heads[0] is not None:
-                error.hint = f"the artifact comes first: maskreg tag {names[0]} {artifact}{registry.remote_option}"
+                error.hint = "the artifact comes first"
+                error.facts = {"swapped": names[0], "with": parsed, "remote": registry.remote_name}
             raise
         for name, head in zip(new, heads, strict=True):
             check_expected(name, head, expected)
@@ -122,10 +124,11 @@ def tag(
         return tuple(tagged)
 
 
-def _name(space: Workspace, artifact: ArtifactLike, ref: Ref | None, name: str | Ref) -> Ref:
+def _name(artifact: Ref | Digest | Artifact, name: str | Ref) -> Ref:
     if isinstance(name, str) and "/" not in name and ":" not in name:
-        if ref is None:
+        if not isinstance(artifact, Ref):
+            digest = artifact if isinstance(artifact, Digest) else artifact.digest
             fault = f"an artifact that is given by its digest cannot get the tag {name!r} alone"
-            raise UsageError(fault, hint=f"maskreg tag {space.digest_of(artifact).short} NAME:{name}")
-        return ref.with_tag(name)
+            raise UsageError(fault, unnamed=digest.short, name=f"NAME:{name}")
+        return artifact.with_tag(name)
     return as_name(name)

@@ -17,7 +17,7 @@ from maskreg.store.http import HttpStore
 from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
-from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
 @check_arguments
@@ -60,15 +60,11 @@ def verify(
                 _let_verify(space, registry, sorted(live), counted(len(live), "artifact"))
             return report
         # Each is looked up before the first is hashed.
-        chosen = []
-        for artifact in artifacts:
-            meant = space.meant(artifact, registry)
-            ref = space.known_name(meant)
-            chosen.append(space.digest_of(meant) if ref is None else ref)
+        parsed = [space.parse(artifact, registry) for artifact in artifacts]
+        chosen = [item if isinstance(item, Ref | Digest) else item.digest for item in parsed]
         reports = []
         for item in dict.fromkeys(chosen):
-            with naming(item):
-                reports.append(audit(registry, item, recount=recount, progress=progress))
+            reports.append(audit(registry, item, recount=recount, progress=progress))
             # The report says what is wrong with a tag that cannot be resolved.
             with suppress(DataError):
                 digest = registry.resolve(item).digest if isinstance(item, Ref) else item

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from maskreg.bucket import BucketPath, Location, located
 from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.errors import (
-    ConfigError,
-    MaskregError,
-    NotFoundError,
-    RolledBackError,
-    UnavailableError,
-    UsageError,
-    prefixed,
-)
+from maskreg.errors import ConfigError, MaskregError, NotFoundError, UnavailableError, UsageError, prefixed, stating
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
 from maskreg.registry.abbreviation import expand, only_name_of
@@ -30,18 +22,16 @@ from maskreg.registry.transfer.fetch import asks_remote, open_remote
 from maskreg.registry.transfer.pull import pull
 from maskreg.result import Brief
 from maskreg.settings import Settings
-from maskreg.store.entry import REFS
-from maskreg.workspace.display import Displayed
-from maskreg.workspace.hints import hints_with_lookups, note_lookup
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import Checkpoint
+    from maskreg.reports.notebook import NamedArtifact
 
 
 class Identified(Protocol):
-    """What says which artifact it is about: any result of a use case."""
+    """A result of a use case, which is about an artifact."""
 
     @property
     def digest(self) -> Digest | None:
@@ -57,14 +47,23 @@ CheckpointLike: TypeAlias = "str | Location | Checkpoint"
 _log = logging.getLogger("maskreg")
 
 
+class Displayed:
+    """An artifact that a notebook shows as a report does: its card, its figures and its heat map."""
+
+    def _repr_html_(self: NamedArtifact) -> str:
+        from maskreg.reports.notebook import artifact_html
+
+        return artifact_html(self)
+
+
 @dataclass(frozen=True)
 class Named(Brief, Displayed):
-    """An open artifact, and what it is called.
+    """An open artifact and its name.
 
     Attributes:
         ref: the reference that was given, or by which an open artifact was opened; None for a digest.
         artifact: the artifact.
-        card: what people say about it; empty where no tag points to it.
+        card: its description; empty where no tag points to it.
     """
 
     ref: Ref | None
@@ -113,16 +112,16 @@ class Named(Brief, Displayed):
 
 
 class Workspace(Closing):
-    """The local registry and the remotes of one set of settings; each is opened when it is used, and closed on leaving.
+    """The local registry and the remotes of one set of settings; each is opened on first use, and closed on leaving.
 
     Attributes:
-        command: the command line as it was typed, for hints that add an option; empty in Python.
-        note: called with remarks for people, one sentence each; by default they go to the ``maskreg`` logger.
-        confirm: asked before work whose result would move a name that somebody else may use; None asks nobody.
+        note: called with remarks for people: a sentence, or an error with facts that stops nothing; by default they go
+            to the ``maskreg`` logger.
+        confirm: asked before work whose result would move a name that others may use; None asks no one.
     """
 
     def __init__(
-        self, settings: Settings | None = None, *, command: str = "", note: Callable[[str], None] = _log.info
+        self, settings: Settings | None = None, *, note: Callable[[str | MaskregError], None] = _log.info
     ) -> None:
         """Take these settings, by default those of the environment and the config file.
 
@@ -134,7 +133,6 @@ class Workspace(Closing):
         self._given = settings
         self._open = ExitStack()
         self._remotes: dict[str | None, Registry] = {}
-        self.command = command
         self.note = note
         self.confirm: Callable[[str], bool] | None = None
 
@@ -181,18 +179,57 @@ class Workspace(Closing):
         return self._remotes[name]
 
     def remote_to_ask(self, name: str | None = None) -> Registry | None:
-        """The remote that a pull asks; None when the local registry has to do.
-
-        Raises:
-            ConfigError: there is no such remote, or several and no default.
-            UnavailableError: a remote was named, and offline is set.
-        """
+        """The remote that a pull asks; None when the local registry has to do. Errors as for :meth:`remote`."""
         return self.remote(name) if asks_remote(self.settings, name) else None
 
     def registry(self, remote: str | None = None) -> Registry:
         """The remote of that name, or the local registry without a name."""
         # Not "if remote": an empty name, such as that of an unset variable, is no request for the local registry.
         return self.local if remote is None else self.remote(remote)
+
+    def parse(self, artifact: ArtifactLike, registry: Registry | None = None) -> Ref | Digest | Artifact:
+        """What a caller names, at the border: behind it there are only references, digests and open artifacts.
+
+        Args:
+            artifact: what was given; a result is its reference, with the digest.
+            registry: where to look up the first digits of a digest; the local registry when left out.
+
+        Raises:
+            BadRefError: a text that names no artifact.
+            UsageError: several digests begin with the digits; or neither a reference, a digest, an artifact nor a
+                result.
+            NotFoundError: no digest begins with the digits.
+        """
+        if isinstance(artifact, str) and not isinstance(artifact, Digest):
+            artifact = parse_artifact(artifact)
+        if isinstance(artifact, ShortDigest):
+            return expand(self.local if registry is None else registry, artifact)
+        if isinstance(artifact, Ref | Digest):
+            return artifact
+        from maskreg.artifact.reader import Artifact
+
+        if isinstance(artifact, Artifact):
+            return artifact
+        if not isinstance(digest := getattr(artifact, "digest", None), Digest):
+            accepted = "an artifact: a reference, a digest, an open artifact or the result that made it"
+            raise _unusable(artifact, accepted)
+        ref = getattr(artifact, "ref", None)
+        return replace(ref, digest=digest) if isinstance(ref, Ref) else digest
+
+    def name_of(self, artifact: ArtifactLike, registry: Registry | None = None) -> Ref:
+        """The reference of an artifact, for work that needs a name; of a digest the one tag that points to it.
+
+        Args:
+            artifact: what was given.
+            registry: where it has the name; the local registry when left out.
+
+        Raises:
+            UsageError: it has no name or several; otherwise as :meth:`parse`.
+        """
+        parsed = self.parse(artifact, registry)
+        if isinstance(parsed, Ref):
+            return parsed
+        return only_name_of(registry or self.local, parsed if isinstance(parsed, Digest) else parsed.digest)
 
     def find(self, artifact: ArtifactLike, remote: str | None = None) -> Named:
         """Open an artifact of the local registry, or of a remote.
@@ -203,85 +240,28 @@ class Workspace(Closing):
             NotFoundError: there is no such artifact.
             DataError: it is damaged.
         """
-        if not remote and isinstance(artifact, Named):
+        if remote is None and isinstance(artifact, Named):
             return artifact
         registry = self.registry(remote)
-        artifact = self.meant(artifact, registry)
-        if (ref := self.known_name(artifact)) is None:
-            given = _digest_or_open(artifact)
-            if not remote and not isinstance(given, Digest):
-                return Named(Ref.parse(given.name) if given.name else None, given, Card())
-            return Named(None, registry.artifact(self.digest_of(artifact)), Card())
-        resolved = registry.resolve(ref)
-        note_lookup(ref)
-        opened = registry.artifact(resolved.digest)
-        # Pulling a pinned reference can move its tag, which a command that only reads must not do.
-        if registry is self.local and ref.digest is None:
-            opened.bring = partial(self._bring, ref.pinned(resolved.digest))
-        return Named(ref, opened, resolved.card)
+        parsed = self.parse(artifact, registry)
+        if isinstance(parsed, Ref):
+            resolved = registry.resolve(parsed)
+            with stating(ref=parsed, remote=registry.remote_name):
+                opened = registry.artifact(resolved.digest)
+            # Pulling a pinned reference can move its tag, which a command that only reads must not do.
+            if registry is self.local and parsed.digest is None:
+                opened.bring = partial(self._bring, parsed.pinned(resolved.digest))
+            return Named(parsed, opened, resolved.card)
+        if remote is None and not isinstance(parsed, Digest):
+            return Named(Ref.parse(parsed.name) if parsed.name else None, parsed, Card())
+        return Named(None, registry.artifact(parsed if isinstance(parsed, Digest) else parsed.digest), Card())
 
     def _bring(self, ref: Ref, part: str) -> None:
-        """Fetch a part that a pull into a pipe has left out; leave it absent where no remote can give it."""
+        # A part that a pull into a pipe has left out; it stays absent where no remote can give it.
         with suppress(ConfigError, NotFoundError, UnavailableError):
             if (remote := self.remote_to_ask()) is not None:
                 pull(self.local, remote, ref, parts=(part,), jobs=self.settings.jobs)
                 self.note(f"fetched the {part} part of {replace(ref, digest=None)} from {remote.name}")
-
-    def meant(self, artifact: ArtifactLike, registry: Registry | None = None) -> ArtifactLike:
-        """What was given, with a text parsed and the first digits of a digest completed.
-
-        Args:
-            artifact: what was given.
-            registry: where to look for the digest; the local registry when left out.
-
-        Raises:
-            BadRefError: a text that names no artifact.
-            UsageError: several digests begin with the digits.
-            NotFoundError: none does.
-        """
-        if isinstance(artifact, str) and not isinstance(artifact, Digest):
-            artifact = parse_artifact(artifact)
-        if isinstance(artifact, ShortDigest):
-            return expand(self.local if registry is None else registry, artifact)
-        return artifact
-
-    def known_name(self, artifact: ArtifactLike) -> Ref | None:
-        """The reference that was given, or that an earlier result has; None for a digest and an open artifact.
-
-        Raises:
-            BadRefError: a text that names no artifact.
-        """
-        artifact = self.meant(artifact)
-        if isinstance(artifact, Ref):
-            return artifact
-        ref = getattr(artifact, "ref", None)
-        return replace(ref, digest=artifact.digest) if isinstance(ref, Ref) else None  # type: ignore[union-attr]
-
-    def name_of(self, artifact: ArtifactLike, registry: Registry | None = None) -> Ref:
-        """The reference of an artifact, for what needs a name; of a digest the one tag that points to it.
-
-        Args:
-            artifact: what was given.
-            registry: where it has the name; the local registry when left out.
-
-        Raises:
-            BadRefError: a text that names no artifact.
-            UsageError: it has no name or several, or is not an artifact.
-            NotFoundError: no digest begins with the digits.
-        """
-        artifact = self.meant(artifact, registry)
-        ref = self.known_name(artifact)
-        return only_name_of(registry or self.local, self.digest_of(artifact)) if ref is None else ref
-
-    def digest_of(self, artifact: ArtifactLike) -> Digest:
-        """The digest of an artifact that was given as one, or open.
-
-        Raises:
-            BadRefError: a text that names no artifact.
-            UsageError: neither a reference, a digest, an artifact nor a result.
-        """
-        given = _digest_or_open(self.meant(artifact))
-        return given if isinstance(given, Digest) else given.digest
 
     @contextmanager
     def checkpoint(
@@ -316,64 +296,45 @@ class Workspace(Closing):
     def opened_checkpoint(
         self, checkpoint: str | Location, *, download: bool = False, base: Checkpoint | None = None
     ) -> Checkpoint:
-        """Open a checkpoint with these settings; whoever gets it closes it. See :meth:`checkpoint`."""
+        """Open a checkpoint with these settings, for a caller that closes it. See :meth:`checkpoint`."""
         from maskreg.checkpoint import open_checkpoint
 
         return open_checkpoint(
             checkpoint, download=download, base=base.path if base else None, options_of=self.settings.options_of
         )
 
-    def retry_with(self, option: str, value: str = "") -> str:
-        """A hint that says how to try again with one more option, on the command line or in Python."""
-        if self.command:
-            return f"{self.command} --{option} {value}".rstrip()
-        return f"pass {option.replace('-', '_')}={value or True}"
-
-    @contextmanager
-    def tag_of(self, registry: Registry, ref: Ref, allow_rollback: bool) -> Iterator[str]:
-        """Use a tag of a remote, whose log must continue what this machine has seen of it, unless it is allowed not to.
+    def accept(self, registry: Registry, ref: Ref, allow_rollback: bool) -> str:
+        """Take the tag of a remote as it is now, though its log does not continue what this machine has seen of it.
 
         Args:
             registry: where the tag is.
             ref: the tag.
-            allow_rollback: take it as it is now, and say what was refused until now.
+            allow_rollback: without it, nothing is accepted.
 
-        Yields:
+        Returns:
             What was refused until now; empty when nothing was.
-
-        Raises:
-            RolledBackError: it does not; the hint says how to take it all the same.
         """
-        try:
-            refused = accept_tag(registry, ref) if allow_rollback else ""
-            if refused:
-                self.note(f"accepted: {refused}")
-            yield refused
-        except RolledBackError as error:
-            # A registry that was replaced is taken by another command, which its hint names.
-            step = self.retry_with("allow-rollback") if error.key.startswith(REFS) else error.hint
-            error.hint = "; ".join(filter(None, [step, error.take_all]))
-            raise
+        refused = accept_tag(registry, ref) if allow_rollback else ""
+        if refused:
+            self.note(f"accepted: {refused}")
+        return refused
 
     def close(self) -> None:
         """Close the registries that were opened."""
         self._open.close()
 
 
-@contextmanager
-def opened(workspace: Workspace | None) -> Iterator[Workspace]:
-    """The given workspace, left open; or a new one, closed at the end.
+def opened(workspace: Workspace | None) -> AbstractContextManager[Workspace]:
+    """The given workspace, left open; or a new one, closed at the end of the ``with``.
 
-    Errors that leave it name the artifacts that were looked up, where their hints say ``<name>``.
+    Raises:
+        UsageError: not a workspace.
     """
     if workspace is None:
-        with Workspace() as new, opened(new):
-            yield new
-        return
+        return Workspace()
     if not isinstance(workspace, Workspace):
         raise _unusable(workspace, "a Workspace")
-    with hints_with_lookups():
-        yield workspace
+    return nullcontext(workspace)
 
 
 def as_ref(ref: str | Ref) -> Ref:
@@ -401,26 +362,6 @@ def as_name(name: str | Ref) -> Ref:
     if ref.digest is not None:
         raise UsageError("a new artifact has no digest yet", hint=f"call it {replace(ref, digest=None)}")
     return ref
-
-
-@contextmanager
-def naming(ref: str | Ref) -> Iterator[None]:
-    """Put ``ref`` where the hint of an error says ``<name>``."""
-    try:
-        yield
-    except MaskregError as error:
-        error.hint = error.hint.replace("<name>", str(ref))
-        raise
-
-
-def _digest_or_open(artifact: object) -> Digest | Artifact:
-    from maskreg.artifact.reader import Artifact
-
-    if isinstance(artifact, Artifact | Digest):
-        return artifact
-    if isinstance(digest := getattr(artifact, "digest", None), Digest):
-        return digest
-    raise _unusable(artifact, "an artifact: a reference, a digest, an open artifact or the result that made it")
 
 
 def _unusable(value: object, accepted: str) -> UsageError:

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.analysis.evidence import GLOBAL, NULLS, figures_of, sums_from_counts
 from maskreg.analysis.glossary import ENTRIES, FIGURES, explain, position
@@ -78,7 +79,7 @@ def test_columns_with_two_titles_have_two_definitions() -> None:
 def test_an_unknown_word_gives_a_near_one(wrong: str, near: str) -> None:
     with pytest.raises(UsageError, match="not in the glossary") as caught:
         explain(wrong, "analyze")
-    assert caught.value.hint == f"maskreg analyze --explain {near}"
+    assert next_step(caught.value) == f"maskreg analyze --explain {near}"
 
 
 def test_only_families_have_members() -> None:

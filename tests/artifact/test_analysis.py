@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.analysis import read_analysis, write_analysis
 from maskreg.artifact.layout import ANALYSIS, artifact_prefix, part_of
@@ -36,7 +37,7 @@ def test_what_was_written_is_read(tmp_path: Path, delta: Artifact) -> None:
 def test_an_artifact_of_another_kind_holds_none(delta: Artifact) -> None:
     with pytest.raises(PartAbsentError) as caught:
         read_analysis(delta)
-    assert "maskreg analyze" in caught.value.hint
+    assert "maskreg analyze" in next_step(caught.value)
 
 
 def test_damage_is_found(tmp_path: Path, delta: Artifact) -> None:

@@ -131,7 +131,7 @@ def test_an_error_is_one_line_and_one_next_step(run: Run) -> None:
 def test_programs_get_the_error_as_json(run: Run, args: list[str], code: str, status: int) -> None:
     done = run(*args, status=status)
     error = done.json["error"]
-    assert set(error) == {"code", "message", "hint", "exit"}
+    assert set(error) == {"code", "message", "hint", "exit", "facts"}
     assert (error["code"], error["exit"]) == (code, status)
     assert error["message"] in done.err
 

@@ -36,7 +36,7 @@ def test_a_log_that_went_back_is_refused_and_can_be_taken(run: Run, lab: tuple[P
         assert "toy-opd:v1 on lab went back: this machine has seen entry 2" in refused
         assert second[:19] in refused
         assert first[:19] in refused
-        assert f"next: maskreg {' '.join(command)} --allow-rollback" in refused
+        assert f"maskreg {' '.join(command)} --allow-rollback takes the tag" in refused
     assert run("show", "toy-opd:v1", "--json").json["digest"] == second
     found = run("doctor", "--json", status=1).json
     assert [row["status"] for row in found if row["what"] == "remote lab"] == ["bad"]
@@ -193,7 +193,8 @@ def test_all_tags_of_a_remote_that_went_back_are_taken_at_once(
     (tmp_path / "backup").rename(tmp_path / "lab")
     for command in (["pull", "toy-opd:v1"], ["push", "toy-opd:v2"], ["show", "toy-opd:v1", "--remote", "lab"]):
         told = run(*command, status=65).err
-        assert f"next: maskreg {' '.join(command)} --allow-rollback; for all 2 tags that went back: {step}\n" in told
+        assert f"maskreg {' '.join(command)} --allow-rollback takes the tag as it is now; for all 2 tags" in told
+        assert told.endswith(f"{step}\n")
     for command in (["verify", "--all", "--remote", "lab"], ["verify", "toy-opd:v2", "--remote", "lab"]):
         assert f"; for all 2 tags that went back: {step}\n" in run(*command, status=65).out
     taken = run(*step.split()[1:], "--json")

@@ -122,7 +122,7 @@ def test_a_tensor_kept_in_parts_cannot_be_patched(tmp_path: Path) -> None:
         WrongCheckpointError, match=r"weights_in\.\w+: the model keeps it in parts.*gate_proj"
     ) as caught:
         apply_(model, pair.artifact)
-    assert "maskreg apply" in caught.value.hint
+    assert "apply it to the source on disk" in caught.value.hint
     for p, other in zip(model.parameters(), pair.source.parameters(), strict=True):
         assert torch.equal(codes(p), codes(other))
 

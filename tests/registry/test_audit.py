@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from maskreg_cli.next_step import next_step
 from msgspec import to_builtins
 
 from maskreg.artifact.layout import artifact_prefix
@@ -102,7 +103,7 @@ def test_everything_that_is_damaged_is_in_one_report(lab: Registry, digest: Dige
         f"refs/{third.path}/notes.txt": ("team/third",),
     }
     assert report.artifacts == 2
-    assert all(damage.hint for damage in report.damaged)
+    assert all(next_step(damage.error) for damage in report.damaged)
 
 
 def test_a_gap_in_a_log_is_damage(lab: Registry) -> None:
@@ -132,11 +133,13 @@ def test_the_next_step_on_a_remote(lab: Registry, digest: Digest) -> None:
     damaged = artifact_prefix(digest) + "data.zarr/mask/c/0"
     flip(lab.store, damaged)
     (damage,) = verify(lab, REF).damaged
-    assert damage.hint.endswith(", then, from a registry that has it: maskreg push team/qwen3-8b-opd --remote lab")
-    assert damaged in damage.hint
+    assert next_step(damage.error).endswith(
+        ", then, from a registry that has it: maskreg push team/qwen3-8b-opd --remote lab"
+    )
+    assert damaged in next_step(damage.error)
     lab.store.delete([damaged])
     (damage,) = verify(lab, REF).damaged
-    assert damage.hint == "from a registry that has it: maskreg push team/qwen3-8b-opd --remote lab"
+    assert next_step(damage.error) == "from a registry that has it: maskreg push team/qwen3-8b-opd --remote lab"
 
 
 def test_a_store_that_does_not_answer_is_no_damage(lab: Registry) -> None:
@@ -232,7 +235,7 @@ def test_a_damaged_catalog_is_reported_and_not_repaired(local: Registry, digest:
         with new_local(local.root) as registry:
             (damage,) = verify(registry).damaged
             assert CHANGES[change] in damage.fault
-            assert (damage.key, damage.hint) == ("catalog", "maskreg db rebuild")
+            assert (damage.key, next_step(damage.error)) == ("catalog", "maskreg db rebuild")
             assert verify(registry, REF).ok
 
 
@@ -268,7 +271,7 @@ def test_a_damaged_guard_is_reported(lab: Registry, digest: Digest, key: str) ->
         lab.store.put(name, data)
         (damage,) = verify(lab).damaged
         assert (damage.digest, damage.key) == (None, name)
-        assert damage.hint
+        assert next_step(damage.error)
 
 
 def test_a_missing_back_reference_is_reported(lab: Registry, digest: Digest) -> None:
@@ -276,7 +279,7 @@ def test_a_missing_back_reference_is_reported(lab: Registry, digest: Digest) -> 
     lab.store.delete([key])
     (damage,) = verify(lab).damaged
     assert (damage.key, damage.names) == (key, (str(REF),))
-    assert damage.hint.startswith(f"maskreg annotate {REF} ")
+    assert damage.error.facts["unreferenced"] == REF
 
 
 def test_what_was_seen_of_a_remote_is_part_of_its_audit(
@@ -296,7 +299,7 @@ def test_what_was_seen_of_a_remote_is_part_of_its_audit(
         (damage,) = verify(lab).damaged
         assert (damage.key, damage.names) == (entry.key, ("team/second",))
         assert "went back: this machine has seen entry 2" in damage.fault
-        assert "--allow-rollback" in damage.hint
+        assert "--allow-rollback" in next_step(damage.error)
 
 
 def test_what_a_collection_that_died_left_in_the_catalog_is_no_damage(

@@ -6,6 +6,7 @@ import subprocess
 from datetime import timedelta
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
@@ -96,10 +97,10 @@ def test_a_damaged_name_works_again_after_the_hints(local: Registry, digest: Dig
     ):
         with pytest.raises(DataError) as caught:
             fails()
-    subprocess.run(caught.value.hint.partition(": ")[2], shell=True, check=True)
+    subprocess.run(next_step(caught.value).partition(": ")[2], shell=True, check=True)
     with pytest.raises(CorruptError, match="is in the catalog, and is missing from the store") as caught:
         local.resolve(REF)
-    assert caught.value.hint.endswith(": maskreg db rebuild --full")
+    assert next_step(caught.value).endswith(": maskreg db rebuild --full")
     local.index.rebuild()
     assert local.resolve(REF).digest == digest
     assert local.publish(REF, other, card=CARD).n == 2

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
@@ -85,7 +86,7 @@ def assert_refused(store: MemoryStore, registry: Registry, error: type[MaskregEr
 def test_no_name_at_all_is_not_believed(team: MemoryStore) -> None:
     lies = over(Censored(team, REFS, lambda key: True))
     error = assert_refused(team, lies, DataError, f"lists no name at all, and {NAMED + 2} artifacts are there")
-    assert error.hint.startswith("maskreg gc --remote lab --trust-listing --dry-run")
+    assert next_step(error).startswith("maskreg gc --remote lab --trust-listing --dry-run")
     # And where it is to be believed, the back references still contradict it.
     with pytest.raises(UnavailableError, match="and does not list it"):
         collect(lies, NOW, trust_listing=True)
@@ -114,7 +115,7 @@ def test_a_clock_that_jumped_deletes_nothing_unless_it_is_right(
         for rehearsal in (True, False):
             with pytest.raises(ConfigError, match=how) as caught:
                 collect(registry, GRACE, dry_run=rehearsal)
-        assert caught.value.hint.endswith("if it is right: maskreg gc --remote lab --trust-clock")
+        assert next_step(caught.value).endswith("if it is right: maskreg gc --remote lab --trust-clock")
         # The other doubt is left, where this machine has the same clock.
         monkeypatch.setattr(doubts, "MOST_AHEAD", timedelta(days=50))
     assert artifacts(team) == NAMED + 2
@@ -172,7 +173,7 @@ def test_fewer_tags_than_at_the_last_collection_are_not_believed(team: MemorySto
     team.delete([entry_key(ref(7), 1), back_reference_key(digest, ref(7), 1)])
     match = r"lists 21 tags, and 22 when garbage was last collected \(.* UTC, by ada@here\)"
     error = assert_refused(team, over(team), DataError, match)
-    assert error.hint.endswith("maskreg gc --remote lab --trust-listing")
+    assert next_step(error).endswith("maskreg gc --remote lab --trust-listing")
     (gone,) = collect(over(team), NOW, trust_listing=True).collected
     assert (gone.digest, gone.names) == (digest, ())
     assert collect(over(team), NOW).collected == ()  # the record is of now
@@ -188,7 +189,7 @@ def test_fewer_entries_than_at_the_last_collection_are_not_believed(team: Memory
 def test_a_damaged_record_is_not_taken_for_none(team: MemoryStore, record: bytes) -> None:
     team.put(LAST, record)
     error = assert_refused(team, over(team), DataError, LAST)
-    assert error.hint.startswith("maskreg gc --remote lab --trust-listing ")
+    assert next_step(error).endswith("maskreg gc --remote lab --trust-listing")
     assert len(collect(over(team), NOW, trust_listing=True).collected) == 2
     assert collect(over(team), NOW).collected == ()
 
@@ -210,7 +211,7 @@ def test_more_than_half_of_all_artifacts_need_a_word() -> None:
     announced: list[Collected] = []
     with pytest.raises(UsageError, match=r"11 of 21 artifacts in .* would be deleted, more than half") as caught:
         collect(over(store), NOW, announce=announced.extend)
-    assert caught.value.hint.endswith("maskreg gc --remote lab --yes-delete-many")
+    assert next_step(caught.value).endswith("maskreg gc --remote lab --yes-delete-many")
     assert list(store.list("")) == before
     assert len(announced) == 11
     rehearsed = collect(over(store), NOW, dry_run=True)

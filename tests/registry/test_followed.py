@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,10 +38,8 @@ def test_a_tag_that_somebody_else_set_stays(
     assert str(REF) in caught.value.message
     for words in (pushed.short, other.short, "set by ada@here at "):
         assert words in caught.value.message
-    assert caught.value.hint == (
-        f"to see theirs: maskreg pull {REF}@{pushed} --remote lab; "
-        f"to replace theirs: maskreg push {REF} --remote lab --force"
-    )
+    theirs = {"theirs": replace(REF, digest=pushed), "remote": "lab", "options": {"force": True}}
+    assert (caught.value.hint, caught.value.facts) == ("to see theirs", theirs)
     assert [entry.digest for entry in remote.history(REF)] == [pushed]
     # Asking again, or having looked, is no reason to move it.
     with pytest.raises(ConflictError):
@@ -58,10 +57,8 @@ def test_a_tag_under_another_name_stays_too(remote: Registry, bob: Registry, pus
     with pytest.raises(ConflictError) as caught:
         push(bob, second(remote), REF, tag="v1")
     v1 = REF.with_tag("v1")
-    assert caught.value.hint == (
-        f"to take theirs: maskreg pull {v1} --remote lab; "
-        f"to replace theirs: maskreg push {REF} --remote lab --tag v1 --force"
-    )
+    theirs = {"theirs": v1, "remote": "lab", "options": {"force": True}}
+    assert (caught.value.hint, caught.value.facts) == ("to take theirs", theirs)
 
 
 def test_what_was_pulled_may_be_moved(

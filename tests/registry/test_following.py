@@ -132,6 +132,6 @@ def test_who_may_not_write_follows_all_the_same(
 
 
 def test_a_result_of_which_more_was_seen_than_there_is_shows_as_lost(searched: Registry) -> None:
-    search = searched.index.search(Query(), {Ref.parse("team/b"): 5}, "ask its owner")
+    search = searched.index.search(Query(), {Ref.parse("team/b"): 5}, "lab")
     assert {row.name for row in search.results} == {REF.name, "c"}
-    assert [(name.ref, name.hint) for name in search.left_out] == [("team/b", "ask its owner")]
+    assert [(name.ref, name.error.facts["remote"]) for name in search.left_out] == [("team/b", "lab")]

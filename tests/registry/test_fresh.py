@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.errors import CorruptError, NotAllowedError, UntrustedError, UsageError
 from maskreg.ref import Ref
@@ -81,7 +82,7 @@ def test_an_old_state_is_refused_when_its_date_is_too_old(store: MemoryStore, ti
             UntrustedError, match=r"team on lab: .* is of 2026-03-01 .* expired at 2026-03-08"
         ) as caught:
             bob.head(REF)
-        assert caught.value.hint == "whoever has the key can renew it: maskreg key refresh team --remote lab"
+        assert next_step(caught.value) == "the holder of the key can renew it: maskreg key refresh team --remote lab"
         assert caught.value.message in {error.message for error in bob.audit()}
     with pytest.raises(UntrustedError, match="expired at"):
         at(time, reader(frozen, MemoryStore())).head(Ref.parse("team/never:v1"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.catalog import Query, open_catalog
 from maskreg.digest import Digest
@@ -169,7 +170,7 @@ def test_a_list_of_a_remote_leaves_out_what_went_back(home: Path, tmp_path: Path
         assert {row.name for row in search.results} == {REF.name}
         (name,) = search.left_out
         assert "entry 1 of second was seen by this machine, and is missing from the store" in name.reason
-        assert name.hint.startswith("maskreg show second --remote lab --allow-rollback")
+        assert next_step(name.error).startswith("maskreg show second --remote lab --allow-rollback")
 
 
 def test_an_empty_listing_of_a_remote_is_not_taken_for_an_empty_remote(home: Path, tmp_path: Path) -> None:

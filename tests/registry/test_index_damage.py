@@ -12,10 +12,9 @@ import pytest
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Measurement, Query, SearchResult
 from maskreg.digest import Digest
-from maskreg.errors import CannotCreateError, CorruptError
+from maskreg.errors import CannotCreateError, CorruptError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.index.results import LeftOut
 from maskreg.registry.tags import remove, tag
 from maskreg.registry.transfer.push import push
 from maskreg.store.entry import entry_key
@@ -234,6 +233,6 @@ def test_the_advice_of_a_name_that_was_left_out(home: Path, other: Digest) -> No
     with new_local(home) as registry:
         registry.index.rebuild()
         (name, *_) = registry.search(Query()).left_out
-        assert name == LeftOut(
-            "team/name-1", other, f"artifact {other.short} is not in {registry.url}", "maskreg pull team/name-1"
-        )
+        assert (name.ref, name.digest) == ("team/name-1", other)
+        assert isinstance(name.error, NotFoundError)
+        assert name.error.facts == {"artifact": other, "ref": Ref.parse("team/name-1")}

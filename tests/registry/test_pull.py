@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix, part_of
 from maskreg.digest import Digest
@@ -76,7 +77,7 @@ def test_a_part_that_the_remote_lacks(empty: Registry, remote: Registry, pushed:
     with new_local(tmp_path / "third") as third:
         with pytest.raises(PartAbsentError, match="masks does not hold all of") as caught:
             pull(third, masks, REF)
-        assert "--only mask" in caught.value.hint
+        assert caught.value.facts["elsewhere"] == "mask"
         assert pull(third, masks, REF, parts=("mask",)).artifact.present() == {"mask"}
         # The rest comes from whoever has it.
         assert pull(third, remote, replace(REF, digest=pushed)).artifact.present() == {"mask", "delta"}
@@ -188,7 +189,7 @@ def test_a_removed_remote_tag_says_who_and_when(empty: Registry, remote: Registr
     remove(second(remote), REF)
     with pytest.raises(NotFoundError, match=r"removed from lab by bob@there at 20\d\d-") as caught:
         pull(empty, remote, REF)
-    assert caught.value.hint == f"maskreg restore {REF}"
+    assert next_step(caught.value) == f"maskreg restore {REF} --remote lab"
     assert pull(empty, remote, replace(REF, digest=pushed)).resolved.digest == pushed
 
 

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
@@ -60,7 +61,7 @@ def test_another_tag(local: Registry, remote: Registry, digest: Digest) -> None:
     assert remote.resolve(REF.with_tag("v3")).digest == digest
     with pytest.raises(NotFoundError, match="there is no team/qwen3-8b-opd in lab") as caught:
         remote.resolve(REF)
-    assert caught.value.hint == "maskreg list qwen3-8b-opd --remote lab"
+    assert next_step(caught.value) == "maskreg list qwen3-8b-opd --remote lab"
 
 
 def test_a_pinned_reference_is_pushed_under_its_tag(local: Registry, remote: Registry, other: Digest) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
@@ -55,7 +56,7 @@ def test_what_has_to_be_written_is_said(
     for tag, why in (("v1", "has another card on the remote than locally"), ("v2", f"has to move to {pushed.short}")):
         with pytest.raises(NotAllowedError, match=f"{REF.with_tag(tag)} {why}.*: cannot write in") as caught:
             pull(empty, remote, REF.with_tag(tag))
-        assert caught.value.hint.startswith("ls -ld ")
+        assert next_step(caught.value).startswith("ls -ld ")
 
 
 def test_a_manifest_that_differs_is_not_left_as_it_is(

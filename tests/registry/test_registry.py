@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Query, open_catalog
@@ -117,11 +118,11 @@ def test_near_names_are_suggested(local: Registry, digest: Digest, asked: str, m
     with pytest.raises(NotFoundError) as caught:
         local.resolve(Ref.parse(asked))
     assert str(caught.value).endswith(f"; similar: {meant}")
-    assert caught.value.hint == "maskreg list qwen3-8b-opd"
+    assert next_step(caught.value) == "maskreg list qwen3-8b-opd"
     with pytest.raises(NotFoundError) as caught:
         local.resolve(Ref.parse("completely-different"))
     assert "similar" not in str(caught.value)
-    assert caught.value.hint == "maskreg list"
+    assert next_step(caught.value) == "maskreg list"
 
 
 def test_one_artifact_under_two_names(local: Registry, digest: Digest, other: Digest) -> None:
@@ -153,7 +154,7 @@ def test_a_removed_name_comes_back(local: Registry, digest: Digest) -> None:
     remove(local, REF)
     with pytest.raises(NotFoundError, match=r"removed from local by ada@here at 20\d\d-\d\d-\d\d .* UTC") as caught:
         local.resolve(REF)
-    assert caught.value.hint == f"maskreg restore {REF}"
+    assert next_step(caught.value) == f"maskreg restore {REF}"
     for change in (remove, annotate, lambda registry, ref: tag(registry, ref, REF.with_tag("x"))):
         with pytest.raises(NotFoundError):
             change(local, REF)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from maskreg_cli.next_step import next_step
 
 from maskreg.errors import CorruptError, DataError, NotAllowedError, RolledBackError, UntrustedError
 from maskreg.ref import Card, Ref
@@ -87,7 +88,7 @@ def test_our_own_clients_write_nothing_without_the_key(store: MemoryStore) -> No
     for registry in (writer(store, None), writer(store, EVES), reader(store, MemoryStore())):
         with pytest.raises(NotAllowedError, match=f"team on lab is signed with {KEY.key}") as caught:
             set_to(registry, A)
-        assert caught.value.hint == (
+        assert next_step(caught.value) == (
             "maskreg key import FILE; where the key is: maskreg key export team FILE --remote lab"
         )
     assert Registry(store).refs.head(REF).n == 3  # type: ignore[union-attr]
@@ -157,7 +158,7 @@ def test_a_writer_without_the_right_is_refused(store: MemoryStore, attack: Calla
         with pytest.raises(UntrustedError, match=said) as caught:
             read(REF)
     assert caught.value.message.startswith(f"{REF} on lab: ")
-    assert f"maskreg key sign {REF} --remote lab" in caught.value.hint
+    assert f"maskreg key sign {REF} --remote lab" in next_step(caught.value)
     assert caught.value.message in {error.message for error in bob.audit()}
     assert caught.value.message in {error.message for error in bob.audit(REF)}
     with pytest.raises(UntrustedError, match=said):

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.document import parse_object
 from maskreg.errors import ConflictError, CorruptError, FormatError, NotAllowedError, UntrustedError, UsageError
@@ -60,7 +61,7 @@ def test_another_key_is_refused_by_whoever_pinned_one(store: MemoryStore, attack
         trust = f"maskreg key trust team {EVES.key} --remote lab"
         if bob is configured:
             trust = f"maskreg config set remotes.lab.project_keys team={EVES.key}"
-        assert caught.value.hint == f"ask the owner of team; if that is its key: {trust}"
+        assert next_step(caught.value) == f"ask the owner of team; if that is its key: {trust}"
         assert [error.message for error in bob.audit(REF)] == [caught.value.message]
 
 

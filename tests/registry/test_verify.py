@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Query
@@ -68,7 +69,7 @@ def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None
         (MANIFEST, ("second",)): "its bytes do not match the artifact's digest",
         (MANIFEST, ("gone",)): f"artifact {Digest.of(b'nothing').short} is not in {local.url}",
     }
-    assert all(d.hint for d in report.damaged)
+    assert all(next_step(d.error) for d in report.damaged)
     assert verify(local, Ref.parse(f"third@{third}")).ok
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.catalog.query import Query
 from maskreg.catalog.sql.schema import CATALOG, downgrade
@@ -97,7 +98,7 @@ def test_a_database_of_an_earlier_version_is_refused_upgraded_and_served(tmp_pat
     downgrade(url, CATALOG.revisions[-2])
     with pytest.raises(ConfigError) as caught:
         open_service(options)
-    assert caught.value.hint == f"maskreg db upgrade --catalog {url}"
+    assert next_step(caught.value) == f"maskreg db upgrade --catalog {url}"
     # Servers of the earlier version go on with the accounts until they are stopped.
     Accounts.open(url).close()
     assert upgrade_server(url) == (CATALOG.revisions[-2], CATALOG.revisions[-1])

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 import maskreg
 from maskreg.artifact.layout import artifact_prefix
@@ -43,7 +44,7 @@ def test_a_home_that_may_only_be_read(lab: Lab, ada: maskreg.Workspace, toy: Sto
     settings = maskreg.Settings(home=home, config_path=public / "config.toml")
     with not_root(), maskreg.Workspace(settings) as workspace:
         (finding,) = (row for row in maskreg.doctor(workspace=workspace) if row.what == "registry")
-        assert (finding.status, finding.hint) == ("note", f"ls -ld {home}")
+        assert (finding.status, next_step(finding.error)) == ("note", f"ls -ld {home}")
         assert "read-only: pull of what is there, apply and list work; extract, tag, rm and gc do not" in finding.detail
         assert [entry.digest for entry in maskreg.list(workspace=workspace)] == [toy.digest]
         with pytest.raises(maskreg.NotAllowedError) as caught:
@@ -76,6 +77,6 @@ def test_an_artifact_that_may_not_be_read_is_left_out(
         names = maskreg.list(remote="team", workspace=workspace)
         assert [entry.digest for entry in names] == [second.digest]
         (left_out,) = names.left_out
-        assert (left_out.ref, left_out.hint) == ("toy:v1", f"ls -ld {folder}")
+        assert (left_out.ref, next_step(left_out.error)) == ("toy:v1", f"ls -ld {folder}")
         assert "Permission denied" in left_out.reason
     folder.chmod(0o755)

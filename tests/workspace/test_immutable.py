@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 import maskreg
 from maskreg.errors import BadRefError, ImmutableTagError
@@ -24,7 +25,7 @@ def bob(lab: Lab) -> Iterator[tuple[maskreg.Workspace, list[str]]]:
     """Somebody else with the same remote, and what he is told."""
     with lab.workspace("bob") as workspace:
         notes: list[str] = []
-        workspace.note = notes.append
+        workspace.note = lambda said: notes.append(str(said))
         maskreg.remotes.add("team", lab.folder / "team", workspace=workspace)
         yield workspace, notes
 
@@ -58,8 +59,8 @@ def test_extract_by_force_keeps_what_it_may_not_name(lab: Lab, ada: maskreg.Work
     maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
     with pytest.raises(ImmutableTagError) as caught:
         maskreg.extract(lab.target, lab.source, "toy:v1", force=True, workspace=ada)
-    kept = caught.value.hint.split("@")[1].split()[0]
-    assert caught.value.hint == f"maskreg tag toy@{kept} OTHER-TAG"
+    kept = next_step(caught.value).split("@")[1].split()[0]
+    assert next_step(caught.value) == f"maskreg tag toy@{kept} OTHER-TAG"
     assert maskreg.load(kept, workspace=ada).digest == kept
     assert maskreg.extract(lab.source, lab.target, "toy:v1", force=True, workspace=ada).digest == toy.digest
 
@@ -75,7 +76,7 @@ def test_a_push_takes_the_mark_along_and_nobody_moves_the_tag(
     before = list((lab.folder / "team").rglob("*"))
     with pytest.raises(ImmutableTagError, match="toy:v1 is immutable") as caught:
         maskreg.push("toy:v1", workspace=workspace)
-    assert caught.value.hint == "maskreg push toy:v1 --tag OTHER-TAG"
+    assert caught.value.facts["options"] == {"tag": "OTHER-TAG"}
     assert list((lab.folder / "team").rglob("*")) == before
     assert maskreg.push("toy:v1", tag="latest", force=True, workspace=workspace).digest == theirs.digest
 
@@ -113,7 +114,7 @@ def test_a_removed_name_that_comes_back_for_another_artifact_says_so(
     lab: Lab, ada: maskreg.Workspace, toy: Stored, other: Stored, bob: tuple[maskreg.Workspace, list[str]]
 ) -> None:
     heard: list[str] = []
-    ada.note = heard.append
+    ada.note = lambda said: heard.append(str(said))
     maskreg.push("toy:v1", workspace=ada)
     maskreg.remove("toy:v1", workspace=ada)
     (again,) = maskreg.tag("toy:v1@" + toy.digest, "toy:v1", workspace=ada)
@@ -146,7 +147,7 @@ def test_a_push_and_a_pull_say_so_too(
     remove_on(ada, "toy:v1")
     maskreg.tag("other:v1", "toy:v1", workspace=ada)
     heard: list[str] = []
-    ada.note = heard.append
+    ada.note = lambda said: heard.append(str(said))
     pushed = maskreg.push("toy:v1", workspace=ada)
     assert pushed.replaces is not None
     assert pushed.replaces.digest == toy.digest
@@ -167,7 +168,7 @@ def remove_on(workspace: maskreg.Workspace, name: str) -> None:
 def test_a_digest_alone_says_how_it_is_written(ada: maskreg.Workspace, toy: Stored) -> None:
     with pytest.raises(BadRefError, match="reads like a digest") as caught:
         maskreg.Ref.parse(toy.digest)
-    assert caught.value.hint == "maskreg list"
+    assert next_step(caught.value) == "maskreg list"
     assert str(maskreg.push(toy.digest, workspace=ada).ref) == "toy:v1"
 
 

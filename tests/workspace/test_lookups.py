@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 import maskreg
 from maskreg.workspace.show import manifest_bytes
@@ -62,14 +63,14 @@ def test_an_unknown_name_suggests_one(ada: maskreg.Workspace, toy: Stored) -> No
     with pytest.raises(maskreg.NotFoundError) as caught:
         maskreg.show("toy:v2", workspace=ada)
     assert "similar: toy:v1" in str(caught.value)
-    assert caught.value.hint == "maskreg list toy"
+    assert next_step(caught.value) == "maskreg list toy"
 
 
 def test_what_is_missing_is_looked_for_where_it_is_missing(ada: maskreg.Workspace, toy: Stored) -> None:
     for remote, step in ((None, "maskreg list"), ("team", "maskreg list --remote team")):
         with pytest.raises(maskreg.NotFoundError, match="there is no far/away") as caught:
             maskreg.show("far/away", remote=remote, workspace=ada)
-        assert caught.value.hint == step
+        assert next_step(caught.value) == step
 
 
 def test_masks_of_a_remote_are_compared_where_they_are(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
@@ -86,5 +87,6 @@ def test_a_search_within_projects_knows_nothing_of_others(lab: Lab, ada: maskreg
     assert len(maskreg.search(projects=["default"], workspace=ada)) == 1
     result = maskreg.search("toi:v1", projects=["lab"], workspace=ada)
     assert result.names == ()
-    assert "toy" not in result.remark + result.hint
+    assert result.error is not None
+    assert "toy" not in str(result.error.to_json())
     assert maskreg.search("nothing", advise=False, workspace=ada).remark == ""

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 import maskreg
 from maskreg.extras import compile_hint
@@ -53,7 +54,7 @@ def test_doctor_names_the_kernels_in_use(ada: maskreg.Workspace, monkeypatch: py
         with using(name):
             (finding,) = (found for found in maskreg.doctor(workspace=ada) if found.what == "kernels")
         if name == NUMPY:
-            assert (finding.status, finding.hint) == ("note", compile_hint())
+            assert (finding.status, next_step(finding.error)) == ("note", compile_hint())
         else:
             assert (finding.status, finding.detail) == ("ok", name)
 
@@ -69,7 +70,7 @@ def test_findings(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     (manifest,) = (ada.root / "artifacts").rglob("manifest.json")
     manifest.unlink()
     bad = {finding.what: finding for finding in maskreg.doctor(workspace=ada)}["registry"]
-    assert (bad.status, bad.hint) == ("bad", "maskreg pull toy:v1, or maskreg rm -y toy:v1")
+    assert (bad.status, next_step(bad.error)) == ("bad", "maskreg pull toy:v1, or maskreg rm -y toy:v1")
     assert bad.detail.startswith("1 name without an artifact: toy:v1")
 
 
@@ -91,7 +92,7 @@ def test_a_name_of_which_nothing_is_left_is_a_finding(ada: maskreg.Workspace, to
     for path in (ada.root / "refs").rglob("*.json"):
         path.unlink()
     (finding,) = (entry for entry in maskreg.doctor(workspace=ada) if entry.what == "registry")
-    assert (finding.status, finding.hint) == (
+    assert (finding.status, next_step(finding.error)) == (
         "bad",
         "restore it from a copy; or accept the loss: maskreg db rebuild --full",
     )
@@ -107,7 +108,7 @@ def test_the_catalog_comes_back_from_the_store(ada: maskreg.Workspace, toy: Stor
     assert (upgraded.before, upgraded.after) == (revision, revision)
     with pytest.raises(maskreg.ConfigError, match="team has no catalog") as caught:
         maskreg.db.check("team", workspace=ada)
-    assert caught.value.hint.startswith("maskreg config set remotes.team.catalog ")
+    assert next_step(caught.value).startswith("maskreg config set remotes.team.catalog ")
 
 
 def test_settings_are_written_and_read_again(lab: Lab, ada: maskreg.Workspace) -> None:

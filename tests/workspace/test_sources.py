@@ -20,7 +20,7 @@ def test_where_it_was_seen_last(lab: Lab, ada: maskreg.Workspace, toy: Stored) -
     lab.source.rename(lab.folder / "elsewhere")
     with pytest.raises(maskreg.NotFoundError, match=f"tried: gone: {lab.source}$") as caught:
         maskreg.apply(toy, out=lab.folder / "never", workspace=ada)
-    assert caught.value.hint == "pass source=PATH"
+    assert caught.value.facts["options"] == {"source": "PATH"}
     assert maskreg.apply(toy, lab.folder / "elsewhere", lab.folder / "again", workspace=ada).tensors == 3
 
 
@@ -35,7 +35,7 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
         def work(checkpoint: maskreg.Checkpoint) -> None:
             raise AssertionError(f"{checkpoint.path} could be opened")
 
-        with maskreg.Workspace(settings, command="maskreg apply toy") as workspace:
+        with maskreg.Workspace(settings) as workspace:
             assert workspace.local.catalog is not None
             workspace.local.catalog.saw_source(side.root, str(locked))
             workspace.local.catalog.saw_source(side.root, str(locked / "deeper"))
@@ -45,4 +45,4 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
             with not_root(), pytest.raises(maskreg.NotFoundError) as caught:
                 with_source(workspace, side, work)
     assert f"tried: {locked / 'deeper'} (Permission denied); {locked} (" in caught.value.message
-    assert caught.value.hint == "maskreg apply toy --source PATH"
+    assert caught.value.facts["options"] == {"source": "PATH"}

@@ -193,7 +193,7 @@ def test_a_source_that_is_replaced_in_the_middle_is_never_taken_for_the_one_that
     make_checkpoint(lab.folder / "other", other)
     progress = Replacing(replaced / "model.safetensors", lab.folder / "other/model.safetensors")
     notes: list[str] = []
-    ada.note = notes.append
+    ada.note = lambda said: notes.append(str(said))
     maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto=onto, progress=progress, workspace=ada)
     assert [f"{replaced} changed while it was read" in note for note in notes] == [True]
     again = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto=onto, workspace=ada)

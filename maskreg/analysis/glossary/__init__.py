@@ -69,8 +69,9 @@ def explain(name: str, command: str = "compare") -> tuple[Entry, ...]:
     entry = _EXACT.get(key) or _longest(key)
     if entry is None:
         near = difflib.get_close_matches(key, _EXACT, n=1)
-        hint = f"maskreg {command} --explain {_EXACT[near[0]].name}" if near else f"one of: {', '.join(ENTRIES)}"
-        raise UsageError(f"{name!r} is not in the glossary", hint=hint)
+        if near:
+            raise UsageError(f"{name!r} is not in the glossary", command=command, entry=_EXACT[near[0]].name)
+        raise UsageError(f"{name!r} is not in the glossary", hint=f"one of: {', '.join(ENTRIES)}")
     return (entry,)
 
 

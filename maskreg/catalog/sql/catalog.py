@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, and_, delete, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
-from maskreg.catalog.base import REBUILD
 from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import RLVR_OVERLAP, Event, Indexed, Measurement
 from maskreg.catalog.sql.address import Address, parse_address
@@ -230,7 +229,7 @@ class SqlCatalog(Closing):
             if self._address.sqlite:
                 faults = connection.execute(text("PRAGMA integrity_check(1)")).scalars().all()
                 if faults != ["ok"]:
-                    raise CorruptError(str(self._address), str(faults[0]), hint=REBUILD)
+                    raise CorruptError(str(self._address), str(faults[0]), catalog_damaged=True)
 
     def differing(
         self,

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from maskreg.catalog.base import REBUILD
 from maskreg.catalog.sql.address import Address
 from maskreg.catalog.tables.connecting import is_busy, still_written
 from maskreg.errors import (
@@ -53,7 +52,7 @@ def translated(address: Address) -> Iterator[None]:
         raise TryAgainError(f"{address}: every database connection is in use") from error
     except UnicodeDecodeError as error:
         # SQLite quotes a damaged schema in its message, which the driver then cannot decode.
-        raise CorruptError(str(address), "its schema is damaged", hint=REBUILD) from error
+        raise CorruptError(str(address), "its schema is damaged", catalog_damaged=True) from error
     except DBAPIError as error:
         known = _sqlite(address, error.orig) if address.sqlite else _postgresql(address, error.orig)
         if known is None:
@@ -73,22 +72,22 @@ def readable_rows(address: Address) -> Iterator[None]:
     except MaskregError:
         raise
     except (TypeError, ValueError) as error:
-        raise CorruptError(str(address), f"a row cannot be read ({error})", hint=REBUILD) from error
+        raise CorruptError(str(address), f"a row cannot be read ({error})", catalog_damaged=True) from error
 
 
 def _sqlite(address: Address, error: BaseException | None) -> MaskregError | None:
     code = getattr(error, "sqlite_errorcode", None)
     text = str(error)
     if code is None:
-        return CorruptError(str(address), text, hint=REBUILD) if "decode" in text else None
+        return CorruptError(str(address), text, catalog_damaged=True) if "decode" in text else None
     if isinstance(error, sqlite3.Error) and is_busy(error):
         return still_written(address)
     match code & 0xFF:  # the upper bits only refine the primary code
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return CorruptError(str(address), text, hint=REBUILD)
+            return CorruptError(str(address), text, catalog_damaged=True)
         case sqlite3.SQLITE_ERROR | sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_TOOBIG | sqlite3.SQLITE_MISMATCH:
             # The statements and values fit the schema that the file records, so it or a row is damaged.
-            return CorruptError(str(address), text, hint=REBUILD)
+            return CorruptError(str(address), text, catalog_damaged=True)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return RefusedError(f"{address} is read-only ({text})", hint=address.folder_step)
         case sqlite3.SQLITE_CANTOPEN:
@@ -118,9 +117,9 @@ def _postgresql(address: Address, error: BaseException | None) -> MaskregError |
     if state == "3D000":
         return ConfigError(f"{address}: {text}", hint=address.create_step)
     if state in ("42P01", "42703"):
-        return ConfigError(f"{address}: {text}", hint="maskreg db upgrade")
+        return ConfigError(f"{address}: {text}", catalog_behind=True)
     if state in ("XX001", "XX002"):
-        return CorruptError(str(address), text, hint=REBUILD)
+        return CorruptError(str(address), text, catalog_damaged=True)
     if state.startswith("54"):
         return LimitError(f"{address}: {text}")
     if state == "53100":

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, MetaData, inspect, text
 
-from maskreg.catalog.base import REBUILD
 from maskreg.catalog.sql.address import Address, parse_address
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import translated
@@ -25,7 +24,6 @@ from maskreg.extras import upgrade_command
 if TYPE_CHECKING:
     from alembic.config import Config
 
-_UPGRADE = "maskreg db upgrade"
 _LOCK_KEY = 0x6D61736B72656701
 _alembic_is_global = threading.Lock()
 
@@ -40,7 +38,7 @@ class Schema:
         version_table: holds the revision of a database.
         folder: where the revisions are, in the package of migrations.
         since: the revision that added a table; the others exist since the first.
-        mend: the next step where tables are missing.
+        mend: hint and facts of the error where tables are missing.
     """
 
     metadata: MetaData
@@ -48,7 +46,7 @@ class Schema:
     version_table: str
     folder: str
     since: Mapping[str, str] = field(default_factory=dict)
-    mend: str = ""
+    mend: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def head(self) -> str:
@@ -56,7 +54,9 @@ class Schema:
         return self.revisions[-1]
 
 
-CATALOG = Schema(Base.metadata, REVISIONS, VERSION_TABLE, "versions", {"filled": "0003", "sums": "0005"}, REBUILD)
+CATALOG = Schema(
+    Base.metadata, REVISIONS, VERSION_TABLE, "versions", {"filled": "0003", "sums": "0005"}, {"catalog_damaged": True}
+)
 """The tables of a catalog."""
 
 
@@ -135,7 +135,7 @@ def refuse_behind(address: Address, revision: str | None, schema: Schema = CATAL
     refuse_newer(address, revision, schema)
     if revision != schema.head:
         has = f"has schema {revision}" if revision else "has no schema yet"
-        raise ConfigError(f"{address} {has}; this version needs {schema.head}", hint=_UPGRADE)
+        raise ConfigError(f"{address} {has}; this version needs {schema.head}", catalog_behind=True)
 
 
 def bring_up_own(address: Address, engine: Engine, revision: str | None, schema: Schema) -> None:
@@ -178,7 +178,7 @@ def bring_up(address: Address, engine: Engine, schema: Schema = CATALOG) -> None
             )
         missing = {name for name in tables if revision is not None and schema.since.get(name, "") <= revision} - taken
         if missing:
-            raise CorruptError(str(address), f"tables are missing: {', '.join(sorted(missing))}", hint=schema.mend)
+            raise CorruptError(str(address), f"tables are missing: {', '.join(sorted(missing))}", **schema.mend)
         if revision != schema.head:
             command.upgrade(config, schema.head)
 

@@ -86,7 +86,7 @@ def _matched(
             raise WrongCheckpointError(
                 join.first,
                 f"the model keeps it in parts: {' and '.join(join.targets)}",
-                hint="write a new checkpoint with maskreg apply, and load the model from it",
+                hint="apply it to the source on disk, and load the model from it",
             )
         (target,) = join.targets
         for name in (name for group in join.sources for name in group):

@@ -229,10 +229,11 @@ def _plan(delta: Delta, checkpoint: Checkpoint, files: SmallFiles) -> OutputPlan
 
 def _already_done(delta: Delta, tensor: str, path: Location) -> AlreadyAppliedError:
     end = "source" if delta.revert else "target"
-    hint = "use this checkpoint as it is"
+    fault, hint = f"this checkpoint is already the {end}", "use this checkpoint as it is"
     if not delta.revert and "reverse" in delta.artifact.manifest.parts:
-        hint += f", or go back to the source: maskreg apply <name> --revert --source {shlex.quote(str(path))}"
-    return AlreadyAppliedError(tensor, f"this checkpoint is already the {end}", hint=hint)
+        facts = {"ref": delta.artifact.name, "revertible": shlex.quote(str(path))}
+        return AlreadyAppliedError(tensor, fault, hint=f"{hint}, or go back to the source", **facts)
+    return AlreadyAppliedError(tensor, fault, hint=hint)
 
 
 def _notes(delta: Delta) -> tuple[str, ...]:

@@ -53,6 +53,6 @@ def damaged_guards(registry: Registry, jobs: int, progress: Progress) -> list[Co
     try:
         read_last(registry)
     except DataError as error:
-        damaged.append(CorruptError(LAST, error.message.removeprefix(f"{LAST}: "), hint=error.hint))
+        damaged.append(CorruptError(LAST, error.message.removeprefix(f"{LAST}: "), hint=error.hint, **error.facts))
     damaged += damaged_records(store)
     return sorted(damaged, key=lambda error: error.key)

@@ -17,7 +17,6 @@ from maskreg.parallel import each
 from maskreg.progress import Progress
 from maskreg.store.base import Store
 
-_GONE = "maskreg pull <name>, or extract it again"
 _WRONG = (DataError, NotFoundError, UsageError)
 # What a damaged or forged artifact raises. Others say that the store cannot be read now, and end the audit.
 
@@ -71,7 +70,14 @@ class Inspector:
         except _WRONG as error:
             return [_at(prefix, None, error)]
         if not any(part_of(key) for key in present):
-            return [CorruptError(prefix + MANIFEST, "no object of any part of the artifact is here", hint=_GONE)]
+            return [
+                CorruptError(
+                    prefix + MANIFEST,
+                    "no object of any part of the artifact is here",
+                    hint="fetch or extract it again",
+                    artifact=digest,
+                )
+            ]
         damaged = [CorruptError(prefix + key, "not an object of this artifact") for key in strays(manifest, present)]
         opened, unreadable = self._open(digest, manifest)
         damaged += self._hash(digest, chosen, opened)
@@ -105,7 +111,7 @@ class Inspector:
                     opened.check_object(entry)
             except _WRONG as error:
                 with self._lock:
-                    damaged.append(CorruptError(prefix + entry.key, _fault(error), hint=error.hint))
+                    damaged.append(CorruptError(prefix + entry.key, _fault(error), hint=error.hint, **error.facts))
             with self._lock:
                 self.objects += 1
                 self.bytes += entry.size
@@ -129,7 +135,7 @@ def _at(prefix: str, manifest: Manifest | None, error: MaskregError) -> CorruptE
     name = error.key if isinstance(error, CorruptError) else error.message.partition(": ")[0]
     name = name.removeprefix(prefix)
     known = manifest is not None and name in {entry.key for entry in manifest.objects}
-    return CorruptError(prefix + (name if known else MANIFEST), _fault(error, name), hint=error.hint)
+    return CorruptError(prefix + (name if known else MANIFEST), _fault(error, name), hint=error.hint, **error.facts)
 
 
 def _fault(error: MaskregError, name: str = "") -> str:

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.presence import listing
-from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, FormatError, MaskregError, NotFoundError
 from maskreg.progress import SILENT, Progress, counting
@@ -33,7 +32,7 @@ from maskreg.registry.audit.inspect import Inspector
 from maskreg.registry.audit.marks import Marks
 from maskreg.registry.identity import IDENTITY, IDENTITY_HINT, read_identity
 from maskreg.registry.registry import Registry
-from maskreg.result import Result
+from maskreg.result import Result, plain
 from maskreg.store.backrefs import NAMES, BackReference, Named, back_reference_key, without_back_reference
 from maskreg.store.chain import folders, removal
 from maskreg.store.entry import REFS, RefEntry, ref_of
@@ -49,14 +48,20 @@ class Damage:
         names: live references that point to it, or the tag whose log it is.
         key: the object, as the store names it; the catalog's address for its rows.
         fault: what is wrong, for a message.
-        hint: what to do about it.
+        error: the same as an error, with its facts.
     """
 
     digest: Digest | None
     names: tuple[str, ...]
     key: str
     fault: str
-    hint: str
+    error: MaskregError = field(compare=False)
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        error = self.error.to_json()
+        names = {"digest": plain(self.digest), "names": list(self.names), "key": self.key, "fault": self.fault}
+        return {**names, "code": error["code"], "hint": error["hint"], "facts": error["facts"]}
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ class Verified(Result):
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
         why = self.unchecked
-        unchecked = None if why is None else {"fault": why.message, "hint": why.hint}
+        unchecked = None if why is None else {"fault": why.message, "hint": why.hint, "facts": why.to_json()["facts"]}
         return {**super().to_json(), "unchecked": unchecked, "ok": self.ok}
 
 
@@ -162,19 +167,23 @@ class _Looking:
 
     def inspect(self, digest: Digest, names: tuple[str, ...], label: str, size: int) -> list[Damage]:
         self.progress.start(label, size)
-        return [_damage(digest, names, error, self._repair(error, names)) for error in self.inspector.inspect(digest)]
+        wrong = self.inspector.inspect(digest)
+        for error in wrong:
+            self._say_repair(error, digest, names)
+        return [_damage(digest, names, error) for error in wrong]
 
-    def _repair(self, error: CorruptError, names: tuple[str, ...]) -> str:
-        local = self.registry.root is not None
+    def _say_repair(self, error: CorruptError, digest: Digest, names: tuple[str, ...]) -> None:
         if not names:
-            return error.hint.replace("<name>", "NAME") or f"remove it: {removal(self.registry.url, error.key)}"
-        if local or "publish" in error.hint:
-            return error.hint.replace("<name>", names[0]) or f"maskreg pull {names[0]}"
-        # A push sends only what is missing.
-        push = f"maskreg push {names[0]} --remote {self.registry.name}"
-        if self.registry.store.head(error.key) is None:
-            return f"from a registry that has it: {push}"
-        return f"{removal(self.registry.url, error.key)}, then, from a registry that has it: {push}"
+            error.hint = error.hint or f"remove it: {removal(self.registry.url, error.key)}"
+            error.facts.pop("artifact", None)
+        elif self.registry.root is not None or "publish" in error.hint:
+            error.facts = {**({} if error.hint else {"artifact": digest}), **error.facts, "ref": names[0]}
+        else:
+            # A push sends only what is missing.
+            is_there = self.registry.store.head(error.key) is not None
+            first = f"{removal(self.registry.url, error.key)}, then, " if is_there else ""
+            error.hint = f"{first}from a registry that has it"
+            error.facts = {"resend": names[0], "remote": self.registry.name}
 
 
 class _One(_Looking):
@@ -189,7 +198,7 @@ class _One(_Looking):
             names = self._names(digest, artifact)
             if not isinstance(artifact, Ref) and not present and not names:
                 raise NotFoundError(
-                    f"artifact {digest.short} is not in {self.registry.url}", hint=self.registry.listing_step
+                    f"artifact {digest.short} is not in {self.registry.url}", remote=self.registry.remote_name
                 )
             damaged += self.inspect(digest, names, "verify", sum(info.size for info in present.values()))
         tags = entries = 0
@@ -292,7 +301,7 @@ class Everything(_Looking):
             except ValueError:
                 key = objects[0].key
                 hint = f"look at it, then remove it: {removal(self.registry.url, key)}"
-                strays.append(Damage(None, (), key, "not below the folder of an artifact", hint))
+                strays.append(_damage(None, (), CorruptError(key, "not below the folder of an artifact", hint=hint)))
                 continue
             # What has neither a manifest nor a name is the rest of an interrupted push.
             if any(info.key.endswith(f"/{name}/{MANIFEST}") for info in objects) or self.marks.names(digest):
@@ -318,46 +327,44 @@ class Everything(_Looking):
 
     def _guards(self) -> Iterator[Damage]:
         for error in damaged_guards(self.registry, self.jobs, self.progress):
-            yield _damage(None, (), error, error.hint)
+            yield _damage(None, (), error)
         for named in without_back_reference(self.registry.store, self.marks.named()):
             key = back_reference_key(*named)
             fault = f"missing: gc cannot check that a list of names lacks {named.ref}"
-            hint = f"maskreg annotate {named.ref} --description TEXT writes another entry, with one"
-            yield Damage(named.digest, (str(named.ref),), key, fault, hint)
+            hint, on = "another entry of the tag has one", self.registry.remote_name
+            error = CorruptError(key, fault, hint=hint, unreferenced=named.ref, remote=on)
+            yield _damage(named.digest, (str(named.ref),), error)
 
     def _identity(self, used: bool) -> Iterator[Damage]:
         try:
             if not read_identity(self.registry.store) and used:
-                yield Damage(None, (), IDENTITY, "missing, and the registry has tags", IDENTITY_HINT)
+                fault = "missing, and the registry has tags"
+                yield _damage(None, (), CorruptError(IDENTITY, fault, hint=IDENTITY_HINT))
         except FormatError as error:
-            yield Damage(None, (), IDENTITY, error.message.rpartition(f"{IDENTITY}: ")[2], IDENTITY_HINT)
+            fault = error.message.rpartition(f"{IDENTITY}: ")[2]
+            yield _damage(None, (), CorruptError(IDENTITY, fault, hint=IDENTITY_HINT))
 
     def _catalog(self) -> Iterator[Damage]:
         for wrong in self.registry.index.audit():
-            fault = wrong if isinstance(wrong, str) else wrong.message.removeprefix(f"{_key(wrong)}: ")
-            hint = REBUILD
-            if isinstance(wrong, MaskregError):
-                hint = wrong.hint
-            if hint.startswith("maskreg db "):
-                # The catalog does not know which remote it belongs to.
-                hint += self.registry.remote_option
-            if isinstance(wrong, MaskregError) and not isinstance(wrong, DataError):
-                # A database that is down, or refuses, says nothing about what is in it.
-                wrong.hint = hint
-                self.unchecked = wrong
+            error = CorruptError("catalog", wrong, catalog_damaged=True) if isinstance(wrong, str) else wrong
+            # The catalog does not know which remote it belongs to.
+            error.facts["remote"] = self.registry.remote_name
+            if isinstance(error, DataError):
+                yield Damage(None, (), "catalog", error.message.removeprefix(f"{_key(error)}: "), error)
             else:
-                yield Damage(None, (), "catalog", fault, hint)
+                # A database that is down, or refuses, says nothing about its rows.
+                self.unchecked = error
 
 
 def _of_logs(damaged: Iterable[CorruptError]) -> Iterator[Damage]:
     ordered = sorted(damaged, key=lambda error: error.key)
     for error in {(error.key, error.message): error for error in ordered}.values():
         names = (str(ref_of(error.key)),) if error.key.startswith(REFS) else ()
-        yield _damage(None, names, error, error.hint)
+        yield _damage(None, names, error)
 
 
-def _damage(digest: Digest | None, names: tuple[str, ...], error: CorruptError, hint: str) -> Damage:
-    return Damage(digest, names, error.key, error.message.removeprefix(f"{error.key}: "), hint)
+def _damage(digest: Digest | None, names: tuple[str, ...], error: CorruptError) -> Damage:
+    return Damage(digest, names, error.key, error.message.removeprefix(f"{error.key}: "), error)
 
 
 def _key(error: MaskregError) -> str:

@@ -70,7 +70,8 @@ def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
         raise DataError(
             f"{registry.url} lists no name at all, and {counted(survey.complete, 'artifact', 'is')} there; "
             "nothing was deleted",
-            hint=f"{_command(registry)} --trust-listing --dry-run shows what would go if no artifact has a name",
+            gc_option="trust-listing --dry-run",
+            remote=registry.remote_name,
         )
     last = read_last(registry)
     counts = {"tags": totals.tags, "entries": totals.entries}
@@ -79,7 +80,9 @@ def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
             raise DataError(
                 f"{registry.url} lists {number:,} {name}, and {last[name]:,} when garbage was last collected "
                 f"({last['at']}, by {last['by']}), though none is ever deleted; nothing was deleted now",
-                hint=f"if the rest was removed on purpose: {_command(registry)} --trust-listing",
+                hint="if the rest was removed on purpose",
+                gc_option="trust-listing",
+                remote=registry.remote_name,
             )
     _check_memory(registry, census, survey)
 
@@ -91,7 +94,7 @@ def _check_memory(registry: Registry, census: Census, survey: Survey) -> None:
     if (witness := registry.witness) is not None:
         witness.check_registry(registry.uuid)
         seen = witness.numbers(registry.uuid)
-        damaged = lost(census.latest(seen), seen, "was seen by this machine", witness.acceptance())
+        damaged = lost(census.latest(seen), seen, "was seen by this machine", registry.name)
     elif registry.root is not None and not registry.index.is_unmade():
         indexed = registry.index.use(lambda catalog: catalog.all_numbers()) or {}
         damaged = lost(census.latest(indexed), indexed)
@@ -127,7 +130,9 @@ def check_clock(registry: Registry, census: Census, survey: Survey, now: datetim
     if fault:
         raise ConfigError(
             f"{fault}: what is new looks old then; nothing was deleted",
-            hint=f"set the clock (timedatectl); if it is right: {_command(registry)} --trust-clock",
+            hint="set the clock (timedatectl); if it is right",
+            gc_option="trust-clock",
+            remote=registry.remote_name,
         )
 
 
@@ -141,7 +146,9 @@ def check_amount(registry: Registry, survey: Survey) -> None:
         raise UsageError(
             f"{len(survey.candidates):,} of {counted(survey.artifacts, 'artifact')} in {registry.url} would be "
             "deleted, more than half; nothing was deleted",
-            hint=f"if they are to go: {_command(registry)} --yes-delete-many",
+            hint="if they are to go",
+            gc_option="yes-delete-many",
+            remote=registry.remote_name,
         )
 
 
@@ -235,7 +242,7 @@ class Witnesses:
 
     def _ref(self, reference: BackReference) -> Ref | None:
         # None when the entry was never written.
-        store, command = self.census.registry.store, _command(self.census.registry)
+        store = self.census.registry.store
         for turn in looks():
             if turn:
                 self.census.look()
@@ -252,7 +259,9 @@ class Witnesses:
                     key,
                     f"this entry of {ref} is not there, and was to name {reference.digest.short}: "
                     "it was lost, or its writer stopped before it",
-                    hint=f"restore it from a copy, or let the artifact go: {command} --trust-listing",
+                    hint="restore it from a copy, or let the artifact go",
+                    gc_option="trust-listing",
+                    remote=self.census.registry.remote_name,
                 )
                 return None
             # Written since the listing, or left out of it.
@@ -274,10 +283,8 @@ def read_last(registry: Registry) -> dict[str, Any]:
         if not all(type(row.get(name)) is int for name in ("tags", "entries", "artifacts")):
             raise FormatError(f"{LAST}: not the record of a collection")
     except DataError as error:
-        error.hint = error.hint or f"{_command(registry)} --trust-listing writes it again, if names are right"
+        if not error.hint:
+            error.hint, on = "if names are right, a collection writes it again", registry.remote_name
+            error.facts |= {"gc_option": "trust-listing", "remote": on}
         raise
     return row
-
-
-def _command(registry: Registry) -> str:
-    return f"maskreg gc{registry.remote_option}"

@@ -31,7 +31,7 @@ def lost(
     log: Mapping[Ref, int],
     known: Mapping[Ref, int],
     memory: str = "is in the catalog",
-    hint: str = "restore it from a copy; or accept the loss: maskreg db rebuild --full",
+    seen_on: str | None = None,
 ) -> dict[Ref, CorruptError]:
     """Tags of which an entry is known that the log has no more, and the damage.
 
@@ -39,14 +39,16 @@ def lost(
         log: number of the latest entry of each tag in the store.
         known: the same in the catalog, or in what this machine remembers.
         memory: how the entry is known, for the message.
-        hint: what to do about it; ``<name>`` stands for the tag.
+        seen_on: name of the remote where this machine has seen the entries; None for entries of the catalog.
     """
     return {
         ref: CorruptError(
             entry_key(ref, n),
             f"entry {n} of {ref} {memory}, and is missing from the store"
             + (f", whose latest is entry {log[ref]}" if log.get(ref) else ""),
-            hint=hint.replace("<name>", str(ref)),
+            hint="restore it from a copy; or accept the loss" if seen_on is None else "",
+            ref=ref,
+            **({"indexed": True} if seen_on is None else {"seen": True, "remote": seen_on}),
         )
         for ref, n in sorted(known.items(), key=lambda item: str(item[0]))
         if n > log.get(ref, 0)

@@ -19,7 +19,6 @@ from maskreg.catalog import (
     repairing,
     set_aside,
 )
-from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress, counting
@@ -113,19 +112,19 @@ class Index:
                     return None
         raise AssertionError("the last turn returns")
 
-    def search(self, query: Query, seen: Mapping[Ref, int] = MappingProxyType({}), hint: str = "") -> Search:
+    def search(self, query: Query, seen: Mapping[Ref, int] = MappingProxyType({}), seen_on: str = "") -> Search:
         """Live refs that match, from the catalog or, where that is not usable, from the store.
 
         Args:
             query: what to look for.
             seen: number of the latest entry that this machine has seen of each tag.
-            hint: what to do where the store lacks such an entry.
+            seen_on: name of the remote that has them.
 
         Raises:
             UsageError: the query is malformed.
         """
         result = None
-        searcher = Searcher(self._refs, self._store, seen, hint)
+        searcher = Searcher(self._refs, self._store, seen, seen_on)
         if not self.is_unmade():
             result = self.use(lambda catalog: searcher.search(catalog, query))
         return searcher.search_snapshot(self._in_memory(), query) if result is None else result
@@ -307,7 +306,7 @@ class Index:
 
     def _repair(self, error: MaskregError) -> bool:
         """Rebuild a damaged local catalog; whether it can be used now."""
-        damaged = isinstance(error, CorruptError) and error.hint == REBUILD
+        damaged = isinstance(error, CorruptError) and "catalog_damaged" in error.facts
         if not damaged or not self.url.startswith(_LOCAL) or self.remarks:
             return False
         try:

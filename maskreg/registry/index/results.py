@@ -9,7 +9,7 @@ from maskreg.catalog import SearchResult
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError
 from maskreg.ref import Ref
-from maskreg.result import Result
+from maskreg.result import Result, plain
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,22 @@ class LeftOut(Result):
     Attributes:
         ref: the name.
         digest: the artifact that it points to; None when its entry in the ref log cannot be read.
-        reason: what is damaged or missing.
-        hint: what to do about it.
+        error: what is damaged or missing.
     """
 
     ref: str
     digest: Digest | None
-    reason: str
-    hint: str
+    error: MaskregError
+
+    @property
+    def reason(self) -> str:
+        """What is damaged or missing, as a sentence."""
+        return self.error.message
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        error = self.error.to_json()
+        return {"ref": self.ref, "digest": plain(self.digest), "reason": error.pop("message"), **error}
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Rebuilt(Result):
 def without(search: Search, damaged: Mapping[Ref, CorruptError]) -> Search:
     """A search whose results do not hold these refs, with the reason; what it left out is in order."""
     results = tuple(row for row in search.results if Ref(row.project, row.name, row.tag) not in damaged)
-    left_out = {str(ref): LeftOut(str(ref), None, error.message, error.hint) for ref, error in damaged.items()}
+    left_out = {str(ref): LeftOut(str(ref), None, error) for ref, error in damaged.items()}
     # Damage that was read says more than what is missing.
     left_out |= {name.ref: name for name in search.left_out}
     return Search(results, tuple(left_out[ref] for ref in sorted(left_out)))

@@ -31,13 +31,13 @@ class Searcher:
         log: the log of the registry.
         store: where that and the artifacts are.
         seen: number of the latest entry that this machine has seen of each tag.
-        hint: what to do where the log lacks such an entry.
+        seen_on: name of the remote where it has seen them.
     """
 
     log: RefLog
     store: Store
     seen: Mapping[Ref, int]
-    hint: str
+    seen_on: str
 
     def search(self, catalog: Catalog, query: Query) -> Search:
         """Search a catalog, after bringing it up to date.
@@ -66,7 +66,7 @@ class Searcher:
     def _compared(self, catalog: Searchable, query: Query, answer: Answer, log: Mapping[Ref, int]) -> Search:
         # A catalog that follows the log may be behind it, or know what it has lost; so may what this machine remembers.
         indexed = answer.numbers or {}
-        damaged = lost(log, self.seen, "was seen by this machine", self.hint) | lost(log, indexed)
+        damaged = lost(log, self.seen, "was seen by this machine", self.seen_on) | lost(log, indexed)
         if not catalog.keeps_up and catch_up(catalog, self.log.head, behind(log, indexed)):
             answer = catalog.answer(query)
         left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
@@ -81,7 +81,7 @@ class Searcher:
         damaged: dict[Ref, CorruptError] = {}
         for ref in lagging(known, catalog.numbers(known)):
             head = self.log.head(ref)
-            damaged |= lost({ref: head.n if head else 0}, {ref: known[ref]}, "was seen by this machine", self.hint)
+            damaged |= lost({ref: head.n if head else 0}, {ref: known[ref]}, "was seen by this machine", self.seen_on)
         return damaged
 
     def _unread(self, catalog: Searchable, unread: Iterable[str]) -> Iterator[LeftOut]:
@@ -90,10 +90,10 @@ class Searcher:
             try:
                 head = self.log.head(ref)
             except DataError as error:
-                yield LeftOut(str(ref), None, error.message, error.hint)
+                yield LeftOut(str(ref), None, error)
                 continue
             if head is None:
-                yield LeftOut(str(ref), None, f"{key}: gone since the catalog was filled", "maskreg db rebuild --full")
+                yield LeftOut(str(ref), None, CorruptError(key, "gone since the catalog was filled", indexed=True))
             elif not catalog.keeps_up:
                 catalog.put_ref(head)
 
@@ -108,5 +108,5 @@ class Searcher:
                 reasons[digest] = error
         for ref, digest in answer.unindexed:
             if digest in reasons:
-                hint = reasons[digest].hint.replace("<name>", str(ref))
-                yield LeftOut(str(ref), digest, reasons[digest].message, hint)
+                reasons[digest].facts.setdefault("ref", ref)
+                yield LeftOut(str(ref), digest, reasons[digest])

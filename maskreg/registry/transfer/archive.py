@@ -37,7 +37,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling.settle import Delivery, settle
-from maskreg.registry.transfer.landing import SPACE_STEP, Landing, check_space
+from maskreg.registry.transfer.landing import Landing, check_space
 from maskreg.result import Result
 from maskreg.seal import parse_sealed, sealed
 from maskreg.space import filling
@@ -51,7 +51,7 @@ _BLOCK = 512
 _MAX_PAX_BYTES = 8 << 10
 _END = bytes(2 * _BLOCK)
 _FILE = "the file"
-_HINT = "maskreg export NAME -o FILE writes such a file"
+_HINT = "export writes such a file"
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def packing(registry: Registry, ref: Ref) -> Packing:
     data, manifest = read_manifest(registry.store, resolved.digest)
     parts = whole_parts(registry.store, resolved.digest, manifest, listing(registry.store, resolved.digest))
     if not parts:
-        raise PartAbsentError(f"no part of {ref} is in {registry.name}", hint=f"maskreg pull {ref}")
+        raise PartAbsentError(f"no part of {ref} is in {registry.name}", unpulled=ref)
     name = ref.with_tag(ref.tag)
     record = {"schema": SCHEMA, "ref": str(name), "digest": resolved.digest, "card": resolved.card.to_json()}
     head = {MANIFEST: data, REF: sealed(record)}
@@ -204,7 +204,10 @@ def import_file(
     visit = f"{socket.gethostname()}-{getpid()}-{uuid.uuid4().hex[:12]}"
     landing = Landing(registry.store, digest, visit)  # type: ignore[arg-type]
     try:
-        with filling(registry.root, manifest.size, what="the artifact", hint=SPACE_STEP), _naming_file(stream):
+        with (
+            filling(registry.root, manifest.size, what="the artifact", registry=str(registry.root)),
+            _naming_file(stream),
+        ):
             parts = _land(members, manifest, landing, registry.root, progress)
         needed = objects_of(manifest, parts)
         fresh = _damaged_or_absent(registry, digest, needed)

@@ -21,9 +21,7 @@ def open_remote(settings: Settings, name: str | None = None) -> Registry:
     """
     remote = settings.remote(name)
     if settings.offline:
-        raise UnavailableError(
-            f"remote {remote.name} is not asked while offline is set", hint="maskreg config show --origin says where"
-        )
+        raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
     return Registry.remote(remote, settings)
 
 

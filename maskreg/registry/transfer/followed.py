@@ -105,9 +105,7 @@ def _read(store: Store, key: str) -> frozenset[Digest]:
         raise CorruptError(key, f"this record cannot be read ({error})", hint=removal(store.url, key)) from error
 
 
-def check_follows(
-    registries: tuple[Registry, Registry], ref: Ref, digest: Digest, head: RefEntry | None, replacing: str
-) -> None:
+def check_follows(registries: tuple[Registry, Registry], ref: Ref, digest: Digest, head: RefEntry | None) -> None:
     """Refuse to move a tag of a remote from an artifact that this machine did not know it pointed to.
 
     Args:
@@ -115,7 +113,6 @@ def check_follows(
         ref: the tag.
         digest: where it is to move.
         head: its latest entry on the remote; None when there is none.
-        replacing: the command that moves it all the same, for the hint.
 
     Raises:
         ConflictError: somebody else set it.
@@ -127,13 +124,16 @@ def check_follows(
     assert head.digest is not None  # for type checkers: it is not in the tuple
     ours = local.head(replace(ref, digest=None))
     if ours is None or ours.deleted or (remote.uuid and ours.origin == remote.uuid):
-        step = f"to take theirs: maskreg pull {ref} --remote {remote.name}"
+        step, theirs = "to take theirs", ref
     else:
-        step = f"to see theirs: maskreg pull {ref}@{head.digest} --remote {remote.name}"
+        step, theirs = "to see theirs", replace(ref, digest=head.digest)
     raise ConflictError(
         f"{ref} on {remote.name} is {head.digest.short}, set by {head.by} at {head.at:%Y-%m-%d %H:%M:%S} UTC; "
         f"moving it to {digest.short} would undo that, because this registry neither pulled nor pushed it",
-        hint=f"{step}; to replace theirs: {replacing}",
+        hint=step,
+        theirs=theirs,
+        remote=remote.name,
+        options={"force": True},
     )
 
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 _MARGIN_BYTES = 64 << 20
 _WHAT = "the artifact"
 _KEPT = "what has arrived stays, and the same command continues"
-SPACE_STEP = "maskreg gc deletes artifacts without a name; MASKREG_HOME moves the registry to another disk"
-"""The next step where the disk of a registry is full."""
 
 
 class LocalStore(Store, Protocol):
@@ -132,7 +130,7 @@ def check_space(root: Path, needed_bytes: int) -> None:
         NoSpaceError: fewer bytes are free than needed, with a margin for directories and the catalog.
     """
     if needed_bytes:
-        require_space(root, needed_bytes, spare=_MARGIN_BYTES, what=_WHAT, hint=SPACE_STEP)
+        require_space(root, needed_bytes, spare=_MARGIN_BYTES, what=_WHAT, registry=str(root))
 
 
 @contextmanager
@@ -146,5 +144,5 @@ def landing_space(root: Path, missing: Callable[[], int]) -> Iterator[None]:
     Raises:
         NoSpaceError: the disk became full.
     """
-    with filling(root, missing, what="the rest of the artifact", left=_KEPT, hint=SPACE_STEP):
+    with filling(root, missing, what="the rest of the artifact", left=_KEPT, registry=str(root)):
         yield

@@ -114,7 +114,7 @@ def pull(
         try:
             return _use_local(local, ref, parts, f"{remote.name}: {error.message}; this is the local artifact")
         except NotFoundError as missing:
-            raise UnavailableError(f"{error.message}; {missing.message}", hint=error.hint) from error
+            raise UnavailableError(f"{error.message}; {missing.message}", hint=error.hint, **error.facts) from error
     return _fetch(local, remote, resolved, parts, progress, jobs)
 
 
@@ -230,15 +230,16 @@ def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origi
     if resolved.ref.digest is not None:
         state = f"stays at {head.digest.short}" if head.digest else "stays removed"
         return f"{tag} {state}; {resolved.digest.short} has no local name, only its digest"
-    check_movable(head, resolved.digest, hint=f"maskreg pull {tag}@{resolved.digest} leaves the tag alone")
+    check_movable(head, resolved.digest, hint=f"pull {tag}@{resolved.digest}, which leaves the tag alone")
     assert head.digest is not None  # an immutable tag that was removed has just been refused
     if _set_by(head, origin):
         return ""
     raise ConflictError(
         f"{resolved.ref} is {head.digest.short} locally and {resolved.digest.short} on {remote.name}, "
         "and the local tag was not set by this remote",
-        hint=f"keep yours under another tag: maskreg tag {resolved.ref} {resolved.ref.with_tag('mine')} && "
-        f"maskreg rm {resolved.ref}; or pull by digest: {resolved.ref}@{resolved.digest}",
+        hint=f"pull {resolved.ref}@{resolved.digest}, or keep yours under another tag",
+        mine=resolved.ref,
+        mine_as=resolved.ref.with_tag("mine"),
     )
 
 
@@ -247,7 +248,7 @@ def _unwritable_tag(ref: Ref, resolved: Resolved, head: RefEntry | None, error: 
         change = f"{ref} has another card on the remote than locally"
     else:
         change = f"{ref} has to move to {resolved.digest.short} locally"
-    return NotAllowedError(f"{change}: {error.message}", hint=error.hint)
+    return NotAllowedError(f"{change}: {error.message}", hint=error.hint, **error.facts)
 
 
 def _set_by(head: RefEntry, origin: str) -> bool:
@@ -258,6 +259,7 @@ def _set_by(head: RefEntry, origin: str) -> bool:
 def _use_local(local: Registry, ref: Ref, parts: Collection[str] | None, note: str) -> Pulled:
     resolved = local.resolve(ref)
     artifact = local.artifact(resolved.digest)
+    artifact.name = str(ref)
     for part in _chosen_parts(ref, artifact.manifest, parts):
         artifact.require(part)
     root, _ = _directory(local)
@@ -275,7 +277,7 @@ def _chosen_parts(ref: Ref, manifest: Manifest, parts: Collection[str] | None) -
         return frozenset(manifest.parts) & frozenset(DEFAULT_PARTS)
     for part in parts:
         if part not in manifest.parts:
-            raise PartAbsentError(f"{ref} has no {part} part", hint=f"maskreg show {ref}")
+            raise PartAbsentError(f"{ref} has no {part} part", shown=ref)
     return frozenset(parts)
 
 
@@ -291,10 +293,11 @@ def _check_supply(
         asked = {part_of(entry.key) for entry in needed} - {""}
         held = {part for part in manifest.parts if not absent(objects_of(manifest, {part}), there)}
         other = sorted(held - (asked if len(asked) == 1 else set()))
-        step = f"maskreg pull {ref} --only {other[0]}, or " if other else ""
         raise PartAbsentError(
             f"{remote.name} does not hold all of {ref}: {missing[0].key} is missing",
-            hint=f"{step}ask its owner to push it again",
+            hint="ask its owner to push it again" + ("; another part is there" if other else ""),
+            ref=ref,
+            **({"elsewhere": other[0]} if other else {}),
         )
 
 

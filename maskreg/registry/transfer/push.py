@@ -111,16 +111,14 @@ def push(
     elif remote.store.signs:
         # The project may have no key yet; what it gets with this push could not be read back.
         require_checking()
-    check_movable(after, digest, hint=f"maskreg push {ref} --tag OTHER-TAG")
+    check_movable(after, digest, hint="choose another tag", options={"tag": "OTHER-TAG"})
     if not force:
-        option = "" if remote_ref.tag == ref.tag else f" --tag {remote_ref.tag}"
-        replacing = f"maskreg push {ref} --remote {remote.name}{option} --force"
-        check_follows((local, remote), remote_ref, digest, after, replacing)
+        check_follows((local, remote), remote_ref, digest, after)
     data, manifest = read_manifest(local.store, digest)
     whole = whole_parts(local.store, digest, manifest, listing(local.store, digest))
     sending = whole if parts is None else whole & frozenset(parts)
     if not sending:
-        raise PartAbsentError(f"no part of {ref} is in {local.name}", hint=f"maskreg pull {ref}")
+        raise PartAbsentError(f"no part of {ref} is in {local.name}", unpulled=ref)
     needed = objects_of(manifest, sending)
     remote.ensure_uuid()
     sent = _Sent(local.store, remote.store, digest, progress, manifest=data)

@@ -44,4 +44,6 @@ def _project(trust: Trust, refs: RefLog, project: str, ref: Ref | None) -> Itera
 
 
 def _as_corrupt(error: DataError, key: str) -> CorruptError:
-    return error if isinstance(error, CorruptError) else CorruptError(key, error.message, hint=error.hint)
+    return (
+        error if isinstance(error, CorruptError) else CorruptError(key, error.message, hint=error.hint, **error.facts)
+    )

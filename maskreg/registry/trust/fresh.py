@@ -201,7 +201,7 @@ def accept(data: bytes, documents: Sequence[KeyDocument], log: KeyLog, pins: Pin
     return True
 
 
-def check_not_expired(document: KeyDocument, statement: Statement, now: datetime, where: str, hint: str) -> None:
+def check_not_expired(document: KeyDocument, statement: Statement, now: datetime, where: str, remote: str) -> None:
     """Refuse a project of which the newest statement is too old.
 
     Args:
@@ -209,7 +209,7 @@ def check_not_expired(document: KeyDocument, statement: Statement, now: datetime
         statement: the newest statement.
         now: the time.
         where: what people call the project and its registry, for the message.
-        hint: what to do about it.
+        remote: name of the remote; empty for the local registry.
 
     Raises:
         UntrustedError: it is, or it is of the future.
@@ -218,15 +218,17 @@ def check_not_expired(document: KeyDocument, statement: Statement, now: datetime
         raise UntrustedError(
             fresh_key(document.project),
             f"{where}: {_ahead(statement, now)}",
-            hint="set the clock of this machine; where it is right, that of whoever signs",
+            hint="set the clock of this machine; if it is right, the clock of the signer",
         )
     if now > statement.expires(document):
         raise UntrustedError(
             fresh_key(document.project),
             f"{where}: the newest statement of freshness is of {_time(statement.at)}, and expired at "
-            f"{_time(statement.expires(document))}: an old state is shown, or nobody has renewed it, or the clock of "
+            f"{_time(statement.expires(document))}: an old state is shown, or it was not renewed, or the clock of "
             f"this machine is wrong, which says {_time(now)}",
-            hint=hint,
+            hint="the holder of the key can renew it",
+            expired=document.project,
+            remote=remote,
         )
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError
 from maskreg.ref import Ref
@@ -140,7 +141,8 @@ class Trust:
         if document is None:
             if known is not None:
                 fault = f"lost key document {n}; this machine trusts {known.key}, key {known.n}"
-                raise self._error(project, n, fault, hint=self._trust_hint(project))
+                hint = f"ask the owner of {project}; if that is its key"
+                raise self._error(project, n, fault, hint=hint, new_key="KEY")
             raise CorruptError(document_key(project, n), "this key document is missing, and a later one is there")
         if document.registry != self._uuid():
             raise self._error(project, n, f"has a key document of another registry, {document.registry}")
@@ -165,8 +167,7 @@ class Trust:
                 raise self._replaced(last, known.key, f"which this machine has trusted since {known.at:%Y-%m-%d}")
         if configured is not None and all(document.key != configured for document in trusted):
             error = self._replaced(last, configured, "which is configured as its key")
-            setting = f"maskreg config set remotes.{self._name}.project_keys {last.project}={last.key}"
-            error.hint = f"ask the owner of {last.project}; if that is its key: {setting}"
+            error.facts = {"setting": f"remotes.{self._name}.project_keys", "new_value": f"{last.project}={last.key}"}
             raise error
         if known is None and configured is None and trusted[0].n > 1:
             before = documents[trusted[0].n - 2]
@@ -177,20 +178,18 @@ class Trust:
             document.project,
             document.n,
             f"has the key {document.key}, and {trusted}, {who}, did not hand over to it",
-            hint=self._trust_hint(document.project, document.key),
+            # Only its owner can tell a new key from a stolen registry.
+            hint=f"ask the owner of {document.project}; if that is its key",
+            new_key=document.key,
         )
 
-    def _trust_hint(self, project: str, key: PublicKey | None = None) -> str:
-        # Only its owner can tell a new key from a stolen registry.
-        trust = f"maskreg key trust {project} {key or 'KEY'}{self._option}"
-        return f"ask the owner of {project}; if that is its key: {trust}"
-
     @property
-    def _option(self) -> str:
-        return "" if self._name == "local" else f" --remote {self._name}"
+    def _remote(self) -> str:
+        return "" if self._name == "local" else self._name
 
-    def _error(self, project: str, n: int, fault: str, hint: str = "") -> UntrustedError:
-        return UntrustedError(document_key(project, n), f"{project} on {self._name} {fault}", hint=hint)
+    def _error(self, project: str, n: int, fault: str, **facts: Any) -> UntrustedError:
+        key, message = document_key(project, n), f"{project} on {self._name} {fault}"
+        return UntrustedError(key, message, project=project, remote=self._remote, **facts)
 
     # Checking
 
@@ -207,8 +206,13 @@ class Trust:
             self.forget()
             fault = self._fault(entry)
         if fault:
-            vouch = f"if it is right, whoever has the key can sign it: maskreg key sign {entry.ref}{self._option}"
-            raise UntrustedError(entry.key, f"{entry.ref} on {self._name}: {fault}", hint=vouch)
+            raise UntrustedError(
+                entry.key,
+                f"{entry.ref} on {self._name}: {fault}",
+                hint="if it is right, the holder of the key can sign it",
+                unsigned=entry.ref,
+                remote=self._remote,
+            )
 
     def check_shown(self, entry: RefEntry) -> None:
         """The same as :meth:`check` for whoever goes on with other tags: what is raised is about the entry.
@@ -219,7 +223,7 @@ class Trust:
         try:
             self.check(entry)
         except DataError as error:
-            raise UntrustedError(entry.key, error.message, hint=error.hint) from error
+            raise UntrustedError(entry.key, error.message, hint=error.hint, **error.facts) from error
 
     def check_latest(self, ref: Ref, head: RefEntry | None, *, expired_ok: bool = False) -> None:
         """Refuse what was read of a tag when no trusted key vouches for it, or it may be an old state.
@@ -245,8 +249,7 @@ class Trust:
             return
         statement = latest(current, self.log, self.pins, self.clock())
         if not expired_ok:
-            renew = f"whoever has the key can renew it: maskreg key refresh {ref.project}{self._option}"
-            check_not_expired(current, statement, self.clock(), f"{ref.project} on {self._name}", renew)
+            check_not_expired(current, statement, self.clock(), f"{ref.project} on {self._name}", self._remote)
         check_not_behind(head, ref, statement, self.log, self._name)
 
     def _fault(self, entry: RefEntry) -> str:
@@ -316,7 +319,8 @@ class Trust:
         if signer is None:
             raise NotAllowedError(
                 f"{project} on {self._name} is signed with {key}, and its private key is not on this machine",
-                hint=f"maskreg key import FILE; where the key is: maskreg key export {project} FILE{self._option}",
+                signer_of=project,
+                remote=self._remote,
             )
         return signer
 

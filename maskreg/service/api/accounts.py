@@ -164,7 +164,7 @@ def delete_project(service: Served, project: str, principal: Admin) -> None:
 
     service.accounts.projects.get(project)
     if service.registry.index.must_open().search(Search(project=project, limit=1)):
-        raise UsageError(f"project {project} has artifacts", hint=f"maskreg list --project {project}")
+        raise UsageError(f"project {project} has artifacts", project=project)
     service.accounts.projects.delete(project, principal)
 
 

@@ -75,7 +75,7 @@ class Accounts:
             if known is not None:
                 self._note_use(token.id, known[1])
                 return known[0]
-        raise UnauthenticatedError("the token is not valid", hint="maskreg login URL --token-stdin")
+        raise UnauthenticatedError("the token is not valid")
 
     def named(self, name: str) -> Principal:
         """The account of this name with its current roles; only public roles where no such account exists."""

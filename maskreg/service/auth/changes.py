@@ -206,7 +206,8 @@ def keeping_admins(connection: Connection, project: str, change: str) -> Iterato
             quoted = "'*'" if scope == EVERY_PROJECT else scope
             raise NotAllowedError(
                 f"{change} would leave {where} without an admin who can get in",
-                hint=f"make another first: maskreg token create --project {quoted} --role admin --name NAME",
+                hint="make another first",
+                admin_of=quoted,
             )
 
 

@@ -222,4 +222,4 @@ def check_held(principal: Principal, held: Role, role: Role, scope: str) -> None
 def refuse_visitor(principal: Principal) -> None:
     """Refuse a request without a token or session."""
     if principal.is_visitor:
-        raise UnauthenticatedError("this needs a token", hint="maskreg login URL --token-stdin")
+        raise UnauthenticatedError("this needs a token")

@@ -11,6 +11,6 @@ ACCOUNTS = Schema(
     "maskreg_service_schema",
     "service",
     {"service_chores": "0002", "service_checks": "0002", "service_buckets": "0002", "service_charges": "0003"},
-    mend="restore the database from a backup",
+    mend={"hint": "restore the database from a backup"},
 )
 """The tables of who may do what."""

@@ -165,7 +165,7 @@ def check_tombstone(registry: Registry, ref: Ref, before: RefEntry | None, princ
         return
     raise NotAllowedError(
         f"{subject}: for {principal.name} to use its name again needs the role admin in project {ref.project}",
-        hint=f"choose another name, or ask an admin of {ref.project}: maskreg restore {removed} --remote NAME",
+        hint=f"choose another name, or ask an admin of {ref.project} to restore {removed}",
     )
 
 

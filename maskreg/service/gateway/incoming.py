@@ -181,7 +181,8 @@ class Incoming:
         if entry.by != principal.name:
             raise UsageError(
                 f"{key.key}: it says that it is by {entry.by!r}, and {principal.name} sent it",
-                hint="maskreg whoami says under which name this service knows you",
+                hint="sign it under the name of the token",
+                whoami=True,
             )
         before = self._registry.refs.peek(entry.ref, entry.n - 1) if entry.n > 1 else None
         check_role(principal, entry.project, Role.ADMIN if entry.deleted else Role.WRITER)

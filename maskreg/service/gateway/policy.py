@@ -246,7 +246,7 @@ def check(key: Key, action: Action, principal: Principal, projects: Collection[s
     if action is Action.READ:
         raise NotFoundError(f"there is no {key.key}")
     if principal.is_visitor:
-        raise UnauthenticatedError("this needs a token", hint="maskreg login URL --token-stdin")
+        raise UnauthenticatedError("this needs a token")
     if who is _Who.NOBODY:
         raise NotAllowedError(f"{key.key}: nobody may {action} {key.kind.value} by HTTP")
     if who is _Who.HERE:

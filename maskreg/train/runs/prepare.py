@@ -173,7 +173,8 @@ def _check_trained(artifact: Artifact, control: str) -> None:
         name = f"control {control}" if control else "the mask"
         raise UsageError(
             f"{name} has 0 of {totals.numel:,} coordinates, so nothing would be trained",
-            hint="maskreg show <name>; or --control full to train all coordinates",
+            options={"control": FULL},
+            empty_mask=artifact.name or artifact.digest,
         )
 
 

@@ -1,0 +1,1 @@
+"""Masks from elsewhere: stored as artifacts."""
