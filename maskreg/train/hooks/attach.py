@@ -254,9 +254,10 @@ class _Held:
         @wraps(swap)
         def held(*args: Any, **options: Any) -> Any:
             _each(copies, Copied.copy)
-            result = swap(*args, **options)
-            _each(copies, Copied.restore)
-            return result
+            try:
+                return swap(*args, **options)
+            finally:
+                _each(copies, Copied.restore)
 
         setattr(optimizer, mode, held)
 

@@ -274,3 +274,24 @@ def test_a_compiled_model() -> None:
     attachment.check()
     outside, inside = changed(net, before, mask)
     assert outside == 0 < inside
+
+
+class FailsToSwap(torch.optim.SGD):
+    """Moves all weights before it fails, as an optimizer that swaps weights for evaluation could."""
+
+    @torch.no_grad()
+    def eval(self) -> None:
+        for p in (p for group in self.param_groups for p in group["params"]):
+            p.mul_(0.5)
+        raise RuntimeError("out of memory")
+
+
+def test_frozen_weights_are_restored_when_an_optimizer_fails_to_swap() -> None:
+    net = Net()
+    mask, before = masked(net), copies(net)
+    optimizer = FailsToSwap(net.parameters(), lr=1e-2)
+    attach(net, optimizer, mask)
+    with pytest.raises(RuntimeError):
+        optimizer.eval()
+    outside, inside = changed(net, before, mask)
+    assert outside == 0 < inside
