@@ -86,7 +86,7 @@ def _settings() -> Iterable[str]:
 
 
 def _merge_methods() -> Iterable[str]:
-    from maskreg.flow.merge import METHODS
+    from maskreg.flow.merge.methods import METHODS
 
     return METHODS
 

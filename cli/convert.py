@@ -17,8 +17,8 @@ from .values import NAME, NATURAL, OUT, POSITIVE
 if TYPE_CHECKING:
     from maskreg.workspace.convert import Converted
 
-_FORMATS = click.Choice(["slime", "vllm", "sparse-safetensors", "shira", "torch", "safetensors-mask", "zarr-bool"])
-_OPTIONS = ("encoding", "checksum", "version", "base_version", "chunk_bytes", "nearest", "rank")
+_FORMATS = click.Choice(["slime", "sparse-safetensors", "shira", "safetensors-mask"])
+_OPTIONS = ("encoding", "checksum", "version", "base_version", "nearest", "rank")
 
 
 @click.command(
@@ -43,7 +43,6 @@ _OPTIONS = ("encoding", "checksum", "version", "base_version", "chunk_bytes", "n
 @click.option("--checksum", type=click.Choice(["xxh3-128", "adler32"]), help="slime: checksum of tensors [xxh3-128].")
 @click.option("--version", type=NATURAL, metavar="N", help="slime: number of this version [1].")
 @click.option("--base-version", type=NATURAL, metavar="N", help="slime: number of the version that it applies to [0].")
-@click.option("--chunk-bytes", type=POSITIVE, metavar="N", help="vllm: largest size of a chunk [256 MiB].")
 @click.option(
     "--nearest", is_flag=True, default=None, help="shira: keep the largest changes of a mask that does not fit."
 )

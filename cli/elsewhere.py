@@ -13,7 +13,7 @@ from .command import engine_given
 from .output import Output
 
 if TYPE_CHECKING:
-    from maskreg.workspace.job_server import RemoteJob
+    from maskreg.workspace.jobs import RemoteJob
     from maskreg.workspace.workspace import Workspace
 
 ON = click.option("--on", "remote", metavar="SERVER", help="Do it on this server, with checkpoints that it offers.")

@@ -15,7 +15,7 @@ from .table import table
 from .values import IntegerType
 
 if TYPE_CHECKING:
-    from maskreg.workspace.job_server import RemoteJob
+    from maskreg.workspace.jobs import RemoteJob
 
 STATES = ["queued", "running", "done", "failed", "canceled"]
 

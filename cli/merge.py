@@ -16,12 +16,26 @@ from .output import Output
 from .values import CHECKPOINT_OUT, FILE, NAME, PAIR, REF, WEIGHT
 
 if TYPE_CHECKING:
-    from maskreg.flow.merge.report import RoleFigures
+    from maskreg.flow.merge.checkpoint import RoleFigures
     from maskreg.workspace.merge import Merged
 
 
+class _WithMethods(Command):
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from maskreg.flow.merge.methods import METHODS
+
+        super().format_options(ctx, formatter)
+        with formatter.section("Methods, and what --set sets"):
+            formatter.write_dl(
+                [
+                    (method.name, f"{method.summary} ({', '.join(method.keys)})" if method.keys else method.summary)
+                    for method in METHODS.values()
+                ]
+            )
+
+
 @click.command(
-    cls=Command,
+    cls=_WithMethods,
     example="""
     maskreg merge qwen3-8b-opd qwen3-8b-rlvr --method ties --name qwen3-8b-both
     maskreg merge qwen3-8b-opd qwen3-8b-rlvr --method linear --weight qwen3-8b-rlvr=0.5 -o ./Qwen3-8B-both
@@ -31,7 +45,7 @@ if TYPE_CHECKING:
     """,
 )
 @click.argument("refs", type=REF, nargs=-1, metavar="REF...")
-@click.option("--method", default="", metavar="NAME", help="How to merge, from the list above.")
+@click.option("--method", default="", metavar="NAME", help="How to merge, from the list below.")
 @click.option("--weight", "weights", type=WEIGHT, multiple=True, metavar="REF=W", help="Weight of a REF, else 1.")
 @click.option(
     "--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
@@ -66,32 +80,11 @@ def command(
 ) -> None:
     """Merge updates of one source, in fp32.
 
-    \b
-    linear           weighted average
-    task-arithmetic  weighted sum; a negative weight subtracts (lambda)
-    ties             keep the largest changes, elect signs (density, lambda)
-    ties-per-tensor  the same, an exact number in each tensor (density, ...)
-    dare             drop at random (density, rescale, sign, lambda, seed)
-    breadcrumbs      drop largest and smallest (density, gamma, sign, lambda)
-    della            drop small changes more often (density, epsilon, sign, ...)
-    model-stock      average, as far as the angles between updates suggest
-    slerp            the point on the arc between two models (t)
-    multislerp       mean direction and mean norm of the updates
-    karcher          mean of models on the sphere (max_iter, tol)
-    sce              select by variance, weigh by energy (density)
-    nearswap         one update with changes cut to a largest size (t)
-    ram, ram+        average shared changes, keep unique ones (epsilon, ...)
-    union            every change (conflict: first, mean or sign)
-    consensus        changes that at least k updates make (k)
-    restrict         one update on the coordinates of a mask (mask)
-    scale, negate    one update times a factor (factor), or reversed
-
-    In parentheses: what --set sets. With --name, the result is stored in the local registry, with REF... as its
-    parents; with -o, it is written as a checkpoint. Without --source, the checkpoint is looked up where this machine
-    has seen it, then in the hub cache.
+    With --name, the result is stored in the local registry, with REF... as its parents; with -o, it is written as a
+    checkpoint. Without --source, the checkpoint is looked up where this machine has seen it, then in the hub cache.
 
     With --on, the server does it, with artifacts of its registry, and stores the result there.
-    """  # noqa: D301
+    """
     if options["name"] is None and options["out"] is None and not options["dry_run"]:
         raise click.UsageError("choose what to make: --name for an artifact, -o for a checkpoint, or --dry-run")
     for pairs, option in ((weights, "--weight"), (settings, "--set")):

@@ -46,7 +46,7 @@ JOB_OPTIONS: tuple[Option, ...] = (
         "job_limits",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Limit of jobs, such as running=8, time=2h, bytes=50GB or keep-outputs=7d; repeatable.",
+        help="Limit of jobs, such as running=8, time=2h or bytes-per-project=50GB; repeatable.",
     ),
 )
 """Options about jobs."""

@@ -1,15 +1,20 @@
-"""Write ``docs/commands.md``, the reference of the command line, from the commands: ``python -m scripts.commands``."""
+"""Write ``docs/commands.md`` and the table of merge methods: ``python -m scripts.commands``."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from maskreg_cli.main import SECTIONS, cli
 
+from maskreg.flow.merge.methods import METHODS
+
 PATH = Path(__file__).parent.parent / "docs" / "commands.md"
+
+METHODS_PAGE = PATH.parent / "how-to" / "merge.md"
 
 INTRODUCTION = """# Commands
 
@@ -38,6 +43,33 @@ def page() -> str:
             assert command is not None
             parts += _entry(command, click.Context(command, info_name=name, parent=context), 3)
     return "\n".join(parts).rstrip() + "\n"
+
+
+def methods_table() -> str:
+    """Every merge method, with a link to its paper and the defaults of its settings."""
+    rows = ["| `--method` | what it does | `--set`, with defaults |", "|---|---|---|"]
+    for method in METHODS.values():
+        if found := re.search(r"arXiv (\d+\.\d+)", method.paper):
+            paper = f" ([{found[0]}](https://arxiv.org/abs/{found[1]}))"
+        elif found := re.search(r"doi (\S+)", method.paper):
+            paper = f" ([{found[0]}](https://doi.org/{found[1]}))"
+        else:
+            paper = f" ({method.paper})" if method.paper else ""
+        settings = []
+        for key, setting in method.settings.items():
+            others = [word for word in setting.words if word != setting.default]
+            default = setting.default if isinstance(setting.default, str) else format(setting.default, "g")
+            settings.append(f"{key}={'|'.join([default, *others])}")
+        settings += ["mask=REF"] if method.masked else []
+        cell = f"`{_cell(' '.join(settings))}`" if settings else ""
+        rows.append(f"| `{method.name}` | {method.summary}{paper} | {cell} |")
+    return "\n".join(rows)
+
+
+def with_methods(text: str) -> str:
+    """The page about merging, with the table of methods as it is now."""
+    marks = "<!-- methods -->\n", "\n<!-- /methods -->"
+    return re.sub(f"(?<={marks[0]}).*(?={marks[1]})", lambda _: methods_table(), text, flags=re.DOTALL)
 
 
 def _entry(command: click.Command, context: click.Context, depth: int) -> Iterator[str]:
@@ -88,3 +120,4 @@ def _escaped(text: str) -> str:
 
 if __name__ == "__main__":
     PATH.write_text(page(), encoding="utf-8")
+    METHODS_PAGE.write_text(with_methods(METHODS_PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from maskreg.analysis.glossary import ENTRIES
-from scripts.commands import PATH, page
+from scripts.commands import METHODS_PAGE, PATH, page, with_methods
 from scripts.figures import FOLDER, SHOTS
 from scripts.reference import SECTIONS
 from scripts.site import TERMS, with_terms
@@ -133,3 +133,5 @@ def test_the_first_use_of_a_term_is_a_link_and_code_stays() -> None:
 
 def test_the_commands_are_up_to_date() -> None:
     assert PATH.read_text(encoding="utf-8") == page(), "run python -m scripts.commands"
+    merging = METHODS_PAGE.read_text(encoding="utf-8")
+    assert merging == with_methods(merging), "run python -m scripts.commands"

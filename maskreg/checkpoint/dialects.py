@@ -32,7 +32,8 @@ DIALECTS = (
         "fused projections, as vLLM has them",
         re.compile(r"(?:.+\.)?(?:qkv_proj|gate_up_proj)\.(?:weight|bias)"),
         "name the checkpoint that the engine loads, or save the model with save_pretrained of transformers",
-        "pass a dictionary of views under the checkpoint's names, or convert it to patches that vLLM loads",
+        "pass a dictionary of views under the checkpoint's names, or write the indices and values that vLLM's "
+        "CheckpointWeightPatch takes, which a conversion to sparse-safetensors gives",
     ),
     Dialect(
         "Megatron's names",

@@ -10,14 +10,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from maskreg import parallel
 from maskreg.engine.base import BATCH_NUMEL, LARGE_BATCH_NUMEL, Engine, ResultT, TaskT
-from maskreg.engine.threads import Threads
 from maskreg.errors import ConfigError
 from maskreg.extras import requiring
-
-
-def _threads(address: str, workers: int, label: str) -> Engine:
-    return Threads()
 
 
 def _ray(address: str, workers: int, label: str) -> Engine:
@@ -27,15 +23,13 @@ def _ray(address: str, workers: int, label: str) -> Engine:
     return RayEngine(address, workers=workers, label=label)
 
 
-ENGINES: Mapping[str, Callable[[str, int, str], Engine]] = {"threads": _threads, "ray": _ray}
-"""By name, what makes an engine of an address, a number of workers and a label. Nothing starts before it is used."""
+THREADS = "threads"
+"""The default: threads of this process."""
 
-ADDRESSED = ("ray",)
-"""Engines that may be elsewhere: ``ray://HOST:PORT``."""
+ENGINES: Mapping[str, Callable[[str, int, str], Engine]] = {"ray": _ray}
+"""Other engines: a function of an address, a number of workers and a label. Nothing starts before it is used."""
 
-_THREADS = Threads()
-
-_current: ContextVar[Engine] = ContextVar("maskreg_engine", default=_THREADS)
+_current: ContextVar[Engine | None] = ContextVar("maskreg_engine", default=None)
 
 
 def parse_engine(text: str, origin: str) -> str:
@@ -44,12 +38,9 @@ def parse_engine(text: str, origin: str) -> str:
     Args:
         text: the text.
         origin: where it was written, for messages.
-
-    Raises:
-        ConfigError: there is no such engine.
     """
     name, separator, address = text.partition("://")
-    if name not in ENGINES or bool(separator) != bool(address) or (address and name not in ADDRESSED):
+    if (name not in ENGINES and text != THREADS) or bool(separator) != bool(address):
         raise ConfigError(f"{origin}: {text!r} is not an engine", hint="write threads, ray or ray://HOST:PORT")
     return text
 
@@ -62,23 +53,21 @@ def running_on(engine: str, *, workers: int = 0, label: str = "maskreg") -> Iter
         engine: as :func:`parse_engine` has it.
         workers: how many; 0 for one per CPU of the cluster. Threads are counted by ``jobs`` instead.
         label: what runs, as the cluster's own tools show it.
-
-    Raises:
-        ConfigError: there is no such engine.
     """
     name, _, address = parse_engine(engine, "engine").partition("://")
-    opened = ENGINES[name](address, workers, label)
+    opened = None if name == THREADS else ENGINES[name](address, workers, label)
     token = _current.set(opened)
     try:
         yield
     finally:
         _current.reset(token)
-        opened.close()
+        if opened is not None:
+            opened.close()
 
 
 def is_here() -> bool:
-    """Whether tasks are worked on in this process; see :attr:`maskreg.engine.base.Engine.is_here`."""
-    return _current.get().is_here
+    """Whether tasks are worked on in this process, so that what they read may be fetched by it meanwhile."""
+    return _current.get() is None
 
 
 def ordered(
@@ -93,9 +82,12 @@ def ordered(
 ) -> Generator[ResultT, None, None]:
     """Call ``work`` on every task on the engine at hand and yield the results in the order of the tasks.
 
-    See :meth:`maskreg.engine.base.Engine.ordered`.
+    On threads it is :func:`maskreg.parallel.ordered`, which ``jobs`` and ``in_flight`` are for; other engines are told
+    the rest, see :meth:`maskreg.engine.base.Engine.ordered`.
     """
-    return _current.get().ordered(work, tasks, jobs=jobs, in_flight=in_flight, size=size, near=near, together=together)
+    if (engine := _current.get()) is None:
+        return parallel.ordered(work, tasks, jobs=jobs, in_flight=in_flight, size=size)
+    return engine.ordered(work, tasks, size=size, near=near, together=together)
 
 
 __all__ = ["BATCH_NUMEL", "ENGINES", "LARGE_BATCH_NUMEL", "Engine", "is_here", "ordered", "parse_engine", "running_on"]

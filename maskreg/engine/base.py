@@ -1,8 +1,8 @@
 """The contract of engines: tasks are handed out, their results come back in order, and memory is bounded.
 
 What is handed out may have to travel. So works and tasks of this contract can be pickled, small: they hold how to open
-what they read (a path and its version, a store and a digest), and whoever unpickles them opens it. Secrets are no part
-of that: each machine has its own.
+what they read (a path and its version, a store and a digest), and the other process opens it. Secrets do not travel:
+each machine has its own.
 """
 
 from __future__ import annotations
@@ -24,21 +24,16 @@ ResultT = TypeVar("ResultT")
 
 
 class Engine(Protocol):
-    """Where blocks are worked on."""
-
-    is_here: bool
-    """Tasks are worked on in this process, so that what they read may be fetched by it meanwhile."""
+    """Where blocks are worked on, elsewhere than on threads of this process."""
 
     def ordered(
         self,
         work: Callable[[TaskT], ResultT],
         tasks: Iterable[TaskT],
         *,
-        jobs: int,
-        in_flight: int | None = None,
-        size: Callable[[TaskT], int] | None = None,
-        near: Callable[[TaskT], str] | None = None,
-        together: int = BATCH_NUMEL,
+        size: Callable[[TaskT], int] | None,
+        near: Callable[[TaskT], str] | None,
+        together: int,
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task and yield the results in the order of the tasks.
 
@@ -46,12 +41,9 @@ class Engine(Protocol):
         its turn, once. Closing the generator ends what runs.
 
         Args:
-            work: called on any thread, or in another process. The same task may be worked on again where the process
-                that did so before has died, so what it writes it may write twice.
+            work: called in another process. A task is worked on again where the process that did so before has died,
+                so it can write the same twice.
             tasks: may be a generator that reads from disk.
-            jobs: threads; engines elsewhere have a number of workers of their own.
-            in_flight: tasks that are drawn and not taken, on threads; by default ``jobs + 2``. Elsewhere results are
-                bounded by their bytes.
             size: elements of a task; small ones are handed over together. Without, each task goes alone.
             near: where a task's data lies, such as the name of a file; empty for anywhere. Tasks of one place go to
                 one worker while that is not behind, and those of different places do not go together.

@@ -29,7 +29,7 @@ from ray._private.utils import read_ray_address
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from maskreg.cpus import available_cpus
-from maskreg.engine.base import BATCH_NUMEL, ResultT, TaskT
+from maskreg.engine.base import ResultT, TaskT
 from maskreg.engine.head import Head, require_answer
 from maskreg.engine.window import Batch, Window
 from maskreg.engine.worker import Outcome, Packed, Worker
@@ -69,8 +69,6 @@ class _Hand:
 class RayEngine:
     """See :class:`maskreg.engine.base.Engine`. Nothing is started before the first task is handed out."""
 
-    is_here = False
-
     def __init__(self, address: str = "", *, workers: int = 0, label: str = "maskreg") -> None:
         """Remember what to start.
 
@@ -93,20 +91,11 @@ class RayEngine:
         work: Callable[[TaskT], ResultT],
         tasks: Iterable[TaskT],
         *,
-        jobs: int,
-        in_flight: int | None = None,
-        size: Callable[[TaskT], int] | None = None,
-        near: Callable[[TaskT], str] | None = None,
-        together: int = BATCH_NUMEL,
+        size: Callable[[TaskT], int] | None,
+        near: Callable[[TaskT], str] | None,
+        together: int,
     ) -> Generator[ResultT, None, None]:
-        """Call ``work`` on every task on the workers; see :meth:`maskreg.engine.base.Engine.ordered`.
-
-        Raises:
-            UsageError: the work holds something that exists in this process alone.
-            UnavailableError: no cluster, or no free worker.
-            ConfigError: another version of maskreg is installed there.
-            WorkerError: workers die with a task, again and again.
-        """
+        """Call ``work`` on every task on the workers; see :meth:`maskreg.engine.base.Engine.ordered`."""
         try:
             # It takes functions within functions too.
             pickled = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
@@ -143,11 +132,7 @@ class RayEngine:
             ray.shutdown()
 
     def events(self, running: list[Any], seconds: float) -> list[Any]:
-        """Batches that are finished, after a wait for the first; workers that are ready are taken in.
-
-        Raises:
-            UnavailableError: the cluster went away.
-        """
+        """Batches that are finished, after a wait for the first; workers that are ready are taken in."""
         if self._head is not None:
             self._head.check()
         starting = {hand.ready: hand for hand in self._starting}
@@ -336,12 +321,7 @@ def _running_here() -> str:
 
 @contextmanager
 def _connecting(address: str) -> Iterator[None]:
-    """Report what keeps this process from a cluster that answers.
-
-    Raises:
-        ConfigError: it has other versions of Python or Ray.
-        UnavailableError: anything else.
-    """
+    """Report what keeps this process from a cluster that answers."""
     try:
         yield
     except (ConnectionError, RuntimeError, RayError) as error:

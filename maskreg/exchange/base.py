@@ -58,15 +58,8 @@ class Values:
     notes: tuple[str, ...] = ()
 
 
-class BoolSpans(Protocol):
-    """Reads the mask of one tensor."""
-
-    def __call__(self) -> Iterator[npt.NDArray[np.bool_]]:
-        """The coordinates in C order, in consecutive spans of any length.
-
-        Raises:
-            DataError: the file is damaged, or holds something else than a mask.
-        """
+BoolBlocks = Callable[[], "Iterator[npt.NDArray[np.bool_]]"]
+"""Reads the mask of one tensor: its blocks in order."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,7 @@ class Masks:
         notes: remarks, one sentence each.
     """
 
-    tensors: Mapping[str, BoolSpans]
+    tensors: Mapping[str, BoolBlocks]
     lineage: Lineage | None = None
     notes: tuple[str, ...] = ()
 
@@ -124,4 +117,4 @@ class Format:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-__all__ = ["BoolSpans", "Format", "Masks", "Outgoing", "Reader", "Values", "Written"]
+__all__ = ["BoolBlocks", "Format", "Masks", "Outgoing", "Reader", "Values", "Written"]

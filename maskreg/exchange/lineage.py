@@ -101,9 +101,6 @@ def parse_lineage(text: Any, document: str, limits: Limits = LIMITS) -> Lineage 
         text: what the format's metadata holds under :data:`KEY`; None when it holds nothing there.
         document: names the file in messages.
         limits: bounds on its size.
-
-    Raises:
-        DataError: it is malformed.
     """
     if text is None:
         return None

@@ -15,7 +15,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.code import can_run_code
 from maskreg.checkpoint.companions import check_small_file
-from maskreg.errors import CorruptError, UsageError
+from maskreg.errors import UsageError
 from maskreg.exchange.lineage import lineage_of
 from maskreg.mask import unpack
 from maskreg.parallel import Buffers, ordered, worker_count
@@ -77,10 +77,6 @@ class Outgoing:
             with_code: write small files that can run code, too.
             progress: progress callback, in bytes of the changed tensors.
             jobs: threads; by default one per CPU, at most 16.
-
-        Raises:
-            PartAbsentError: the part that is needed is absent.
-            WrongCheckpointError: ``source`` is another checkpoint.
         """
         self.artifact = artifact
         self.source = source
@@ -106,11 +102,7 @@ class Outgoing:
 
     @cached_property
     def changed(self) -> Mapping[str, TensorInfo]:
-        """Every tensor whose bits change, by name, tied names included.
-
-        Raises:
-            UsageError: the artifact adds, removes or reshapes a tensor, which no exchange format can hold.
-        """
+        """Every tensor whose bits change, by name, tied names included."""
         infos: dict[str, TensorInfo] = {}
         for tensor in self._delta.values():
             if tensor.change is Change.KEEP:
@@ -141,10 +133,6 @@ class Outgoing:
         Args:
             work: what it returns must not share memory with the span.
             names: only these tensors, in this order.
-
-        Raises:
-            WrongCheckpointError: the source is another checkpoint.
-            CorruptError: the artifact is damaged.
         """
         with closing(self._map(work, list(self.changed) if names is None else names)) as results:
             for span, result in results:
@@ -167,11 +155,7 @@ class Outgoing:
             yield from results
 
     def finish(self) -> None:
-        """Hash what was not read of the artifact, before an output appears.
-
-        Raises:
-            CorruptError: it is damaged.
-        """
+        """Hash what was not read of the artifact, before an output appears."""
         self.artifact.verify_rest(jobs=self._jobs)
 
     def _is_coded(self, name: str) -> bool:
@@ -189,11 +173,7 @@ class Outgoing:
         return {name: self.artifact.by_name[name] for name in self.artifact.mask}
 
     def bits(self, name: str) -> Iterator[npt.NDArray[np.bool_]]:
-        """The mask of a tensor in blocks; none for a tensor without elements.
-
-        Raises:
-            CorruptError: the artifact is damaged.
-        """
+        """The mask of a tensor in blocks; none for a tensor without elements."""
         row = self.masked[name]
         for start, stop in blocks_of(row.numel):
             yield unpack(self.artifact.mask_bits(row, start, stop), stop - start)
@@ -253,13 +233,3 @@ def mask_check(artifact: Artifact, row: Tensor) -> str:
     for start, stop in blocks_of(row.numel):
         hasher.update(artifact.mask_bits(row, start, stop).data)
     return str(hasher.hexdigest())
-
-
-def require_count(name: str, stated: int, written: int) -> None:
-    """Refuse to write fewer or more values of a tensor than a file's beginning says.
-
-    Raises:
-        CorruptError: the artifact's tensor table is wrong.
-    """
-    if stated != written:
-        raise CorruptError(f"tensor {name}", f"the artifact states {stated:,} changed elements and holds {written:,}")

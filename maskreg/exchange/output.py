@@ -111,9 +111,6 @@ def working(update: Outgoing) -> Iterator[None]:
     """Report the beginning of the work on an update; at the end, hash what was not read of the artifact.
 
     Entered last, so that nothing appears of an artifact that is damaged.
-
-    Raises:
-        CorruptError: the artifact is damaged.
     """
     update.begin()
     yield
@@ -129,11 +126,6 @@ def planned_output(update: Outgoing, plan: SafetensorsPlan, out: Path, *, force:
         plan: of the files.
         out: where they appear.
         force: replace an earlier output.
-
-    Raises:
-        CannotCreateError: ``out`` exists or cannot be written.
-        NoSpaceError: the disk would be full.
-        CorruptError: the artifact is damaged.
     """
     with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer, working(update):
         yield writer
@@ -157,11 +149,6 @@ def new_folder(
         names: files that it will have; those of folders end in ``/``.
         needed_bytes: about how large it gets.
         force: replace an earlier output.
-
-    Raises:
-        CannotCreateError: ``out`` exists or cannot be written.
-        NoSpaceError: the disk would be full.
-        CorruptError: the artifact is damaged.
     """
     pending = PendingOutput(
         out, is_file=False, weights=weights, names=frozenset(names), sources=sources_of(update), force=force

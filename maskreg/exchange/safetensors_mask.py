@@ -1,20 +1,41 @@
-"""Masks as a safetensors dictionary: for each tensor a BOOL tensor of its name and shape, true where it moved."""
+"""Masks for safetensors' own loaders: for each tensor a BOOL tensor of its name and shape, true where it moved.
+
+Read back, any dtype of zeros and ones is a mask.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.safetensors.reader import open_path
+from maskreg.errors import FormatError
 from maskreg.exchange.base import Format, Masks, Written
-from maskreg.exchange.boolean import masks_in
+from maskreg.exchange.incoming import tensor_of
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.output import lineage_metadata, masks_written, one_file_plan, path_of, planned_output
 from maskreg.limits import Limits
+from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.dtypes import FLOAT
 from maskreg.tensors.info import TensorInfo
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_INTEGERS = ("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64")
+_ONES: Mapping[str, int] = {
+    **dict.fromkeys(_INTEGERS, 1),
+    "BF16": 0x3F80,
+    "F16": 0x3C00,
+    "F32": 0x3F80_0000,
+    "F64": 0x3FF0_0000_0000_0000,
+}
+# The bits of 1, by the dtypes that a mask may have.
 
 FILE_NAME = "masks.safetensors"
 """The file in an output that is a folder."""
@@ -36,7 +57,30 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
     file = open_path(path, limits=limits)
     closing(file)
     lineage = parse_lineage(file.shards[0].metadata.get(KEY), str(path), limits) if file.shards else None
-    return Masks(masks_in(file, source), lineage)
+    masks = {}
+    for name, stored in file.tensors.items():
+        info = tensor_of(source, name)
+        if info.dtype not in FLOAT:
+            raise FormatError(f"tensor {name}: a mask of {info.dtype}, which is not a floating-point dtype")
+        if stored.shape != info.shape:
+            shapes = f"a mask of shape {list(stored.shape)}; the source has {list(info.shape)}"
+            raise FormatError(f"tensor {name}: {shapes}")
+        if stored.dtype not in _ONES:
+            raise FormatError(f"tensor {name}: {stored.dtype}, which is not a dtype of a mask")
+        masks[name] = partial(_blocks, file, stored)
+    return Masks(masks, lineage)
+
+
+def _blocks(file: Checkpoint, stored: TensorInfo) -> Iterator[npt.NDArray[np.bool_]]:
+    one = _ONES[stored.dtype]
+    for start, stop in blocks_of(stored.numel):
+        bits = file.read(stored.name, start, stop)
+        moved: npt.NDArray[np.bool_] = bits == one
+        wrong = bits[~moved & (bits != 0)]
+        if wrong.size:
+            fault = f"its mask has a value that is neither 0 nor 1 (bits {int(wrong[0]):#x})"
+            raise FormatError(f"tensor {stored.name}: {fault}")
+        yield moved
 
 
 FORMAT = Format(
@@ -46,4 +90,3 @@ FORMAT = Format(
     write=write,
     read=read,
 )
-"""The line of the table of formats."""

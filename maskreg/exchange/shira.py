@@ -42,7 +42,7 @@ from maskreg.exchange.output import (
     sources_of,
     value_notes,
 )
-from maskreg.exchange.sparse import SparsePatch
+from maskreg.exchange.sparse import SparsePatch, StoredChanges
 from maskreg.limits import Limits
 from maskreg.live.classes import places_of
 from maskreg.tensors.cast import fp32_of, stored_bits, to_float
@@ -59,7 +59,6 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 _PREFIX, _SUFFIX = "base_model.model.", ".weight"
 _INDICES, _VALUES = ".shira_indices", ".shira_weight"
-_INDEX_DTYPES = {"I32": np.int32, "I64": np.int64}
 
 
 class _Additions(NamedTuple):
@@ -154,48 +153,23 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
     patches = {}
     for module, name in names.items():
         info = tensor_of(source, name)
-        patches[info.name] = SparsePatch(info, [_AddedPiece(file, info, module)])
+        patches[info.name] = SparsePatch(info, _Added(file, info, _key(module, _INDICES), _key(module, _VALUES))).apply
     lineage = parse_lineage(file.shards[0].metadata.get(KEY), str(path / WEIGHTS), limits)
     return Values(target_of(source, patches, path, lineage, (CONFIG,), limits), lineage)
 
 
-class _AddedPiece:
-    """The additions of a layer; a :class:`maskreg.exchange.sparse.Piece`."""
+class _Added(StoredChanges):
+    """The additions of a layer, as changes of its tensor."""
 
-    def __init__(self, file: Checkpoint, info: TensorInfo, module: str) -> None:
-        self._file, self._info = file, info
-        self._indices, self._values = (file.tensors[_key(module, suffix)] for suffix in (_INDICES, _VALUES))
-        if info.dtype not in HALF or len(info.shape) != 2:
-            raise self._fault(f"{info.dtype} {list(info.shape)} is no linear layer of 16 bits")
-        if self._indices.dtype not in _INDEX_DTYPES or self._values.dtype not in ("F32", "F16", "BF16"):
-            raise self._fault(f"indices {self._indices.dtype} with values {self._values.dtype}")
-        if len(self._values.shape) != 1 or self._indices.shape != (2, self.count):
-            raise self._fault(f"indices {list(self._indices.shape)} with values {list(self._values.shape)}")
-
-    @property
-    def count(self) -> int:
-        """How many elements it changes."""
-        return self._values.numel
-
-    def index(self, at: int, stop: int) -> npt.NDArray[np.int64]:
-        """See :class:`maskreg.exchange.sparse.Piece`."""
-        spans = ((at + row * self.count, stop + row * self.count) for row in (0, 1))
-        dtype = _INDEX_DTYPES[self._indices.dtype]
-        stored = (self._file.read(self._indices.name, *span).view(dtype).astype(np.int64) for span in spans)
-        rows, columns = stored
-        for numbers, size in ((rows, self._info.shape[0]), (columns, self._info.shape[1])):
-            outside = numbers[(numbers < 0) | (numbers >= size)]
-            if outside.size:
-                raise self._fault(f"index {int(outside[0])} is not within a dimension of {size:,}")
-        return rows * self._info.shape[1] + columns
+    def _check_values(self) -> None:
+        if self._info.dtype not in HALF or len(self._info.shape) != 2:
+            raise self._fault(f"{self._info.dtype} {list(self._info.shape)} is no linear layer of 16 bits")
+        if self._values.dtype not in ("F32", "F16", "BF16"):
+            raise self._fault(f"its values are {self._values.dtype}")
 
     def change(self, at: int, stop: int, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """See :class:`maskreg.exchange.sparse.Piece`."""
-        stored = self._file.read(self._values.name, at, stop)
-        return _sum(before, fp32_of(stored, self._values.dtype), self._info.dtype)
-
-    def _fault(self, fault: str) -> FormatError:
-        return FormatError(f"tensor {self._info.name}: {fault}")
+        """The sums of the source's elements and additions ``[at, stop)``."""
+        return _sum(before, fp32_of(super().change(at, stop, before), self._values.dtype), self._info.dtype)
 
 
 def _sum(before: npt.NDArray[Any], values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
@@ -325,4 +299,3 @@ FORMAT = Format(
     read=read,
     options={"nearest": False, "rank": 0},
 )
-"""The line of the table of formats."""

@@ -14,14 +14,18 @@ Readers decompress a tensor's frame as one, so a tensor is in memory as a whole:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
+import xxhash
 
-from maskreg.artifact.zstd import pack_frame
+from maskreg.artifact.zstd import content_bytes, pack_frame, unpack_frame
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import read_whole
 from maskreg.checkpoint.index import parse_index
@@ -29,10 +33,9 @@ from maskreg.checkpoint.safetensors.header import build_header
 from maskreg.checkpoint.safetensors.index import INDEX_NAME
 from maskreg.checkpoint.safetensors.plan import grouped
 from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
-from maskreg.errors import FormatError, UsageError
+from maskreg.errors import CorruptError, FormatError, UsageError
 from maskreg.exchange.base import Format, Values, Written
-from maskreg.exchange.frames import CHECKSUMS, POSITION, FramePatch, Frames, as_bytes
-from maskreg.exchange.incoming import parse_document, require_folder, target_of, tensor_of
+from maskreg.exchange.incoming import OTHER_VALUES, Patch, parse_document, require_folder, target_of, tensor_of
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import json_file, new_folder, sync_file, values_written
@@ -67,6 +70,30 @@ class _Encoded(NamedTuple):
     after: Bytes
     delta: Bytes
     positions: npt.NDArray[np.uint32] | None = None
+
+
+POSITION = np.dtype("<u4")
+"""Count and byte positions of the encoding ``overwrite``."""
+
+
+class _Adler32:
+    def __init__(self) -> None:
+        self._value = 1
+
+    def update(self, data: Any) -> None:
+        self._value = zlib.adler32(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+CHECKSUMS: Mapping[str, Callable[[], Any]] = {"xxh3-128": xxhash.xxh3_128, "adler32": _Adler32}
+"""What ``checksum_format`` may be."""
+
+
+def as_bytes(values: npt.NDArray[Any]) -> Bytes:
+    """The bytes of values of any width."""
+    return np.ascontiguousarray(values).view(np.uint8)
 
 
 def write(
@@ -127,8 +154,8 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
     data = read_whole(path / INDEX_NAME, limits.index_json_bytes)
     document = parse_document(data, path / INDEX_NAME, limits)
     metadata = _checked_metadata(document.get("metadata"), path / INDEX_NAME)
-    patches: dict[str, FramePatch] = {}
-    frames = Frames(source, metadata["delta_encoding"], CHECKSUMS[metadata["checksum_format"]])
+    patches: dict[str, Patch] = {}
+    frames = _Frames(source, metadata["delta_encoding"], CHECKSUMS[metadata["checksum_format"]])
     if document.get("weight_map") != {}:
         weight_map = parse_index(data, INDEX_NAME, (".safetensors",), limits)
         files = [path / name for name in sorted(set(weight_map.values()))]
@@ -245,6 +272,107 @@ def _checked_metadata(metadata: Any, document: Path) -> dict[str, Any]:
     return metadata
 
 
+class _Frames:
+    """Decoded tensors of a version; those of the last two stay in memory, since their spans are read one by one."""
+
+    def __init__(self, source: Checkpoint, encoding: str, checksum: Callable[[], Any]) -> None:
+        self.source = source
+        self._decode = self._xored if encoding == "xor" else self._overwritten
+        self._checksum = checksum
+        self._decoded: OrderedDict[str, Bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def patch(self, file: Checkpoint, info: TensorInfo, checksum: str) -> Patch:
+        """What becomes of one tensor."""
+        stored = file.tensors[info.name]
+        if stored.dtype != "U8" or len(stored.shape) != 1:
+            raise FormatError(f"tensor {info.name}: {stored.dtype} {list(stored.shape)}, not a frame of bytes")
+        if not checksum:
+            raise FormatError(f"tensor {info.name}: the file has no checksum of it")
+        return _Frame(self, file, info, checksum).apply
+
+    def result(self, patch: _Frame) -> Bytes:
+        """Bytes of the target's tensor, checked."""
+        # One at a time: others wait for the very tensor, or for memory.
+        with self._lock:
+            name = patch.info.name
+            if name not in self._decoded:
+                while len(self._decoded) > 1:
+                    self._decoded.popitem(last=False)
+                self._decoded[name] = self._decode(patch)
+                self._compare(patch, self._decoded[name])
+            return self._decoded[name]
+
+    def _compare(self, patch: _Frame, result: Bytes) -> None:
+        hasher = self._checksum()
+        hasher.update(result.data)
+        if hasher.hexdigest() != patch.checksum:
+            del self._decoded[patch.info.name]
+            raise CorruptError(
+                f"tensor {patch.info.name}",
+                "does not match its checksum",
+                hint=OTHER_VALUES,
+            )
+
+    def _xored(self, patch: _Frame) -> Bytes:
+        result = patch.unpacked(patch.info.nbytes, patch.info.nbytes)
+        result ^= self._source_bytes(patch.info)
+        return result
+
+    def _overwritten(self, patch: _Frame) -> Bytes:
+        item, info = POSITION.itemsize, patch.info
+        delta = patch.unpacked(item, item + (item + 1) * info.nbytes)
+        count = int(delta[:item].view(POSITION)[0])
+        if delta.size != item + (item + 1) * count:
+            raise patch.fault(f"{delta.size:,} bytes are not {count:,} positions and bytes")
+        positions = delta[item : item * (1 + count)].view(POSITION)
+        if count and int(positions[-1]) >= info.nbytes:
+            raise patch.fault(f"position {int(positions[-1])} is not within its {info.nbytes:,} bytes")
+        if (positions[1:] <= positions[:-1]).any():
+            raise patch.fault("positions are not in ascending order")
+        result = self._source_bytes(info).copy()
+        result[positions] = delta[item * (1 + count) :]
+        return result
+
+    def _source_bytes(self, info: TensorInfo) -> Bytes:
+        return as_bytes(self.source.read(info.name, 0, info.numel))
+
+
+class _Frame:
+    """A frame of a tensor."""
+
+    def __init__(self, frames: _Frames, file: Checkpoint, info: TensorInfo, checksum: str) -> None:
+        self._frames = frames
+        self._file = file
+        self.info = info
+        self.checksum = checksum
+
+    def apply(self, start: int, stop: int, values: npt.NDArray[Any]) -> None:
+        """Write the target's elements."""
+        width = self.info.item_bytes
+        values[:] = self._frames.result(self)[start * width : stop * width].view(values.dtype)
+
+    def unpacked(self, least: int, most: int) -> Bytes:
+        """What the frame holds, if it announces a size within these bounds."""
+        stored = self._file.tensors[self.info.name].numel
+        frame = self._file.read(self.info.name, 0, stored).data
+        size = content_bytes(frame)
+        if size is None or not least <= size <= most:
+            announced = "no size" if size is None else f"{size:,} bytes"
+            expected = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            raise self.fault(f"its frame announces {announced}, not {expected}")
+        data = np.empty(size, np.uint8)
+        try:
+            unpack_frame(frame, data)
+        except ValueError as error:
+            raise CorruptError(f"tensor {self.info.name}", f"its frame does not decode ({error})") from error
+        return data
+
+    def fault(self, fault: str) -> FormatError:
+        """An error about this tensor."""
+        return FormatError(f"tensor {self.info.name}: {fault}")
+
+
 FORMAT = Format(
     name="slime",
     holds="values",
@@ -253,4 +381,3 @@ FORMAT = Format(
     read=read,
     options={"encoding": "xor", "checksum": "xxh3-128", "version": 1, "base_version": 0},
 )
-"""The line of the table of formats."""

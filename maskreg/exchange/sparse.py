@@ -1,8 +1,12 @@
-"""Sparse values: flat indices in ascending order and the target's elements there, written and read span by span.
+"""Sparse safetensors: for each changed tensor, ``{name}.indices`` and ``{name}.values``, as grail reads its deltas.
+
+Indices are flat, in C order and ascending: I32 up to 2^31 elements, I64 beyond. Values have the tensor's dtype, and
+hold the target's bits: ``tensor.view(-1)[indices] = values``. These are the fields of vLLM's
+``CheckpointWeightPatch``, too. Grail itself writes rows and columns, which are read as well.
 
 A reader does not hold a tensor's indices. It finds by bisection where those of a span begin and end, and checks what
-it reads. Spans follow each other, so their pieces do too: if each is ascending and within its span, all indices are
-ascending, unique and within the tensor::
+it reads. If each span's part is ascending and within the span, all indices are ascending, unique and within the
+tensor::
 
     indices of the file     3 17 20 | 33 40 | 64 ...
     span                    0..31   | 32..63 | 64..95
@@ -11,238 +15,172 @@ ascending, unique and within the tensor::
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import closing as closed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.errors import FormatError
-from maskreg.exchange.outgoing import ChangedSpan, Outgoing, require_count
+from maskreg.checkpoint.safetensors.reader import open_path
+from maskreg.errors import CorruptError, FormatError
+from maskreg.exchange.base import Format, Values, Written
+from maskreg.exchange.incoming import target_of, tensor_of
+from maskreg.exchange.lineage import KEY, parse_lineage
+from maskreg.exchange.outgoing import ChangedSpan, Outgoing
+from maskreg.exchange.output import lineage_metadata, offsets_in, one_file_plan, path_of, planned_output, values_written
+from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.names import shown
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+FILE_NAME = "sparse.safetensors"
+"""The file in an output that is a folder."""
+
 INDICES, VALUES = ".indices", ".values"
 """Ends of the names of tensors with indices, and with values."""
 
-INDEX_DTYPES = {"I32": np.int32, "I64": np.int64, "U32": np.uint32}
-"""Dtypes that indices may have."""
-
+_INDEX_DTYPES = {"I32": np.int32, "I64": np.int64, "U32": np.uint32}
 _INT32 = 1 << 31
-# The sign bit, and what remains of infinity without it; anything above is NaN.
-_INFINITY = {
-    "BF16": (1 << 15, 0x7F80),
-    "F16": (1 << 15, 0x7C00),
-    "F32": (1 << 31, 0x7F80_0000),
-    "F64": (1 << 63, 0x7FF0_0000_0000_0000),
-}
 
 
-class SparseSpan(NamedTuple):
-    """The changed elements of a span.
+def write(update: Outgoing, out: Path, *, force: bool) -> Written:
+    """Write the changed elements of every tensor; see :class:`maskreg.exchange.base.Format`."""
+    tensors = []
+    for name, info in update.changed.items():
+        tensors.append(TensorInfo(name + INDICES, _index_dtype(info), (update.counts[name],)))
+        tensors.append(TensorInfo(name + VALUES, info.dtype, (update.counts[name],)))
+    plan = one_file_plan(update, out, FILE_NAME, tensors, lineage_metadata(update.lineage()))
+    starts, done = offsets_in(plan), dict.fromkeys(update.changed, 0)
+    with planned_output(update, plan, out, force=force) as writer, closed(update.map(_changes)) as results:
+        for span, changes in results:
+            name, info, before = span.name, update.changed[span.name], done[span.name]
+            done[name] += changes.indices.size
+            # Before they are written, for a surplus would reach into the bytes of the next tensor.
+            if done[name] > update.counts[name] or (span.stop == info.numel and done[name] < update.counts[name]):
+                counts = f"the artifact states {update.counts[name]:,} changed elements and holds {done[name]:,}"
+                raise CorruptError(f"tensor {name}", counts)
+            indices = changes.indices.astype(_INDEX_DTYPES[_index_dtype(info)])
+            for suffix, data in ((INDICES, indices), (VALUES, changes.values)):
+                writer.write_at(starts[name + suffix] + before * data.itemsize, np.ascontiguousarray(data))
+    return values_written(update, path_of(writer), plan.total_bytes, writer.kept_files, holds_files=not writer.is_file)
 
-    Attributes:
-        indices: int64, ascending, of the whole tensor in C order.
-        values: the target's bits there, unsigned integers of the element's width.
-    """
 
+def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:
+    """Open a file, or a folder with one; see :class:`maskreg.exchange.base.Reader`."""
+    file = open_path(path, limits=limits)
+    closing(file)
+    patches = {}
+    for name in file.tensors:
+        stem = name.removesuffix(INDICES)
+        if stem == name:
+            if not name.endswith(VALUES) or name.removesuffix(VALUES) + INDICES not in file.tensors:
+                raise FormatError(f"tensor {shown(name)}: neither indices nor values of a tensor")
+            continue
+        if stem + VALUES not in file.tensors:
+            raise FormatError(f"tensor {shown(stem)}: it has indices and no values")
+        info = tensor_of(source, stem)
+        patches[stem] = SparsePatch(info, StoredChanges(file, info)).apply
+    lineage = parse_lineage(file.shards[0].metadata.get(KEY), str(path), limits)
+    return Values(target_of(source, patches, path, lineage, (), limits), lineage)
+
+
+class _Changes(NamedTuple):
     indices: npt.NDArray[np.int64]
     values: npt.NDArray[Any]
 
 
-def changes_of(span: ChangedSpan) -> SparseSpan:
-    """The elements of a span whose bits change."""
+def _changes(span: ChangedSpan) -> _Changes:
     local = np.flatnonzero(span.before != span.after)
-    return SparseSpan(local + span.start, span.after[local])
+    return _Changes(local + span.start, span.after[local])
 
 
-def counted_changes(
-    update: Outgoing, work: Callable[[ChangedSpan], SparseSpan] = changes_of
-) -> Iterator[tuple[TensorInfo, SparseSpan, int]]:
-    """The changes of every span, in order: the tensor, the changes, and how many of the tensor came before them.
+def _index_dtype(info: TensorInfo) -> str:
+    return "I32" if info.numel <= _INT32 else "I64"
 
-    Args:
-        update: whose counts have been written already, at the beginning of a file.
-        work: gives the changes of a span.
 
-    Raises:
-        CorruptError: a tensor has more or fewer changes than its count says.
+class StoredChanges:
+    """Indices and the target's elements, each as a tensor of a safetensors file.
+
+    Indices are flat ``[k]``, or rows and columns ``[2, k]`` of the tensor with all dimensions but the first as one.
     """
-    done = dict.fromkeys(update.changed, 0)
-    with closing(update.map(work)) as results:
-        for span, changes in results:
-            info, before = update.changed[span.name], done[span.name]
-            done[span.name] += changes.indices.size
-            # Before they are written, for a surplus would reach into the bytes of the next tensor.
-            if span.stop == info.numel or done[span.name] > update.counts[span.name]:
-                require_count(span.name, update.counts[span.name], done[span.name])
-            yield info, changes, before
 
-
-def stored_pair(stem: str, info: TensorInfo, count: int) -> tuple[TensorInfo, TensorInfo]:
-    """The tensors of a safetensors file that hold indices and values of some changes.
-
-    Args:
-        stem: beginning of both names.
-        info: the tensor that changes.
-        count: how many changes.
-    """
-    return (
-        TensorInfo(stem + INDICES, index_dtype(info.numel), (count,)),
-        TensorInfo(stem + VALUES, info.dtype, (count,)),
-    )
-
-
-def index_dtype(numel: int) -> str:
-    """The narrowest dtype for flat indices of a tensor: ``I32`` up to 2^31 elements, else ``I64``."""
-    return "I32" if numel <= _INT32 else "I64"
-
-
-def is_nan(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.bool_]:
-    """Which stored values are NaN; those of other than floating-point dtypes are not."""
-    if dtype not in _INFINITY:
-        return np.zeros(bits.shape, np.bool_)
-    sign, infinity = _INFINITY[dtype]
-    nan: npt.NDArray[np.bool_] = (bits & bits.dtype.type(sign - 1)) > infinity
-    return nan
-
-
-class Piece(Protocol):
-    """Indices and values of a tensor in one file, or a part of them."""
-
-    @property
-    def count(self) -> int:
-        """How many elements it changes."""
+    def __init__(self, file: Checkpoint, info: TensorInfo, indices: str = "", values: str = "") -> None:
+        """Check dtypes and shapes of these two tensors of the file; by default, they are named after the tensor."""
+        self._file, self._info = file, info
+        self._indices = file.tensors[indices or info.name + INDICES]
+        self._values = file.tensors[values or info.name + VALUES]
+        self.count = self._values.numel
+        if self._indices.dtype not in _INDEX_DTYPES:
+            raise self._fault(f"its indices are {self._indices.dtype}, not {', '.join(_INDEX_DTYPES)}")
+        if self._values.shape != (self.count,) or self._indices.shape not in ((self.count,), (2, self.count)):
+            raise self._fault(f"indices {list(self._indices.shape)} with values {list(self._values.shape)}")
+        self._check_values()
 
     def index(self, at: int, stop: int) -> npt.NDArray[np.int64]:
-        """Flat indices of its changes ``[at, stop)``.
-
-        Raises:
-            DataError: they cannot be indices of the tensor.
-        """
-
-    def change(self, at: int, stop: int, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What its changes ``[at, stop)`` make of the source's elements there.
-
-        Raises:
-            DataError: a value that the format forbids.
-        """
-
-
-@dataclass(frozen=True)
-class StoredPiece:
-    """Indices and the target's elements, each as a tensor of a safetensors file; a :class:`Piece`.
-
-    Attributes:
-        file: an open safetensors file.
-        indices: name of the tensor with the indices.
-        values: name of the tensor with the values.
-        info: the tensor that they are of.
-        allow_nan: values may be NaN.
-    """
-
-    file: Checkpoint
-    indices: str
-    values: str
-    info: TensorInfo
-    allow_nan: bool = True
-
-    def __post_init__(self) -> None:
-        """Check dtypes and shapes.
-
-        Raises:
-            FormatError: they do not fit the tensor.
-        """
-        indices, values = (self.file.tensors[name] for name in (self.indices, self.values))
-        if indices.dtype not in INDEX_DTYPES:
-            raise self._fault(f"its indices are {indices.dtype}, not {', '.join(INDEX_DTYPES)}")
-        if values.dtype != self.info.dtype:
-            raise self._fault(f"its values are {values.dtype}; the source has {self.info.dtype}")
-        if len(indices.shape) != 1 or indices.shape != values.shape:
-            raise self._fault(f"indices {list(indices.shape)} with values {list(values.shape)}")
-
-    @property
-    def count(self) -> int:
-        """How many elements it changes."""
-        return self.file.tensors[self.indices].numel
-
-    def index(self, at: int, stop: int) -> npt.NDArray[np.int64]:
-        """See :class:`Piece`."""
-        stored = self.file.read(self.indices, at, stop)
-        return stored.view(INDEX_DTYPES[self.file.tensors[self.indices].dtype]).astype(np.int64)
+        """Flat indices of changes ``[at, stop)``."""
+        if len(self._indices.shape) == 1:
+            return self._stored(at, stop)
+        rows, columns = self._stored(at, stop), self._stored(self.count + at, self.count + stop)
+        height = self._info.shape[0] if self._info.shape else 1
+        width = self._info.numel // max(1, height)
+        for numbers, size in ((rows, height), (columns, width)):
+            outside = numbers[(numbers < 0) | (numbers >= size)]
+            if outside.size:
+                raise self._fault(f"index {int(outside[0])} is not within a dimension of {size:,}")
+        return rows * width + columns
 
     def change(self, at: int, stop: int, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """See :class:`Piece`."""
-        values = self.file.read(self.values, at, stop)
-        if not self.allow_nan and is_nan(values, self.info.dtype).any():
-            raise self._fault("a value is NaN, which this format reserves for elements that stay")
-        return values
+        """What changes ``[at, stop)`` make of the source's elements there."""
+        return self._file.read(self._values.name, at, stop)
+
+    def _check_values(self) -> None:
+        if self._values.dtype != self._info.dtype:
+            raise self._fault(f"its values are {self._values.dtype}; the source has {self._info.dtype}")
+
+    def _stored(self, at: int, stop: int) -> npt.NDArray[np.int64]:
+        values = self._file.read(self._indices.name, at, stop)
+        return values.view(_INDEX_DTYPES[self._indices.dtype]).astype(np.int64)
 
     def _fault(self, fault: str) -> FormatError:
-        return FormatError(f"tensor {self.info.name}: {fault}")
+        return FormatError(f"tensor {self._info.name}: {fault}")
 
 
 class SparsePatch:
-    """Sparse changes of one tensor, in one piece or several; a :class:`maskreg.exchange.patched.Patch`."""
+    """Sparse changes of one tensor; :meth:`apply` is a patch."""
 
-    def __init__(self, info: TensorInfo, pieces: Sequence[Piece]) -> None:
-        """Check counts; indices and values are checked where they are read.
-
-        Args:
-            info: the tensor.
-            pieces: one after another; indices ascend over all of them.
-
-        Raises:
-            FormatError: more changes than elements.
-        """
-        self._info = info
-        self._pieces = tuple(pieces)
-        self._ends = list(accumulate(piece.count for piece in pieces))
-        self._positions: dict[int, int] = {0: 0, info.numel: self._count}
-        if self._count > info.numel:
-            raise self._fault(f"{self._count:,} indices for {info.numel:,} elements")
+    def __init__(self, info: TensorInfo, changes: StoredChanges) -> None:
+        """Check the count; indices and values are checked where they are read."""
+        self._info, self._changes = info, changes
+        self._positions: dict[int, int] = {0: 0, info.numel: changes.count}
+        if changes.count > info.numel:
+            raise self._fault(f"{changes.count:,} indices for {info.numel:,} elements")
 
     def apply(self, start: int, stop: int, values: npt.NDArray[Any]) -> None:
-        """Change the elements that lie in ``[start, stop)``; see :class:`~maskreg.exchange.patched.Patch`."""
+        """Change the elements that lie in ``[start, stop)``, in place."""
         first = self._position(start)
         # No more indices than elements lie in between.
-        last = self._position(stop, first, min(self._count, first + stop - start))
-        before = start - 1
-        for piece, at, end in self._parts(first, last):
-            indices = piece.index(at, end)
-            if indices[0] <= before or indices[-1] >= stop or (indices[1:] <= indices[:-1]).any():
-                raise self._fault(self._order_fault(indices))
-            before = int(indices[-1])
-            local = indices - start
-            values[local] = piece.change(at, end, values[local])
-
-    @property
-    def _count(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        last = self._position(stop, first, min(self._changes.count, first + stop - start))
+        if first > last:
+            raise self._fault("indices are not in ascending order")
+        if first == last:
+            return
+        indices = self._changes.index(first, last)
+        if indices[0] < start or indices[-1] >= stop or (indices[1:] <= indices[:-1]).any():
+            raise self._fault(self._order_fault(indices))
+        local = indices - start
+        values[local] = self._changes.change(first, last, values[local])
 
     def _position(self, element: int, least: int = 0, most: int | None = None) -> int:
         """How many indices lie before an element, if they ascend: the same number each time, also where they do not."""
         if element not in self._positions:
-            at = bisect_left(_Lookup(self), element, least, self._count if most is None else most)
+            most = self._changes.count if most is None else most
+            at = bisect_left(_Lookup(self._changes), element, least, most)
             return self._positions.setdefault(element, at)
         return self._positions[element]
-
-    def _parts(self, first: int, last: int) -> list[tuple[Piece, int, int]]:
-        """What ``[first, last)`` of all indices is in the single pieces."""
-        if first > last:
-            raise self._fault("indices are not in ascending order")
-        parts = []
-        for piece, end in zip(self._pieces, self._ends, strict=True):
-            begin = end - piece.count
-            at, until = max(first, begin), min(last, end)
-            if at < until:
-                parts.append((piece, at - begin, until - begin))
-        return parts
 
     def _order_fault(self, indices: npt.NDArray[np.int64]) -> str:
         outside = indices[(indices < 0) | (indices >= self._info.numel)]
@@ -258,14 +196,22 @@ class SparsePatch:
 
 
 class _Lookup(Sequence[int]):
-    """All indices of a patch as a sequence that reads one at a time, for bisection."""
+    """All indices as a sequence that reads one at a time, for bisection."""
 
-    def __init__(self, patch: SparsePatch) -> None:
-        self._patch = patch
+    def __init__(self, changes: StoredChanges) -> None:
+        self._changes = changes
 
     def __len__(self) -> int:
-        return self._patch._count
+        return self._changes.count
 
     def __getitem__(self, position: Any) -> Any:
-        ((piece, at, end),) = self._patch._parts(position, position + 1)
-        return int(piece.index(at, end)[0])
+        return int(self._changes.index(position, position + 1)[0])
+
+
+FORMAT = Format(
+    name="sparse-safetensors",
+    holds="values",
+    accepts="a .safetensors file with NAME.indices and NAME.values, or a folder with one",
+    write=write,
+    read=read,
+)

@@ -11,7 +11,7 @@ from maskreg.registry import Registry
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.openid import OpenId
 from maskreg.service.auth.throttle import RateLimits
-from maskreg.service.jobs.patching import Patching
+from maskreg.service.jobs.config import Jobs
 from maskreg.workspace.pairs import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
 
@@ -32,7 +32,7 @@ class Service:
         accounts: who may do what.
         hosts: host names that requests may be addressed to; others are refused, so that no page elsewhere reaches this
             server through a name of its own.
-        patching: the queue of jobs, and what they may read and write; None for a server that runs none.
+        jobs: the queue of jobs, and what they can read and write; None for a server that runs none.
         openid: the provider that people sign in with; None where tokens alone sign in.
         limits: how many requests it takes; None for any number.
         most_compared: coordinates of all masks together that it compares while somebody waits.
@@ -43,7 +43,7 @@ class Service:
     remote: str | None
     accounts: Accounts
     hosts: tuple[str, ...] = LOOPBACK
-    patching: Patching | None = None
+    jobs: Jobs | None = None
     openid: OpenId | None = None
     limits: RateLimits | None = None
     most_compared: int = MOST_COORDINATES
@@ -58,8 +58,8 @@ class Service:
         """Close the registry, the accounts and the queue of jobs."""
         self.workspace.close()
         self.accounts.close()
-        if self.patching is not None:
-            self.patching.queue.close()
+        if self.jobs is not None:
+            self.jobs.queue.close()
 
     def __enter__(self) -> Self:
         return self

@@ -35,7 +35,6 @@ from maskreg.errors import (
     WrongCheckpointError,
 )
 from maskreg.service.faults import SlowError, public_of, without_paths
-from maskreg.service.jobs.base import QueueFullError
 from maskreg.service.observing import HEADER, request_id
 
 MEDIA_TYPE = "application/problem+json"
@@ -58,7 +57,6 @@ STATUS: dict[type[MaskregError], int] = {
     TryAgainError: 503,
     RateLimitedError: 429,
     ConflictError: 409,
-    QueueFullError: 429,
     StaleError: 412,
     PreconditionError: 428,
     NotAllowedError: 403,

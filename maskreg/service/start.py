@@ -43,10 +43,9 @@ from maskreg.service.auth.throttle import RateLimits
 from maskreg.service.context import LOOPBACK, PATIENCE_S, Service
 from maskreg.service.hosts import check_name
 from maskreg.service.housekeeping import housekeeper
-from maskreg.service.jobs.bench import Bench
-from maskreg.service.jobs.limits import parse_limits
-from maskreg.service.jobs.processes import start_workers
-from maskreg.service.jobs.sources import Sources
+from maskreg.service.jobs.config import JobConfig, Jobs, Sources, parse_limits
+from maskreg.service.jobs.queue import JobQueue
+from maskreg.service.jobs.workers import Workers
 from maskreg.service.observing import configure
 from maskreg.service.pace import Punctual
 from maskreg.service.signing import signer_of
@@ -103,8 +102,8 @@ def open_service(options: Options) -> Service:
                 registry.witness.keep_in(FileStore(settings.home, sync=False))
             registry.trust.signer = signer_of(options.signing_key, settings, remote)
             registry.trust.fresh_s = options.fresh_s
-            bench = bench_of(options, settings, remote)
-            patching = bench.open() if bench else None
+            config = job_config_of(options, settings, remote)
+            jobs = Jobs(JobQueue.open(config.url), config) if config else None
         except BaseException:
             accounts.close()
             raise
@@ -119,7 +118,7 @@ def open_service(options: Options) -> Service:
         raise
     limits = RateLimits.of(options.rate) if options.rate else None
     return Service(
-        *(workspace, remote, accounts, hosts, patching, openid, limits, options.most_compared), options.timeout_s
+        *(workspace, remote, accounts, hosts, jobs, openid, limits, options.most_compared), options.timeout_s
     )
 
 
@@ -219,8 +218,7 @@ def _config(options: Options, application: FastAPI | str) -> uvicorn.Config:
 
 
 def _workers(options: Options, service: Service) -> AbstractContextManager[object]:
-    bench = bench_of(options, service.workspace.settings, service.remote)
-    return start_workers(bench, options.jobs) if bench and options.worker else nullcontext()
+    return Workers(service.jobs.config, options.jobs) if service.jobs and options.worker else nullcontext()
 
 
 def _openid(options: Options) -> OpenId | None:
@@ -374,14 +372,8 @@ def database_of(settings: Settings, remote: str | None) -> str:
     return catalog or f"sqlite:///{settings.home / 'service.db'}"
 
 
-def bench_of(options: Options, settings: Settings, remote: str | None) -> Bench | None:
-    """What workers work on; None for a server without jobs.
-
-    Raises:
-        UsageError: the options contradict each other.
-        ConfigError: a checkpoint is not there, or a limit is none.
-        CannotCreateError: the folder for outputs cannot be made.
-    """
+def job_config_of(options: Options, settings: Settings, remote: str | None) -> JobConfig | None:
+    """What workers need to know; None for a server without jobs."""
     if not options.jobs and options.worker:
         if options.sources or options.outputs or options.job_limits:
             raise UsageError("--sources, --outputs and --job-limit are for jobs", hint="add --jobs 1")
@@ -397,7 +389,7 @@ def bench_of(options: Options, settings: Settings, remote: str | None) -> Bench 
     with creating(outputs):
         make_folder(outputs)
     sources, url = Sources.parse(options.sources), database_of(settings, remote)
-    return Bench(
+    return JobConfig(
         settings,
         remote,
         url,
@@ -410,27 +402,21 @@ def bench_of(options: Options, settings: Settings, remote: str | None) -> Bench 
 
 
 def work(options: Options, ready: Callable[[str], None]) -> None:
-    """Work on jobs until SIGTERM or Ctrl-C; those that were begun are given back to the queue.
+    """Work on jobs until SIGTERM or Ctrl-C; jobs that were begun are given back to the queue.
 
     Args:
-        options: the registry and the folders, as those of the servers; the rest is ignored.
+        options: the registry and the folders of the servers; the rest is ignored.
         ready: called once, with the registry's URL, before the first job is taken.
-
-    Raises:
-        MaskregError: it cannot work; as for :func:`maskreg.service.start.open_service`.
     """
     settings, remote = settings_of(options)
-    bench = bench_of(options, settings, remote)
-    if bench is None or not options.jobs:
+    config = job_config_of(options, settings, remote)
+    if config is None or not options.jobs:
         raise UsageError("a worker works on one job at a time, or more", options={"jobs": 1})
-    # What is wrong is said here, once, and not by each process again and again.
     with Workspace(settings) as space:
         registry = space.registry(remote)
         registry.check_format()
         registry.index.must_open()
         url = registry.url
-    bench.open().queue.close()
-    Accounts.open(bench.url).close()
     if options.log_format == "json":
         configure()
     leaving = threading.Event()
@@ -440,7 +426,7 @@ def work(options: Options, ready: Callable[[str], None]) -> None:
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with start_workers(bench, options.jobs):
+        with Workers(config, options.jobs):
             ready(url)
             leaving.wait()
     finally:

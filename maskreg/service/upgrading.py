@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from maskreg.catalog.sql.schema import CATALOG, Schema, current, upgrade
 from maskreg.service.auth.schema import ACCOUNTS
-from maskreg.service.jobs.schema import JOBS
+from maskreg.service.jobs.models import JOBS
 
 OWN: tuple[Schema, ...] = (ACCOUNTS, JOBS)
 """The service's own tables."""

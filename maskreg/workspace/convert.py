@@ -192,9 +192,9 @@ def _stored(
     incoming: Values | Masks, source: Checkpoint, space: Workspace, with_code: bool, progress: Progress
 ) -> tuple[Digest, tuple[str, ...]]:
     from maskreg.exchange.base import Masks
-    from maskreg.exchange.patched import PatchedCheckpoint
+    from maskreg.exchange.incoming import PatchedCheckpoint
     from maskreg.flow.extract.extraction import extract
-    from maskreg.flow.masks.storing import store_mask
+    from maskreg.flow.imported_masks import store_mask
 
     lineage = incoming.lineage
     if lineage is not None and lineage.source.hub and not source.hub:

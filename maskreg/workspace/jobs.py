@@ -3,22 +3,90 @@
 from __future__ import annotations
 
 import builtins
+import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
-from maskreg.errors import UnavailableError
+from maskreg.document import checked
+from maskreg.errors import ConfigError, ConflictError, MaskregError, UnavailableError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
+from maskreg.result import Result
+from maskreg.store.connection import Connection
+from maskreg.store.message import Message
+from maskreg.store.refusals import sentence, understanding
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.job_server import JobServer, Relay, RemoteJob
 from maskreg.workspace.workspace import Workspace, as_ref, opened
 
 POLL_S = 0.5
 """How often a server is asked about a job that is waited for, in seconds."""
 
 PATIENCE_S = 120.0
-"""How long a server may not answer while a job is waited for, in seconds: it may be started anew."""
+"""How long a server can stay silent while a job is waited for, in seconds: it can be restarting."""
+
+_MAX_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class RemoteJob(Result):
+    """A job of a server.
+
+    Attributes:
+        remote: the server, as it is called here.
+        id: of the job.
+        kind: ``apply``, ``merge`` or ``extract``.
+        state: ``queued``, ``running``, ``done``, ``failed`` or ``canceled``.
+        project: whose quota it uses.
+        output: what it makes: the name of a checkpoint on the server, or of an artifact.
+        by: who submitted it.
+        request: what exactly it does; artifacts are pinned.
+        progress: ``phase``, and ``done`` and ``total`` bytes of it.
+        attempt: how often it was begun.
+        created, started, finished: when; ``started`` and ``finished`` are None before.
+        canceled_by: who stopped it, or wants it to stop; empty otherwise.
+        result: what it made, and the ``root`` of the checkpoint; None unless it is done.
+        error: ``code``, ``title`` and perhaps ``hint``; None unless it failed.
+    """
+
+    remote: str
+    id: str
+    kind: str
+    state: str
+    project: str
+    output: str
+    by: str
+    request: Mapping[str, Any]
+    progress: Mapping[str, Any]
+    attempt: int
+    created: str
+    started: str | None
+    finished: str | None
+    canceled_by: str
+    result: Mapping[str, Any] | None
+    error: Mapping[str, Any] | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in ("done", "failed", "canceled")
+
+    def check(self) -> RemoteJob:
+        """This job, unless it ended with nothing made.
+
+        Raises:
+            MaskregError: why it failed, of the kind that the same work here would have raised.
+            ConflictError: it was canceled.
+        """
+        if self.state == "canceled":
+            raise ConflictError(f"job {self.id} on {self.remote} was canceled by {self.canceled_by}")
+        if self.error is not None:
+            title = f"job {self.id} on {self.remote}: {sentence(self.error.get('title')) or 'it failed'}"
+            raise _kind_of(str(self.error.get("code", "")))(title, hint=sentence(self.error.get("hint")))
+        return self
 
 
 @check_arguments
@@ -49,7 +117,7 @@ def apply(
     Raises:
         UsageError: the remote is a store and no server, or a name is no name.
         NotFoundError: there is no such artifact or checkpoint there, or it runs no jobs.
-        NotAllowedError: the token may not read the artifact or write to the project.
+        NotAllowedError: the token has too low a role for the artifact or the project.
         ConflictError: another job makes the same output.
         TryAgainError: too many jobs wait.
         UnavailableError: the server does not answer.
@@ -165,11 +233,11 @@ def show(id: str, remote: str | None = None, *, workspace: Workspace | None = No
         workspace: names the server; by default what the settings say.
 
     Raises:
-        NotFoundError: there is no such job in a project that the token may read.
+        NotFoundError: there is no such job in a project that the token can read.
         UnavailableError: the server does not answer.
     """
-    with opened(workspace) as space:
-        return JobServer.of(space, remote).job(id)
+    with _server(remote, workspace) as server:
+        return server.job("GET", f"/patches/{_segment(id)}")
 
 
 @check_arguments
@@ -181,7 +249,7 @@ def list(
     limit: int = 50,
     workspace: Workspace | None = None,
 ) -> builtins.list[RemoteJob]:
-    """Jobs of a server in the projects that the token may read, the newest first.
+    """Jobs of a server in the projects that the token can read, the newest first.
 
     Args:
         remote: name of the server; the default remote when left out.
@@ -194,9 +262,12 @@ def list(
         NotFoundError: there is no such project, or the server runs no jobs.
         UnavailableError: the server does not answer.
     """
-    with opened(workspace) as space:
-        query: dict[str, object] = {"limit": limit, "state": [states] if isinstance(states, str) else [*states]}
-        return JobServer.of(space, remote).jobs(query | ({} if project is None else {"project": project}))
+    query: dict[str, object] = {"limit": limit, "state": [states] if isinstance(states, str) else [*states]}
+    query |= {} if project is None else {"project": project}
+    with _server(remote, workspace) as server:
+        rows = server.ask("GET", f"/patches?{urlencode(query, doseq=True)}")
+        with understanding(server.connection.url):
+            return [server.read(row) for row in rows["items"]]
 
 
 @check_arguments
@@ -210,12 +281,12 @@ def cancel(id: str, remote: str | None = None, *, workspace: Workspace | None = 
 
     Raises:
         ConflictError: it is done, or has failed.
-        NotAllowedError: the token may not write to the job's project.
-        NotFoundError: there is no such job in a project that the token may read.
+        NotAllowedError: the token has too low a role in the job's project.
+        NotFoundError: there is no such job in a project that the token can read.
         UnavailableError: the server does not answer.
     """
-    with opened(workspace) as space:
-        return JobServer.of(space, remote).cancel(id)
+    with _server(remote, workspace) as server:
+        return server.job("POST", f"/patches/{_segment(id)}/cancel")
 
 
 @check_arguments
@@ -230,8 +301,8 @@ def sources(remote: str | None = None, *, workspace: Workspace | None = None) ->
         NotFoundError: the server runs no jobs.
         UnavailableError: the server does not answer.
     """
-    with opened(workspace) as space:
-        return [str(name) for name in JobServer.of(space, remote).ask("GET", "/sources").get("items", ())]
+    with _server(remote, workspace) as server:
+        return [str(name) for name in server.ask("GET", "/sources").get("items", ())]
 
 
 @check_arguments
@@ -251,24 +322,101 @@ def wait(
         ConflictError: it was canceled.
         UnavailableError: the server has not answered for two minutes.
     """
-    with opened(workspace) as space:
-        server, relay = JobServer.of(space, remote), Relay(progress)
+    with _server(remote, workspace) as server:
         answered = time.monotonic()
+        phase: tuple[object, ...] = ()
+        done = 0
         while True:
             try:
-                job = server.job(id)
+                job = server.job("GET", f"/patches/{_segment(id)}")
                 answered = time.monotonic()
             except UnavailableError:
                 if time.monotonic() - answered > PATIENCE_S:
                     raise
                 time.sleep(POLL_S)
                 continue
-            relay.tell(job)
+            # The server reports the whole again and again; the listener is told what was added.
+            now = (job.attempt, *(job.progress.get(name, 0) for name in ("phase", "total")))
+            if job.progress.get("phase") and (now != phase or int(job.progress["done"]) < done):
+                phase, done = now, 0
+                progress.start(str(job.progress["phase"]), int(job.progress["total"]))
+            if phase and int(job.progress["done"]) > done:
+                progress.advance(int(job.progress["done"]) - done)
+                done = int(job.progress["done"])
             if job.is_final:
                 return job.check()
             time.sleep(POLL_S)
 
 
-def _submit(body: Mapping[str, Any], remote: str | None, workspace: Workspace | None) -> RemoteJob:
+@dataclass(frozen=True)
+class JobServer:
+    """A server that runs jobs, as its clients see it."""
+
+    name: str
+    connection: Connection
+
+    def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """The document that a request is answered with."""
+        content = b"" if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        # A repeated submission would be refused as another job with the same output.
+        message = Message(
+            method, path, headers=headers, content=content, max_bytes=_MAX_BYTES, repeatable=method == "GET"
+        )
+        return self.connection.document(message)
+
+    def job(self, method: str, path: str, body: object = None) -> RemoteJob:
+        """The job that a request is answered with."""
+        return self.read(self.ask(method, path, body))
+
+    def read(self, row: Mapping[str, Any]) -> RemoteJob:
+        """A job from its document."""
+        with understanding(self.connection.url):
+            job = checked(RemoteJob, {**row, "remote": self.name}, self.connection.url)
+            for name in ("done", "total"):
+                int(job.progress[name])
+            return job
+
+
+@contextmanager
+def _server(name: str | None, workspace: Workspace | None) -> Iterator[JobServer]:
     with opened(workspace) as space:
-        return JobServer.of(space, remote).submit(body)
+        settings = space.settings
+        if name is None and not settings.remotes:
+            raise ConfigError("no remote is configured", new_remote="NAME", new_url="https://HOST")
+        remote = settings.remote(name)
+        if not remote.url.startswith(("https://", "http://")):
+            raise UsageError(
+                f"{remote.name} is a store ({remote.url}), which does no work",
+                hint="do it here, or add a server",
+                new_remote="NAME",
+                new_url="https://HOST",
+            )
+        if settings.offline:
+            raise UnavailableError(
+                f"remote {remote.name} is not asked while offline is set",
+                offline=True,
+            )
+        yield JobServer(remote.name, Connection(remote.url, remote.options))
+
+
+def _submit(body: Mapping[str, Any], remote: str | None, workspace: Workspace | None) -> RemoteJob:
+    with _server(remote, workspace) as server:
+        return server.job("POST", "/patches", body)
+
+
+def _segment(text: str) -> str:
+    if not text:
+        raise UsageError("the id of the job is empty", jobs=True)
+    return quote(text, safe="")
+
+
+def _kind_of(code: str) -> type[MaskregError]:
+    """The kind of error with a code, or the nearest above it that is made of a message alone."""
+    kinds: builtins.list[type[MaskregError]] = [MaskregError]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+    named = next((kind for kind in kinds if kind.code == code), MaskregError)
+    return next(
+        kind for kind in named.__mro__ if issubclass(kind, MaskregError) and kind.__init__ is MaskregError.__init__
+    )

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import ApplyResult
-    from maskreg.flow.merge.merged import MergedCheckpoint
-    from maskreg.flow.merge.merging import Written
+    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report
+    from maskreg.flow.merge.output import Written
     from maskreg.flow.merge.recipe import Recipe
-    from maskreg.flow.merge.report import Report
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,7 @@ def merge(
         artifacts: references, digests or open artifacts, with deltas; none when the recipe names them.
         name: ``[project/]name[:tag]`` of the new artifact; without a name and without ``out``, it is known by its
             digest alone.
-        method: ``linear``, ``task-arithmetic``, ``ties``, ``ties-per-tensor``, ``dare``, ``breadcrumbs``, ``della``,
-            ``model-stock``, ``slerp``, ``multislerp``, ``karcher``, ``sce``, ``nearswap``, ``ram``, ``ram+``,
-            ``union``, ``consensus``, ``restrict``, ``scale`` or ``negate``.
+        method: name of a method; ``maskreg.flow.merge.methods.METHODS`` has all of them.
         weights: in the order of the artifacts, or by reference; 1 for those that are not named.
         settings: of the method; ``mask`` is the mask for ``restrict``.
         recipe: a YAML file with all of these, in place of them; or a recipe of mergekit, whose models are artifacts or
@@ -193,7 +190,7 @@ class _Job:
     remarks: Sequence[str]
 
     def opened(self, checkpoint: Checkpoint, *, device: str, with_code: bool, progress: Progress) -> MergedCheckpoint:
-        from maskreg.flow.merge.merged import MergedCheckpoint
+        from maskreg.flow.merge.checkpoint import MergedCheckpoint
 
         return MergedCheckpoint(
             [operand.artifact for operand in self.operands],
@@ -206,13 +203,13 @@ class _Job:
         )
 
     def tried(self, merged: MergedCheckpoint, progress: Progress) -> Merged:
-        from maskreg.flow.merge.merging import compute
+        from maskreg.flow.merge.output import compute
 
         compute(merged, progress=progress)
         return self._result(merged, None, None)
 
     def written(self, merged: MergedCheckpoint, progress: Progress, *, force: bool) -> Merged:
-        from maskreg.flow.merge.merging import write
+        from maskreg.flow.merge.output import write
 
         assert self.out is not None
         written = write(merged, self.out, force=force, progress=progress)
@@ -222,7 +219,7 @@ class _Job:
         self, merged: MergedCheckpoint, progress: Progress, *, device: str, with_code: bool, force: bool
     ) -> Merged:
         from maskreg.flow.apply.on_disk import apply
-        from maskreg.flow.merge.merging import store
+        from maskreg.flow.merge.output import store
 
         operands = [*self.operands, *([self.mask] if self.mask is not None else [])]
         parents = tuple(operand.digest for operand in operands)

@@ -10,7 +10,7 @@ A recipe::
       density: 0.3
 
 Weights and settings can differ between tensors, and settings between artifacts; see
-:mod:`maskreg.flow.merge.varying`. A recipe of mergekit is read too; see :mod:`maskreg.flow.merge.mergekit`.
+:mod:`maskreg.flow.merge.recipe`. A recipe of mergekit is read too; see :mod:`maskreg.flow.merge.mergekit`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 TEXTS = ("id", "kind", "project", "by", "output", "state", "phase", "canceled_by", "worker")
-NUMBERS = ("done", "total", "attempt", "revision")
+NUMBERS = ("done", "total", "attempt")
 
 
 def upgrade() -> None:
@@ -24,7 +24,7 @@ def upgrade() -> None:
         sa.Column("number", SERIAL, primary_key=True),
         *(sa.Column(name, TEXT, nullable=False) for name in TEXTS),
         *(sa.Column(name, sa.BigInteger(), nullable=False) for name in NUMBERS),
-        *(sa.Column(name, sa.Double(), nullable=False) for name in ("created", "lease_until")),
+        *(sa.Column(name, sa.Double(), nullable=False) for name in ("created", "beat")),
         *(sa.Column(name, sa.Double()) for name in ("started", "finished")),
         sa.Column("request", sa.JSON(), nullable=False),
         *(sa.Column(name, sa.JSON()) for name in ("result", "error")),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from maskreg.service.app import create_app
-from maskreg.service.jobs.base import JobLimits, JobState, Meter
-from maskreg.service.jobs.processes import Workers, start_workers
+from maskreg.service.jobs.queue import JobLimits, JobState, Meter
+from maskreg.service.jobs.workers import Workers
 from maskreg.workspace import jobs
 from tests.cli.conftest import Run
 from tests.service.patching import Site, site_in
@@ -21,7 +21,7 @@ from tests.service.serving import listening
 def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = site_in(tmp_path_factory.mktemp("site"))
     yield site
-    site.patching.queue.close()
+    site.queue.close()
     site.service.workspace.close()
     site.service.accounts.close()
 
@@ -34,7 +34,7 @@ def server(module_site: Site) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def workers(module_site: Site) -> Iterator[Workers]:
-    with start_workers(module_site.bench, 1) as workers:
+    with Workers(module_site.config, 1) as workers:
         yield workers
 
 
@@ -83,13 +83,13 @@ def test_a_job_is_left_followed_and_canceled(site: Site, run: Run, monkeypatch: 
 
 def test_a_job_that_is_not_waited_for_is_an_id(site: Site, run: Run) -> None:
     id = run("apply", "team/toy:v1", "--on", "lab", "--no-wait", "-o", "later").out.strip()
-    lease = site.patching.queue.claim("w", JobLimits())
+    lease = site.queue.claim("w", JobLimits())
     assert lease is not None
     assert lease.job.id == id
-    site.patching.queue.renew(lease, Meter("apply", 1 << 20, 4 << 20))
+    site.queue.beat(lease, Meter("apply", 1 << 20, 4 << 20))
     assert "apply: 1.0 MiB of 4.0 MiB, 25.0 %" in run("jobs", "show", id, "--on", "lab").out
     assert "stops within seconds" in run("jobs", "cancel", id, "--on", "lab").err
-    site.patching.queue.finish(lease, JobState.CANCELED)
+    site.queue.finish(lease, JobState.CANCELED)
 
 
 def test_what_a_server_offers_is_listed(site: Site, run: Run) -> None:

@@ -15,7 +15,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import pytest
 
 from maskreg.engine import ENGINES
-from maskreg.engine.base import BATCH_NUMEL, ResultT, TaskT
+from maskreg.engine.base import ResultT, TaskT
 from maskreg.engine.worker import Outcome, Packed, Worker
 from maskreg.parallel import batches
 
@@ -41,8 +41,6 @@ class SubprocessEngine:
         largest_task: bytes of the largest pickled task.
     """
 
-    is_here = False
-
     def __init__(self) -> None:
         # A new interpreter, not a copy of this one: what this one has open or has set is not there.
         self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
@@ -58,11 +56,9 @@ class SubprocessEngine:
         work: Callable[[TaskT], ResultT],
         tasks: Iterable[TaskT],
         *,
-        jobs: int,
-        in_flight: int | None = None,
-        size: Callable[[TaskT], int] | None = None,
-        near: Callable[[TaskT], str] | None = None,
-        together: int = BATCH_NUMEL,
+        size: Callable[[TaskT], int] | None,
+        near: Callable[[TaskT], str] | None,
+        together: int,
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task there, batch by batch."""
         frame = sys._getframe(1)

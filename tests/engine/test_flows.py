@@ -25,14 +25,15 @@ from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.combine.combination import combine
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.exponents import by_exponent
-from maskreg.flow.masks.storing import store_mask
-from maskreg.flow.merge import merging
-from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.flow.imported_masks import store_mask
+from maskreg.flow.merge import output
+from maskreg.flow.merge.checkpoint import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.flow.overlap.survey import survey_overlaps
 from maskreg.mask.baseline import BaselineSpec
 from maskreg.store.file import FileStore
+from maskreg.tensors.blocks import blocks_of
 from tests.checkpoints import bf16, f32, make_checkpoint, moved, write_safetensors
 from tests.engine.subprocesses import SubprocessEngine
 from tests.flow.making import BLOCK, extracted
@@ -76,13 +77,13 @@ def merged(pairs: Pairs, folder: Path) -> Any:
     done: list[Any] = []
     for method in ("ties", "ties-per-tensor", "model-stock"):
         with MergedCheckpoint(pairs.artifacts, pairs.source, Recipe.of(method, [1.0, 1.0])) as model:
-            merging.compute(model)
+            output.compute(model)
             done.append(model.report().to_json())
         with MergedCheckpoint(pairs.artifacts, pairs.source, Recipe.of(method, [1.0, 1.0])) as model:
-            done.append(files_of(Path(str(merging.write(model, folder / method).out))))
+            done.append(files_of(Path(str(output.write(model, folder / method).out))))
             done.append(model.report().to_json())
     with MergedCheckpoint(pairs.artifacts, pairs.source, Recipe.of("dare", [1.0, 1.0])) as model:
-        stored = merging.store(model, folder / "home", tuple(artifact.digest for artifact in pairs.artifacts))
+        stored = output.store(model, folder / "home", tuple(artifact.digest for artifact in pairs.artifacts))
         done += [stored.digest, model.report().to_json()]
     return done
 
@@ -94,7 +95,7 @@ def baselines(pairs: Pairs, folder: Path) -> Any:
 
 def stored(pairs: Pairs, folder: Path) -> Any:
     def half(numel: int) -> Callable[[], Any]:
-        return lambda: iter([np.arange(numel) % 2 == 0])
+        return lambda: iter([np.arange(*block) % 2 == 0 for block in blocks_of(numel)])
 
     return store_mask(Masks({name: half(t.numel) for name, t in pairs.source.tensors.items()}), pairs.source, folder)
 
@@ -153,13 +154,13 @@ EXTRACTION, FILLING = "flow.extract.extraction", "checkpoint.filling"
 FLOWS: Mapping[str, Flow] = {
     "extract": flow(lambda p, folder: extract(p.source, p.targets[0], folder, reversible=True).digest, EXTRACTION),
     "apply": flow(applied, FILLING),
-    "merge": flow(merged, "flow.merge.knowing", "flow.merge.merging", FILLING, EXTRACTION),
+    "merge": flow(merged, "flow.merge.sweeps", "flow.merge.output", FILLING, EXTRACTION),
     "compare": flow(lambda p, _: measure_overlap(p.artifacts, p.source).to_json(), "flow.overlap.measure"),
     "survey": flow(lambda p, _: survey_overlaps(p.artifacts, p.source).to_json(), "flow.overlap.survey"),
     "baseline": flow(baselines, "flow.baseline.sweeping"),
     "verify": flow(lambda p, _: list(recount(p.artifacts[0])), "artifact.recount"),
     "combine": flow(lambda p, folder: combine(p.artifacts, folder, how="and"), "flow.combine.combination"),
-    "store a mask": flow(stored, "flow.masks.storing"),
+    "store a mask": flow(stored, "flow.imported_masks"),
     "exponents": flow(exponents, "flow.geometry.exponents"),
     "analyze": flow(analyzed, "flow.geometry.analysis"),
     "trajectory": flow(followed, "flow.geometry.trajectory"),

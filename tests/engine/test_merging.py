@@ -13,8 +13,8 @@ from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.engine import running_on
-from maskreg.flow.merge import merging
-from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.flow.merge import output
+from maskreg.flow.merge.checkpoint import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.parallel import batches
 from maskreg.progress import SILENT, Progress
@@ -62,13 +62,13 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_folder(operands: Operands, out: Path, sweep: Progress, write: Progress) -> dict[str, bytes]:
     with operands.merged(sweep) as model:
-        merging.write(model, out, progress=write)
+        output.write(model, out, progress=write)
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
 def stored(operands: Operands, home: Path, sweep: Progress, write: Progress) -> str:
     with operands.merged(sweep) as model:
-        return merging.store(model, home, (), progress=write).digest
+        return output.store(model, home, (), progress=write).digest
 
 
 WAYS: Mapping[str, Callable[[Operands, Path, Progress, Progress], Any]] = {"folder": in_folder, "artifact": stored}
@@ -102,7 +102,7 @@ def test_workers_send_what_threads_write(
     expected = in_folder(operands, tmp_path / "threads", SILENT, SILENT)
     write = Killing(lambda: ray_cluster.remove_node(node, allow_graceful=False))
     with running_on("ray", workers=5), operands.merged(SILENT) as model:
-        merging.write(model, BucketPath.of(f"s3://{bucket}/out", options_of(server)), progress=write)
+        output.write(model, BucketPath.of(f"s3://{bucket}/out", options_of(server)), progress=write)
     assert write.has_killed
     written = {key.removeprefix("out/"): data for key, data in objects_in(server, bucket).items()}
     assert written == expected

@@ -19,8 +19,8 @@ from maskreg.checkpoint.tasks import Part
 from maskreg.engine import ENGINES, running_on
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
-from maskreg.flow.merge import merging
-from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.flow.merge import output
+from maskreg.flow.merge.checkpoint import MergedCheckpoint
 from maskreg.flow.merge.recipe import Recipe
 from tests.buckets import client_of, objects_in, options_of
 from tests.buckets import server as server
@@ -65,7 +65,7 @@ def applied(models: tuple[Checkpoint, Path, Artifact], out: BucketPath) -> None:
 
 def merged(models: tuple[Checkpoint, Path, Artifact], out: BucketPath) -> None:
     with MergedCheckpoint([models[2]], models[0], Recipe.of("linear", [1.0])) as model:
-        merging.write(model, out)
+        output.write(model, out)
 
 
 @pytest.mark.usefixtures("elsewhere")

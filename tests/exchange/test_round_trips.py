@@ -19,7 +19,6 @@ from tests.exchange.conftest import Lab
 VALUES: list[tuple[str, dict[str, Any]]] = [
     ("slime", {}),
     ("slime", {"encoding": "overwrite", "checksum": "adler32"}),
-    ("vllm", {}),
     ("sparse-safetensors", {}),
 ]
 

@@ -75,6 +75,29 @@ def test_a_file_of_another_tool_is_read(lab: Lab) -> None:
     assert np.flatnonzero(back.artifact.mask[HALF].to_bool()).tolist() == [3, 89]
 
 
+@pytest.mark.torch
+def test_rows_and_columns_are_read(lab: Lab) -> None:
+    """What grail writes of its deltas."""
+    import torch
+    from safetensors.torch import load_file as load
+    from safetensors.torch import save_file as save
+
+    before, after = (load(folder / "model.safetensors") for folder in (lab.source, lab.target))
+    tensors = {}
+    for name, tensor in after.items():
+        if not tensor.numel():
+            continue
+        # Of their bits, since a zero that changes its sign is no change to grail.
+        width = {2: torch.int16, 4: torch.int32}[tensor.element_size()]
+        flat = [side.view(width).reshape(len(side) if side.ndim else 1, -1) for side in (tensor, before[name])]
+        places = torch.nonzero(flat[0] != flat[1]).T.to(torch.int32)
+        tensors[f"{name}.indices"] = places.contiguous()
+        tensors[f"{name}.values"] = tensor.reshape(len(tensor) if tensor.ndim else 1, -1)[*places.long()].contiguous()
+    save(tensors, lab.folder / "grail.safetensors")
+    back = maskreg.convert_from(lab.folder / "grail.safetensors", "sparse-safetensors", lab.source, workspace=lab.space)
+    assert back.manifest.target.root == lab.toy.manifest.target.root
+
+
 def test_what_does_not_fit_is_refused_by_name(lab: Lab) -> None:
     ones, two = np.ones(2, np.uint16), np.array([1, 2], np.int32)
     cases = (

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import maskreg
 from maskreg.service.context import Service
-from maskreg.service.jobs.base import JobLimits
-from maskreg.service.jobs.bench import Bench
-from maskreg.service.jobs.patching import Patching
-from maskreg.service.jobs.sources import Sources
-from maskreg.service.jobs.sql import SqlJobQueue
+from maskreg.service.jobs.config import JobConfig, Jobs, Sources
+from maskreg.service.jobs.queue import JobLimits, JobQueue
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.service.jobs.conftest import with_table
 from tests.service.serving import service_in
@@ -41,21 +38,30 @@ class Site:
     service: Service
 
     @property
-    def patching(self) -> Patching:
-        """What runs jobs."""
-        assert self.service.patching is not None
-        return self.service.patching
+    def jobs(self) -> Jobs:
+        """What accepts jobs."""
+        assert self.service.jobs is not None
+        return self.service.jobs
 
     @property
-    def bench(self) -> Bench:
-        """The same for a worker."""
-        settings = self.service.workspace.settings
-        return Bench(settings, None, self.url, self.patching.sources, self.outputs, self.patching.limits)
+    def queue(self) -> JobQueue:
+        """The queue of jobs."""
+        return self.jobs.queue
+
+    @property
+    def config(self) -> JobConfig:
+        """What workers need to know."""
+        return self.jobs.config
 
     @property
     def outputs(self) -> Path:
         """Where checkpoints are written."""
-        return self.patching.outputs
+        return self.config.outputs
+
+    def having(self, **changed: object) -> Site:
+        """The same server with another configuration of jobs."""
+        jobs = replace(self.jobs, config=replace(self.config, **changed))  # type: ignore[arg-type]
+        return replace(self, service=replace(self.service, jobs=jobs))
 
     def weights(self, folder: Path) -> bytes:
         """The weight file of a checkpoint."""
@@ -67,7 +73,7 @@ class Site:
         return self.weights(self.folder / "models" / "tuned")
 
 
-def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits(), *, lease_s: float = 5.0) -> Site:  # noqa: B008
+def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits()) -> Site:  # noqa: B008
     """A server in a folder, with a queue in this database."""
     models = folder / "models"
     base = make_checkpoint(models / "base", WEIGHTS)
@@ -87,9 +93,9 @@ def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits(), *, lea
         maskreg.extract(base, target, name, reversible=True, method="opd", workspace=service.workspace)
     outputs = folder / "outputs"
     outputs.mkdir()
-    queue = SqlJobQueue.open(url, lease_s=lease_s)
-    patching = Patching(queue, Sources(folders=(models,)), outputs, limits)
-    return Site(folder, url, replace(service, patching=patching))
+    settings = service.workspace.settings
+    config = JobConfig(settings, None, url, Sources(folders=(models,)), outputs, limits, log_format="text")
+    return Site(folder, url, replace(service, jobs=Jobs(JobQueue.open(url), config)))
 
 
 @contextmanager
@@ -97,5 +103,5 @@ def closing_site(folder: Path, limits: JobLimits) -> Iterator[Site]:
     """A server in a folder for the time of a ``with``."""
     site = site_in(folder, limits=limits)
     yield site
-    site.patching.queue.close()
+    site.queue.close()
     site.service.workspace.close()

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.service.app import create_app
-from maskreg.service.jobs import events as streaming
-from maskreg.service.jobs import submitting
-from maskreg.service.jobs.base import JobFilter, JobLimits, JobState, Meter
+from maskreg.service.jobs.queue import JobFilter, JobLimits, JobState
 from tests.service.patching import Site, closing_site
-from tests.service.serving import ADMIN, ROOT, headers, listening, service_in
+from tests.service.serving import ADMIN, ROOT, headers, service_in
 
 PATCHES = "/api/v1/patches"
-LIMITS = JobLimits(queued_per_project=3)
+LIMITS = JobLimits(waiting_per_project=3)
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +29,10 @@ def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def site(module_site: Site) -> Site:
     """The server, with nothing left to do."""
-    for job in module_site.patching.queue.list(JobFilter(states=[JobState.QUEUED, JobState.RUNNING])):
-        module_site.patching.queue.cancel(job.id, "test")
-    while (lease := module_site.patching.queue.claim("test", LIMITS)) is not None:
-        module_site.patching.queue.finish(lease, JobState.CANCELED)
+    for job in module_site.queue.list(JobFilter(states=[JobState.QUEUED, JobState.RUNNING])):
+        module_site.queue.cancel(job.id, "test")
+    while (lease := module_site.queue.claim("test", LIMITS)) is not None:
+        module_site.queue.finish(lease, JobState.CANCELED)
     return module_site
 
 
@@ -220,9 +216,7 @@ def test_who_may_not_write_submits_and_cancels_nothing(client: TestClient) -> No
         client.headers = headers(token)
         assert client.post(PATCHES, json=apply_body(output="other")).status_code == submitted
         assert client.post(f"{PATCHES}/{job['id']}/cancel").status_code == canceled
-        for path in (f"{PATCHES}/{job['id']}", f"{PATCHES}/{job['id']}/events"):
-            if token != "reader-token":
-                assert client.get(path).status_code == seen
+        assert client.get(f"{PATCHES}/{job['id']}").status_code == seen
         listed = client.get(PATCHES, params={"state": "queued"})
         assert [entry["id"] for entry in listed.json().get("items", [])] == ([job["id"]] if seen == 200 else [])
 
@@ -242,7 +236,7 @@ def test_jobs_are_listed_page_by_page(client: TestClient) -> None:
 
 
 def test_quotas_are_kept_and_said(client: TestClient) -> None:
-    for number in range(LIMITS.queued_per_project):
+    for number in range(LIMITS.waiting_per_project):
         assert client.post(PATCHES, json=apply_body(output=f"out-{number}")).status_code == 202
     answer = client.post(PATCHES, json=apply_body(output="more"))
     assert (answer.status_code, answer.json()["code"]) == (429, "QUEUE_FULL")
@@ -255,15 +249,6 @@ def test_two_jobs_with_one_output_conflict(site: Site, client: TestClient) -> No
     (site.outputs / "team" / "taken").mkdir(parents=True, exist_ok=True)
     answer = client.post(PATCHES, json=apply_body(output="taken"))
     assert (answer.status_code, answer.json()["code"]) == (409, "OUTPUT_EXISTS")
-
-
-def test_a_disk_that_is_too_small_is_said_at_once(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = client.post(PATCHES, json=apply_body()).json()["request"]["bytes"]
-    assert size == 2 * (400 * 64 + 64 * 64 + 256 * 64)
-    monkeypatch.setattr(submitting, "free_bytes", lambda _: size + 1)
-    answer = client.post(PATCHES, json=apply_body(output="second"))
-    assert (answer.status_code, answer.json()["code"]) == (507, "NO_SPACE")
-    assert f"needs {size:,} bytes, and {size:,} for the jobs before it" in answer.json()["title"]
 
 
 def test_a_job_that_waits_is_canceled(site: Site, client: TestClient) -> None:
@@ -279,60 +264,3 @@ def test_a_server_without_jobs_says_so(tmp_path: Path) -> None:
     answer = client.get(PATCHES)
     assert answer.status_code == 404
     assert answer.json()["title"] == "this server runs no jobs"
-
-
-def test_events_end_with_the_result_and_continue_where_they_broke_off(site: Site, client: TestClient) -> None:
-    job = client.post(PATCHES, json=apply_body()).json()
-    queue = site.patching.queue
-    lease = queue.claim("w", LIMITS)
-    assert lease is not None
-    seen = queue.renew(lease, Meter("apply", 5, 10))
-    path = f"{PATCHES}/{job['id']}/events"
-    with client.stream("GET", path) as stream:
-        assert stream.headers["content-type"].startswith("text/event-stream")
-        # The client of starlette gives a stream when it has ended, so it has to end.
-        queue.finish(lease, JobState.DONE, result={"root": "sha256:00"})
-        events = parsed("".join(stream.iter_text()))
-    assert events[-1][1] == "end"
-    assert events[-1][2]["result"] == {"root": "sha256:00"}
-    with client.stream("GET", path, headers={"Last-Event-ID": str(seen.revision)}) as stream:
-        (only,) = parsed("".join(stream.iter_text()))
-    assert (only[0], only[1]) == (seen.revision + 1, "end")
-
-
-def test_events_arrive_as_they_happen(site: Site, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.1)
-    monkeypatch.setattr(streaming, "POLL_S", 0.05)
-    job = client.post(PATCHES, json=apply_body()).json()
-    queue = site.patching.queue
-    with (
-        listening(create_app(site.service)) as url,
-        httpx2.stream("GET", f"{url}{PATCHES}/{job['id']}/events", headers=headers("writer-token")) as stream,
-    ):
-        lines = stream.iter_lines()
-        assert [next(lines) for _ in range(2)] == ["id: 1", "event: job"]
-        assert json.loads(next(lines).removeprefix("data: "))["state"] == "queued"
-        assert ": keep-alive" in (next(lines), next(lines), next(lines))
-        lease = queue.claim("w", LIMITS)
-        assert lease is not None
-        queue.finish(lease, JobState.CANCELED)
-        assert "event: end" in list(lines)
-
-
-def test_no_more_clients_follow_jobs_than_may(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = client.post(PATCHES, json=apply_body()).json()
-    client.post(f"{PATCHES}/{job['id']}/cancel")
-    monkeypatch.setattr(streaming, "MOST_STREAMS", 0)
-    assert client.get(f"{PATCHES}/{job['id']}/events").status_code == 503
-    monkeypatch.setattr(streaming, "MOST_STREAMS", 1)
-    for _ in range(2):
-        assert client.get(f"{PATCHES}/{job['id']}/events").status_code == 200
-
-
-def parsed(text: str) -> list[tuple[int, str, dict[str, Any]]]:
-    """Server-sent events as id, name and document."""
-    events = []
-    for block in filter(None, text.split("\n\n")):
-        fields = dict(line.split(": ", 1) for line in block.splitlines())
-        events.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
-    return events

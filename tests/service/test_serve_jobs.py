@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from maskreg.errors import ConfigError, UsageError
-from maskreg.service.jobs.base import JobLimits, JobState, NewJob
-from maskreg.service.jobs.sql import SqlJobQueue
 from maskreg.service.start import Options, open_service
 from tests.e2e.running import Person, big_pair, same_files
 from tests.servers import Postgres, S3Server
@@ -136,26 +133,6 @@ def test_a_worker_apart_from_the_server_does_its_jobs(lab: Lab) -> None:
         assert worker.communicate()[0] == b""
         assert worker.returncode == 0
     assert same_files(lab.outputs / "team" / "patched", lab.target)
-
-
-def test_a_server_that_stops_ends_the_streams_of_jobs(tmp_path: Path) -> None:
-    person = Person(tmp_path / "server")
-    person.registry.mkdir()
-    queue = SqlJobQueue.open(f"sqlite:///{person.registry / 'service.db'}", lease_s=300.0)
-    job = queue.submit(NewJob("apply", "team", "ada", "patched", {}), JobLimits())
-    assert queue.claim("of-another-server", JobLimits()) is not None
-    options = ("--jobs", "1", "--sources", str(tmp_path), "--outputs", str(tmp_path / "outputs"))
-    with serving(person, *options) as running:
-        url = f"{running.said['url']}/api/v1/patches/{job.id}/events"
-        with httpx2.stream("GET", url, headers={"Authorization": f"Bearer {running.said['token']}"}) as stream:
-            lines = stream.iter_lines()
-            assert next(lines) == "id: 2"
-            running.process.send_signal(signal.SIGTERM)
-            # A stream that is cut off raises.
-            assert "event: end" not in list(lines)
-    assert running.status == 0
-    assert queue.get(job.id).state is JobState.RUNNING
-    queue.close()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from maskreg.settings.credentials import VARIABLE
 from maskreg.store.connection import Connection
 from maskreg.store.http import HttpStore
 from maskreg.workspace import accounts
-from maskreg.workspace.job_server import JobServer
+from maskreg.workspace.jobs import JobServer
 
 Reply = tuple[int, dict[str, str], bytes]
 Scripted = Callable[[str, str, dict[str, str]], Reply | None]
@@ -298,8 +298,7 @@ def test_an_answer_of_another_form_is_an_error_that_names_the_service(
             lambda: catalog.measurements(digest),
             lambda: catalog.events(),
             catalog.filled_from,
-            lambda: JobServer("lab", Connection(host.url)).job("1"),
-            lambda: JobServer("lab", Connection(host.url)).jobs({}),
+            lambda: JobServer("lab", Connection(host.url)).job("GET", "/patches/1"),
             lambda: accounts.whoami(host.url),
             lambda: accounts.tokens(server=host.url),
         ):

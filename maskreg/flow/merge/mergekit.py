@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from maskreg.errors import FormatError
-from maskreg.flow.merge import METHODS
-from maskreg.flow.merge.recipe import Recipe, weight_of
-from maskreg.flow.merge.varying import Value, parsed
+from maskreg.flow.merge.methods import METHODS
+from maskreg.flow.merge.recipe import Recipe, Value, parsed, weight_of
 from maskreg.tensors.names import shown
 
 

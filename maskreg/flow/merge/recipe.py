@@ -1,19 +1,118 @@
-"""A recipe: the method, the weights and the settings of a merge, checked and complete."""
+"""A recipe: the method, the weights and the settings of a merge, checked and complete.
+
+A weight or a setting can differ between the tensors of a model: by gradients over its layers, and by filters on names.
+It is one of::
+
+    0.5                                            everywhere
+    [0, 0.5, 1]                                    0 in the first layer, 1 in the last, on straight lines between them
+    [{filter: mlp, value: 0.5}, {value: [0, 1]}]   the first whose filter is a part of the tensor's name
+
+Embeddings, output heads and other tensors outside the layers have the first value of a gradient.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from maskreg.checkpoint.roles import layer_of
 from maskreg.errors import UsageError
-from maskreg.flow.merge import METHODS
-from maskreg.flow.merge.base import LARGEST, Method, Settings
-from maskreg.flow.merge.varying import Value, filters, leaves, parsed, value_at, varies
+from maskreg.flow.merge.methods import METHODS
+from maskreg.flow.merge.methods.base import LARGEST, Method, Settings
 from maskreg.tensors.names import shown
 from maskreg.words import counted
+
+Value = Any
+"""A number or a word; a list of numbers; or a list of mappings with the keys filter and value. Plain JSON."""
+
+
+def parsed(value: object, parse: Callable[[object], Any], what: str) -> Value:
+    """A value in which every number is checked.
+
+    Args:
+        value: as given.
+        parse: checks a number or a word.
+        what: name of the value, for messages.
+    """
+    if not isinstance(value, list | tuple):
+        return parse(value)
+    if not value:
+        raise UsageError(f"{what} is an empty list", hint="give a number, several as a gradient, or filters and values")
+    if not any(isinstance(each, dict) for each in value):
+        return [parse(each) for each in value]
+    cases = []
+    for each in value:
+        if not isinstance(each, dict) or "value" not in each or each.keys() - {"filter", "value"}:
+            raise UsageError(f"{what} has the case {shown(each)}", hint="a case has the keys filter and value")
+        if isinstance(each["value"], list) and any(isinstance(inner, dict) for inner in each["value"]):
+            raise UsageError(f"{what} has a case within a case", hint="write one list of cases")
+        own = {} if each.get("filter") in (None, "", "*") else {"filter": str(each["filter"])}
+        cases.append({**own, "value": parsed(each["value"], parse, what)})
+    return cases
+
+
+def varies(value: Value) -> bool:
+    """Whether it differs between tensors."""
+    return isinstance(value, list)
+
+
+def leaves(value: Value) -> Iterator[Any]:
+    """The numbers of a value."""
+    for each in value if isinstance(value, list) else [value]:
+        yield from leaves(each["value"]) if isinstance(each, dict) else [each]
+
+
+def filters(value: Value) -> Iterator[str]:
+    """The filters of a value."""
+    for each in value if isinstance(value, list) else ():
+        if isinstance(each, dict) and "filter" in each:
+            yield each["filter"]
+
+
+def value_at(value: Value, name: str, depth: float) -> Any:
+    """The number for a tensor; None where no filter fits.
+
+    Args:
+        value: checked.
+        name: of the tensor.
+        depth: of its layer, from 0 to 1.
+    """
+    if not isinstance(value, list):
+        return value
+    if isinstance(value[0], dict):
+        fitting = (case["value"] for case in value if case.get("filter", "") in name)
+        return next((value_at(own, name, depth) for own in fitting), None)
+    place = depth * (len(value) - 1)
+    below = min(int(place), len(value) - 2) if len(value) > 1 else 0
+    share = place - below
+    return value[0] if len(value) == 1 else (1 - share) * value[below] + share * value[below + 1]
+
+
+class Depths:
+    """Where in the model each layer lies."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Count the layers of every tower.
+
+        Args:
+            names: of all tensors.
+        """
+        self._last: dict[str, int] = {}
+        for name in names:
+            tower, _, number = layer_of(name).rpartition(".")
+            if number:
+                self._last[tower] = max(self._last.get(tower, 0), int(number))
+
+    def of(self, name: str) -> float:
+        """0 for tensors of the first layer and outside the layers, 1 for those of the last."""
+        tower, _, number = layer_of(name).rpartition(".")
+        if not number:
+            return 0.0
+        last = self._last.get(tower, 0)
+        return int(number) / last if last else 1.0
 
 
 class Here(NamedTuple):
@@ -36,7 +135,7 @@ class Recipe:
 
     Attributes:
         method: the method.
-        weights: of the artifacts, in order; see :mod:`maskreg.flow.merge.varying`.
+        weights: of the artifacts, in order; a value each.
         settings: of the method, complete.
         own: settings of each artifact that differ from those; empty where none do.
     """
@@ -54,12 +153,7 @@ class Recipe:
         settings: Mapping[str, object] | None = None,
         own: Sequence[Mapping[str, object]] = (),
     ) -> Recipe:
-        """A recipe for the method of this name; settings that are left out have their defaults.
-
-        Raises:
-            UsageError: an unknown method or setting, a value that makes no sense, or weights that the method does not
-                take.
-        """
+        """A recipe for the method of this name; settings that are left out have their defaults."""
         if name not in METHODS:
             raise UsageError(f"unknown merge method {name!r}", hint=f"choose {', '.join(METHODS)}")
         method = METHODS[name]
@@ -88,9 +182,6 @@ class Recipe:
         Args:
             name: of the tensor.
             depth: of its layer, from 0 to 1.
-
-        Raises:
-            UsageError: its weights and settings contradict each other there.
         """
         weights = [value_at(weight, name, depth) for weight in self.weights]
         there = tuple(1.0 if weight is None else weight for weight in weights)
@@ -103,11 +194,7 @@ class Recipe:
         return Here(there, settings, each)
 
     def check(self, count: int, *, masked: bool) -> None:
-        """Check that it is for so many artifacts, and for a mask or none.
-
-        Raises:
-            UsageError: it is not.
-        """
+        """Check that it is for so many artifacts, and for a mask or none."""
         least, most = self.method.operands
         name = self.method.name
         if not least <= count <= most:
@@ -120,11 +207,7 @@ class Recipe:
             raise UsageError(fault, hint="--set mask=REF" if self.method.masked else "--method restrict")
 
     def check_filters(self, names: Collection[str]) -> None:
-        """Check that every filter is a part of the name of a tensor.
-
-        Raises:
-            UsageError: one is not.
-        """
+        """Check that every filter is a part of the name of a tensor."""
         values = (*self.weights, *(value for each in (self.settings, *self.own) for value in each.values()))
         for part in (part for value in values for part in filters(value)):
             if not any(part in name for name in names):
@@ -145,11 +228,7 @@ class Recipe:
 
 
 def weight_of(value: object, what: str) -> Value:
-    """A weight in which every number is checked; ``what`` begins messages.
-
-    Raises:
-        UsageError: a number is none, or not finite.
-    """
+    """A weight in which every number is checked; ``what`` begins messages."""
 
     def number_of(each: object) -> float:
         try:

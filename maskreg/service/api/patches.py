@@ -1,43 +1,105 @@
-"""``/api/v1/patches``: jobs that apply, merge or extract on the server; and ``/api/v1/sources``, what they may read."""
+"""``/api/v1/patches``: jobs that apply, merge or extract on the server; and ``/api/v1/sources``, what they can read.
+
+What a request names is looked up, pinned and checked before it becomes a job, so that a worker need not trust it.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Depends, Query
+from pydantic import BaseModel, ConfigDict, Field
 
-from maskreg.errors import NotFoundError
-from maskreg.ref import Ref
+from maskreg.artifact.presence import read_manifest
+from maskreg.disk import occupied
+from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, UsageError
+from maskreg.ref import Card, Ref
 from maskreg.service.access import Needs, Where
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role, check_role
 from maskreg.service.context import Served, Service
 from maskreg.service.documents import DocumentRoute
 from maskreg.service.gateway.admission import check_tombstone
-from maskreg.service.jobs.base import Job, JobFilter, JobState
-from maskreg.service.jobs.events import EVENT_STREAM, check_streams, events
-from maskreg.service.jobs.patching import Patching
-from maskreg.service.jobs.requests import PatchRequest
-from maskreg.service.jobs.submitting import Submitter, new_job
+from maskreg.service.jobs.config import Jobs, clean_name
+from maskreg.service.jobs.queue import Job, JobFilter, JobState, NewJob
 from maskreg.store.chain import check_free
+from maskreg.tensors.dtypes import ITEM_BYTES
+from maskreg.workspace.workspace import as_name
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest, Side
 
 router = APIRouter(tags=["patches"], route_class=DocumentRoute)
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
 Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
 
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+Reference = Annotated[str, Field(min_length=1, max_length=400, description="[project/]name[:tag][@sha256:...]")]
+Text = Annotated[str, Field(max_length=200)]
+Description = Annotated[str, Field(max_length=4096)]
 
-def patching_of(service: Service) -> Patching:
-    """The part of a server that runs jobs.
 
-    Raises:
-        NotFoundError: this server runs none.
-    """
-    if service.patching is None:
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class ApplyRequest(_Body):
+    """Patch a checkpoint of the server with an artifact, and write the other side of it."""
+
+    kind: Literal["apply"]
+    artifact: Reference
+    project: Name | None = Field(None, description="Whose quota the job uses; by default the artifact's project.")
+    source: Name | None = Field(None, description="A checkpoint that the server offers; by default all are tried.")
+    output: Name | None = Field(None, description="Name of the new checkpoint; by default that of the artifact.")
+    revert: bool = Field(False, description="Turn the target into the source.")
+
+
+class MergeRequest(_Body):
+    """Merge updates of one source into one artifact of the registry."""
+
+    kind: Literal["merge"]
+    artifacts: Annotated[list[Reference], Field(min_length=1, max_length=32)]
+    name: Reference
+    method: Text = ""
+    weights: Annotated[list[float], Field(max_length=32, description="By default 1 each.")] | None = None
+    settings: Annotated[dict[Name, float | int | bool | Text], Field(max_length=32)] = Field(default_factory=dict)
+    mask: Reference | None = Field(None, description="For methods that take one.")
+    source: Name | None = Field(None, description="The checkpoint that the artifacts were made from.")
+    description: Description = ""
+
+
+class ExtractRequest(_Body):
+    """Compare two checkpoints of the server, and store what moved."""
+
+    kind: Literal["extract"]
+    source: Name
+    target: Name
+    name: Reference
+    family: Text = ""
+    method: Text = ""
+    license: Text = ""
+    description: Description = ""
+    rule: Text = Field("exact", description="What counts as moved.")
+    mask_only: bool = Field(False, description="Keep which coordinates moved, not to what.")
+    reversible: bool = Field(False, description="Keep the source's values too.")
+
+
+PatchRequest = Annotated[ApplyRequest | MergeRequest | ExtractRequest, Field(discriminator="kind")]
+
+
+class JobPage(BaseModel):
+    """Jobs, the newest first."""
+
+    items: list[Job]
+    next: int | None = Field(description="Pass it as `before` for the next page; null on the last.")
+
+
+def jobs_of(service: Service) -> Jobs:
+    """The part of a server that accepts jobs."""
+    if service.jobs is None:
         raise NotFoundError("this server runs no jobs", hint="the operator can let it run some")
-    return service.patching
+    return service.jobs
 
 
 def visible_jobs(
@@ -49,18 +111,15 @@ def visible_jobs(
     before: int | None = None,
     limit: int = 50,
 ) -> list[Job]:
-    """Jobs of the projects that somebody may read, the newest first; for the API and for pages.
+    """Jobs of the projects that a principal can read, the newest first; for the API and for pages.
 
     Args:
         service: the server.
-        principal: who wants to know.
+        principal: the reader.
         project: of this project only.
         states: in these states only.
         before: submitted before the job with this number.
         limit: at most this many.
-
-    Raises:
-        NotFoundError: there is no such project for this principal; or the server runs no jobs.
     """
     projects: Collection[str] | None = None
     if project is not None:
@@ -69,18 +128,12 @@ def visible_jobs(
     elif principal.server_role < Role.READER:
         granted = {name for name, role in principal.grants.items() if role >= Role.READER}
         projects = sorted((granted | principal.public) - {EVERY_PROJECT})
-    which = JobFilter(projects, states, before, limit, hidden=principal.deleted)
-    return patching_of(service).queue.list(which)
+    return [*jobs_of(service).queue.list(JobFilter(projects, principal.deleted, states, before, limit))]
 
 
 def visible_job(service: Service, principal: Principal, id: str, role: Role = Role.READER) -> Job:
-    """A job, if somebody has a role in its project.
-
-    Raises:
-        NotFoundError: there is no such job for this principal; or the server runs no jobs.
-        NotAllowedError: they may see it, and no more.
-    """
-    job = patching_of(service).queue.get(id)
+    """A job of a project in which a principal has a role; to others it does not exist."""
+    job = jobs_of(service).queue.get(id)
     if principal.role(job.project) is Role.NOBODY:
         raise NotFoundError(f"there is no job {id}")
     check_role(principal, job.project, role)
@@ -88,76 +141,132 @@ def visible_job(service: Service, principal: Principal, id: str, role: Role = Ro
 
 
 @router.get("/sources")
-def sources(service: Served, principal: Writer) -> dict[str, Any]:
+def sources(service: Served, principal: Writer) -> dict[str, list[str]]:
     """The names of the checkpoints that jobs can read, for accounts that can submit jobs."""
-    return {"items": list(patching_of(service).sources.offered())}
+    return {"items": list(jobs_of(service).config.sources.offered())}
 
 
 @router.post("/patches", status_code=202)
-def submit(service: Served, principal: Writer, body: PatchRequest) -> dict[str, Any]:
+def submit(service: Served, principal: Writer, body: PatchRequest) -> Job:
     """Submit a job; takes read access to its artifacts and write access to the project whose quota it uses."""
-
-    def may_set(ref: Ref) -> None:
-        head = service.registry.head(ref)
-        check_tombstone(service.registry, ref, head, principal)
-        if head is not None:
-            check_free(head)
-
-    submitter = Submitter(
-        principal.name,
-        lambda project: check_role(principal, project, Role.READER),
-        lambda project: check_role(principal, project, Role.WRITER),
-        may_set,
-    )
-    patching = patching_of(service)
-    new = new_job(service.registry, patching, body, submitter)
+    jobs = jobs_of(service)
+    match body:
+        case ApplyRequest():
+            new = _apply(service, jobs, body, principal)
+        case MergeRequest():
+            new = _merge(service, jobs, body, principal)
+        case ExtractRequest():
+            new = _extract(service, jobs, body, principal)
     service.accounts.projects.ensure(new.project, principal)
-    job = patching.queue.submit(new, patching.limits)
+    job = jobs.queue.submit(new, jobs.config.limits)
     service.accounts.log(principal, "submit job", project=job.project, subject=job.id)
-    return job.to_json()
+    return job
 
 
 @router.get("/patches")
-def jobs(
+def list_(
     service: Served,
     principal: Reader,
     project: Annotated[str | None, Query(max_length=255)] = None,
     state: Annotated[list[JobState] | None, Query()] = None,
     before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> dict[str, Any]:
-    """Jobs of the projects that the sender may read, the newest first.
-
-    ``next`` is the ``before`` of the next page; null on the last.
-    """
+) -> JobPage:
+    """Jobs of the projects that the sender can read, the newest first."""
     page = visible_jobs(service, principal, project=project, states=state or (), before=before, limit=limit)
-    return {"items": [job.to_json() for job in page], "next": page[-1].number if len(page) == limit else None}
+    return JobPage(items=page, next=page[-1].number if len(page) == limit else None)
 
 
 @router.get("/patches/{id}")
-def job(service: Served, principal: Reader, id: str) -> dict[str, Any]:
+def show(service: Served, principal: Reader, id: str) -> Job:
     """A job."""
-    return visible_job(service, principal, id).to_json()
+    return visible_job(service, principal, id)
 
 
 @router.post("/patches/{id}/cancel")
-def cancel(service: Served, principal: Writer, id: str) -> dict[str, Any]:
+def cancel(service: Served, principal: Writer, id: str) -> Job:
     """Stop a job: at once while it waits, within seconds when it runs."""
     visible_job(service, principal, id, Role.WRITER)
-    job = patching_of(service).queue.cancel(id, principal.name)
+    job = jobs_of(service).queue.cancel(id, principal.name)
     service.accounts.log(principal, "cancel job", project=job.project, subject=job.id)
-    return job.to_json()
+    return job
 
 
-@router.get("/patches/{id}/events", response_class=StreamingResponse, responses={200: {"content": {EVENT_STREAM: {}}}})
-def follow(service: Served, principal: Reader, id: str, request: Request) -> StreamingResponse:
-    """The job's progress as server-sent events; the last one, ``end``, has its result.
+def _apply(service: Service, jobs: Jobs, request: ApplyRequest, by: Principal) -> NewJob:
+    ref = Ref.parse(request.artifact)
+    check_role(by, ref.project, Role.READER)
+    project = ref.project if request.project is None else Ref.parse(f"{request.project}/name").project
+    check_role(by, project, Role.WRITER)
+    pinned, manifest = _pinned(service, ref)
+    part = "reverse" if request.revert else "delta"
+    if part not in manifest.parts:
+        raise PartAbsentError(f"{ref} has no {part}: it cannot be applied that way", shown=ref)
+    if request.source is not None:
+        jobs.config.sources.path(request.source)
+    name = clean_name(ref.name if request.output is None else request.output, "an output")
+    output = f"{project}/{name}"
+    if occupied(jobs.config.outputs / output):
+        raise OutputExistsError(output, reason="on the server", hint="choose another output")
+    size = _bytes_of(manifest.source if request.revert else manifest.target)
+    jobs.config.check_room(project, size)
+    values = {"artifact": str(pinned), "source": request.source, "output": name, "revert": request.revert}
+    return NewJob("apply", project, by.name, output, {**values, "bytes": size})
 
-    Each event is the whole job, and its id the job's revision: whoever reconnects with ``Last-Event-ID`` misses
-    nothing that matters, and gets nothing twice.
-    """
-    visible_job(service, principal, id)
-    check_streams()
-    seen = request.headers.get("last-event-id", "")
-    stream = events(patching_of(service).queue, id, after=int(seen) if re.fullmatch("[0-9]{1,18}", seen) else 0)
-    return StreamingResponse(stream, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+
+def _merge(service: Service, jobs: Jobs, request: MergeRequest, by: Principal) -> NewJob:
+    from maskreg.flow.merge.recipe import Recipe
+
+    name = _settable(service, request.name, by)
+    if "mask" in request.settings:
+        raise UsageError("the mask is no setting here", hint="give it as 'mask', beside 'settings'")
+    references = [Ref.parse(text) for text in [*request.artifacts, *([request.mask] if request.mask else [])]]
+    for ref in references:
+        check_role(by, ref.project, Role.READER)
+    weights = [1.0] * len(request.artifacts) if request.weights is None else request.weights
+    recipe = Recipe.of(request.method, weights, request.settings)
+    recipe.check(len(request.artifacts), masked=request.mask is not None)
+    pinned = [str(_pinned(service, ref)[0]) for ref in references]
+    if request.source is not None:
+        jobs.config.sources.path(request.source)
+    Card("", "merge", description=request.description).checked()
+    artifacts, mask = pinned[: len(request.artifacts)], pinned[-1] if request.mask else None
+    values = {**request.model_dump(exclude={"kind"}), "name": str(name), "artifacts": artifacts, "mask": mask}
+    return NewJob("merge", name.project, by.name, f"{name.project}/{name.name}:{name.tag}", values)
+
+
+def _extract(service: Service, jobs: Jobs, request: ExtractRequest, by: Principal) -> NewJob:
+    from maskreg.rules import parse_rule
+
+    name = _settable(service, request.name, by)
+    for checkpoint in (request.source, request.target):
+        jobs.config.sources.path(checkpoint)
+    parse_rule(request.rule)
+    Card(request.family, request.method, request.license, request.description).checked()
+    values = {**request.model_dump(exclude={"kind"}), "name": str(name)}
+    return NewJob("extract", name.project, by.name, f"{name.project}/{name.name}:{name.tag}", values)
+
+
+def _settable(service: Service, text: str, by: Principal) -> Ref:
+    name = as_name(text)
+    check_role(by, name.project, Role.WRITER)
+    head = service.registry.head(name)
+    check_tombstone(service.registry, name, head, by)
+    if head is not None:
+        check_free(head)
+    return name
+
+
+def _pinned(service: Service, ref: Ref) -> tuple[Ref, Manifest]:
+    """The reference with the digest that it means now, which its name has or ever had, and the manifest."""
+    registry = service.registry
+    if ref.digest is not None and ref.digest not in {entry.digest for entry in registry.history(ref)}:
+        # A digest alone gives no access to the artifacts of other projects.
+        raise NotFoundError(f"{ref.with_tag(ref.tag)} never was {ref.digest.short}", history=ref)
+    digest = registry.resolve(ref).digest
+    return ref.pinned(digest), read_manifest(registry.store, digest)[1]
+
+
+def _bytes_of(side: Side) -> int:
+    if side.cast:
+        return side.params * ITEM_BYTES[side.cast]
+    return sum(ITEM_BYTES[dtype] * count for dtype, count in side.dtypes.items())

@@ -1,6 +1,6 @@
 """The table of jobs. Only migrations create it.
 
-Times are seconds since 1970 by the database's clock, so that leases do not depend on the workers' clocks.
+Times are seconds since 1970 by the database's clock, so that heartbeats do not depend on the workers' clocks.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from sqlalchemy import JSON, BigInteger, Double, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from maskreg.catalog.sql.columns import SERIAL, Words
+from maskreg.catalog.sql.schema import Schema
 
 
 class JobsBase(DeclarativeBase):
@@ -25,11 +26,11 @@ class JobsBase(DeclarativeBase):
 
 
 class JobRow(JobsBase):
-    """One job; see :class:`maskreg.service.jobs.base.Job`.
+    """One job; see :class:`maskreg.service.jobs.queue.Job`.
 
     Attributes:
-        worker: who holds the lease; empty while nobody does.
-        lease_until: when the lease ends; 0 while there is none.
+        worker: who works on it; empty while it waits.
+        beat: when its worker last said that it works on it.
     """
 
     __tablename__ = "service_jobs"
@@ -58,5 +59,10 @@ class JobRow(JobsBase):
     result: Mapped[dict[str, Any] | None]
     error: Mapped[dict[str, Any] | None]
     worker: Mapped[str]
-    lease_until: Mapped[float]
-    revision: Mapped[int]
+    beat: Mapped[float]
+
+
+JOBS = Schema(
+    JobsBase.metadata, ("0001",), "maskreg_jobs_schema", "jobs", mend={"hint": "restore the database from a backup"}
+)
+"""The queue of jobs."""

@@ -12,7 +12,7 @@ from maskreg.service.access import Needs, Where
 from maskreg.service.api import patches
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served
-from maskreg.service.jobs.base import Job
+from maskreg.service.jobs.queue import Job
 from maskreg.service.pages.rendering import page
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
@@ -29,14 +29,14 @@ def jobs(
 ) -> HTMLResponse:
     """Jobs of the projects that the reader may read, the newest first."""
     shown: list[Job] = []
-    if service.patching is not None and principal.highest >= Role.READER:
+    if service.jobs is not None and principal.highest >= Role.READER:
         shown = patches.visible_jobs(service, principal, before=before, limit=_LIMIT)
     return page(
         request,
         principal,
         "jobs.html.j2",
         jobs=shown,
-        runs_jobs=service.patching is not None,
+        runs_jobs=service.jobs is not None,
         may_cancel={job.id for job in shown if principal.role(job.project) >= Role.WRITER and not job.state.is_final},
         summary=summary,
         older=shown[-1].number if len(shown) == _LIMIT else None,

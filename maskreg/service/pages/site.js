@@ -50,11 +50,9 @@ function copying(part) {
 }
 copying(document);
 
-// Jobs that have not ended: the server says when they change.
+// Jobs that have not ended: the server is asked until they have.
 for (const part of document.querySelectorAll("[data-follow]")) {
-  const events = new EventSource(`/api/v1/patches/${part.dataset.job}/events`);
-  const show = event => {
-    const job = JSON.parse(event.data);
+  const show = job => {
     const state = document.createElement("span");
     state.className = "state";
     state.textContent = job.state;
@@ -67,10 +65,12 @@ for (const part of document.querySelectorAll("[data-follow]")) {
       part.append(` ${job.progress.phase} `, bar);
     }
   };
-  events.addEventListener("job", show);
-  events.addEventListener("end", event => {
-    show(event);
-    events.close();
-    if (part.hasAttribute("data-reload")) location.reload();
-  });
+  const ask = async () => {
+    const answer = await fetch(`/api/v1/patches/${part.dataset.job}`).catch(() => null);
+    const job = answer && answer.ok ? await answer.json() : null;
+    if (job) show(job);
+    if (!job || !job.finished) setTimeout(ask, 1000);
+    else if (part.hasAttribute("data-reload")) location.reload();
+  };
+  setTimeout(ask, 1000);
 }

@@ -1,4 +1,4 @@
-"""Merging as the papers write it: whole models in fp32, with nothing of maskreg's but its random words."""
+"""Merging as the papers write it: whole models in fp32, with nothing of maskreg's but its random words and defaults."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.digest import short_key
+from maskreg.flow.merge.methods import METHODS
 from maskreg.mask.philox import WORDS, words_of
 
 Floats = npt.NDArray[np.float32]
 Model = Mapping[str, Floats]
 Updates = Sequence[Floats]
+Weights = Sequence[float]
+Settings = Mapping[str, Any]
 F32 = np.float32
 
 
@@ -31,38 +34,56 @@ def added(parts: Iterable[Floats]) -> Floats:
     return result
 
 
-def merged(method: str, source: Model, targets: Sequence[Model], digests: Sequence[str], **given: Any) -> Model:
-    """The merged model in fp32."""
+def merged(
+    method: str,
+    source: Model,
+    targets: Sequence[Model],
+    digests: Sequence[str],
+    weights: Sequence[float] | None = None,
+    **given: Any,
+) -> dict[str, npt.NDArray[Any]]:
+    """The merged model in fp32, or in fp64 by a formula whose sums no order of additions fixes."""
+    s = {key: setting.default for key, setting in METHODS[method].settings.items()} | given
+    w = [1.0] * len(targets) if weights is None else weights
     updates = [{name: target[name] - source[name] for name in source} for target in targets]
     if method in WHOLE:
-        changes = WHOLE[method](source, updates, **given)
+        changes = WHOLE[method](updates, w, s)
         return {name: source[name] + changes[name] for name in source}
     result = {}
     for name, values in source.items():
         own = [update[name] for update in updates]
-        if method == "slerp":
-            result[name] = slerp([target[name] for target in targets], **given)
+        if method in VALUES:
+            result[name] = VALUES[method]([target[name] for target in targets], w, s)
         elif method in DRAWN:
-            words = [drawn(method, name, digest, values.size).reshape(values.shape) for digest in digests]
-            result[name] = values + DRAWN[method](own, words, **given)
+            words = [drawn(method, name, digest, values.size, s["seed"]).reshape(values.shape) for digest in digests]
+            kept = [DRAWN[method](u, word, s) for u, word in zip(own, words, strict=False)]
+            kept = resized(own, kept) if s["rescale"] == "l1" else kept
+            result[name] = values + combined(kept, w, s)
         else:
-            result[name] = values + PLAIN[method](own, **given)
+            result[name] = values + PLAIN[method](own, w, s)
     return result
 
 
-def drawn(method: str, name: str, digest: str, numel: int, seed: int = 0) -> npt.NDArray[np.uint32]:
+def drawn(method: str, name: str, digest: str, numel: int, seed: int) -> npt.NDArray[np.uint32]:
     return words_of(short_key(f"{seed} {method} {digest}"), short_key(name), 0, numel)
 
 
-def linear(updates: Updates, weights: Sequence[float] = (1, 1)) -> Floats:
-    return added(u * F32(w) for u, w in zip(updates, weights, strict=True)) / F32(sum(weights))
+def linear(updates: Updates, weights: Weights, s: Settings) -> Floats:
+    return summed(updates, weights) / F32(sum(weights))
 
 
-def task_arithmetic(updates: Updates, weights: Sequence[float] = (1, 1), scale: float = 1.0) -> Floats:
-    return added(u * F32(w) for u, w in zip(updates, weights, strict=True)) * F32(scale)
+def summed(updates: Updates, weights: Weights) -> Floats:
+    return added(u * F32(w) for u, w in zip(updates, weights, strict=True))
 
 
-def elect(updates: Updates, weights: Sequence[float] = (1, 1), tie: float = 1.0, *, mean: bool = True) -> Floats:
+def combined(updates: Updates, weights: Weights, s: Settings) -> Floats:
+    """Add up, or elect signs and average or add up what agrees; times lambda."""
+    if s.get("sign") == "sum":
+        return summed(updates, weights) * F32(s["lambda"])
+    return elect(updates, weights, mean=s.get("sign") != "agree") * F32(s["lambda"])
+
+
+def elect(updates: Updates, weights: Weights, tie: float = 1.0, *, mean: bool = True) -> Floats:
     """Elect the sign of the weighted sum, then average or add up the updates that have it."""
     parts = [u * F32(w) for u, w in zip(updates, weights, strict=True)]
     sign = np.sign(added(parts))
@@ -73,16 +94,16 @@ def elect(updates: Updates, weights: Sequence[float] = (1, 1), tie: float = 1.0,
     return np.where(under == 0, F32(0), over / np.where((under == 0) | (not mean), F32(1), under)).astype(F32)
 
 
-def ties(source: Model, updates: Sequence[Model], density: float = 0.2) -> dict[str, Floats]:
+def ties(updates: Sequence[Model], weights: Weights, s: Settings) -> dict[str, Floats]:
     """Trim below the size that ranks (d - int(d k))-th of the flattened model, from the smallest."""
-    trimmed = []
+    trimmed, names = [], list(updates[0])
     for update in updates:
-        flat = np.concatenate([np.abs(update[name]).reshape(-1) for name in source])
-        place = flat.size - int(flat.size * density)
+        flat = np.concatenate([np.abs(update[name]).reshape(-1) for name in names])
+        place = flat.size - int(flat.size * s["density"])
         border = np.partition(flat, place - 1)[place - 1] if place else F32(0)
         trimmed.append({n: np.where(np.abs(u) >= border, u, F32(0)) for n, u in update.items()})
-    majority = sum(float(np.sign(added(t[name] for t in trimmed)).sum(dtype=np.float64)) for name in source)
-    return {name: elect([t[name] for t in trimmed], tie=majority) for name in source}
+    majority = sum(float(np.sign(summed([t[n] for t in trimmed], weights)).sum(dtype=np.float64)) for n in names)
+    return {n: elect([t[n] for t in trimmed], weights, tie=majority) * F32(s["lambda"]) for n in names}
 
 
 def order(update: Floats) -> npt.NDArray[np.int64]:
@@ -96,26 +117,23 @@ def only(update: Floats, places: npt.NDArray[np.int64]) -> Floats:
     return kept.reshape(update.shape)
 
 
-def ties_per_tensor(updates: Updates, density: float = 0.5) -> Floats:
-    return elect([only(u, order(u)[: max(1, int(density * u.size)) if density else 0]) for u in updates])
+def ties_per_tensor(updates: Updates, weights: Weights, s: Settings) -> Floats:
+    number = max(1, int(s["density"] * updates[0].size)) if s["density"] else 0
+    return combined([only(u, order(u)[:number]) for u in updates], weights, s)
 
 
-def breadcrumbs(updates: Updates, density: float = 0.9, gamma: float = 0.01, sign: str = "sum") -> Floats:
+def breadcrumbs(updates: Updates, weights: Weights, s: Settings) -> Floats:
     kept = []
     for update in updates:
-        number = int(density * update.size)
-        top = min(int(gamma * update.size), update.size - number)
+        number = int(s["density"] * update.size)
+        top = min(int(s["gamma"] * update.size), update.size - number)
         kept.append(only(update, order(update)[top : top + number]))
-    return task_arithmetic(kept) if sign == "sum" else elect(kept, mean=sign == "elect")
+    return combined(kept, weights, s)
 
 
-def dare(updates: Updates, words: Sequence[Any], density: float = 0.5, rescale: str = "inverse") -> Floats:
-    kept = [np.where(w >= round((1 - density) * WORDS), u, F32(0)) for u, w in zip(updates, words, strict=True)]
-    if rescale == "inverse":
-        kept = [k / F32(density) for k in kept]
-    if rescale == "l1":
-        kept = resized(updates, kept)
-    return task_arithmetic(kept)
+def dare(update: Floats, words: Any, s: Settings) -> Floats:
+    kept = np.where(words >= round((1 - s["density"]) * WORDS), update, F32(0))
+    return (kept / F32(s["density"] if s["rescale"] == "inverse" else 1)).astype(F32)
 
 
 def resized(updates: Updates, kept: Updates) -> list[Floats]:
@@ -123,21 +141,16 @@ def resized(updates: Updates, kept: Updates) -> list[Floats]:
     return [k * F32(a / b if b else 1) for k, (a, b) in zip(kept, sums, strict=True)]
 
 
-def della(
-    updates: Updates, words: Sequence[Any], density: float = 0.5, epsilon: float = 0.2, rescale: str = "inverse"
-) -> Floats:
+def della(update: Floats, words: Any, s: Settings) -> Floats:
     """In a row of n, the r-th largest, from 0, is dropped with chance 1 - density - epsilon / 2 + epsilon r / n."""
-    kept = []
-    for update, word in zip(updates, words, strict=True):
-        length = update.shape[-1]
-        rank = np.argsort(np.argsort(-np.abs(update), axis=-1, kind="stable"), axis=-1).astype(np.float64)
-        drop = (1 - density - epsilon / 2) + epsilon * rank / length
-        divisor = (1 - drop).astype(F32) if rescale == "inverse" else F32(1)
-        kept.append(np.where(word >= drop * WORDS, update / divisor, F32(0)))
-    return elect(resized(updates, kept) if rescale == "l1" else kept)
+    length = update.shape[-1]
+    rank = np.argsort(np.argsort(-np.abs(update), axis=-1, kind="stable"), axis=-1).astype(np.float64)
+    drop = (1 - s["density"] - s["epsilon"] / 2) + s["epsilon"] * rank / length
+    divisor = (1 - drop).astype(F32) if s["rescale"] == "inverse" else F32(1)
+    return np.where(words >= drop * WORDS, update / divisor, F32(0)).astype(F32)
 
 
-def model_stock(updates: Updates) -> Floats:
+def model_stock(updates: Updates, weights: Weights, s: Settings) -> Floats:
     wide = [u.astype(np.float64).reshape(-1) for u in updates]
     pairs = [(a, b) for n, a in enumerate(wide) for b in wide[n + 1 :]]
     norms = [math.sqrt((a * a).sum()) * math.sqrt((b * b).sum()) for a, b in pairs]
@@ -146,7 +159,8 @@ def model_stock(updates: Updates) -> Floats:
     return added(updates) / F32(count) * F32(count * cosine / (1 + (count - 1) * cosine))
 
 
-def slerp(values: Updates, t: float = 0.5) -> Floats:
+def slerp(values: Updates, weights: Weights, s: Settings) -> Floats:
+    t = s["t"]
     first, second = (v.astype(np.float64).reshape(-1) for v in values)
     norms = math.sqrt((first * first).sum()) * math.sqrt((second * second).sum())
     cosine = (first * second).sum() / norms
@@ -157,30 +171,31 @@ def slerp(values: Updates, t: float = 0.5) -> Floats:
     return F32(a) * values[0] + F32(b) * values[1]
 
 
-def nearswap(updates: Updates, t: float = 1e-4) -> Floats:
+def nearswap(updates: Updates, weights: Weights, s: Settings) -> Floats:
     """The weight of the change is min(1, t / its size)."""
+    t = s["t"]
     size = np.abs(updates[0])
     weight = np.minimum(F32(t) / np.maximum(size, np.finfo(F32).tiny), F32(1))
     return np.where(size <= F32(t), updates[0], np.sign(updates[0]) * F32(t) * (weight > 0)).astype(F32)
 
 
-def sce(updates: Updates, density: float = 1.0) -> Floats:
+def sce(updates: Updates, weights: Weights, s: Settings) -> Floats:
     """Select by variance, weigh by the mean square, erase what has not the sign of the sum."""
     stacked = np.stack(updates)
-    if density < 1:
+    if s["density"] < 1:
         variance = added((u - added(updates) / F32(len(updates))) ** 2 for u in updates) / F32(len(updates))
-        number = int(np.count_nonzero(variance) * density)
+        number = int(np.count_nonzero(variance) * s["density"])
         stacked = np.stack([only(u, order(variance)[:number]) for u in updates])
     energy = np.array([np.square(u, dtype=np.float64).sum() for u in stacked])
-    weights = (energy / energy.sum() if energy.sum() else np.full(len(updates), 1 / len(updates))).astype(F32)
+    shares = (energy / energy.sum() if energy.sum() else np.full(len(updates), 1 / len(updates))).astype(F32)
     sign = np.where(added(stacked) >= 0, F32(1), F32(-1))
     agree = [np.sign(u) == sign for u in stacked]
-    over = added(np.where(a, u * w, F32(0)) for a, u, w in zip(agree, stacked, weights, strict=True))
-    under = added(a * w for a, w in zip(agree, weights, strict=True))
+    over = added(np.where(a, u * w, F32(0)) for a, u, w in zip(agree, stacked, shares, strict=True))
+    under = added(a * w for a, w in zip(agree, shares, strict=True))
     return np.where(under == 0, F32(0), over / np.where(under == 0, F32(1), under)).astype(F32)
 
 
-def multislerp(updates: Updates, weights: Sequence[float] = (1, 1)) -> npt.NDArray[np.float64]:
+def multislerp(updates: Updates, weights: Weights, s: Settings) -> npt.NDArray[np.float64]:
     """Towards the mean of the directions, then along the mean of their projections onto its tangent space."""
     wide = [u.astype(np.float64).reshape(-1) for u in updates]
     norms, shares = [float(np.linalg.norm(u)) for u in wide], np.array(weights) / sum(weights)
@@ -195,7 +210,7 @@ def multislerp(updates: Updates, weights: Sequence[float] = (1, 1)) -> npt.NDArr
     return np.asarray(float(shares @ norms) * point).reshape(updates[0].shape)
 
 
-def karcher(values: Updates, weights: Sequence[float] = (1, 1), steps: int = 10) -> npt.NDArray[np.float64]:
+def karcher(values: Updates, weights: Weights, s: Settings) -> npt.NDArray[np.float64]:
     """The fixed point of: go along the weighted mean of the logarithms of all points."""
     wide = [v.astype(np.float64).reshape(-1) for v in values]
     norms, shares = [float(np.linalg.norm(v)) for v in wide], np.array(weights) / sum(weights)
@@ -204,82 +219,81 @@ def karcher(values: Updates, weights: Sequence[float] = (1, 1), steps: int = 10)
     if not np.linalg.norm(mean):
         return np.zeros(values[0].shape)
     mean = mean / np.linalg.norm(mean)
-    for _ in range(steps):
+    for _ in range(s["max_iter"]):
         step = np.zeros_like(mean)
         for share, unit in zip(shares, units, strict=True):
             angle = np.arccos(np.clip(unit @ mean, -1, 1))
-            if angle >= 1e-5:
+            if angle >= s["tol"]:
                 step += share * angle / np.sin(angle) * (unit - (unit @ mean) * mean)
         length = float(np.linalg.norm(step))
-        if length < 1e-5:
+        if length < s["tol"]:
             break
         mean = np.cos(length) * mean + np.sin(length) * step / length
         mean /= np.linalg.norm(mean)
     return np.asarray(float(shares @ norms) * mean).reshape(values[0].shape)
 
 
-def ram(updates: Updates, epsilon: float = 1e-5, factors: Sequence[float] = (1, 1)) -> Floats:
+def ram(updates: Updates, weights: Weights, s: Settings) -> Floats:
     """Shared changes averaged over those that make them; unique ones times their update's factor."""
-    changed = np.stack([np.abs(u) > F32(epsilon) for u in updates])
+    changed = np.stack([np.abs(u) > F32(s["epsilon"]) for u in updates])
     count = changed.sum(axis=0)
     kept = np.where(changed, np.stack(updates), F32(0))
     shared = added(kept) / np.maximum(count, 1).astype(F32)
+    factors = s.get("factors", [1.0] * len(updates))
     unique = added(k * F32(f) for k, f in zip(kept, factors, strict=True))
     result: Floats = np.where(count > 1, shared, unique)
     return result
 
 
-def ram_plus(source: Model, updates: Sequence[Model], r: float = 0.1, alpha: float = 0.2) -> dict[str, Floats]:
-    """The factor is 1 + r clip(shared / unique, 0, alpha), with counts over the model."""
-    shared, unique = np.zeros(len(updates)), np.zeros(len(updates))
-    for name in source:
-        changed = np.stack([np.abs(update[name]).reshape(-1) > F32(1e-5) for update in updates])
+def ram_plus(updates: Sequence[Model], weights: Weights, s: Settings) -> dict[str, Floats]:
+    """The factor is 1 + r clip(shared / unique, 0, alpha), with counts over the model or each tensor."""
+    counts = {}
+    for name in updates[0]:
+        changed = np.stack([np.abs(update[name]).reshape(-1) > F32(s["epsilon"]) for update in updates])
         count = changed.sum(axis=0)
-        shared += (changed & (count > 1)).sum(axis=1)
-        unique += (changed & (count == 1)).sum(axis=1)
-    factors = 1 + r * np.clip(shared / unique, 0, alpha)
-    return {name: ram([update[name] for update in updates], factors=factors.tolist()) for name in source}
+        counts[name] = np.array([(changed & side).sum(axis=1) for side in (count > 1, count == 1)], np.float64)
+    model = np.sum(list(counts.values()), axis=0)
+    result = {}
+    for name, own in counts.items():
+        shared, unique = model if s["scope"] == "model" else own
+        ratio = np.divide(shared, unique, out=np.zeros(len(updates)), where=unique > 0)
+        factors = 1 + s["r"] * np.clip(ratio, 0, s["alpha"])
+        result[name] = ram([update[name] for update in updates], weights, {**s, "factors": factors.tolist()})
+    return result
 
 
-def union(updates: Updates, conflict: str = "first") -> Floats:
-    if conflict == "sign":
-        return elect(updates)
-    count = np.sum([u != 0 for u in updates], axis=0)
-    if conflict == "mean":
-        mean: Floats = added(updates) / np.maximum(count, 1).astype(F32)
-        return mean
+def union(updates: Updates, weights: Weights, s: Settings) -> Floats:
+    if s["conflict"] == "sign":
+        return elect(updates, weights)
+    if s["conflict"] == "mean":
+        return consensus(updates, weights, {"k": 1})
     return np.where(updates[0] != 0, updates[0], updates[1])
 
 
-def consensus(updates: Updates, k: int = 2) -> Floats:
+def consensus(updates: Updates, weights: Weights, s: Settings) -> Floats:
     count = np.sum([u != 0 for u in updates], axis=0)
     mean: Floats = added(updates) / np.maximum(count, 1).astype(F32)
-    return np.where(count >= k, mean, np.zeros_like(mean))
+    return np.where(count >= s["k"], mean, np.zeros_like(mean))
 
 
-def restrict(updates: Updates) -> Floats:
-    """The first update where the second moves anything."""
-    return np.where(updates[1] != 0, updates[0], F32(0))
-
-
-def scale(updates: Updates, factor: float = 1.0) -> Floats:
-    return updates[0] * F32(factor)
-
-
-PLAIN: dict[str, Callable[..., Floats]] = {
+PLAIN: dict[str, Callable[[Updates, Weights, Settings], npt.NDArray[Any]]] = {
     "linear": linear,
-    "task-arithmetic": task_arithmetic,
+    "task-arithmetic": lambda updates, weights, s: summed(updates, weights) * F32(s["lambda"]),
     "ties-per-tensor": ties_per_tensor,
     "breadcrumbs": breadcrumbs,
     "model-stock": model_stock,
+    "multislerp": multislerp,
     "nearswap": nearswap,
     "sce": sce,
     "ram": ram,
     "union": union,
     "consensus": consensus,
-    "restrict": restrict,
-    "scale": scale,
-    "negate": lambda updates: -updates[0],
+    # The first update where the second, whose mask is taken, moves anything.
+    "restrict": lambda updates, weights, s: np.where(updates[1] != 0, updates[0], F32(0)),
+    "scale": lambda updates, weights, s: updates[0] * F32(s["factor"]),
+    "negate": lambda updates, weights, s: -updates[0],
 }
-DRAWN: dict[str, Callable[..., Floats]] = {"dare": dare, "della": della}
+VALUES: dict[str, Callable[[Updates, Weights, Settings], npt.NDArray[Any]]] = {"slerp": slerp, "karcher": karcher}
+DRAWN: dict[str, Callable[[Floats, Any, Settings], Floats]] = {"dare": dare, "della": della}
 WHOLE: dict[str, Callable[..., dict[str, Floats]]] = {"ties": ties, "ram+": ram_plus}
+FORMULAS = {*PLAIN, *VALUES, *DRAWN, *WHOLE}

@@ -2,52 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from click.testing import CliRunner
+from maskreg_cli.main import cli
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import UsageError
-from maskreg.flow.merge import METHODS, karcher
-from maskreg.flow.merge.fusing import dots
-from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.flow.merge import methods
+from maskreg.flow.merge.checkpoint import MergedCheckpoint
+from maskreg.flow.merge.methods import METHODS
+from maskreg.flow.merge.methods.arithmetic import dots
+from maskreg.flow.merge.methods.base import Method
+from maskreg.flow.merge.methods.sphere import karcher_factors
 from maskreg.flow.merge.recipe import Recipe
+from scripts import commands
 from tests.demo import DEMO
 from tests.flow.making import extracted
 from tests.flow.merge import dense
 
-CASES: list[tuple[str, dict[str, Any], tuple[float, ...], dict[str, Any]]] = [
-    ("linear", {}, (1, 1), {}),
-    ("linear", {}, (2, -0.5), {"weights": (2, -0.5)}),
-    ("task-arithmetic", {"lambda": 0.7}, (1, -0.3), {"weights": (1, -0.3), "scale": 0.7}),
-    ("ties", {}, (1, 1), {}),
-    ("ties-per-tensor", {"density": 0.3}, (1, 1), {"density": 0.3}),
-    ("dare", {}, (1, 1), {}),
-    ("dare", {"rescale": "l1", "density": 0.2}, (1, 1), {"rescale": "l1", "density": 0.2}),
-    ("breadcrumbs", {"density": 0.4, "gamma": 0.05}, (1, 1), {"density": 0.4, "gamma": 0.05}),
-    ("breadcrumbs", {"density": 0.4, "sign": "agree"}, (1, 1), {"density": 0.4, "sign": "agree"}),
-    ("della", {}, (1, 1), {}),
-    ("della", {"rescale": "l1"}, (1, 1), {"rescale": "l1"}),
-    ("model-stock", {}, (1, 1), {}),
-    ("slerp", {"t": 0.3}, (1, 1), {"t": 0.3}),
-    ("nearswap", {}, (1,), {}),
-    ("nearswap", {"t": 1e-5}, (1,), {"t": 1e-5}),
-    ("sce", {}, (1, 1), {}),
-    ("sce", {"density": 0.3}, (1, 1), {"density": 0.3}),
-    ("ram", {}, (1, 1), {}),
-    ("ram+", {}, (1, 1), {}),
-    ("union", {}, (1, 1), {}),
-    ("union", {"conflict": "mean"}, (1, 1), {"conflict": "mean"}),
-    ("union", {"conflict": "sign"}, (1, 1), {"conflict": "sign"}),
-    ("consensus", {}, (1, 1), {}),
-    ("restrict", {}, (1,), {}),
-    ("scale", {"factor": 0.5}, (1,), {"factor": 0.5}),
-    ("negate", {}, (1,), {}),
-]
+
+def cases() -> Iterator[tuple[str, dict[str, Any], tuple[float, ...]]]:
+    """Every method with its defaults, and with every word of its settings beside other numbers and weights."""
+    for name, method in METHODS.items():
+        yield name, {}, (1.0, 1.0)
+        words = max((len(setting.words) for setting in method.settings.values()), default=0)
+        for number in range(max(words, 1)):
+            settings: dict[str, Any] = {}
+            for key, setting in method.settings.items():
+                if setting.words:
+                    settings[key] = setting.words[number % len(setting.words)]
+                elif isinstance(setting.default, int):
+                    settings[key] = setting.low if setting.low != setting.default else setting.default + 1
+                else:
+                    settings[key] = float(setting.default) / 2
+            yield name, settings, (2.0, 0.5) if method.weighted else (1.0, 1.0)
 
 
 class Tiny(NamedTuple):
@@ -73,46 +69,82 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     return Tiny(checkpoints[0], artifacts, [whole(checkpoint) for checkpoint in checkpoints])
 
 
-def test_every_method_is_held_against_its_formula() -> None:
-    assert {case[0] for case in CASES} | {"karcher", "multislerp"} == set(METHODS)
+def test_every_method_has_a_formula() -> None:
+    assert set(METHODS) == dense.FORMULAS
 
 
-@pytest.mark.parametrize(("method", "settings", "weights", "given"), CASES)
-def test_a_method_is_its_formula(
-    tiny: Tiny, method: str, settings: dict[str, Any], weights: tuple[float, ...], given: dict[str, Any]
-) -> None:
-    artifacts = tiny.artifacts[: len(weights)]
+@pytest.mark.parametrize(("method", "settings", "weights"), list(cases()))
+def test_a_method_is_its_formula(tiny: Tiny, method: str, settings: dict[str, Any], weights: tuple[float, ...]) -> None:
+    """Bit for bit; with a formula in fp64, but for one step where fp32 cannot tell on which side of a middle it is."""
+    single = METHODS[method].operands == (1, 1)
+    artifacts = tiny.artifacts[: 1 if single else 2]
     mask = tiny.artifacts[1] if METHODS[method].masked else None
-    made = MergedCheckpoint(artifacts, tiny.source, Recipe.of(method, weights, settings), mask=mask)
+    recipe = Recipe.of(method, weights[: len(artifacts)], settings)
+    made = MergedCheckpoint(artifacts, tiny.source, recipe, mask=mask)
     source, *targets = tiny.models
     digests = [artifact.digest for artifact in tiny.artifacts]
-    expected = dense.merged(method, source, targets, digests, **given)
-    changed = 0
-    for name, values in expected.items():
-        bits = made.read(name, 0, values.size)
-        np.testing.assert_array_equal(bits, dense.rounded(values).reshape(-1), err_msg=name)
-        changed += int(np.count_nonzero(values != source[name]))
-    assert changed
-
-
-@pytest.mark.parametrize("method", ["karcher", "multislerp"])
-@pytest.mark.parametrize("weights", [(1, 1), (3, 0.5)])
-def test_a_mean_on_the_sphere_is_that_of_whole_tensors(tiny: Tiny, method: str, weights: tuple[float, ...]) -> None:
-    """Equal to fp64, but for one step where fp32 cannot tell on which side of the middle of two codes a value lies."""
-    made = MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of(method, weights))
-    for name, source in tiny.models[0].items():
-        targets = [model[name] for model in tiny.models[1:]]
-        if method == "karcher":
-            expected = dense.karcher(targets, weights)
-        else:
-            expected = source + dense.multislerp([target - source for target in targets], weights)
+    for name, expected in dense.merged(method, source, targets, digests, weights, **settings).items():
         values = expected.astype(np.float32).reshape(-1)
-        off = np.abs(made.read(name, 0, source.size).astype(np.int64) - dense.rounded(values))
+        bits = made.read(name, 0, values.size)
+        if expected.dtype == np.float32:
+            np.testing.assert_array_equal(bits, dense.rounded(values), err_msg=name)
+            continue
+        off = np.abs(bits.astype(np.int64) - dense.rounded(values))
         # Sums that cancel to almost nothing have no digits that could agree.
         sized = np.abs(values) > 1e-6
         assert off[sized].max() <= 1, name
         from_middle = np.abs((values.view(np.uint32) & 0xFFFF).astype(np.int64) - 0x8000)
         assert not off[sized & (from_middle > 4)].any(), name
+    assert made.report().whole.after
+
+
+@pytest.fixture
+def added_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Method]:
+    """What CONTRIBUTING says about adding a merge method: one file in the folder."""
+    file = tmp_path / "loudest.py"
+    file.write_text(LOUDEST)
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    found = methods.discovered()
+    assert set(found) == {*METHODS, "loudest"}
+    monkeypatch.setitem(cast("dict[str, Method]", METHODS), "loudest", found["loudest"])
+    yield found["loudest"]
+    sys.modules.pop(f"{methods.__name__}.loudest")
+
+
+LOUDEST = '''
+"""Loudest: of the changes of a coordinate, the largest."""
+
+import numpy as np
+
+from maskreg.flow.merge.methods.base import Floats, Method, Setting, Tile
+
+
+@Method(
+    "loudest",
+    summary="the largest change of every coordinate",
+    paper="arXiv 2400.00001",
+    settings={"least": Setting(0.0, "smaller changes are left out", 0.0)},
+    weighted=False,
+)
+def loudest(tile: Tile) -> Floats:
+    """The largest change of every coordinate."""
+    stacked = np.stack(tile.updates)
+    largest = np.take_along_axis(stacked, np.abs(stacked).argmax(axis=0)[None], axis=0)[0]
+    return np.where(np.abs(largest) < np.float32(tile.settings["least"]), np.float32(0), largest)
+'''
+
+
+def test_a_method_is_added_in_one_file(tiny: Tiny, added_method: Method) -> None:
+    """The table, the help, the page and a merge know it."""
+    help_text = CliRunner().invoke(cli, ["merge", "--help"]).output
+    assert "loudest          the largest change of every coordinate (least)" in help_text
+    paper = "[arXiv 2400.00001](https://arxiv.org/abs/2400.00001)"
+    assert f"| `loudest` | {added_method.summary} ({paper}) | `least=0` |" in commands.methods_table()
+    made = MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of("loudest", [1.0, 1.0], {"least": "1e-9"}))
+    name = "model.norm.weight"
+    one, two = (target[name] - tiny.models[0][name] for target in tiny.models[1:])
+    expected = tiny.models[0][name] + np.where(np.abs(two) > np.abs(one), two, one)
+    np.testing.assert_array_equal(made.read(name, 0, expected.size), dense.rounded(expected))
 
 
 def test_models_at_an_angle_have_the_karcher_mean_of_their_directions() -> None:
@@ -121,13 +153,13 @@ def test_models_at_an_angle_have_the_karcher_mean_of_their_directions() -> None:
     models = [rng.normal(size=50).astype(np.float32) * size for size in (1, 2, 0.5)]
     weights = (1.0, 2.0, 0.5)
     settings = {"max_iter": 10, "tol": 1e-5}
-    factors = karcher.factors(dots(models), weights, settings)
+    factors = karcher_factors(dots(models), weights, settings)
     found = sum(factor * model for factor, model in zip(factors, models, strict=True))
-    np.testing.assert_allclose(found, dense.karcher(models, weights), rtol=0, atol=1e-6)
-    opposite = karcher.factors(dots([models[0], -models[0]]), (1.0, 1.0), settings)
+    np.testing.assert_allclose(found, dense.karcher(models, weights, settings), rtol=0, atol=1e-6)
+    opposite = karcher_factors(dots([models[0], -models[0]]), (1.0, 1.0), settings)
     assert np.isfinite(opposite).all()
     nothing = np.zeros(5, np.float32)
-    assert karcher.factors(dots([nothing, nothing]), (1.0, 1.0), settings) == [0.5, 0.5]
+    assert karcher_factors(dots([nothing, nothing]), (1.0, 1.0), settings) == [0.5, 0.5]
 
 
 VARYING: list[tuple[str, list[Any], dict[str, Any], list[dict[str, Any]]]] = [

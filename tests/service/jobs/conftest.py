@@ -15,19 +15,15 @@ from maskreg.catalog.sql.engine import make_engine
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import SYSTEM, Role
 from maskreg.service.auth.schema import ACCOUNTS
-from maskreg.service.jobs.models import JobRow
-from maskreg.service.jobs.schema import JOBS
-from maskreg.service.jobs.sql import SqlJobQueue
+from maskreg.service.jobs.models import JOBS, JobRow
+from maskreg.service.jobs.queue import JobQueue
 from tests.servers import Postgres
 
-LEASE_S = 60.0
-"""How long workers in these tests may be silent, in seconds: longer than any test. Time passes by :func:`pass_time`."""
 
-
-def pass_time(queue: SqlJobQueue, seconds: float) -> None:
-    """Let every lease be so much nearer to its end."""
+def pass_time(queue: JobQueue, seconds: float) -> None:
+    """Let every worker have been silent for so much longer, and every end be so much longer ago."""
     with queue._transaction(queue._writing) as connection:
-        connection.execute(update(JobRow).values(lease_until=JobRow.lease_until - seconds))
+        connection.execute(update(JobRow).values(beat=JobRow.beat - seconds, finished=JobRow.finished - seconds))
 
 
 def with_table(url: str) -> str:
@@ -58,8 +54,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def queue(url: str) -> Iterator[SqlJobQueue]:
+def queue(url: str) -> Iterator[JobQueue]:
     """An empty queue."""
-    queue = SqlJobQueue.open(url, lease_s=LEASE_S)
+    queue = JobQueue.open(url)
     yield queue
     queue.close()

@@ -15,8 +15,8 @@ from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
 from maskreg.errors import ConfigError
 from maskreg.service.auth.schema import ACCOUNTS
-from maskreg.service.jobs.schema import JOBS
-from maskreg.service.jobs.sql import SqlJobQueue
+from maskreg.service.jobs.models import JOBS
+from maskreg.service.jobs.queue import JobQueue
 from tests.servers import Postgres
 
 
@@ -47,7 +47,7 @@ def test_jobs_share_a_database_with_accounts_and_a_catalog(empty: str) -> None:
         upgrade(empty)
         upgrade(empty, ACCOUNTS)
         upgrade(empty, JOBS)
-    SqlJobQueue.open(empty).close()
+    JobQueue.open(empty).close()
 
 
 def test_the_list_of_revisions_is_that_of_the_folder() -> None:
@@ -61,7 +61,7 @@ def test_a_queue_of_another_version_is_refused(url: str) -> None:
         with engine.begin() as connection:
             connection.execute(text(f"UPDATE {JOBS.version_table} SET version_num = '9999'"))
         with pytest.raises(ConfigError, match="has schema 9999"):
-            SqlJobQueue.open(url)
+            JobQueue.open(url)
     finally:
         with engine.begin() as connection:
             connection.execute(text(f"UPDATE {JOBS.version_table} SET version_num = '0001'"))
@@ -70,4 +70,4 @@ def test_a_queue_of_another_version_is_refused(url: str) -> None:
 
 def test_postgresql_waits_for_somebody_to_upgrade_it(postgres: Postgres) -> None:
     with pytest.raises(ConfigError, match="has no schema yet"):
-        SqlJobQueue.open(postgres.new_database())
+        JobQueue.open(postgres.new_database())

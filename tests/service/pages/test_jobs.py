@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.service.app import create_app
-from maskreg.service.jobs.base import JobLimits, JobState, Meter
+from maskreg.service.jobs.queue import JobLimits, JobState, Meter
 from tests.browser import Opened
 from tests.service.pages.test_signing_in import OWN
 from tests.service.patching import Site, site_in
@@ -24,7 +24,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server with a queue."""
     site = site_in(tmp_path_factory.mktemp("site"))
     yield site
-    site.patching.queue.close()
+    site.queue.close()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_whoever_may_write_stops_a_job_and_nobody_else(client: TestClient) -> No
 
 def test_why_a_job_failed_is_said(client: TestClient, site: Site) -> None:
     id = submitted(client, "failing")
-    queue = site.patching.queue
+    queue = site.queue
     while (lease := queue.claim("test", JobLimits())) is not None:
         failed = lease.job.id == id
         queue.finish(
@@ -91,11 +91,11 @@ def test_progress_is_shown_as_it_is_made(browser: Any, site: Site, client: TestC
         page.get_by_label("Token").fill(WRITER)
         page.get_by_role("button", name="Sign in").click()
         expect(page.locator(".state")).to_have_text("queued")
-        queue = site.patching.queue
+        queue = site.queue
         while (lease := queue.claim("test", JobLimits())) is not None and lease.job.id != id:
             queue.finish(lease, JobState.CANCELED)
         assert lease is not None
-        queue.renew(lease, Meter("patch", 30, 100))
+        queue.beat(lease, Meter("patch", 30, 100))
         expect(page.get_by_role("progressbar", name="Progress")).to_have_attribute("value", "30")
         queue.finish(lease, JobState.DONE, result={"path": "team/followed", "tensors": 3})
         expect(page.get_by_role("heading", name="Result")).to_be_visible()

@@ -1,1 +1,0 @@
-"""Masks from elsewhere: stored as artifacts."""

@@ -1,0 +1,379 @@
+"""A merged model: a checkpoint whose weights are computed when they are read, and what merging did to them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.scope import require_one_source
+from maskreg.bucket import Location
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.code import can_run_code
+from maskreg.checkpoint.roles import role_of
+from maskreg.closing import Closing
+from maskreg.device import Device, open_device
+from maskreg.errors import prefixed
+from maskreg.flow.merge.inputs import SOURCE, Inputs, Outcome, Span, outcomes_of
+from maskreg.flow.merge.methods.base import Known
+from maskreg.flow.merge.recipe import Depths, Recipe
+from maskreg.flow.merge.sweeps import MODEL, Sweeps
+from maskreg.flow.merge.tiles import Counts, SpanMerger
+from maskreg.parallel import worker_count
+from maskreg.progress import SILENT, Progress
+from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.info import TensorInfo
+from maskreg.words import counted, listed
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint.base import Memory
+
+
+@dataclass(frozen=True)
+class RoleFigures:
+    """Counts over the tensors of one role.
+
+    Attributes:
+        numel: coordinates.
+        before: of them moved, in each artifact.
+        union: moved in any artifact.
+        conflicts: moved in several artifacts.
+        disagreements: moved up in one and down in another.
+        after: moved in the result.
+    """
+
+    numel: int
+    before: tuple[int, ...]
+    union: int
+    conflicts: int
+    disagreements: int
+    after: int
+
+    def plus(self, more: RoleFigures) -> RoleFigures:
+        """The sum."""
+        before = tuple(a + b for a, b in zip(self.before, more.before, strict=True))
+        rest = {f.name: getattr(self, f.name) + getattr(more, f.name) for f in fields(self) if f.name != "before"}
+        return RoleFigures(before=before, **rest)
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts and densities."""
+        counts = {**vars(self), "before": list(self.before)}
+        share = self.numel or 1
+        return {
+            **counts,
+            "density_before": [count / share for count in self.before],
+            "density_after": self.after / share,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a merge did.
+
+    Attributes:
+        roles: by role.
+    """
+
+    roles: Mapping[str, RoleFigures]
+
+    @property
+    def whole(self) -> RoleFigures:
+        """Over all roles."""
+        return reduce(RoleFigures.plus, self.roles.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        return {
+            "whole": self.whole.to_json(),
+            "roles": {role: figures.to_json() for role, figures in self.roles.items()},
+        }
+
+
+BlockCounts = Sequence[tuple[str, int, Counts]]
+"""What merging did to blocks: the tensor's name, the block's number, and the counts."""
+
+
+class MergedWeights:
+    """The weights of a merged model, which is what another process gets of it. Safe to use from several threads.
+
+    Attributes:
+        inputs: what is merged.
+        outcomes: what becomes of every tensor.
+        tensors: of the merged model, by name.
+    """
+
+    blockwise = True
+
+    def __init__(
+        self, inputs: Inputs, merger: SpanMerger, outcomes: Sequence[Outcome], known: Mapping[str, Known]
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            inputs: what is merged.
+            merger: the method.
+            outcomes: what becomes of every tensor.
+            known: what sweeps have found out.
+        """
+        self.inputs, self.outcomes = inputs, outcomes
+        self._merger, self._known = merger, known
+        self._by_name = {name: outcome for outcome in outcomes for name in outcome.group.names}
+        self._counts: dict[tuple[str, int], Counts] = {}
+        self.tensors: Mapping[str, TensorInfo] = {
+            name: TensorInfo(name, outcome.info.dtype, outcome.info.shape)
+            for name in _in_order(inputs.source.checkpoint, self._by_name)
+            if (outcome := self._by_name[name]).info is not None
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.inputs, self._merger, self._known)
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
+        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
+        info = self.tensors[name]
+        if not 0 <= start <= stop <= info.numel:
+            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
+        size = (stop - start) * info.item_bytes
+        result = np.empty(size, np.uint8) if into is None else into[:size]
+        values = result.view(np.dtype(f"<u{info.item_bytes}"))
+        for number in _blocks(start, stop):
+            offset = number * BLOCK_NUMEL
+            own = slice(max(start, offset), min(stop, offset + BLOCK_NUMEL))
+            block = self._block(self._by_name[name], number)
+            values[own.start - start : own.stop - start] = block[own.start - offset : own.stop - offset]
+        return values
+
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Hand on which blocks of the source are read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        if name not in self.tensors:
+            return 0
+        outcome = self._by_name[name]
+        reads = (
+            (self._rows_around(outcome, number) for number in _blocks(start, stop))
+            if outcome.merged
+            else ((start, stop),)
+        )
+        return sum(self.inputs.expect(name, *span) for span in reads)
+
+    def place_of(self, name: str, start: int) -> str:
+        """The object of an artifact that a block needs; see :class:`maskreg.checkpoint.base.Sharded`."""
+        return self.inputs.place_of(name, start)
+
+    def counted(self, name: str, start: int, stop: int) -> BlockCounts:
+        """What merging did to the blocks of elements that were read; see :class:`maskreg.checkpoint.base.Counting`."""
+        outcome = self._by_name[name]
+        keys = [(outcome.name, number) for number in _blocks(start, stop)] if outcome.merged else []
+        return [(*key, self._counts[key]) for key in keys]
+
+    def count(self, counted: BlockCounts) -> None:
+        """Add what was done to blocks, here or elsewhere; see :class:`maskreg.checkpoint.base.Counting`."""
+        # A block may be read several times; what is counted stays the same.
+        self._counts.update({(name, number): counts for name, number, counts in counted})
+
+    def counts_of(self, outcome: Outcome) -> Counts:
+        """The sum over the blocks of a tensor that were read."""
+        total = Counts()
+        for number in _blocks(0, outcome.group.rows[0].numel):
+            total = total.plus(self._counts.get((outcome.name, number), Counts()))
+        return total
+
+    def _block(self, outcome: Outcome, number: int) -> npt.NDArray[Any]:
+        if outcome.info is None or not outcome.merged:
+            # Unchanged everywhere: any artifact gives the source's values, checked.
+            return self.inputs.taken(max(outcome.owner, 0), outcome.name, number)
+        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, outcome.info.numel)
+        first, last = self._rows_around(outcome, number)
+        bits = self.inputs.bits(Span(outcome.info, first, last))
+        known = self._known.get(MODEL) or self._known.get(outcome.name) or Known()
+        merged, counts = self._merger.merged(outcome.info, first, bits, known)
+        self.count([(outcome.name, number, counts)])
+        return merged[start - first : stop - first]
+
+    def _rows_around(self, outcome: Outcome, number: int) -> tuple[int, int]:
+        """The elements of a block, or for methods by row all rows that it has a part of."""
+        row = outcome.group.rows[0]
+        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, row.numel)
+        if length := self._merger.rows(row.source_shape or ()):
+            return start // length * length, -(-stop // length) * length
+        return start, stop
+
+
+@dataclass(frozen=True)
+class _Files:
+    taken: Mapping[str, bytes]
+    left_out: tuple[str, ...]
+    code: tuple[str, ...]
+
+
+class MergedCheckpoint(MergedWeights, Closing):
+    """A merged model; see :class:`maskreg.checkpoint.base.Checkpoint`. Reading computes, in bounded memory.
+
+    Attributes:
+        source: the checkpoint that the artifacts were made from.
+        recipe: how they are merged.
+        notes: remarks, one sentence each.
+    """
+
+    def __init__(
+        self,
+        artifacts: Sequence[Artifact],
+        source: Checkpoint,
+        recipe: Recipe,
+        *,
+        mask: Artifact | None = None,
+        device: str | Device = "cpu",
+        with_code: bool = False,
+        progress: Progress = SILENT,
+        jobs: int | None = None,
+    ) -> None:
+        """Verify the source, and sweep over what the method has to know before.
+
+        Args:
+            artifacts: with values, of one source.
+            source: that checkpoint; stays open until this one is no longer read.
+            recipe: how to merge.
+            mask: for methods that take one; of the same source.
+            device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded; the result does not depend on it.
+            with_code: take along small files that can run code too.
+            progress: progress callback, in bytes of a sweep.
+            jobs: threads; by default one per CPU, at most 16. The result does not depend on it.
+
+        Raises:
+            UsageError: the recipe does not fit the artifacts.
+            PairMismatchError: artifacts of different sources, or that do different things to what cannot be merged.
+            PartAbsentError: an artifact has no values, or they are not here.
+            WrongCheckpointError: ``source`` is another checkpoint.
+            DataError: an artifact is damaged.
+        """
+        recipe.check(len(artifacts), masked=mask is not None)
+        every = [*artifacts, *([mask] if mask is not None else [])]
+        require_one_source(every, "artifacts", "merge artifacts that were extracted from one source checkpoint")
+        recipe.check_filters({*source.tensors, *(row.name for artifact in artifacts for row in artifact.tensors)})
+        threads = worker_count(jobs)
+        self.source, self.recipe = source, recipe
+        self._artifacts = tuple(artifacts)
+        inputs = Inputs(artifacts, source, open_device(device), mask=mask, jobs=threads)
+        merger = SpanMerger(recipe, [artifact.digest for artifact in artifacts], Depths(source.tensors))
+        outcomes = outcomes_of(inputs.deltas)
+        merged = [outcome.info for outcome in outcomes if outcome.merged and outcome.info is not None]
+        for info in merged:
+            with prefixed(f"tensor {info.name}: "):
+                merger.here(info.name)
+        known = Sweeps(inputs, merger, merged, threads, progress).known()
+        super().__init__(inputs, merger, outcomes, known)
+        self._files = _small_files(artifacts, source, with_code)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.format, self.path, self.hub = source.format, source.path, ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See the class."""
+        notes = [
+            f"{artifact.digest.short} follows rule {artifact.manifest.rule}, which drops small changes: "
+            "what is merged is not all of its target"
+            for artifact in self._artifacts
+            if not artifact.manifest.exact
+        ]
+        taken = [outcome.name for outcome in self.outcomes if not outcome.merged and outcome.owner != SOURCE]
+        if taken:
+            notes.append(f"{counted(len(taken), 'tensor', 'is')} taken from one artifact as a whole: {listed(taken)}")
+        if self._files.left_out:
+            notes.append(
+                f"small files that the artifacts do not agree on stay as in the source: {listed(self._files.left_out)}"
+            )
+        if self._files.code:
+            notes.append(f"left out, because it can run code: {listed(self._files.code)}")
+        number = sum(self.counts_of(outcome).nonfinite for outcome in self.outcomes)
+        if number:
+            notes.append(
+                f"{counted(number, 'coordinate', 'is')} NaN or infinite in an artifact or the source: "
+                "not merged, but taken from the first artifact that changes it"
+            )
+        return tuple(notes)
+
+    def changes(self) -> Iterator[tuple[str, TensorInfo | None]]:
+        """Tensors whose form is not that of the source, by name; None for one that is removed."""
+        for name in (name for outcome in self.outcomes for name in outcome.group.names):
+            before, after = self.source.tensors.get(name), self.tensors.get(name)
+            if after is None or before is None or (before.dtype, before.shape) != (after.dtype, after.shape):
+                yield name, after
+
+    def report(self) -> Report:
+        """What merging does, by role; complete when every tensor has been read."""
+        figures: dict[str, RoleFigures] = {}
+        for outcome in self.outcomes:
+            role = role_of(outcome.name)
+            empty = RoleFigures(0, (0,) * len(self._artifacts), 0, 0, 0, 0)
+            figures[role] = figures.get(role, empty).plus(self._figures(outcome))
+        return Report(figures)
+
+    def small_files(self) -> Mapping[str, Location]:
+        """The source's small files, and those that all artifacts bring alike."""
+        if self._files.taken and self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="maskreg-merge-")
+            for name, data in self._files.taken.items():
+                (Path(self._folder.name) / name).write_bytes(data)
+        own = {name: Path(self._folder.name) / name for name in self._files.taken} if self._folder else {}
+        return {**self.source.small_files(), **own}
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """Small files that win over the source's."""
+        return self._files.taken
+
+    def other_weights(self) -> tuple[str, ...]:
+        """What lies beside the source and is never copied."""
+        return self.source.other_weights()
+
+    def close(self) -> None:
+        """Remove temporary files; the source stays open."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _figures(self, outcome: Outcome) -> RoleFigures:
+        rows = outcome.group.rows
+        # A tensor that one artifact adds has no coordinates to compare.
+        moved = tuple(row.nnz for row in rows) if len(rows) == len(self._artifacts) else (0,) * len(self._artifacts)
+        if outcome.merged:
+            return RoleFigures(rows[0].numel, moved, *self.counts_of(outcome)[:4])
+        after = max(moved, default=0)
+        return RoleFigures(rows[0].numel, moved, after, 0, 0, after)
+
+
+def _small_files(artifacts: Sequence[Artifact], source: Checkpoint, with_code: bool) -> _Files:
+    brought = [artifact.files() for artifact in artifacts]
+    names = sorted({name for files in brought for name in files})
+    own = source.small_files()
+    taken, code = {}, []
+    for name in names:
+        versions = {files.get(name) for files in brought}
+        data = versions.pop()
+        if versions or data is None:
+            continue
+        if not with_code and can_run_code(name, data, own[name].read_bytes() if name in own else None):
+            code.append(name)
+        else:
+            taken[name] = data
+    left_out = tuple(name for name in names if name not in taken and name not in code)
+    return _Files(taken, left_out, tuple(code))
+
+
+def _reopened(inputs: Inputs, merger: SpanMerger, known: Mapping[str, Known]) -> MergedWeights:
+    return MergedWeights(inputs, merger, outcomes_of(inputs.deltas), known)
+
+
+def _blocks(start: int, stop: int) -> range:
+    return range(start // BLOCK_NUMEL, -(-stop // BLOCK_NUMEL))
+
+
+def _in_order(source: Checkpoint, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
+    yield from source.tensors
+    yield from (name for name in outcomes if name not in source.tensors)

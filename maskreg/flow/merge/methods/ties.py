@@ -1,0 +1,64 @@
+"""TIES: trim small changes, elect signs, average what agrees; as its authors publish it, and as merge tools have it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maskreg.flow.merge.methods.arithmetic import elected, fused, kept, scaled, total, weighted
+from maskreg.flow.merge.methods.base import DENSITY, LAMBDA, SIGN, Floats, Method, Setting, Settings, Sums, Tile
+
+
+def _trimmed(tile: Tile) -> list[Floats]:
+    pairs = zip(tile.updates, tile.known.thresholds, strict=True)
+    return [kept(update, threshold.above(update, tile.first)) for update, (threshold,) in pairs]
+
+
+def _majority(tile: Tile) -> Sums:
+    """How many more coordinates elect plus than minus."""
+    sums = total(weighted(_trimmed(tile), tile.weights))
+    return np.array([np.count_nonzero(sums > 0) - np.count_nonzero(sums < 0)], np.float64)
+
+
+def _ranks(numel: int, settings: Settings) -> tuple[int, ...]:
+    # One more than the share to keep: the authors' threshold is the largest size that would be trimmed, and it stays.
+    # Of the size at the threshold of a model all stay.
+    return (min(numel, int(numel * settings["density"]) + 1),)
+
+
+@Method(
+    "ties",
+    summary="keep the largest changes of the whole model, elect signs, average what agrees",
+    paper='P. Yadav et al., "TIES-Merging", NeurIPS 2023, arXiv 2306.01708, and the code of its authors',
+    settings={
+        "density": Setting(
+            0.2, "share of the model's coordinates that each update keeps", 0.0, 1.0, each=True, fixed=True
+        ),
+        "lambda": LAMBDA,
+    },
+    ranks=_ranks,
+    measure=_majority,
+    scope="model",
+)
+def ties(tile: Tile) -> Floats:
+    """The mean of trimmed updates with the elected sign, times lambda.
+
+    Where trimmed updates cancel, the sign that most coordinates of the model elected holds.
+    """
+    return scaled(elected(_trimmed(tile), tile.weights, float(tile.known.sums[0])), tile.settings)
+
+
+def _ranks_of_tensor(numel: int, settings: Settings) -> tuple[int, ...]:
+    # At least one, unless the density is 0.
+    return (max(1, int(settings["density"] * numel)) if settings["density"] > 0 else 0,)
+
+
+@Method(
+    "ties-per-tensor",
+    summary="keep an exact number of the largest changes of every tensor, elect signs, average what agrees",
+    paper='P. Yadav et al., "TIES-Merging", NeurIPS 2023, arXiv 2306.01708; trimmed by tensor as mergekit does',
+    settings={"density": DENSITY, "sign": SIGN, "lambda": LAMBDA},
+    ranks=_ranks_of_tensor,
+)
+def ties_per_tensor(tile: Tile) -> Floats:
+    """The trimmed updates, combined; a sum of 0 elects plus."""
+    return fused(_trimmed(tile), tile.weights, tile.settings)

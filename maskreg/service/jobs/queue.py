@@ -1,0 +1,393 @@
+"""The queue: one table, in which every job ends once, whatever is killed on the way.
+
+::
+
+    submit ──> queued ──claim──> running ──finish──> done | failed | canceled
+                 ^                  │
+                 └── release, or ───┘      no heartbeat for LEASE_S: the worker was killed, and the next claim takes
+                     silence               the job as another attempt, up to a limit
+
+Submitting and claiming count what waits and runs, so they follow one another: by ``BEGIN IMMEDIATE`` on SQLite, by an
+advisory lock on PostgreSQL. A worker writes only under the condition that the attempt is still its own, so a worker
+that was silent for too long never ends a job that another worker has.
+"""
+
+from __future__ import annotations
+
+import secrets
+import weakref
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    RowMapping,
+    and_,
+    delete,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.sql.elements import ColumnElement
+
+from maskreg.catalog.sql.address import Address, parse_address
+from maskreg.catalog.sql.clock import now
+from maskreg.catalog.sql.engine import WRITE, make_engine
+from maskreg.catalog.sql.faults import translated
+from maskreg.catalog.sql.schema import bring_up_own, installed
+from maskreg.errors import ConflictError, NotFoundError, RateLimitedError, WorkerError
+from maskreg.service.jobs.models import JOBS, JobRow
+
+LEASE_S = 15.0
+"""How long a worker may be silent before its job is given to another, in seconds."""
+
+KEEP_S = 90 * 86_400.0
+"""How long a job is kept after its end, in seconds."""
+
+_LOCK_KEY = 0x6D61736B72656A6F
+
+
+class JobState(StrEnum):
+    """Where a job is on its way."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self not in (JobState.QUEUED, JobState.RUNNING)
+
+
+class QueueFullError(RateLimitedError):
+    """Too many jobs of a project wait."""
+
+    code = "QUEUE_FULL"
+
+    def __init__(self, project: str, waiting: int) -> None:
+        super().__init__(1, hint="try again when one has ended")
+        self.message = f"{waiting} jobs of project {project} wait already, which is the limit"
+
+
+@dataclass(frozen=True)
+class JobLimits:
+    """How much a server does at the same time, and for how long.
+
+    Attributes:
+        running: jobs at the same time, over all workers.
+        running_per_project: jobs of one project at the same time.
+        waiting_per_project: jobs of one project that wait.
+        seconds: how long an attempt can take.
+        attempts: how often a job is begun whose worker is killed, or crashes.
+        bytes_per_project: the most that the checkpoints of a project can have together; 0 for any size.
+    """
+
+    running: int = 4
+    running_per_project: int = 2
+    waiting_per_project: int = 20
+    seconds: float = 6 * 3600.0
+    attempts: int = 3
+    bytes_per_project: int = 0
+
+
+@dataclass(frozen=True)
+class Meter:
+    """How far a job is.
+
+    Attributes:
+        phase: what it does, in the imperative; empty before it begins.
+        done: bytes of the phase that are done.
+        total: bytes of the phase.
+    """
+
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job that is about to be submitted.
+
+    Attributes:
+        kind: what it does: ``apply``, ``merge`` or ``extract``.
+        project: whose quota it uses, and whose members see it.
+        by: name of the principal who submits it.
+        output: what it makes; no two jobs that have not ended make the same.
+        request: what exactly to do; artifacts are pinned.
+    """
+
+    kind: str
+    project: str
+    by: str
+    output: str
+    request: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job(NewJob):
+    """A job as it is now.
+
+    Attributes:
+        id: cannot be guessed.
+        number: in the order of submission.
+        state: where it is on its way.
+        progress: how far it is.
+        attempt: how often it was begun.
+        created: when it was submitted.
+        started: when the latest attempt began; None before the first.
+        finished: when it ended; None before.
+        canceled_by: who stopped it, or wants it to stop; empty otherwise.
+        result: what it made; None unless it is done.
+        error: ``code``, ``title`` and perhaps ``hint``; None unless it failed.
+    """
+
+    id: str
+    number: int
+    state: JobState
+    progress: Meter
+    attempt: int
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
+    canceled_by: str
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A worker's right to an attempt at a job, for as long as its heart beats."""
+
+    job: Job
+    worker: str
+
+    @property
+    def holds(self) -> ColumnElement[bool]:
+        """The condition under which the worker writes."""
+        return and_(
+            JobRow.id == self.job.id,
+            JobRow.state == JobState.RUNNING,
+            JobRow.worker == self.worker,
+            JobRow.attempt == self.job.attempt,
+        )
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs to list.
+
+    Attributes:
+        projects: of these projects; None for all.
+        hidden: not of these projects.
+        states: in these states; empty for all.
+        before: submitted before the job with this number; None from the newest.
+        limit: at most this many.
+    """
+
+    projects: Collection[str] | None = None
+    hidden: Collection[str] = ()
+    states: Collection[JobState] = field(default=())
+    before: int | None = None
+    limit: int = 50
+
+
+class JobQueue:
+    """The table of jobs in a database. Safe to use from many threads, processes and machines."""
+
+    def __init__(self, address: Address, engine: Engine) -> None:
+        """Use :meth:`open`."""
+        self._address, self._engine = address, engine
+        self._writing = engine.execution_options(**{WRITE: True})
+        self.close = weakref.finalize(self, engine.dispose)
+
+    @classmethod
+    def open(cls, url: str) -> JobQueue:
+        """Open the queue of a database; a SQLite file that has none yet gets its table.
+
+        Args:
+            url: ``sqlite:///PATH`` or ``postgresql+psycopg://USER@HOST/DATABASE``.
+        """
+        address = parse_address(url)
+        queue = cls(address, make_engine(address))
+        try:
+            with queue._transaction(queue._engine) as connection:
+                revision = installed(connection, JOBS)
+            bring_up_own(address, queue._engine, revision, JOBS)
+        except BaseException:
+            queue.close()
+            raise
+        return queue
+
+    def submit(self, new: NewJob, limits: JobLimits) -> Job:
+        """Put a job at the end of the queue; a second one with its output, and one too many, are refused."""
+        with self._alone() as connection:
+            at = now(connection)
+            connection.execute(delete(JobRow).where(JobRow.finished < at - KEEP_S))
+            own = JobRow.project == new.project
+            live = JobRow.state.in_([JobState.QUEUED, JobState.RUNNING])
+            same = select(JobRow.id).where(own, live, JobRow.kind == new.kind, JobRow.output == new.output)
+            if twin := connection.execute(same).scalar():
+                raise ConflictError(
+                    f"job {twin} makes {new.output} already", hint="follow it, cancel it, or choose another output"
+                )
+            if _count(connection, own, JobRow.state == JobState.QUEUED) >= limits.waiting_per_project:
+                raise QueueFullError(new.project, limits.waiting_per_project)
+            values = {**vars(new), "id": secrets.token_hex(8), "state": JobState.QUEUED, "created": at}
+            connection.execute(insert(JobRow).values(values | _UNTOUCHED | {"attempt": 0, "canceled_by": ""}))
+            return _job_with(connection, values["id"])
+
+    def get(self, id: str) -> Job:
+        """A job."""
+        with self._transaction(self._engine) as connection:
+            return _job_with(connection, id)
+
+    def list(self, which: JobFilter) -> Sequence[Job]:
+        """Jobs, the newest first."""
+        rows = select(JobRow.__table__).order_by(JobRow.number.desc()).limit(which.limit)
+        if which.projects is not None:
+            rows = rows.where(JobRow.project.in_(which.projects))
+        if which.hidden:
+            rows = rows.where(JobRow.project.not_in(which.hidden))
+        if which.states:
+            rows = rows.where(JobRow.state.in_(which.states))
+        if which.before is not None:
+            rows = rows.where(JobRow.number < which.before)
+        with self._transaction(self._engine) as connection:
+            return [_job_of(row) for row in connection.execute(rows).mappings()]
+
+    def cancel(self, id: str, by: str) -> Job:
+        """Stop a job: at once while it waits, within seconds when it runs. A canceled job stays as it is."""
+        with self._transaction(self._writing) as connection:
+            wanted = update(JobRow).where(JobRow.id == id, JobRow.canceled_by == "")
+            ended = {"state": JobState.CANCELED, "canceled_by": by, "finished": now(connection)}
+            connection.execute(wanted.where(JobRow.state == JobState.QUEUED).values(ended))
+            connection.execute(wanted.where(JobRow.state == JobState.RUNNING).values(canceled_by=by))
+            job = _job_with(connection, id)
+        if job.state in (JobState.DONE, JobState.FAILED):
+            raise ConflictError(f"job {id} is {job.state} already")
+        return job
+
+    # For workers
+
+    def claim(self, worker: str, limits: JobLimits) -> Claim | None:
+        """Take the oldest job that can begin; None when there is none.
+
+        Args:
+            worker: who takes it; unique among all workers.
+            limits: how many run at the same time.
+        """
+        with self._transaction(self._engine) as connection:
+            # Idle workers look without a lock.
+            if not _count(connection, _free(now(connection))):
+                return None
+        with self._alone() as connection:
+            at = now(connection)
+            self._end_hopeless(connection, at, limits)
+            running = and_(JobRow.state == JobState.RUNNING, not_(_free(at)))
+            if _count(connection, running) >= limits.running:
+                return None
+            full = select(JobRow.project).where(running).group_by(JobRow.project)
+            full = full.having(func.count() >= limits.running_per_project)
+            oldest = select(JobRow.id).where(_free(at), JobRow.project.not_in(full)).order_by(JobRow.number).limit(1)
+            id = connection.execute(oldest).scalar()
+            begun = {"state": JobState.RUNNING, "started": at, "attempt": JobRow.attempt + 1}
+            # Heartbeats take no lock, so the condition is checked once more.
+            taken = update(JobRow).where(JobRow.id == id, _free(at))
+            if not connection.execute(taken.values(_UNTOUCHED | begun | {"worker": worker, "beat": at})).rowcount:
+                return None
+            return Claim(_job_with(connection, str(id)), worker)
+
+    def _end_hopeless(self, connection: Connection, at: float, limits: JobLimits) -> None:
+        canceled = update(JobRow).where(_free(at), JobRow.canceled_by != "")
+        connection.execute(canceled.values(state=JobState.CANCELED, finished=at))
+        error = {
+            "code": WorkerError.code,
+            "title": f"its worker was killed or crashed {limits.attempts} times",
+            "hint": "the server's log says more",
+        }
+        worn = update(JobRow).where(_free(at), JobRow.attempt >= limits.attempts)
+        connection.execute(worn.values(state=JobState.FAILED, error=error, finished=at))
+
+    def beat(self, claim: Claim, meter: Meter) -> Job | None:
+        """Keep a job, and say how far it is; None when it is another worker's by now, or has ended."""
+        with self._transaction(self._writing) as connection:
+            values = {"beat": now(connection), "phase": meter.phase, "done": meter.done, "total": meter.total}
+            kept = connection.execute(update(JobRow).where(claim.holds).values(values)).rowcount
+            return _job_with(connection, claim.job.id) if kept else None
+
+    def release(self, claim: Claim, *, counted: bool) -> None:
+        """Give a job back, to be begun again; a claim that was lost is ignored.
+
+        Args:
+            claim: the job.
+            counted: whether this was an attempt; False where the worker had to leave.
+        """
+        values = _UNTOUCHED | {"state": JobState.QUEUED, "attempt": claim.job.attempt - (not counted)}
+        with self._transaction(self._writing) as connection:
+            connection.execute(update(JobRow).where(claim.holds).values(values))
+
+    def finish(
+        self,
+        claim: Claim,
+        state: JobState,
+        *,
+        result: Mapping[str, Any] | None = None,
+        error: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """End a job; whether it was still this worker's."""
+        with self._transaction(self._writing) as connection:
+            values = {"state": state, "finished": now(connection), "result": result, "error": error}
+            return bool(connection.execute(update(JobRow).where(claim.holds).values(values)).rowcount)
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Connection]:
+        with translated(self._address), engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _alone(self) -> Iterator[Connection]:
+        with self._transaction(self._writing) as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+            yield connection
+
+
+_UNTOUCHED: dict[str, Any] = {"worker": "", "beat": 0.0, "phase": "", "done": 0, "total": 0}
+
+
+def _free(at: float) -> ColumnElement[bool]:
+    # A heartbeat from the future was written before the clock was set back.
+    silent = or_(JobRow.beat < at - LEASE_S, JobRow.beat > at + LEASE_S)
+    return or_(JobRow.state == JobState.QUEUED, and_(JobRow.state == JobState.RUNNING, silent))
+
+
+def _count(connection: Connection, *conditions: ColumnElement[bool]) -> int:
+    return connection.execute(select(func.count()).select_from(JobRow).where(*conditions)).scalar_one()
+
+
+def _job_with(connection: Connection, id: str) -> Job:
+    row = connection.execute(select(JobRow.__table__).where(JobRow.id == id)).mappings().one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no job {id}")
+    return _job_of(row)
+
+
+def _job_of(row: RowMapping) -> Job:
+    values = {name: row[name] for name in Job.__dataclass_fields__ if name in row}
+    for name in ("created", "started", "finished"):
+        values[name] = None if row[name] is None else datetime.fromtimestamp(row[name], UTC)
+    meter = Meter(row["phase"], row["done"], row["total"])
+    return Job(**{**values, "state": JobState(row["state"]), "progress": meter})

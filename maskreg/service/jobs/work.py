@@ -1,0 +1,325 @@
+"""One attempt at a job, in a process of its own: the use cases that the command line calls, on what the server has.
+
+A checkpoint is written in a folder of the attempt, and renamed to the output's name when it is whole. A job that was
+begun twice ends once, wherever its process was killed::
+
+    .attempts/JOB/1/checkpoint      being written                   killed: the next attempt begins anew
+    .attempts/JOB/1/result.json     written when it is whole        killed: the next attempt finds it, and goes on
+    PROJECT/NAME                    renamed from there              killed: the next attempt finds result.json alone
+    (the queue)                     done, with the result           .attempts/JOB is removed
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+from maskreg.digest import Digest
+from maskreg.disk import creating, make_folder, occupied, rename_new, replacing, sync_folder
+from maskreg.document import parse_object
+from maskreg.errors import (
+    MaskregError,
+    NotAllowedError,
+    NotFoundError,
+    OutputExistsError,
+    TryAgainError,
+    UnavailableError,
+    WrongCheckpointError,
+)
+from maskreg.ref import Card, Ref
+from maskreg.registry.transfer.pull import bring
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.roles import ROLE_HINT, Role
+from maskreg.service.faults import public_of, without_paths
+from maskreg.service.gateway.admission import check_room
+from maskreg.service.gateway.verification import request_first_check
+from maskreg.service.jobs.config import JobConfig
+from maskreg.service.jobs.queue import Job, JobState, Meter
+from maskreg.service.observing import configure
+from maskreg.service.signing import signer_of
+from maskreg.workspace.apply import Applied, apply
+from maskreg.workspace.extract import extract
+from maskreg.workspace.merge import Merged, merge
+from maskreg.workspace.push import push
+from maskreg.workspace.tag import tag
+from maskreg.workspace.workspace import Workspace
+
+ResultT = TypeVar("ResultT")
+Result = Mapping[str, Any]
+
+_REPORT_S = 1.0
+_MAX_RESULT_BYTES = 1 << 20
+
+_log = logging.getLogger("maskreg.jobs")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an attempt ended: done with a result, failed with an error, or queued for another attempt."""
+
+    state: JobState
+    result: Result | None = None
+    error: Mapping[str, str] | None = None
+
+
+class Commit:
+    """Asks the worker whether the result can be made visible; from its answer on, no cancellation stops the attempt."""
+
+
+class Reports:
+    """Progress of an attempt, sent to its worker once a second. Safe to use from many threads."""
+
+    def __init__(self, worker: Connection) -> None:
+        self._worker, self._meter, self._sent, self._lock = worker, Meter(), 0.0, threading.Lock()
+
+    def start(self, label: str, total_bytes: int) -> None:
+        """Begin a phase."""
+        self._report(Meter(label, 0, total_bytes))
+
+    def advance(self, n_bytes: int) -> None:
+        """Add to what the phase has done."""
+        with self._lock:
+            self._meter = Meter(self._meter.phase, self._meter.done + n_bytes, self._meter.total)
+        self._report(None)
+
+    def send(self, message: object) -> None:
+        """Send how far the work is, and then a message."""
+        with self._lock:
+            self._worker.send(self._meter)
+            self._worker.send(message)
+
+    def _report(self, meter: Meter | None) -> None:
+        with self._lock:
+            self._meter = meter or self._meter
+            if time.monotonic() - self._sent >= _REPORT_S:
+                self._sent = time.monotonic()
+                self._worker.send(self._meter)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a job.
+
+    Attributes:
+        job: the job.
+        config: checkpoints to read, and where to write.
+        space: a workspace of the server.
+        accounts: roles and quotas of its members.
+        reports: listens to progress.
+        commit: called when all is done but to make it visible; ends the process where the job was canceled meanwhile.
+    """
+
+    job: Job
+    config: JobConfig
+    space: Workspace
+    accounts: Accounts
+    reports: Reports
+    commit: Callable[[], None]
+
+    def check_roles(self) -> None:
+        """Check what was checked at submission: the submitter can have left a project since."""
+        request, by = self.job.request, self.accounts.named(self.job.by)
+        read = [request.get("artifact"), *request.get("artifacts", ()), request.get("mask")]
+        demands = [(self.job.project, Role.WRITER), *((Ref.parse(text).project, Role.READER) for text in read if text)]
+        for project, role in demands:
+            if by.role(project) < role:
+                state = f"{self.job.by} is no longer a {role.name.lower()} of project {project}"
+                raise NotAllowedError(state, hint=ROLE_HINT)
+
+    def bring(self, text: str, *parts: str) -> Ref:
+        """Bring an artifact that a request names, pinned, to the local registry of the server."""
+        ref = Ref.parse(text)
+        assert ref.digest is not None  # pinned when the job was submitted
+        if self.config.remote is not None:
+            registry, jobs = self.space.registry(self.config.remote), self.space.settings.jobs
+            bring(self.space.local, registry, ref.digest, parts=parts, progress=self.reports, jobs=jobs)
+        return ref
+
+    def with_source(self, root: str, work: Callable[[Path], ResultT]) -> tuple[ResultT, str]:
+        """Do work on the checkpoint that the request names, or on the first one offered that is the source.
+
+        Args:
+            root: of the source; checkpoints that were seen to have it are tried first.
+            work: raises ``WrongCheckpointError`` for any other checkpoint.
+        """
+        if (name := self.job.request["source"]) is not None:
+            return work(self.config.sources.path(name)), name
+        catalog = self.space.local.catalog
+        seen = set(catalog.seen_sources(root)) if catalog is not None else set()
+        offered = self.config.sources.offered()
+        for name, path in sorted(offered.items(), key=lambda item: (str(item[1].absolute()) not in seen, item[0])):
+            try:
+                return work(path), name
+            except WrongCheckpointError:
+                continue
+        raise NotFoundError(
+            f"none of the checkpoints that the server offers ({', '.join(offered) or 'none'}) is the source",
+            hint="ask the operator to offer it",
+        )
+
+    def register(self, digest: Digest, size: int, card: Card) -> Result:
+        """Point the name that the request wants at an artifact, in the name of its submitter."""
+        registry, name = self.space.registry(self.config.remote), Ref.parse(self.job.request["name"])
+        check_room(self.accounts, registry, self.job.project, digest, size)
+        self.commit()
+        registry.trust.signer = signer_of(self.config.signing_key, self.config.settings, self.config.remote)
+        tag(digest, name, card=card, by=self.job.by, workspace=self.space)
+        if self.config.remote is not None:
+            self.space.remote(self.config.remote).by = self.job.by
+            push(name, remote=self.config.remote, force=True, progress=self.reports, workspace=self.space)
+        request_first_check(self.accounts, registry, digest, self.job.by)
+        return {"ref": str(name), "digest": str(digest), "verified": True}
+
+
+def _apply(attempt: Attempt) -> Result:
+    """Apply an artifact to a checkpoint of the server, and give the result its name."""
+    job, config = attempt.job, attempt.config
+    folder, output = config.attempts / job.id, config.outputs / job.output
+    # An earlier attempt that was killed when nothing was left but to give the checkpoint its name.
+    said = next(folder.glob("*/result.json"), folder / str(job.attempt) / "result.json")
+    checkpoint = said.with_name("checkpoint")
+    if occupied(said):
+        result: Result = parse_object(said.read_bytes(), said.name, max_bytes=_MAX_RESULT_BYTES)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        if occupied(output):
+            raise OutputExistsError(job.output, reason="on the server", hint="choose another output")
+        with creating(said.parent):
+            make_folder(said.parent)
+        result = _written(attempt, checkpoint)
+        with replacing(said) as file:
+            file.write(json.dumps(result).encode())
+    attempt.commit()
+    if occupied(checkpoint):
+        with creating(output):
+            make_folder(output.parent)
+            rename_new(checkpoint, output)
+            sync_folder(output.parent)
+    return result
+
+
+def _written(attempt: Attempt, checkpoint: Path) -> Result:
+    request = attempt.job.request
+    ref = attempt.bring(request["artifact"], "reverse" if request["revert"] else "delta", "mask")
+    manifest = attempt.space.find(ref).manifest
+    before, after = manifest.source, manifest.target
+    if request["revert"]:
+        before, after = after, before
+    attempt.config.check_room(attempt.job.project, request["bytes"])
+
+    def patch(path: Path) -> Applied:
+        options = {"revert": request["revert"], "progress": attempt.reports, "workspace": attempt.space}
+        return apply(ref, path, checkpoint, **options)
+
+    written, source = attempt.with_source(before.root, patch)
+    lists = ("skipped_files", "code_files", "code_left_out")
+    return {
+        "output": attempt.job.output,
+        "artifact": str(ref),
+        "digest": str(ref.digest),
+        "source": source,
+        # Under a rule that drops small changes, the result is the target of nothing.
+        "root": after.root if manifest.exact or request["revert"] else None,
+        "tensors": written.tensors,
+        "verified_tensors": written.tensors,
+        "bytes": written.bytes,
+        **{name: list(getattr(written, name)) for name in lists},
+        "notes": [without_paths(note) for note in written.notes],
+    }
+
+
+def _merge(attempt: Attempt) -> Result:
+    """Merge artifacts, and register the result."""
+    request, space = attempt.job.request, attempt.space
+    registry = space.registry(attempt.config.remote)
+    refs = [attempt.bring(text, "mask", "delta") for text in request["artifacts"]]
+    masks = {} if request["mask"] is None else {"mask": attempt.bring(request["mask"], "mask")}
+    families = {registry.resolve(ref).card.family for ref in refs}
+
+    def combine(path: Path) -> Merged:
+        return merge(
+            refs,
+            method=request["method"],
+            weights=request["weights"],
+            settings={**request["settings"], **masks},
+            source=path,
+            progress=attempt.reports,
+            workspace=space,
+        )
+
+    made, source = attempt.with_source(space.find(refs[0]).manifest.source.root, combine)
+    assert made.digest is not None  # without an output, a merge makes an artifact
+    card = Card(families.pop() if len(families) == 1 else "", "merge", description=request["description"])
+    registered = attempt.register(made.digest, space.find(made.digest).size, card)
+    notes = [without_paths(note) for note in made.notes]
+    return {**registered, "source": source, "report": made.to_json()["report"], "notes": notes}
+
+
+def _extract(attempt: Attempt) -> Result:
+    """Compare two checkpoints, and register what moved."""
+    request = attempt.job.request
+    source, target = (attempt.config.sources.path(request[side]) for side in ("source", "target"))
+    options = {name: request[name] for name in ("rule", "mask_only", "reversible")}
+    made = extract(source, target, **options, progress=attempt.reports, workspace=attempt.space)
+    card = Card(*(request[name] for name in ("family", "method", "license", "description")))
+    registered = attempt.register(made.digest, made.size, card)
+    sides = {side: request[side] for side in ("source", "target")}
+    return {**registered, **sides, "notes": [without_paths(note) for note in made.notes]}
+
+
+KINDS: Mapping[str, Callable[[Attempt], Result]] = {"apply": _apply, "merge": _merge, "extract": _extract}
+"""What each kind of job does; gives the result that the job shows."""
+
+
+def work(config: JobConfig, job: Job, worker: Connection) -> None:
+    """Make an attempt at a job in this process, which ends with that of its worker.
+
+    Args:
+        config: of the server.
+        job: the job.
+        worker: is told how far the work is, asked before the result is made visible, and told how the attempt ended.
+            Without a last word, the attempt has crashed.
+    """
+    # Ctrl-C goes to every process of a terminal; the worker says when to leave, by killing this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_worker, daemon=True).start()
+    if config.log_format == "json":
+        configure()
+    reports = Reports(worker)
+
+    def commit() -> None:
+        reports.send(Commit())
+        worker.recv()
+
+    try:
+        with closing(Accounts.open(config.url)) as accounts, Workspace(config.settings, note=_log.info) as space:
+            attempt = Attempt(job, config, space, accounts, reports, commit)
+            attempt.check_roles()
+            reports.send(Ended(JobState.DONE, KINDS[job.kind](attempt)))
+    except (TryAgainError, UnavailableError) as error:
+        _log.warning("job %s: %s", job.id, error)
+        reports.send(Ended(JobState.QUEUED))
+    except MaskregError as error:
+        public = public_of(error)
+        hint = {"hint": without_paths(public.hint)} if public.hint else {}
+        reports.send(
+            Ended(JobState.FAILED, error={"code": public.code, "title": without_paths(public.message), **hint})
+        )
+
+
+def _end_with_the_worker() -> None:
+    if parent := parent_process():
+        wait([parent.sentinel])
+        os._exit(70)

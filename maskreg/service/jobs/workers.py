@@ -1,0 +1,194 @@
+"""Workers: each claims one job after another, and has a process of its own make the attempt.
+
+::
+
+    worker (a thread)     claim ── beat 1 s ── beat 1 s ── beat: "canceled by ada" ── kill ── finish: canceled
+    process               apply ... apply ... apply ... "may I commit?" ── yes ── rename ── "done, with this result"
+
+Nothing has to interrupt the work itself: a process that is to stop is killed, and what it has written is removed or
+left to the next attempt. A process ends with its worker's, and a worker that cannot reach the database for as long as
+its job would be given to another kills it.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import secrets
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Self
+
+from maskreg.errors import MaskregError, NotFoundError
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.roles import Principal
+from maskreg.service.jobs.config import JobConfig
+from maskreg.service.jobs.queue import LEASE_S, Claim, JobQueue, JobState, Meter
+from maskreg.service.jobs.work import Commit, Ended, work
+
+BEAT_S = 1.0
+"""How often a worker says that it works on its job, in seconds."""
+
+POLL_S = 0.5
+"""How often an idle worker looks for a job, in seconds."""
+
+RETRY_S = 2.0
+"""How long to wait before a job is begun again whose process crashed, or found something busy, in seconds."""
+
+SWEEP_S = 60.0
+"""How often an idle worker looks for what killed attempts have left, in seconds."""
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+_log = logging.getLogger("maskreg.jobs")
+
+
+class Workers:
+    """So many workers, which end with this process; a context manager."""
+
+    def __init__(self, config: JobConfig, count: int, *, act: Callable[..., None] = work) -> None:
+        """Start them.
+
+        Args:
+            config: of the server.
+            count: how many jobs are worked on at the same time.
+            act: makes an attempt, in its process.
+        """
+        self._config, self._act = config, act
+        self._queue, self._accounts = JobQueue.open(config.url), Accounts.open(config.url)
+        self._leaving = threading.Event()
+        self._processes: set[int] = set()
+        self._threads = [threading.Thread(target=self._run, name=f"worker-{n}") for n in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that make attempts now."""
+        return set(self._processes)
+
+    def close(self) -> None:
+        """Give every job back that is worked on, and wait until all workers have ended."""
+        self._leaving.set()
+        for thread in self._threads:
+            thread.join()
+        self._queue.close()
+        self._accounts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        swept = -SWEEP_S
+        while not self._leaving.is_set():
+            try:
+                claim = self._queue.claim(name, self._config.limits)
+                if claim is not None:
+                    self._attend(claim)
+                    continue
+                if time.monotonic() - swept > SWEEP_S:
+                    self._sweep()
+                    swept = time.monotonic()
+            except (MaskregError, OSError) as error:
+                # The database restarts, or a process cannot be started: the job is claimed again when it is silent.
+                _log.warning("%s", error)
+            self._leaving.wait(POLL_S)
+
+    def _attend(self, claim: Claim) -> None:
+        """Let a process make an attempt, and end the job, or give it back."""
+        job = claim.job
+        _log.info("job %s: attempt %d at %s %s", job.id, job.attempt, job.kind, job.output)
+        here, there = _SPAWN.Pipe()
+        process = _SPAWN.Process(target=self._act, args=(self._config, job, there))
+        process.start()
+        there.close()
+        assert process.pid is not None  # it was started
+        self._processes.add(process.pid)
+        try:
+            ended = self._watch(claim, here)
+        finally:
+            process.kill()
+            process.join()
+            self._processes.discard(process.pid)
+            here.close()
+        if ended is None:
+            _log.warning("job %s is another worker's", job.id)
+        elif ended.state is JobState.QUEUED:
+            self._leaving.wait(RETRY_S)
+            self._queue.release(claim, counted=not self._leaving.is_set())
+        else:
+            self._finish(claim, ended)
+
+    def _watch(self, claim: Claim, process: Connection) -> Ended | None:
+        """Keep a job until its process says how it ended, or has to be stopped; None where the job was lost."""
+        meter, committed, limits = Meter(), False, self._config.limits
+        began = beaten = time.monotonic()
+        while True:
+            message = None
+            if process.poll(BEAT_S):
+                try:
+                    message = process.recv()
+                except (EOFError, ConnectionError):
+                    _log.error("job %s: its process crashed or was killed", claim.job.id)
+                    return Ended(JobState.QUEUED)
+            if isinstance(message, Ended):
+                return message if self._queue.beat(claim, meter) else None
+            if isinstance(message, Meter):
+                meter = message
+            if self._leaving.is_set():
+                return Ended(JobState.QUEUED)
+            try:
+                job = self._queue.beat(claim, meter)
+            except MaskregError as error:
+                _log.warning("job %s: no heartbeat: %s", claim.job.id, error)
+                if isinstance(message, Commit) or time.monotonic() - beaten > LEASE_S - 2 * BEAT_S:
+                    return Ended(JobState.QUEUED)
+                continue
+            beaten = time.monotonic()
+            if job is None:
+                return None
+            if job.canceled_by and not committed:
+                return Ended(JobState.CANCELED)
+            if beaten - began > limits.seconds and not committed:
+                title = f"it took longer than {limits.seconds:,.0f} seconds"
+                return Ended(JobState.FAILED, error={"code": "TOO_LONG", "title": title})
+            if isinstance(message, Commit):
+                committed = True
+                process.send(True)
+
+    def _finish(self, claim: Claim, ended: Ended) -> None:
+        job, state = claim.job, ended.state
+        folder = self._config.attempts / job.id
+        if state is not JobState.DONE:
+            # First, so that a worker that is killed here leaves nothing; after success only a note is left, for sweep.
+            shutil.rmtree(folder, ignore_errors=True)
+        if self._queue.finish(claim, state, result=ended.result, error=ended.error):
+            shutil.rmtree(folder, ignore_errors=True)
+            _log.info("job %s: %s", job.id, state)
+            self._accounts.log(Principal(job.by), f"job {state}", project=job.project, subject=job.id)
+
+    def _sweep(self) -> None:
+        """Remove what killed attempts have left at jobs that have ended since."""
+        folder = self._config.attempts
+        for left in folder.iterdir() if folder.is_dir() else ():
+            if _is_over(self._queue, left.name):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_over(queue: JobQueue, id: str) -> bool:
+    try:
+        return queue.get(id).state.is_final
+    except NotFoundError:
+        return True  # the queue was restored from a backup that is older than the job

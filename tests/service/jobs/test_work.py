@@ -1,0 +1,247 @@
+"""What an attempt at a job does: in this process, with a worker that agrees to everything."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+import maskreg
+from maskreg import disk
+from maskreg.errors import ConfigError, NotFoundError, QuotaError
+from maskreg.ref import Ref
+from maskreg.registry.trust.privatekeys import write_private_key
+from maskreg.service.app import create_app
+from maskreg.service.auth.roles import Role
+from maskreg.service.auth.tokens import Scope
+from maskreg.service.jobs import work as working
+from maskreg.service.jobs.config import LIMITS, parse_limits
+from maskreg.service.jobs.queue import Job, JobFilter, JobLimits, JobState, Meter
+from maskreg.service.jobs.work import Commit, Ended, work
+from maskreg.signature import PrivateKey
+from tests.service.jobs.conftest import pass_time
+from tests.service.patching import Site, site_in
+from tests.service.serving import ROOT, headers
+from tests.workspace.conftest import contents
+
+APPLY = {"kind": "apply", "artifact": "team/toy:v1", "source": "base", "output": "patched"}
+EXTRACT = {"kind": "extract", "source": "base", "target": "tuned"}
+
+
+@pytest.fixture(scope="module")
+def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = site_in(tmp_path_factory.mktemp("site"))
+    yield site
+    site.queue.close()
+    site.service.workspace.close()
+
+
+@pytest.fixture
+def site(module_site: Site, tmp_path: Path) -> Site:
+    """The server, with an empty folder of outputs and no job."""
+    for job in module_site.queue.list(JobFilter(states=[JobState.QUEUED, JobState.RUNNING])):
+        module_site.queue.cancel(job.id, "test")
+    pass_time(module_site.queue, 60)
+    assert module_site.queue.claim("test", JobLimits()) is None
+    return module_site.having(outputs=tmp_path)
+
+
+def submitted(site: Site, **body: object) -> str:
+    """The id of a job of ada, in whichever project she writes to."""
+    accounts = site.service.accounts
+    token = accounts.tokens.create("ada", Scope("*", Role.WRITER), accounts.named("ada")).token
+    client = TestClient(create_app(site.service), headers=headers(token))
+    answer = client.post("/api/v1/patches", json=body)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
+def attempted(site: Site, **body: object) -> tuple[Job, Ended, list[object]]:
+    """A job, how an attempt at it ended, and everything else that its worker was told."""
+    id = submitted(site, **body)
+    claim = site.queue.claim("w", site.config.limits)
+    assert claim is not None and claim.job.id == id
+    said = heard(site, claim.job)
+    (ended,) = (message for message in said if isinstance(message, Ended))
+    site.queue.finish(claim, ended.state, result=ended.result, error=ended.error)
+    return site.queue.get(id), ended, said
+
+
+def heard(site: Site, job: Job) -> list[object]:
+    """What a worker hears of an attempt."""
+    here, there = Pipe()
+    here.send(True)
+    work(site.config, job, there)
+    messages = []
+    while here.poll():
+        messages.append(here.recv())
+    return messages
+
+
+def test_applying_gives_the_target_and_says_what_was_checked(site: Site) -> None:
+    job, _, said = attempted(site, **APPLY)
+    assert job.result is not None, job.error
+    assert job.result["root"] == site.service.workspace.find("team/toy:v1").manifest.target.root
+    assert (job.result["output"], job.result["source"]) == ("team/patched", "base")
+    assert job.result["tensors"] == job.result["verified_tensors"] == 3
+    assert site.weights(site.outputs / "team" / "patched") == site.target
+    assert str(site.folder) not in str(job)
+    assert any(isinstance(message, Commit) for message in said)
+    assert Meter("apply", job.request["bytes"], job.result["bytes"]) in said
+
+
+def test_the_source_is_found_among_those_that_are_offered(site: Site) -> None:
+    job, _, _ = attempted(site, **{**APPLY, "source": None})
+    assert job.result is not None, job.error
+    assert job.result["source"] == "base"
+
+
+def test_reverting_gives_the_source(site: Site) -> None:
+    job, _, _ = attempted(site, **{**APPLY, "source": "tuned", "revert": True})
+    assert job.state is JobState.DONE, job.error
+    assert site.weights(site.outputs / "team" / "patched") == site.weights(site.folder / "models" / "base")
+
+
+def test_a_wrong_source_fails_with_its_code_and_without_a_path(site: Site) -> None:
+    job, _, _ = attempted(site, **{**APPLY, "source": "tuned"})
+    assert (job.state, (job.error or {})["code"]) == (JobState.FAILED, "ALREADY_APPLIED")
+    assert str(site.folder) not in str(job.error)
+    assert not (site.outputs / "team").exists()
+
+
+def test_an_output_that_appeared_meanwhile_stays(site: Site) -> None:
+    submitted(site, **APPLY)
+    taken = site.outputs / "team" / "patched"
+    taken.mkdir(parents=True)
+    (taken / "mine").touch()
+    claim = site.queue.claim("w", site.config.limits)
+    assert claim is not None
+    (ended,) = heard(site, claim.job)[1:]
+    assert isinstance(ended, Ended) and (ended.error or {})["code"] == "OUTPUT_EXISTS"
+    assert contents(site.outputs) == {"team/patched/mine": b""}
+
+
+def test_a_merge_is_registered_in_the_name_of_its_submitter(site: Site) -> None:
+    artifacts = ["team/toy:v1", "team/toy:second"]
+    job, _, _ = attempted(site, kind="merge", artifacts=artifacts, name="team/sum:v1", method="task-arithmetic")
+    assert job.result is not None, job.error
+    named = site.service.workspace.find("team/sum:v1")
+    assert (job.result["digest"], job.result["ref"]) == (str(named.digest), "team/sum:v1")
+    assert (named.card.method, len(named.manifest.parents)) == ("merge", 2)
+    assert site.service.registry.live(Ref.parse("team/sum:v1")).by == "ada"
+
+
+def test_an_extraction_is_registered_and_signed_as_the_server_signs(site: Site) -> None:
+    site.service.accounts.members.grant("signed", "ada", Role.WRITER, ROOT)
+    key = site.folder / "key.pem"
+    private = PrivateKey.generate()
+    write_private_key(private, key)
+    card = {"family": "toy", "method": "opd", "reversible": True}
+    job, _, _ = attempted(site.having(signing_key=str(key)), **EXTRACT, **card, name="signed/again")
+    assert job.result is not None, job.error
+    named = site.service.workspace.find("signed/again")
+    assert named.digest == site.service.workspace.find("team/toy:v1").digest
+    assert (named.card.family, named.card.method) == ("toy", "opd")
+    assert site.service.registry.live(Ref.parse("signed/again")).signer == private.key
+
+
+def test_an_artifact_that_a_project_has_no_room_for_is_not_registered(site: Site) -> None:
+    projects = site.service.accounts.projects
+    projects.change("team", ROOT, max_artifacts=1)
+    scaled = {"artifacts": ["team/toy:v1"], "method": "scale", "settings": {"factor": 0.25}}
+    job, _, _ = attempted(site, kind="merge", name="team/other:v1", **scaled)
+    projects.change("team", ROOT, max_artifacts=None)
+    assert (job.error or {})["code"] == QuotaError.code
+    with pytest.raises(NotFoundError):
+        site.service.workspace.find("team/other:v1")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {**EXTRACT, "name": "left/toy"},
+        {**APPLY, "artifact": "left/toy:v1", "project": "team"},
+        {"kind": "merge", "artifacts": ["team/toy:v1", "left/toy:v1"], "name": "team/sum", "method": "linear"},
+    ],
+    ids=["a project to write to", "an artifact to read", "one of several"],
+)
+def test_a_job_of_a_member_who_was_removed_fails(site: Site, body: dict[str, object]) -> None:
+    accounts = site.service.accounts
+    accounts.members.grant("left", "ada", Role.WRITER, ROOT)
+    maskreg.tag("team/toy:v1", "left/toy:v1", workspace=site.service.workspace)
+    submitted(site, **body)
+    accounts.members.revoke("left", "ada", ROOT)
+    claim = site.queue.claim("w", site.config.limits)
+    assert claim is not None
+    ended = heard(site, claim.job)[-1]
+    assert isinstance(ended, Ended) and (ended.error or {})["code"] == "DENIED"
+    assert not contents(site.outputs)
+
+
+@pytest.mark.parametrize("is_published", [False, True])
+def test_an_attempt_that_dies_at_its_end_is_completed_by_the_next(
+    is_published: bool, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just before, or just after, the checkpoint got its name: as after kill -9, the folder stays as it is."""
+
+    class KilledError(BaseException):
+        """Ends an attempt with nothing cleaned up."""
+
+    original = disk.rename_new
+
+    def die(source: Path, target: Path) -> None:
+        if is_published:
+            original(source, target)
+        raise KilledError
+
+    submitted(site, **APPLY)
+    claim = site.queue.claim("w", site.config.limits)
+    assert claim is not None
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(working, "rename_new", die)
+        heard(site, claim.job)
+    assert (site.outputs / "team" / "patched").exists() == is_published
+    site.queue.release(claim, counted=True)
+    again = site.queue.claim("w", site.config.limits)
+    assert again is not None
+    # Applying again would fail: only the name is left to give.
+    monkeypatch.setattr(working, "apply", None)
+    ended = heard(site, again.job)[-1]
+    assert isinstance(ended, Ended) and ended.state is JobState.DONE
+    assert site.weights(site.outputs / "team" / "patched") == site.target
+
+
+def test_a_project_writes_no_more_than_its_limit(site: Site) -> None:
+    size = attempted(site, **APPLY)[0].request["bytes"]
+    limited = site.having(limits=JobLimits(bytes_per_project=2 * size - 1))
+    client = TestClient(create_app(limited.service), headers=headers("writer-token"))
+    refused = client.post("/api/v1/patches", json={**APPLY, "output": "more"})
+    assert (refused.status_code, refused.json()["code"]) == (507, QuotaError.code)
+    shutil.rmtree(site.outputs / "team" / "patched")
+    assert attempted(limited, **APPLY)[0].state is JobState.DONE
+
+
+def test_limits_are_read_as_operators_write_them() -> None:
+    texts = ["running=8", "running-per-project=3", "waiting-per-project=5", "time=2h", "attempts=1"]
+    texts += ["bytes-per-project=1TB"]
+    assert [text.partition("=")[0] for text in texts] == list(LIMITS)
+    assert parse_limits(texts) == JobLimits(8, 3, 5, 7200.0, 1, 10**12)
+    assert parse_limits([]) == JobLimits()
+
+
+@pytest.mark.parametrize("text", ["", "fast=1", "running", "running=0", "running=-1", "time=0s", "time=2", "bytes=1"])
+def test_what_is_no_limit_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_limits([text])
+
+
+def test_an_attempt_is_made_without_torch() -> None:
+    script = "import maskreg.service.jobs.work, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

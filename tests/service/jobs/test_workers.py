@@ -1,0 +1,208 @@
+"""Workers and the processes of their attempts: killed, canceled, too slow, and told to leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import maskreg
+from maskreg.ref import Ref
+from maskreg.service.jobs.config import JobConfig, Jobs
+from maskreg.service.jobs.queue import Job, JobLimits, JobQueue, JobState, NewJob
+from maskreg.service.jobs.work import Commit
+from maskreg.service.jobs.workers import Workers
+from tests.checkpoints import make_checkpoint
+from tests.servers import Postgres
+from tests.service.jobs.conftest import pass_time, with_table
+from tests.service.patching import Site, site_in
+
+ELEMENTS = 32 << 20
+
+# What a queue answers to these is tested on both databases without processes.
+ONE_DATABASE = pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A server with an artifact, ``team/large``, that takes a second or two to apply."""
+    site = site_in(tmp_path_factory.mktemp("large"))
+    rng = np.random.default_rng(0)
+    source = rng.integers(0x3C00, 0x3F00, ELEMENTS, dtype=np.uint16)
+    target = source + (rng.random(ELEMENTS, dtype=np.float32) < 0.5).astype(np.uint16)
+    shape = (ELEMENTS >> 12, 1 << 12)
+    before, after = (
+        make_checkpoint(site.folder / where, {"model.layers.0.mlp.up_proj.weight": ("BF16", values.reshape(shape))})
+        for where, values in (("models/large", source), ("large-target", target))
+    )
+    maskreg.extract(before, after, "team/large", workspace=site.service.workspace)
+    return site
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def site(request: pytest.FixtureRequest, large: Site, tmp_path: Path) -> Iterator[Site]:
+    """The same with a queue of its own, on either database."""
+    if request.param == "postgresql":
+        server: Postgres = request.getfixturevalue("postgres")
+        url = with_table(server.new_database())
+    else:
+        url = with_table(f"sqlite:///{tmp_path / 'service.db'}")
+    (tmp_path / "outputs").mkdir()
+    queue = JobQueue.open(url)
+    jobs = Jobs(queue, replace(large.config, url=url, outputs=tmp_path / "outputs"))
+    yield replace(large, url=url, service=replace(large.service, jobs=jobs))
+    queue.close()
+
+
+def submitted(site: Site, output: str = "patched", artifact: str = "team/large", source: str = "large") -> Job:
+    ref = Ref.parse(artifact)
+    pinned = str(ref.pinned(site.service.registry.resolve(ref).digest))
+    values = {"artifact": pinned, "source": source, "output": output, "revert": False, "bytes": 0}
+    return site.queue.submit(NewJob("apply", "team", "ada", f"team/{output}", values), JobLimits())
+
+
+def wait_for(site: Site, job: Job, condition: Callable[[Job], bool] = lambda job: job.state.is_final) -> Job:
+    """The job as soon as a condition holds."""
+    deadline = time.monotonic() + 120
+    while not condition(now := site.queue.get(job.id)):
+        assert time.monotonic() < deadline, now
+        time.sleep(0.02)
+    return now
+
+
+def is_writing(site: Site, job: Job) -> bool:
+    """Whether an attempt at a job has written some of its checkpoint."""
+    drafts = (site.config.attempts / job.id).rglob("*.safetensors")
+    return any(path.stat().st_blocks > 0 for path in drafts)
+
+
+def leftovers(site: Site) -> list[Path]:
+    return [path for path in site.outputs.rglob("*") if path.is_file()]
+
+
+def test_a_job_survives_its_process_and_ends_once(site: Site) -> None:
+    job = submitted(site)
+    with Workers(site.config, 1) as workers:
+        wait_for(site, job, lambda _: is_writing(site, job))
+        (first,) = workers.pids
+        os.kill(first, signal.SIGKILL)
+        ended = wait_for(site, job)
+    assert (ended.state, ended.attempt) == (JobState.DONE, 2), ended.error
+    assert ended.result is not None
+    assert ended.result["root"] == site.service.workspace.find("team/large").manifest.target.root
+    assert site.weights(site.outputs / "team" / "patched") == site.weights(site.folder / "large-target")
+    assert list(site.config.attempts.iterdir()) == []
+
+
+@ONE_DATABASE
+def test_a_job_is_canceled_while_it_writes(site: Site) -> None:
+    job = submitted(site)
+    with Workers(site.config, 1):
+        wait_for(site, job, lambda _: is_writing(site, job))
+        site.queue.cancel(job.id, "ada")
+        ended = wait_for(site, job)
+    assert (ended.state, ended.attempt, ended.result) == (JobState.CANCELED, 1, None)
+    assert leftovers(site) == []
+
+
+@ONE_DATABASE
+def test_workers_that_are_closed_give_their_jobs_back(site: Site) -> None:
+    job = submitted(site)
+    with Workers(site.config, 1):
+        wait_for(site, job, lambda _: is_writing(site, job))
+    back = site.queue.get(job.id)
+    assert (back.state, back.attempt) == (JobState.QUEUED, 0)
+
+
+def test_two_workers_share_the_jobs(site: Site) -> None:
+    jobs = [submitted(site, f"out-{number}", "team/toy:v1", "base") for number in range(4)]
+    with Workers(site.config, 2):
+        ended = [wait_for(site, job) for job in jobs]
+    assert [(job.state, job.attempt) for job in ended] == [(JobState.DONE, 1)] * 4
+
+
+def hang(config: JobConfig, job: Job, worker: Connection) -> None:
+    """An attempt that never ends."""
+    (config.attempts / job.id / "1").mkdir(parents=True, exist_ok=True)
+    (config.attempts / job.id / "1" / "draft").touch()
+    time.sleep(600)
+
+
+def hang_after_commit(config: JobConfig, job: Job, worker: Connection) -> None:
+    """An attempt that asks to commit, is allowed to, and then takes its time."""
+    worker.send(Commit())
+    worker.recv()
+    (config.outputs / "committed").touch()
+    time.sleep(600)
+
+
+def crash(config: JobConfig, job: Job, worker: Connection) -> None:
+    """An attempt that nothing survives."""
+    os._exit(3)
+
+
+@ONE_DATABASE
+def test_a_job_that_takes_too_long_fails_and_leaves_nothing(site: Site) -> None:
+    brief = replace(site.config, limits=JobLimits(seconds=0.1))
+    job = submitted(site)
+    with Workers(brief, 1, act=hang):
+        ended = wait_for(site, job)
+    assert (ended.state, (ended.error or {})["code"]) == (JobState.FAILED, "TOO_LONG")
+    assert leftovers(site) == []
+
+
+@ONE_DATABASE
+def test_a_job_that_kills_its_processes_fails(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.service.jobs.workers.RETRY_S", 0.0)
+    job = submitted(site)
+    with Workers(site.config, 1, act=crash):
+        ended = wait_for(site, job)
+    assert (ended.state, ended.attempt, (ended.error or {})["code"]) == (JobState.FAILED, 3, "WORKER_FAILED")
+
+
+@ONE_DATABASE
+def test_a_worker_whose_job_was_given_to_another_leaves_it_alone(site: Site) -> None:
+    job = submitted(site)
+    with Workers(site.config, 1, act=hang) as workers:
+        wait_for(site, job, lambda _: bool(leftovers(site)))
+        # Until the claim wins the race against the heartbeat.
+        while True:
+            pass_time(site.queue, 60)
+            if (claim := site.queue.claim("another", JobLimits())) is not None:
+                break
+        while workers.pids:
+            time.sleep(0.02)
+    now = site.queue.get(job.id)
+    assert (now.state, now.attempt) == (JobState.RUNNING, 2)
+    assert site.queue.finish(claim, JobState.DONE)
+
+
+@ONE_DATABASE
+def test_a_job_that_is_about_to_be_visible_is_not_canceled(site: Site) -> None:
+    job = submitted(site)
+    with Workers(site.config, 1, act=hang_after_commit):
+        wait_for(site, job, lambda _: (site.outputs / "committed").exists())
+        site.queue.cancel(job.id, "ada")
+        time.sleep(2.5)
+        assert site.queue.get(job.id).state is JobState.RUNNING
+
+
+@ONE_DATABASE
+def test_what_killed_attempts_left_goes_when_their_job_has_ended(site: Site) -> None:
+    job = submitted(site)
+    assert site.queue.claim("dead", JobLimits())
+    for id in (job.id, "of-no-job"):
+        (site.config.attempts / id / "1").mkdir(parents=True)
+    with Workers(site.config, 1):
+        deadline = time.monotonic() + 60
+        while len(list(site.config.attempts.iterdir())) > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert [path.name for path in site.config.attempts.iterdir()] == [job.id]
