@@ -139,7 +139,7 @@ def housekeeper(service: Service, look_s: float = LOOK_S) -> Housekeeper:
 
     table = [
         Chore("refresh", 60.0, refresh),
-        Chore("tidy", 3600.0, lambda _: tidy(service.accounts, service.registry), deletes=True),
+        Chore("tidy", 3600.0, lambda _: tidy(service.registry), deletes=True),
         Chore("verify", 0.0, verify, lambda: checks.next() is not None),
     ]
     return Housekeeper(service.accounts.chores, table, look_s)

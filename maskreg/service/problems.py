@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
+from starlette.types import Scope
 
 from maskreg.errors import (
     CannotCreateError,
@@ -176,7 +177,7 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
         headers = dict(error.headers) if error.headers else None
         if error.status_code == 405:
             # The framework names the methods of one route, and an address may have several.
-            headers = {"Allow": ", ".join(method for method in _METHODS if _is_taken(app, request, method))}
+            headers = {"Allow": ", ".join(method for method in _METHODS if _answers(app, request, method))}
         code, title = _of_framework(request, error)
         page = as_page(request, error.status_code, title, code, "")
         return page or problem(error.status_code, title, code=code, hint=_DESCRIBED, headers=headers)
@@ -202,9 +203,14 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
         return page or problem(422, title, code=UsageError.code, hint=_DESCRIBED)
 
 
-def _is_taken(app: FastAPI, request: Request, method: str) -> bool:
-    scope = {**request.scope, "method": method}
+def is_taken(app: FastAPI, scope: Scope) -> bool:
+    """Whether some route takes a request's address and method."""
     return any(route.matches(scope)[0] is Match.FULL for route in app.routes)
+
+
+def _answers(app: FastAPI, request: Request, method: str) -> bool:
+    methods = (method, "GET") if method == "HEAD" else (method,)
+    return any(is_taken(app, {**request.scope, "method": method}) for method in methods)
 
 
 def _of_framework(request: Request, error: HTTPException) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from email.utils import format_datetime
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -20,15 +19,11 @@ from maskreg.service.api import models
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served
 from maskreg.service.documents import DocumentRoute
-from maskreg.service.gateway.admission import check_quota, stage
 from maskreg.service.gateway.bodies import Stated, chosen, pieces, received
-from maskreg.service.gateway.incoming import Reception
 from maskreg.service.gateway.objects import Objects, no_links
 from maskreg.service.gateway.policy import Action, Key, Kind
-from maskreg.service.gateway.verification import note_entry
 from maskreg.service.problems import problem
 from maskreg.store.base import ObjectInfo
-from maskreg.store.entry import RefEntry
 from maskreg.store.http import DIRECT
 
 router = APIRouter(tags=["objects"], route_class=DocumentRoute)
@@ -44,20 +39,7 @@ async def objects_of(request: Request, service: Served) -> Objects:
     """The objects of the server, with what is remembered of them; for a route."""
     state = request.app.state
     if not hasattr(state, "objects"):
-        accounts, registry = service.accounts, service.registry
-
-        def accepted(entry: RefEntry) -> None:
-            note_entry(accounts, registry, entry)
-            if entry.digest is not None:
-                accounts.charges.drop(entry.digest)
-
-        def ensure(entry: RefEntry, by: Principal) -> None:
-            accounts.projects.ensure(entry.project, by)
-            if entry.digest is not None:
-                check_quota(accounts, registry, entry.project, entry.digest)
-
-        reception = Reception(ensure, partial(stage, accounts, registry), accepted)
-        state.objects = Objects(registry, reception)
+        state.objects = Objects(service.registry, service.accounts)
     objects: Objects = state.objects
     return objects
 
@@ -117,7 +99,7 @@ async def write(key: str, request: Request, objects: Held, principal: WRITER) ->
     known = await run_in_threadpool(objects.permit, key, Action.SEND, principal)
     limit = known.max_bytes
     if known.kind is Kind.OBJECT:
-        limit = (await run_in_threadpool(objects.expected, known)).size
+        limit = (await run_in_threadpool(objects.incoming.expected, known)).size
     create = request.headers.get("if-none-match", "").strip() == "*"
     stated = Stated.of(request, limit)
     async with received(request, stated) as data:
@@ -226,7 +208,7 @@ def _sliced(request: Request, key: Key, digest: Digest, data: bytes) -> Response
 
 
 def _large(request: Request, objects: Objects, key: Key) -> Response:
-    entry = objects.expected(key)
+    entry = objects.incoming.expected(key)
     digest = Digest(entry.sha256)
     if (answer := _ranged(request, key, digest, entry.size)) is not None:
         return answer

@@ -10,9 +10,10 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.types import Message, Receive, Scope, Send
 
 from maskreg.service.access import Where
-from maskreg.service.problems import MEDIA_TYPE
+from maskreg.service.problems import MEDIA_TYPE, is_taken
 from maskreg.service.sessions import COOKIE
 
 _PROBLEM: dict[str, Any] = {
@@ -39,7 +40,18 @@ _UNSEEN = ("HTTPValidationError", "ValidationError")  # what FastAPI would answe
 
 
 class DescribedApp(FastAPI):
-    """An application whose document says of every route who may use it and how it fails."""
+    """An application whose document says of every route who can use it and how it fails, and that answers HEAD."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer HEAD like GET, without the body, wherever no route of its own does."""
+        if scope["type"] != "http" or scope["method"] != "HEAD" or is_taken(self, scope):
+            await super().__call__(scope, receive, send)
+            return
+
+        async def without_body(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        await super().__call__({**scope, "method": "GET"}, receive, without_body)
 
     def openapi(self) -> dict[str, Any]:
         """The document; made once."""

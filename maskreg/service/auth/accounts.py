@@ -11,7 +11,6 @@ from maskreg.errors import MaskregError, TryAgainError, UnauthenticatedError
 from maskreg.service.auth import identity
 from maskreg.service.auth.buckets import Buckets
 from maskreg.service.auth.changes import account, audited, record
-from maskreg.service.auth.charges import Charges
 from maskreg.service.auth.chores import Checks, Chores
 from maskreg.service.auth.database import Database
 from maskreg.service.auth.identity import Secret
@@ -37,7 +36,6 @@ class Accounts:
         people: those who sign in with an OpenID provider.
         chores: what one process of all servers does now and then.
         checks: artifacts that are to be verified.
-        charges: artifacts that are on their way, and whose quota they use.
         buckets: what all processes have let through.
     """
 
@@ -51,7 +49,6 @@ class Accounts:
         self.people = People(database)
         self.chores = Chores(database)
         self.checks = Checks(database)
-        self.charges = Charges(database)
         self.buckets = Buckets(database)
         self._seen = _Seen()
 

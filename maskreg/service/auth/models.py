@@ -193,23 +193,6 @@ class CheckRow(Base):
     by: Mapped[str]
 
 
-class ChargeRow(Base):
-    """An artifact that is on its way and whose bytes a project is charged with; the row goes when it has a name.
-
-    Attributes:
-        project: who is charged; ``-`` for nobody yet.
-        bytes: of all its objects.
-        at: since when, in seconds since 1970 by the clock of the store.
-    """
-
-    __tablename__ = "service_charges"
-
-    digest: Mapped[str] = mapped_column(primary_key=True)
-    project: Mapped[str] = mapped_column(primary_key=True, index=True)
-    bytes: Mapped[int]
-    at: Mapped[float] = mapped_column(index=True)
-
-
 class BucketRow(Base):
     """The bucket of an account or an address, as all processes have emptied it together.
 

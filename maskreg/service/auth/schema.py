@@ -7,10 +7,10 @@ from maskreg.service.auth.models import Base
 
 ACCOUNTS = Schema(
     Base.metadata,
-    ("0001", "0002", "0003"),
+    ("0001", "0002"),
     "maskreg_service_schema",
     "service",
-    {"service_chores": "0002", "service_checks": "0002", "service_buckets": "0002", "service_charges": "0003"},
+    {"service_chores": "0002", "service_checks": "0002", "service_buckets": "0002"},
     mend={"hint": "restore the database from a backup"},
 )
 """The tables of who may do what."""

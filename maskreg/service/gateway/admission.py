@@ -1,24 +1,18 @@
-"""What a project takes: names that are free, within its quota, of artifacts that are on their way or here.
+"""What a project takes: names that are free, and artifacts within its quota.
 
-A digest belongs to no project until a tag points to it. So what is sent first, the manifest, is charged to a project
-that its sender can write to and that has room for all of it::
+A quota counts the artifacts that tags of the project point to. Before an artifact has a name, its manifest is checked
+against the quotas of the projects that its sender can write to, together with everything else that this sender has on
+its way. What gets no name is collected a week later; what was uploaded by a link and not finished, an hour later.
 
-    PUT announced/sha256/<hex>/manifest.json     charge the project, then count what it holds and is charged with:
-                                                 too much, and the charge goes again
-    PUT artifacts/sha256/<hex>/...               at most what the manifest says
-    PUT refs/<project>/...                       the charge goes: from now on the catalog counts the artifact
-
-Each is charged before it counts, so of two that have no room together one is refused, or both. What never got a name is
-collected a week later, and what was uploaded by a link and never finished an hour later.
-
-A tag that was removed, and a name of which every tag was, are tombstones: only admins of the project set them again.
+A tag that was removed, and a name of which every tag was, are tombstones: only admins of the project set them again,
+so that a name that readers know never turns into another writer's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
-from maskreg.artifact.layout import artifact_prefix
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, NotAllowedError, QuotaError
@@ -28,93 +22,37 @@ from maskreg.registry.garbage.collect import collect
 from maskreg.registry.pointers import ever_named
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import Principal, Role
-from maskreg.service.gateway.policy import ANNOUNCED, PRESENTED, UPLOADS
+from maskreg.service.gateway.policy import ANNOUNCED, SENT, UPLOADS
 from maskreg.store.reflog import RefEntry
 from maskreg.words import counted, human_bytes
 
 LIFE = timedelta(days=7)
-"""How long an artifact may be on its way."""
+"""How long an artifact can be on its way."""
 
 UPLOAD_LIFE = timedelta(hours=1)
-"""How long an upload by link may wait to be finished; the link itself is good for minutes."""
-
-_NOWHERE = "-"
+"""How long an upload by link can wait to be finished; the link itself is good for minutes."""
 
 
-def stage(accounts: Accounts, registry: Registry, digest: Digest, size: int, principal: Principal) -> None:
-    """Charge an artifact that is on its way to a project that has room for it.
-
-    Args:
-        accounts: know the limits.
-        registry: what is served.
-        digest: the artifact.
-        size: of all its objects, in bytes.
-        principal: who sends it, and may write somewhere.
-
-    Raises:
-        QuotaError: no project that they may write to has room.
-    """
-    projects = _writable(accounts, principal)
-    if not accounts.charges.projects(digest).isdisjoint(projects):
-        return
-    refused: list[QuotaError] = []
-    for project in projects:
-        accounts.charges.add(digest, project, size, registry.store.clock())
-        try:
-            if project != _NOWHERE:
-                check_room(accounts, registry, project, digest, size)
-            return
-        except QuotaError as error:
-            accounts.charges.drop(digest, project=project)
-            refused.append(error)
-    raise refused[0]
+def check_quota(accounts: Accounts, registry: Registry, project: str, digest: Digest) -> None:
+    """Check that a project has room for an artifact that the server holds."""
+    check_room(accounts, registry, project, digest, registry.artifact(digest).manifest.size)
 
 
-def _writable(accounts: Accounts, principal: Principal) -> list[str]:
-    if principal.server_role >= Role.ADMIN:
-        return [_NOWHERE]  # the project that gets it may not be there yet, and counts it when it does
-    known = accounts.projects.visible(principal)
-    names = [p.name for p in known if p.deleted_at is None and principal.role(p.name) >= Role.WRITER]
-    return names or [_NOWHERE]
-
-
-def tidy(accounts: Accounts, registry: Registry) -> None:
-    """Delete what was sent and got no name for long, and uploads that nobody finished.
-
-    Raises:
-        DataError, UnavailableError: the store lists something that cannot be; nothing of an artifact is deleted.
-    """
-    store = registry.store
-    now = store.clock()
-    for prefix, life in ((ANNOUNCED, LIFE), (PRESENTED, LIFE), (UPLOADS, UPLOAD_LIFE)):
-        store.delete([info.key for info in store.list(prefix) if info.modified < now - life])
-    old = accounts.charges.before(now - LIFE)
-    nameless = {digest for digest in old if not any(ever_named(registry, digest))}
-    if nameless:
-        # Chores that delete have waited where the clock may be ahead.
-        collect(registry, LIFE, only=nameless, delete_many=True, trust_clock=True)
-    for digest in old:
-        # What was spared, because some of it is younger, is looked at again.
-        if digest not in nameless or not any(store.list(artifact_prefix(digest))):
-            accounts.charges.drop(digest, before=now - LIFE)
-
-
-def check_room(accounts: Accounts, registry: Registry, project: str, digest: Digest, size: int) -> None:
+def check_room(
+    accounts: Accounts, registry: Registry, project: str, digest: Digest | None, size: int, *, more: int = 1
+) -> None:
     """Check that a project has room for an artifact.
 
-    An artifact counts once in each project that has a tag for it, or that is charged with it on its way. Two tags that
-    are set at the same moment may together pass.
+    An artifact counts once in each project that has a tag for it. Two tags that are set at the same moment can pass
+    together.
 
     Args:
         accounts: know the limits.
         registry: what is served.
         project: gets a tag for the artifact.
-        digest: the artifact.
-        size: of all its objects, in bytes.
-
-    Raises:
-        NotFoundError: there is no such project.
-        QuotaError: it has no room.
+        digest: the artifact; None for some that have no name yet.
+        size: of all objects, in bytes.
+        more: how many artifacts.
     """
     limits = accounts.projects.get(project)
     if limits.max_bytes is None and limits.max_artifacts is None:
@@ -123,10 +61,8 @@ def check_room(accounts: Accounts, registry: Registry, project: str, digest: Dig
     sizes = {result.digest: result.size for result in results}
     if digest in sizes:
         return
-    sizes = {**accounts.charges.of(project), **sizes}
-    sizes.pop(digest, None)
     used = sum(sizes.values())
-    if limits.max_artifacts is not None and len(sizes) + 1 > limits.max_artifacts:
+    if limits.max_artifacts is not None and len(sizes) + more > limits.max_artifacts:
         raise QuotaError(
             f"project {project} may hold {counted(limits.max_artifacts, 'artifact')}, and has {len(sizes)}"
         )
@@ -137,23 +73,60 @@ def check_room(accounts: Accounts, registry: Registry, project: str, digest: Dig
         )
 
 
-def check_quota(accounts: Accounts, registry: Registry, project: str, digest: Digest) -> None:
-    """Check that a project has room for an artifact that the server holds."""
-    check_room(accounts, registry, project, digest, registry.artifact(digest).manifest.size)
+def check_room_somewhere(accounts: Accounts, registry: Registry, sizes: Sequence[int], principal: Principal) -> None:
+    """Check that some project that a principal writes to has room for everything that the principal has on its way.
+
+    The server's admins are not limited: the project can be missing still, and counts the artifact when it is named.
+
+    Args:
+        accounts: know the limits.
+        registry: what is served.
+        sizes: of the artifacts on their way, in bytes.
+        principal: the sender.
+    """
+    if principal.server_role >= Role.ADMIN:
+        return
+    refused: list[QuotaError] = []
+    for project in accounts.projects.visible(principal):
+        if project.deleted_at is None and principal.role(project.name) >= Role.WRITER:
+            try:
+                check_room(accounts, registry, project.name, None, sum(sizes), more=len(sizes))
+                return
+            except QuotaError as error:
+                refused.append(error)
+    if refused:
+        raise refused[0]
+
+
+def tidy(registry: Registry) -> None:
+    """Delete what was sent and got no name for long, and uploads that were not finished.
+
+    Raises:
+        DataError, UnavailableError: the store lists something that cannot be; nothing of an artifact is deleted.
+    """
+    store = registry.store
+    now = store.clock()
+    sent = list(store.list(SENT))
+    young = {info.key.split("/")[2] for info in sent if info.modified >= now - LIFE}
+    old = {info.key.split("/")[2] for info in sent} - young
+    digests = {Digest(f"sha256:{name}") for name in old}
+    nameless = {digest for digest in digests if not any(ever_named(registry, digest))}
+    if nameless:
+        # Chores that delete have waited where the clock can be ahead.
+        collect(registry, LIFE, only=nameless, delete_many=True, trust_clock=True)
+    store.delete([info.key for info in sent if info.key.split("/")[2] in old])
+    for prefix, life in ((ANNOUNCED, LIFE), (UPLOADS, UPLOAD_LIFE)):
+        store.delete([info.key for info in store.list(prefix) if info.modified < now - life])
 
 
 def check_tombstone(registry: Registry, ref: Ref, before: RefEntry | None, principal: Principal) -> None:
-    """Let nobody but an admin of the project set what was removed.
+    """Let only admins of the project set what was removed.
 
     Args:
         registry: where.
         ref: the tag that is about to be set.
         before: its latest entry; None when it was never set.
         principal: who sets it.
-
-    Raises:
-        NotAllowedError: the tag was removed, or all tags of its name were.
-        UnavailableError: the store does not answer.
     """
     if principal.role(ref.project) >= Role.ADMIN:
         return
@@ -170,7 +143,7 @@ def check_tombstone(registry: Registry, ref: Ref, before: RefEntry | None, princ
 
 
 def _removed(registry: Registry, ref: Ref) -> Ref | None:
-    # A tag of the name, when none is live. One that cannot be read does not free the name.
+    """A tag of the name, when none is live. A tag that cannot be read does not free the name."""
     damaged: list[CorruptError] = []
     heads = list(registry.refs.heads(damaged, project=ref.project, name=ref.name))
     if any(not head.deleted for head in heads):

@@ -1,13 +1,8 @@
-"""The objects of the served store, as somebody may see and read them: the policy put to work.
-
-What is sent is taken by :mod:`maskreg.service.gateway.incoming`; what a writer sees of artifacts that they cannot
-read, by :mod:`maskreg.service.gateway.presented`.
-"""
+"""The objects of the served store, as a principal sees and reads them: the policy put to work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.digest import Digest
@@ -15,21 +10,17 @@ from maskreg.errors import NotAllowedError, NotFoundError
 from maskreg.registry import Registry
 from maskreg.registry.settling.markers import MARKERS, lift_dead
 from maskreg.registry.trust.document import KEYS
+from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import Principal, Role
-from maskreg.service.gateway.incoming import Incoming, Reception
-from maskreg.service.gateway.manifests import Manifests
+from maskreg.service.gateway.incoming import Incoming, record
 from maskreg.service.gateway.policy import PROBE, Action, Key, Kind, allows, check, parse_key
-from maskreg.service.gateway.presented import record
-from maskreg.service.gateway.sight import Sight
+from maskreg.service.gateway.visibility import NamedArtifacts
 from maskreg.store.backrefs import NAMES
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import REFS, RefEntry
 from maskreg.store.keys import check_key, check_prefix
 from maskreg.store.s3 import S3Store
 from maskreg.store.s3_links import reading
-
-if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Object
 
 _LINKS = 1_024
 """In one listing; each takes a fifth of a millisecond to sign."""
@@ -44,18 +35,17 @@ class Objects:
         incoming: takes what is sent.
     """
 
-    def __init__(self, registry: Registry, reception: Reception) -> None:
+    def __init__(self, registry: Registry, accounts: Accounts) -> None:
         """Serve a registry; nothing is read yet.
 
         Args:
             registry: the registry.
-            reception: what the server does about what is sent.
+            accounts: know projects and their quotas.
         """
         self.registry = registry
         self.store = registry.store
-        self._sight, self._manifests = Sight(registry), Manifests(registry.store)
-        self.incoming = Incoming(registry, self._sight, self._manifests, reception)
-        self._presented = self.incoming.presented
+        self._named = NamedArtifacts(registry)
+        self.incoming = Incoming(registry, accounts, self._named)
 
     def permit(self, text: str, action: Action, principal: Principal) -> Key:
         """Parse a key that somebody wants to do something with.
@@ -67,7 +57,7 @@ class Objects:
         key = parse_key(check_key(text))
         check(key, action, principal, self._projects(key, action, principal))
         if key.kind is Kind.OBJECT and action is Action.SEND:
-            self._presented.check_announced(key, principal)
+            self.incoming.check_announced(key, principal)
         return key
 
     def head(self, text: str, principal: Principal) -> tuple[Key, ObjectInfo]:
@@ -77,7 +67,7 @@ class Objects:
             NotFoundError: there is none, for this principal.
         """
         key = parse_key(check_key(text))
-        if not (key.kind in (Kind.OBJECT, Kind.MANIFEST) and self._presented.shows_name(key, principal)):
+        if not (key.kind in (Kind.OBJECT, Kind.MANIFEST) and self.incoming.shows_name(key, principal)):
             check(key, Action.READ, principal, self._projects(key, Action.READ, principal))
         info = self.store.head(text)
         if info is None:
@@ -88,7 +78,7 @@ class Objects:
         """The digest of an object's bytes, where its key tells; None elsewhere."""
         if key.kind is Kind.MANIFEST:
             return key.digest
-        return Digest(self.expected(key).sha256) if key.kind is Kind.OBJECT else None
+        return Digest(self.incoming.expected(key).sha256) if key.kind is Kind.OBJECT else None
 
     def get(self, key: Key) -> bytes:
         """An object's bytes.
@@ -101,7 +91,7 @@ class Objects:
             self.registry.ensure_uuid()
         data = self.store.get(key.key, max_bytes=key.max_bytes)
         if key.kind is Kind.ENTRY:
-            self._sight.saw(RefEntry.parse(key.key, data))
+            self._named.add(RefEntry.parse(key.key, data))
         return data
 
     def list(self, prefix: str, principal: Principal) -> Iterator[ObjectInfo]:
@@ -114,22 +104,13 @@ class Objects:
         if prefix.startswith(ARTIFACTS) and prefix != ARTIFACTS:
             return self._artifact(prefix, principal)
         if prefix == ARTIFACTS:
-            return self._sight.artifacts(principal)
+            return self._named.artifacts(principal)
         if prefix.startswith(NAMES):
             digests = None if prefix == NAMES else [Digest(f"sha256:{prefix.removeprefix(NAMES)[:-1]}")]
-            return self._sight.names(principal, digests)
+            return self._named.names(principal, digests)
         if prefix in (REFS, KEYS):
-            return self._sight.of_projects(prefix, principal)
+            return self._named.of_projects(prefix, principal)
         return self._others(prefix, principal)
-
-    def expected(self, key: Key) -> Object:
-        """What the manifest of an artifact says about an object.
-
-        Raises:
-            UsageError: the manifest was not sent yet.
-            CorruptError: the manifest lists no such object.
-        """
-        return self._manifests.expected(key)
 
     def read_link(self, key: Key) -> str:
         """A link from which an object can be read without a token; empty where there are none."""
@@ -145,7 +126,7 @@ class Objects:
             principal: who gets them.
         """
         digest = parse_key(f"{prefix}{MANIFEST}").digest
-        if digest is None or not allows(Kind.OBJECT, Action.READ, principal, self._sight.projects(digest, principal)):
+        if digest is None or not allows(Kind.OBJECT, Action.READ, principal, self._named.projects(digest, principal)):
             return no_links
         left = iter(range(_LINKS))
 
@@ -187,23 +168,23 @@ class Objects:
             if allows(Kind.FOREIGN, Action.READ, principal):
                 yield from self.store.list(prefix)
             return
-        projects = self._sight.projects(key.digest, principal)
+        projects = self._named.projects(key.digest, principal)
         if allows(Kind.OBJECT, Action.READ, principal, projects):
             yield from self.store.list(prefix)
         elif allows(Kind.OBJECT, Action.SEND, principal):
-            presented = self._presented.by(key.digest, principal)
+            sent = self.incoming.sent_by(key.digest, principal)
             for info in self.store.list(prefix):
-                if record(key.digest, principal, parse_key(info.key).name) in presented:
+                if record(key.digest, principal, parse_key(info.key).name) in sent:
                     yield info
 
     def _projects(self, key: Key, action: Action, principal: Principal) -> frozenset[str] | tuple[str, ...]:
         if key.kind in (Kind.OBJECT, Kind.MANIFEST) and action is Action.READ:
             assert key.digest is not None  # it belongs to an artifact
-            return self._sight.projects(key.digest, principal)
+            return self._named.projects(key.digest, principal)
         if key.kind is Kind.BACK_REFERENCE:
             if action is Action.READ:
                 info = self.store.head(key.key)
-                return (self._sight.named_by(info),) if info else ()
+                return (self._named.named_by(info),) if info else ()
             # Which project it is of stands inside.
             return tuple(principal.grants)
         return (key.project,)

@@ -47,8 +47,8 @@ from maskreg.store.keys import TEMPORARY
 ANNOUNCED = "announced/sha256/"
 """Prefix of manifests that a writer sends before the objects."""
 
-PRESENTED = "presented/"
-"""Prefix of the records of what somebody sent who cannot read it."""
+SENT = "sent/"
+"""Prefix of the records of what was sent by clients that cannot read it."""
 
 UPLOADS = "uploads/"
 """Prefix of what is uploaded by link, until it was checked."""
@@ -67,7 +67,7 @@ _ARTIFACT = re.compile(rf"{re.escape(ARTIFACTS)}({_HEX})/(.+)")
 _ANNOUNCED = re.compile(rf"{ANNOUNCED}({_HEX})/manifest\.json")
 
 _PRIVATE = {
-    *("staging", "incoming", "seen", "followed", "moves", "presented", "uploads", "jobs", "secrets", "trusted"),
+    *("staging", "incoming", "seen", "followed", "moves", "sent", "uploads", "jobs", "secrets", "trusted"),
     *("announced", "analysis", "audits", "changes", "generations", "snapshots", TEMPORARY),
 }
 """First segments of what a server keeps for itself."""

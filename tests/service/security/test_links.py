@@ -96,7 +96,7 @@ def test_no_link_is_given_to_who_may_not_read_and_none_into_what_is_private(serv
             assert answer.status_code == status
             assert ("location" in answer.headers) == (status == 307)
             assert "Signature" not in answer.text
-    for key in ("uploads/x/1", "staging/x", "service.db", "presented/x"):
+    for key in ("uploads/x/1", "staging/x", "service.db", "sent/x"):
         for token in ("writer-token", ADMIN):
             sent = {"key": key, "size": 1, "sha256": str(Digest.of(b"x"))}
             answer = client.post("/api/v1/uploads", json=sent, headers=headers(token))
