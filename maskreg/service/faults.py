@@ -38,10 +38,6 @@ class SlowError(UnavailableError):
     """The body of a request stopped coming."""
 
 
-class NoRoomError(NoSpaceError):
-    """An output of a job that the server has no room for."""
-
-
 _log = logging.getLogger("maskreg.service.faults")
 
 _OPERATOR = "the operator finds the reason in the server's log"
@@ -58,7 +54,6 @@ _FAULTS: dict[type[MaskregError], MaskregError | None] = {
     ProviderError: None,
     SilentError: None,
     SlowError: None,
-    NoRoomError: None,
     QuotaError: None,
     OutputExistsError: None,
 }

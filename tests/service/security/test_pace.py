@@ -117,12 +117,19 @@ def test_a_client_that_breaks_off_leaves_no_traceback(url: str, caplog: pytest.L
     assert not [record for record in caplog.records if record.exc_info]
 
 
+def test_head_is_answered_where_get_is(url: str) -> None:
+    for path in ("/livez", "/sign-in", "/api/v1/patches", "/nowhere"):
+        head, get = httpx2.head(f"{url}{path}"), httpx2.get(f"{url}{path}")
+        assert (head.status_code, head.content) == (get.status_code, b"")
+        assert head.headers["content-type"] == get.headers["content-type"]
+
+
 def test_a_refused_method_is_answered_with_all_that_the_address_takes(tmp_path: Path, url: str) -> None:
     key = f"/api/v1/objects/probe/{'0' * 32}/written"
     for path, method, allowed in (
         (key, "PATCH", {"GET", "HEAD", "PUT", "DELETE"}),
-        ("/api/v1/patches", "DELETE", {"GET", "POST"}),
-        ("/api/v1/projects/team/refs/toy/v1", "POST", {"GET", "PUT", "PATCH", "DELETE"}),
+        ("/api/v1/patches", "DELETE", {"GET", "HEAD", "POST"}),
+        ("/api/v1/projects/team/refs/toy/v1", "POST", {"GET", "HEAD", "PUT", "PATCH", "DELETE"}),
     ):
         answer = httpx2.request(method, f"{url}{path}")
         assert answer.status_code == 405
