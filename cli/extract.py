@@ -98,7 +98,7 @@ def command(
         job = jobs.extract(source, target, options.pop("name"), remote, **options, workspace=space)
         tell_submitted(output, space, job, wait=wait)
         return
-    from maskreg.rules import parse_rule
+    from maskreg.tensors.rules import parse_rule
     from maskreg.workspace.extract import extract
 
     from .summary import tell_stored

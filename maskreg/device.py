@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from maskreg.codec import Codec
     from maskreg.codec.base import Block
-    from maskreg.rules import Rule
+    from maskreg.tensors.rules import Rule
 
     Codes = npt.NDArray[np.uint16]
     Bools = npt.NDArray[np.bool_]

@@ -2,16 +2,20 @@
 
 Only a *digest* (sha256) is trusted. A *fingerprint* (xxh3-128) is fast, can be checked leaf by leaf while a tensor
 streams past, and makes no security claim. A *leaf* is 2^18 elements of a tensor in C order.
+
+A *sealed* document carries the sha256 of its own content, so that damage shows where no manifest lists it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from maskreg.document import canonical
+from maskreg.document import canonical, parse_object
+from maskreg.errors import CorruptError, FormatError
+from maskreg.extras import upgrade_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,11 +37,7 @@ class Digest(str):
     __slots__ = ()
 
     def __new__(cls, text: str) -> Digest:
-        """Validate ``text``.
-
-        Raises:
-            ValueError: it is not ``sha256:`` and 64 lower-case hex digits.
-        """
+        """Validate ``text``."""
         if not _DIGEST.fullmatch(text):
             raise ValueError(f"not a sha256 digest: {text!r}")
         return super().__new__(cls, text)
@@ -102,3 +102,34 @@ def fingerprint_root(tensors: Iterable[tuple[str, str, tuple[int, ...], str]]) -
     """
     lines = sorted(canonical([n, d, list(s), f]) for n, d, s, f in tensors)
     return str(Digest.of(b"\n".join(lines)))
+
+
+SEAL = "seal"
+"""Key of the sha256 over the canonical bytes of all other keys."""
+
+
+def payload(row: Mapping[str, object]) -> bytes:
+    """Canonical bytes of a document without its seal: what the seal is over."""
+    return canonical({key: value for key, value in row.items() if key != SEAL})
+
+
+def sealed(row: Mapping[str, object]) -> bytes:
+    """Canonical bytes of a document with its seal; one that it has already is replaced."""
+    return canonical({**row, SEAL: Digest.of(payload(row))})
+
+
+def parse_sealed(data: bytes, key: str, *, schema: str, max_bytes: int) -> dict[str, Any]:
+    """Parse what :func:`sealed` wrote.
+
+    Args:
+        data: the document.
+        key: where it is, for messages.
+        schema: the schema that it has to name.
+        max_bytes: refuse anything longer.
+    """
+    row = parse_object(data, key, max_bytes=max_bytes)
+    if sealed(row) != data:
+        raise CorruptError(key, "its bytes do not match its seal")
+    if row.get("schema") != schema:
+        raise FormatError(f"{key}: schema {row.get('schema')!r} is not {schema!r}", hint=upgrade_command())
+    return row

@@ -1,11 +1,23 @@
-"""Files: one atomic write, who may read, and how failures of the disk are reported.
+"""Files: one atomic write, permissions, large files past the page cache, free space, and failures of the disk.
 
 A registry's folder is made for its owner alone (:func:`make_root`), and what is made inside has the permissions of the
 folder that it is in (:func:`make_folder`, :func:`new_file`)::
 
     registry 0700                     folders 0700, files 0600, whatever the umask
-    registry 0755, umask 022          0755, 0644: others read, as whoever opened the folder meant
+    registry 0755, umask 022          0755, 0644: others read, as the folder allows
     registry 2770 or 0775 (a group)   2770, 0660: the group writes, even with umask 022; never the world
+
+Usually a written byte is copied into a page of the page cache, which the system has to find, account for and later
+write to the disk. With ``O_DIRECT`` the disk fetches it from the program's own memory, which takes a twentieth of the
+CPU time and no page cache. The system asks for whole pages: of the file, and of the memory. A piece of data may begin
+and end anywhere, so its whole pages are written directly, and both ends through the page cache::
+
+    pages of the file    |        |        |        |        |
+    piece                     [head|----- direct ----|tail]
+
+Its memory then has to begin as far into a page as the piece does in the file: its *phase*. A caller who asks
+:func:`phase` for it, and :class:`maskreg.parallel.Buffers` for such memory, has its data written directly. Anything
+else is written through the page cache: memory of another phase, short pieces, file systems without ``O_DIRECT``.
 """
 
 from __future__ import annotations
@@ -15,9 +27,10 @@ import os
 import re
 import secrets
 import shlex
+import shutil
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -25,12 +38,13 @@ from threading import Lock
 from typing import BinaryIO
 
 from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError
+from maskreg.parallel import PAGE
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Errors that say that no file can be created under such a path.
 _IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
-# A draft's name begins with that of its file; cut, so that it is not too long where the file's name is not.
+# A draft's name begins with its file's name; cut, so that it is not too long where the file's name is not.
 _DRAFT_PREFIX_LENGTH = 40
 _DRAFT = re.compile(r"^\..+\.(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-[0-9a-f]{8}\.draft$", re.ASCII | re.DOTALL)
 # Names of the drafts that this process is writing. A process number alone does not tell: in a container, a dead
@@ -54,14 +68,9 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
 
     Args:
         path: the file; folders that it lacks are made.
-        mode: permission bits; None keeps those of the file that is replaced, or takes the process's default.
+        mode: permission bits; None keeps the mode of the file that is replaced, or takes the process's default.
         force: replace a file that exists.
         sync: make the file durable before this returns; False where losing it in a power failure does not matter.
-
-    Raises:
-        OutputExistsError: the file exists and ``force`` is False, or something that is not a regular file has the name.
-        CannotCreateError: nothing can be created under that name.
-        OSError: the disk is full, or the folder may not be written to; see :func:`creating`.
     """
     status = _status(path)
     if status is not None:
@@ -120,12 +129,7 @@ def remove_drafts(folder: Path, prefix: str = ".") -> tuple[Path, ...]:
 
 
 def rename_new(work: Path, path: Path) -> None:
-    """Rename a file or directory, and replace nothing but an empty directory.
-
-    Raises:
-        OutputExistsError: something has the name.
-        OSError: it cannot be renamed.
-    """
+    """Rename a file or directory, and replace nothing but an empty directory."""
     try:
         if work.is_dir():
             work.rename(path)
@@ -148,12 +152,7 @@ def rename_new(work: Path, path: Path) -> None:
 
 @contextmanager
 def creating(path: Path) -> Iterator[None]:
-    """Report the operating system's errors as failures to write ``path``.
-
-    Raises:
-        NoSpaceError: the disk or the quota is full.
-        CannotCreateError: any other failure.
-    """
+    """Report the operating system's errors as failures to write ``path``."""
     try:
         yield
     except MaskregError:
@@ -168,30 +167,18 @@ def creating(path: Path) -> Iterator[None]:
 
 
 def occupied(path: Path) -> bool:
-    """Whether something has that name, a dangling link included.
-
-    Raises:
-        CannotCreateError: nothing can be created under that name.
-    """
+    """Whether something has that name, a dangling link included."""
     return _status(path) is not None
 
 
 def make_root(folder: Path) -> None:
-    """Make the folder of a registry, for its owner alone; one that exists stays as it is.
-
-    Raises:
-        OSError: it cannot be made, or something else has the name.
-    """
+    """Make the folder of a registry, for its owner alone; one that exists stays as it is."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, with the permissions of the folder that each is made in.
-
-    Raises:
-        OSError: it cannot be made, or something else has the name.
-    """
+    """Make a folder and those above it that are missing, with the permissions of the folder that each is made in."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -229,16 +216,12 @@ def new_file(path: Path, *, replace: bool = False) -> FileIO:
     Args:
         path: the file; folders that it lacks are made.
         replace: empty a file that exists.
-
-    Raises:
-        FileExistsError: the file exists, and ``replace`` is False.
-        OSError: it cannot be made.
     """
     mode = path.parent.stat().st_mode
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if replace else os.O_EXCL)
     handle = os.open(path, flags, mode & 0o666)
     if shared := _shared(mode, 0o060):
-        with suppress(PermissionError):  # a file of somebody else, which is replaced
+        with suppress(PermissionError):  # a file of another user, which is replaced
             os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) | shared)
     return FileIO(handle, "wb")
 
@@ -251,16 +234,12 @@ def write_all(file: FileIO, data: bytes | memoryview) -> None:
 
 
 def _shared(mode: int, bits: int) -> int:
-    # What the umask took from a group that may write; in a folder like /tmp, of everybody, nobody means a group.
+    # What the umask took from a group that can write; a folder like /tmp, open to all, names no group.
     return mode & bits if mode & 0o020 and not mode & 0o002 else 0
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the file system can.
-
-    Raises:
-        OSError: it could, and failed.
-    """
+    """Make the names in a folder durable, where the file system can."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -361,3 +340,175 @@ def _new_file(draft: Path, path: Path, mode: int | None) -> BinaryIO:
         # The process's umask has narrowed the mode that the file was created with.
         os.fchmod(handle, mode)
     return os.fdopen(handle, "wb")
+
+
+DIRECT_BYTES = 1 << 20
+"""Shorter pieces are written through the page cache, which writes several at once."""
+
+_REFUSALS = (errno.EINVAL, errno.EOPNOTSUPP)
+"""How file systems say that they write nothing directly: some when a file is opened, others when it is written."""
+
+_WIDEST = 8
+"""Bytes of the widest element: memory of any other phase could not be viewed as an array."""
+
+
+def phase(offset: int) -> int:
+    """How far into a page the memory of data for this offset of a file best begins, in bytes."""
+    return 0 if offset % _WIDEST else offset % PAGE
+
+
+class DirectFile:
+    """A file that several threads write at once, each byte once; directly where that is possible.
+
+    No page is written both ways: a direct write takes only the pages that a piece fills alone.
+
+    Attributes:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        """Create the file, or open one that another process has created."""
+        new = os.O_CREAT | os.O_EXCL if create else 0
+        self.path = path
+        self._cached = os.open(path, os.O_WRONLY | new | os.O_CLOEXEC, 0o666)
+        try:
+            self._direct = _open_direct(path, self._cached)
+        except OSError:
+            os.close(self._cached)
+            raise
+
+    def write_at(self, offset: int, data: memoryview) -> None:
+        """Write bytes at their place.
+
+        Args:
+            offset: of the first byte in the file.
+            data: bytes.
+        """
+        first, last = -(-offset // PAGE) * PAGE, (offset + len(data)) // PAGE * PAGE
+        if self._direct is None or len(data) < DIRECT_BYTES or (_address(data) - offset) % PAGE:
+            first = last = offset
+        head, tail = first - offset, last - offset
+        self._write(offset, data[:head])
+        written = self._write_direct(first, data[head:tail])
+        self._write(first + written, data[head + written :])
+
+    def _write_direct(self, offset: int, data: memoryview) -> int:
+        """Write whole pages; returns how many bytes of them, which may be fewer."""
+        done = 0
+        while self._direct is not None and done < len(data):
+            try:
+                count = os.pwrite(self._direct, data[done:], offset + done)
+            except OSError as error:
+                if error.errno not in _REFUSALS:
+                    raise
+                break
+            done += count
+            if count % PAGE:
+                break
+        return done
+
+    def _write(self, offset: int, data: memoryview) -> None:
+        while data:
+            count = os.pwrite(self._cached, data, offset)
+            offset, data = offset + count, data[count:]
+
+    def sync(self) -> None:
+        """Make all that was written durable."""
+        os.fsync(self._cached)
+
+    def close(self) -> None:
+        """Close the file without syncing it."""
+        os.close(self._cached)
+        if self._direct is not None:
+            os.close(self._direct)
+            self._direct = None
+
+
+def _open_direct(path: Path, handle: int) -> int | None:
+    flag: int = getattr(os, "O_DIRECT", 0)
+    # In file systems with blocks larger than a page, two pieces would share blocks without sharing pages.
+    if not flag or os.fstatvfs(handle).f_bsize > PAGE:
+        return None
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC | flag)
+    except OSError as error:
+        # A umask may leave a file that is open for writing, and cannot be opened so again.
+        if error.errno not in (*_REFUSALS, errno.EACCES):
+            raise
+        return None
+
+
+def _address(data: memoryview) -> int:
+    import numpy as np  # the command line starts without it
+
+    return int(np.frombuffer(data, np.uint8).ctypes.data)
+
+
+def require_space(path: Path, needed: int, *, spare: int = 0, what: str = "the output", **facts: object) -> None:
+    """Check before the first byte is written that the disk of ``path`` has room.
+
+    Args:
+        path: what will be written, or its folder; need not exist yet.
+        needed: bytes.
+        spare: bytes that shall stay free.
+        what: the subject of the message.
+        facts: of the error; without any, its hint shows the disk.
+    """
+    available = free_bytes(path)
+    if needed + spare > available:
+        beside = f" and {spare:,} to spare" if spare else ""
+        raise NoSpaceError(
+            f"{path}: {what} needs {needed:,} bytes{beside}, and {available:,} are free",
+            hint="" if facts else _disk_step(path),
+            needed=needed,
+            **facts,
+        )
+
+
+@contextmanager
+def filling(
+    path: Path,
+    needed: int | Callable[[], int],
+    *,
+    what: str = "the output",
+    left: str = "what was written is removed",
+    **facts: object,
+) -> Iterator[None]:
+    """Report a disk that becomes full during the work, which :func:`require_space` cannot foresee, with both figures.
+
+    It is entered first and left last, so that the free bytes are those after the work was undone::
+
+        with filling(path, size, what="the archive"), replacing(path) as file:
+            file.write(...)
+
+        x.tar: the disk became full; the archive needs 618,152 bytes, and 307,200 are free; what was written is removed
+
+    Args:
+        path: what is written, or its folder.
+        needed: bytes that the work still needs; a function where that is known later.
+        what: the subject of the message.
+        left: what has become of the unfinished work.
+        facts: of the error; without any, its hint shows the disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        is_explained = isinstance(error, NoSpaceError) and error.needed is not None
+        if is_explained or not is_full(error):
+            raise
+        size = needed() if callable(needed) else needed
+        raise NoSpaceError(
+            f"{path}: the disk became full; {what} needs {size:,} bytes, and {free_bytes(path):,} are free; {left}",
+            hint="" if facts else _disk_step(path),
+            needed=size,
+            **facts,
+        ) from error
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes free on the disk where ``path`` is, or would be."""
+    return shutil.disk_usage(nearest_existing(path)).free
+
+
+def _disk_step(path: Path) -> str:
+    return f"df -h {shlex.quote(str(nearest_existing(path)))}"

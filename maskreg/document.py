@@ -26,11 +26,7 @@ StructT = TypeVar("StructT")
 
 
 def canonical(value: Any) -> bytes:
-    """The one byte form of a JSON value: sorted keys, no spaces, UTF-8, no NaN.
-
-    Raises:
-        ValueError: the value holds a NaN or an infinity.
-    """
+    """The one byte form of a JSON value: sorted keys, no spaces, UTF-8, no NaN."""
     return _ENCODER.encode(value).encode()
 
 
@@ -54,11 +50,6 @@ def parse(
         max_bytes: refuse anything longer before parsing.
         max_depth: refuse deeper nesting before parsing.
         max_values: refuse more values before parsing.
-
-    Raises:
-        LimitError: too long, too deep or too many values.
-        FormatError: not UTF-8, not JSON, or a value that :func:`canonical` could not write again: a key twice in one
-            object, NaN, a number beyond every float, a lone surrogate.
     """
     if len(data) > max_bytes:
         raise LimitError(f"{name}: {len(data)} bytes; the limit is {max_bytes}")
@@ -82,12 +73,7 @@ def parse_object(
     max_depth: int = LIMITS.json_depth,
     max_values: int = LIMITS.json_values,
 ) -> dict[str, Any]:
-    """Parse a document that must be a JSON object; see :func:`parse`.
-
-    Raises:
-        LimitError: too long, too deep or too many values.
-        FormatError: not one well-formed object.
-    """
+    """Parse a document that must be a JSON object; see :func:`parse`."""
     value = parse(data, name, max_bytes=max_bytes, max_depth=max_depth, max_values=max_values)
     if not isinstance(value, dict):
         raise FormatError(f"{name}: expected a JSON object")
@@ -114,10 +100,6 @@ def parse_rows(
 
     Returns:
         The document without its rows, and the rows.
-
-    Raises:
-        LimitError: too long, too many rows, or a row that is too long.
-        FormatError: not well-formed, no list, or objects that are not rows of it; rows raise it as they are drawn.
     """
     if len(data) > max_bytes:
         raise LimitError(f"{name}: {len(data)} bytes; the limit is {max_bytes}")
@@ -236,9 +218,6 @@ def checked(struct: type[StructT], value: object, document: str) -> StructT:
         struct: the struct or dataclass.
         value: as :func:`parse_object` gives it.
         document: names the source in messages.
-
-    Raises:
-        FormatError: it lacks a field, or one has another type or is out of bounds; says which.
     """
     import msgspec
 

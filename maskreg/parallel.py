@@ -1,25 +1,225 @@
 """Work on threads with bounded memory: results in order (:func:`ordered`), or none at all (:func:`each`).
 
-What a task needs room for comes from :class:`Buffers`, which every worker has of its own and uses again.
+A task takes its room from :class:`Buffers`, which every worker has of its own and uses again.
+
+Waiting can be given up, because a request to a service that hangs must not hold an interrupted command. Python shows a
+signal to the main thread alone, and a request ends when its answer comes or its patience is over. So a request runs on
+a daemon thread that is never joined, and the worker that needs its answer waits for a future::
+
+    main thread       ordered(): waits for its workers           Ctrl-C: crew.abandon()
+    worker of a crew  result_of(answer): waits for the request   AbandonedError: ends, and is joined
+    daemon thread     the request itself                         ends with its answer, or with the process
 """
 
 from __future__ import annotations
 
+import math
 import mmap
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from maskreg.cpus import available_cpus
 from maskreg.errors import UsageError
-from maskreg.waits import Crew
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+_GROUPS = Path("/proc/self/cgroup")
+_ROOT = Path("/sys/fs/cgroup")
+
+
+def available_cpus(groups: Path = _GROUPS, root: Path = _ROOT) -> int:
+    """CPUs that this process may use, at least 1.
+
+    A container on a machine of 64 CPUs may run on all of them and still get the time of two: ``docker run --cpus 2``
+    sets no affinity mask but a quota. More threads than that only wait for each other.
+
+    Args:
+        groups: the file that lists the control groups of the process.
+        root: where control groups are mounted.
+    """
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min([cpus, *_quotas(groups, root)])))
+
+
+def _quotas(groups: Path, root: Path) -> Iterator[float]:
+    """The quotas of the process's control groups and of the groups around them, in CPUs.
+
+    ::
+
+        0::/user/job            version 2: root/user/job/cpu.max "200000 100000", or "max 100000", is 2 CPUs
+        4:cpu,cpuacct:/job      version 1: root/cpu,cpuacct/job/cpu.cfs_quota_us and cpu.cfs_period_us; -1 is none
+    """
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = root / controllers
+        # In a container the path can be the host's; then the mount itself is the group.
+        group = mount / path.lstrip("/")
+        for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(mount))):
+            with suppress(OSError, ValueError, ZeroDivisionError):
+                yield _quota(folder, version=1 if controllers else 2)
+
+
+def _quota(folder: Path, version: int) -> float:
+    if version == 2:
+        quota, _, period = (folder / "cpu.max").read_text().strip().partition(" ")
+        return math.inf if quota == "max" else int(quota) / int(period)
+    quota_us = int((folder / "cpu.cfs_quota_us").read_text())
+    return math.inf if quota_us < 0 else quota_us / int((folder / "cpu.cfs_period_us").read_text())
+
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.1
+
+
+class AbandonedError(BaseException):
+    """The result of this work is not wanted any more. Like an interrupt, it is not an error that work can handle."""
+
+
+class Crew:
+    """Threads that work for another one, which can tell them to stop waiting for services."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: set[Future[Any]] = set()
+        self._is_abandoned = False
+
+    def enter(self) -> None:
+        """Make the current thread one of them; an initializer of a thread pool."""
+        _current.crew = self
+
+    def abandon(self) -> None:
+        """Let every wait of these threads end with :class:`AbandonedError`, now and later."""
+        with self._lock:
+            self._is_abandoned = True
+            waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            _settle(future, _abandoned)
+
+    def check(self) -> None:
+        """Raise :class:`AbandonedError` after :meth:`abandon`."""
+        if self._is_abandoned:
+            raise AbandonedError
+
+    def wait(self, future: Future[T]) -> T:
+        """The result of a future, but not beyond :meth:`abandon`."""
+        wait: Future[T] = Future()
+        with self._lock:
+            self.check()
+            self._waiting.add(wait)
+        future.add_done_callback(lambda done: _settle(wait, done.result))
+        try:
+            return wait.result()
+        finally:
+            with self._lock:
+                self._waiting.discard(wait)
+
+
+class _Current(threading.local):
+    crew: Crew | None = None
+
+
+_current = _Current()
+
+
+def result_of(future: Future[T]) -> T:
+    """The result of a future; in a thread of a crew, not beyond its end."""
+    crew = _current.crew
+    return future.result() if crew is None or future.done() else crew.wait(future)
+
+
+def interruptible(request: Callable[[], T]) -> T:
+    """Make a request and wait for it, but not beyond a signal or the end of the crew."""
+    if _current.crew is None and threading.current_thread() is not threading.main_thread():
+        return request()
+    answer: Future[T] = Future()
+    # A thread of a pool would be waited for when the process ends.
+    threading.Thread(target=_settle, args=(answer, request), name="maskreg-request", daemon=True).start()
+    return result_of(answer)
+
+
+def acquire(room: threading.Semaphore) -> None:
+    """Take a place as soon as there is one, but not beyond the end of the crew."""
+    while not room.acquire(timeout=_POLL_SECONDS):
+        if _current.crew is not None:
+            _current.crew.check()
+
+
+class DaemonPool:
+    """A thread pool that is never joined: neither when it is closed nor when the process ends."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        """No thread is started yet.
+
+        Args:
+            threads: at most.
+            name: their names begin so.
+        """
+        self._most, self._name, self._count = threads, name, 0
+        self._lock = threading.Lock()
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._end = weakref.finalize(self, self._tasks.put, None)
+        self._end.atexit = False
+
+    def submit(self, work: Callable[..., T], *args: Any) -> Future[T]:
+        """Call ``work`` on a thread of the pool."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._tasks.put(partial(_run, future, partial(work, *args)))
+            if self._count < self._most:
+                self._count += 1
+                name = f"{self._name}_{self._count}"
+                threading.Thread(target=_serve, args=(self._tasks,), name=name, daemon=True).start()
+        return future
+
+    def close(self) -> None:
+        """Let the threads end after what was submitted; may be called twice."""
+        self._end()
+
+
+def _serve(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # an idle thread keeps nothing in memory
+    tasks.put(None)  # for the next thread
+
+
+def _run(future: Future[T], work: Callable[[], T]) -> None:
+    if future.set_running_or_notify_cancel():
+        _settle(future, work)
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    """Give a future the result or the error of work, unless it has one already."""
+    with suppress(InvalidStateError):
+        try:
+            result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+def _abandoned() -> Any:
+    raise AbandonedError
+
 
 PAGE = mmap.PAGESIZE
 """Bytes of a page of memory."""
@@ -38,11 +238,7 @@ MAX_DEFAULT_JOBS = 16
 
 
 def worker_count(jobs: int | None) -> int:
-    """Threads to use: ``jobs``, or as many as this process may use CPUs, at most 16.
-
-    Raises:
-        UsageError: ``jobs`` is not positive.
-    """
+    """Threads to use: ``jobs``, or as many as this process may use CPUs, at most 16."""
     if jobs is None:
         return min(MAX_DEFAULT_JOBS, available_cpus())
     if jobs < 1:
@@ -116,7 +312,7 @@ def ordered(
     With ``in_flight=4``, task 4 is drawn only when the result of task 0 has been taken. So at most ``in_flight``
     tasks wait, run or hold a result, and memory does not grow with their number. An exception of a task is raised
     in its turn; closing the generator cancels waiting tasks and joins running ones, which then, and after a signal,
-    wait for no service any more (:mod:`maskreg.waits`).
+    wait for no service any more (:mod:`maskreg.parallel`).
 
     Handing a task to another thread takes some fifty microseconds, which is more than a tensor of a thousand elements
     does. So with ``size``, small tasks share a place in the window::

@@ -16,10 +16,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from maskreg.digest import SEAL
 from maskreg.document import canonical
 from maskreg.errors import FormatError
 from maskreg.extras import requiring
-from maskreg.seal import SEAL
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

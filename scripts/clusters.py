@@ -20,7 +20,7 @@ from maskreg.analysis.evidence import BY_BOTH, MATCHED, STRIPED, OverlapSums, fi
 from maskreg.analysis.excess import Z95
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.checkpoint import Checkpoint, layer_of, open_checkpoint, role_of
-from maskreg.checkpoint.residual import ALONE, Shared, shared_of, stream_of
+from maskreg.checkpoint.roles import ALONE, Shared, shared_of, stream_of
 from maskreg.mask import pack
 from maskreg.mask.rounding import CLASSES, classes_of
 from maskreg.tensors.cast import to_bf16

@@ -13,12 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 ORDER = [
-    {"closing", "cpus", "errors", "limits", "version", "waits"},
-    {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
-    {"digest", "direct", "engine", "space"},
-    {"ref", "seal", "settings", "tensors"},
+    {"closing", "errors", "limits", "version"},
+    {"document", "extras", "glossary", "native", "parallel", "progress", "words"},
+    {"digest", "disk", "engine"},
+    {"ref", "settings", "tensors"},
     {"bucket"},
-    {"checkpoint", "result", "rules", "signature"},
+    {"checkpoint", "result", "signature"},
     {"mask"},
     {"live"},
     {"analysis", "codec", "store", "train/optim"},

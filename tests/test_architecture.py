@@ -74,7 +74,7 @@ HOMES = {
 }
 """The only rooms that may import these; whatever is not here may be imported anywhere."""
 
-PORTABLE = ["tensors", "rules", "mask", "live", "analysis", "codec", "train/optim"]
+PORTABLE = ["tensors", "mask", "live", "analysis", "codec", "train/optim"]
 """Rooms that run wherever numpy and torch are."""
 
 NOT_PORTABLE = {"zarr", "boto3", "sqlalchemy", "msgspec"}

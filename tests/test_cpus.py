@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.cpus import available_cpus
-from maskreg.parallel import worker_count
+from maskreg.parallel import available_cpus, worker_count
 from maskreg.settings import Settings
 
 

@@ -6,7 +6,7 @@ import pytest
 from maskreg.codec import CODECS, get_codec
 from maskreg.device import HostDevice, TorchDevice, open_device
 from maskreg.errors import ConfigError, UsageError
-from maskreg.rules import parse_rule
+from maskreg.tensors.rules import parse_rule
 from tests.flow.making import every_special_pair
 
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg import direct
-from maskreg.direct import DIRECT_BYTES, DirectFile, phase
+from maskreg import disk
+from maskreg.disk import DIRECT_BYTES, DirectFile, phase
 from maskreg.parallel import PAGE, Buffers
 
 FLAG: int = getattr(os, "O_DIRECT", 0)
@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_opened_leaves_no_handle(tmp_path: Path, monkeypat
         handles.append(handle)
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(direct, "_open_direct", fail)
+    monkeypatch.setattr(disk, "_open_direct", fail)
     with pytest.raises(OSError, match="Input/output error"):
         DirectFile(tmp_path / "file")
     with pytest.raises(OSError, match="Bad file descriptor"):

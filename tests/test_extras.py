@@ -70,8 +70,8 @@ def test_a_command_says_which_extra_it_needs(missing: str, home: Path) -> None:
 
 GIVEN = {
     "maskreg/codec/step2.py": "torch",
-    "maskreg/live/conversion.py": "transformers",
-    "maskreg/mask/principal.py": "torch",
+    "maskreg/live/naming.py": "transformers",
+    "maskreg/mask/ranking.py": "torch",
     "maskreg/tensors/bus.py": "torch",
     "maskreg/tensors/cast.py": "torch",
     "maskreg/train/recipes/texts.py": "jinja2",

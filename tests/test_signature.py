@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maskreg.digest import sealed
 from maskreg.document import canonical
 from maskreg.errors import ConfigError, FormatError
 from maskreg.extras import install_command
-from maskreg.seal import sealed
 from maskreg.signature import PrivateKey, PublicKey, Signer, is_signed_by, parse_signatures, signed, statement
 
 ADA, EVE = PrivateKey.generate(), PrivateKey.generate()

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.disk import replacing
+from maskreg.disk import filling, free_bytes, replacing, require_space
 from maskreg.errors import CannotCreateError, NoSpaceError
-from maskreg.space import filling, free_bytes, require_space
 
 
 def test_space_is_required(tmp_path: Path) -> None:
@@ -37,7 +36,7 @@ def test_free_bytes_are_those_of_the_disk_that_would_be_written(tmp_path: Path) 
 def test_a_disk_that_becomes_full_is_reported_with_both_figures(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.space.free_bytes", lambda _: 10)
+    monkeypatch.setattr("maskreg.disk.free_bytes", lambda _: 10)
     out = tmp_path / "out"
     with (
         pytest.raises(NoSpaceError) as caught,

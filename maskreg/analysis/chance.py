@@ -110,7 +110,7 @@ def expect_rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Expecta
 
     Args:
         cells: int64 ``[512, 4]``, the tensor's 2x2 tables by class.
-        a: chances of A by class, from :func:`maskreg.mask.flips.fit_flips`; None keeps A as it is.
+        a: chances of A by class, from :func:`maskreg.mask.rounding.fit_flips`; None keeps A as it is.
         b: chances of B by class; not both None.
     """
     n, in_a, in_b = cells.sum(1), cells[:, 1] + cells[:, 3], cells[:, 2] + cells[:, 3]

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from maskreg.analysis.contingency import CELLS, IN_A, IN_B
 from maskreg.analysis.grid import Grid, Lines
 from maskreg.analysis.margins import Margins
-from maskreg.checkpoint.residual import ALONE, Shared
+from maskreg.checkpoint.roles import ALONE, Shared
 
 Floats = npt.NDArray[np.float64]
 

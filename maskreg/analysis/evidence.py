@@ -36,7 +36,7 @@ from maskreg.analysis.excess import CERTAIN, Z95, Distribution, Excess, Interval
 from maskreg.analysis.grid import Grid
 from maskreg.analysis.margins import Margins, margins_of
 from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
-from maskreg.checkpoint.residual import ALONE, Shared
+from maskreg.checkpoint.roles import ALONE, Shared
 from maskreg.result import Brief, plain
 
 Cells = npt.NDArray[np.int64]

@@ -29,9 +29,8 @@ from maskreg.analysis.coverage import Bools, Preset, coverage_of, highest, lowes
 from maskreg.analysis.spectrum import figures as rank_figures
 from maskreg.analysis.spectrum import gap_figures
 from maskreg.checkpoint.selection import ALL, Selection
-from maskreg.mask.flips import FINENESS, fit_scale
 from maskreg.mask.philox import TILE, philox
-from maskreg.mask.rounding import CLASSES, classes_of
+from maskreg.mask.rounding import CLASSES, FINENESS, classes_of, fit_scale
 
 # The rounding null as an update: what rounding alone makes of noise as strong as the update.
 #

@@ -57,12 +57,7 @@ def write_analysis(root: Path, of: Artifact, document: Mapping[str, Any], recipe
 
 
 def read_analysis(artifact: Artifact, limits: Limits = LIMITS) -> dict[str, Any]:
-    """The figures that an artifact of kind ``analysis`` holds.
-
-    Raises:
-        PartAbsentError: the artifact holds none, or they were not pulled.
-        DataError: they are damaged, too large or of an unknown schema.
-    """
+    """The figures that an artifact of kind ``analysis`` holds."""
     artifact.require("analysis")
     data = artifact.document(ANALYSIS, max_bytes=limits.analysis_bytes)
     document = parse_object(

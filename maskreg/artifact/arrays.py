@@ -19,9 +19,8 @@ import numpy.typing as npt
 from maskreg.artifact.layout import GROUP
 from maskreg.artifact.metadata import ARRAYS, SHARD_BYTES, ArrayLayout
 from maskreg.artifact.objects import VerifiedObjects
-from maskreg.artifact.shards import read_chunk, stored_chunk
-from maskreg.artifact.storing import ShardStorer
-from maskreg.artifact.zstd import pack_frame, unpack_frame
+from maskreg.artifact.shards import pack_frame, read_chunk, stored_chunk, unpack_frame
+from maskreg.artifact.staging import ShardStorer
 from maskreg.errors import CorruptError
 
 if TYPE_CHECKING:
@@ -57,12 +56,7 @@ class GrowingArray:
         return ArrayLayout(self._name, self.length, self._compressed)
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        """Append rows; they are copied, and stored when a shard is full.
-
-        Raises:
-            ValueError: they are not rows of this array.
-            MaskregError: an earlier shard could not be stored.
-        """
+        """Append rows; they are copied, and stored when a shard is full."""
         if rows.dtype != ARRAYS[self._name].dtype or rows.shape[1:] != ARRAYS[self._name].row:
             raise ValueError(f"{self._name}: rows of {rows.dtype} {rows.shape[1:]}")
         self.length += len(rows)
@@ -124,22 +118,14 @@ class StoredArray:
         self._lock = threading.Lock()
 
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Rows ``[start, stop)``, an array of its own.
-
-        Raises:
-            CorruptError: they lie outside the array, or do not decode.
-        """
+        """Rows ``[start, stop)``, an array of its own."""
         layout = self.layout
         data = np.empty(max(0, stop - start) * layout.row_bytes, np.uint8)
         self.read(start, stop, data)
         return data.view(np.dtype(layout.form.dtype).newbyteorder("<")).reshape(-1, *layout.form.row)
 
     def read(self, start: int, stop: int, into: Bytes) -> None:
-        """Fill ``into`` with the bytes of rows ``[start, stop)``.
-
-        Raises:
-            CorruptError: they lie outside the array, or do not decode.
-        """
+        """Fill ``into`` with the bytes of rows ``[start, stop)``."""
         layout = self.layout
         if not 0 <= start <= stop <= layout.length:
             raise CorruptError(f"{GROUP}/{layout.name}", f"[{start}, {stop}) is outside its {layout.length} rows")

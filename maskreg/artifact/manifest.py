@@ -1,25 +1,39 @@
 """The manifest of an artifact: parsed and checked, and written in canonical form.
 
 Keys that no struct here has are ignored: a later minor version may add some, and the digest covers them.
+
+A *link* is a delta that stands on another artifact, whose target is its source. A training run that publishes its
+weights again and again makes a chain of links. Each names the artifact that it stands on as its parent, so the digest
+of the last one fixes all of them::
+
+    base root R0 -> artifact A: R0 -> R1        an extraction; stands on nothing
+                    link B:     R1 -> R2        parents: [A], recipe: {"kind": "link"}
+                    link C:     R2 -> R3        parents: [B], recipe: {"kind": "link"}
+
+That a link's source root is the target root of its parent is checked wherever a chain is walked; the roots alone say
+which checkpoint a link applies to, the parent alone where the link below is.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from maskreg.artifact.layout import part_of
 from maskreg.digest import Digest
 from maskreg.document import canonical, checked, parse_object
-from maskreg.errors import BadRuleError, CorruptError, FormatError, LimitError
+from maskreg.errors import BadRuleError, BrokenChainError, CorruptError, FormatError, LimitError
 from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS, Limits
 from maskreg.ref import printable
-from maskreg.rules import parse_rule
 from maskreg.store.keys import is_clean
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import shown
+from maskreg.tensors.rules import parse_rule
 from maskreg.words import counted, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
 ENCODER = "maskreg-4"
@@ -141,7 +155,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: ``mask``, ``delta`` (a mask and the values), ``baseline``, or ``analysis`` (figures about its parent).
-        rule: the rule for "moved", as ``maskreg.rules.parse_rule`` reads it.
+        rule: the rule for "moved", as ``maskreg.tensors.rules.parse_rule`` reads it.
         exact: applying the delta gives the target's bytes (False under ``abs:TAU`` and for masks).
         source: the checkpoint that the delta is applied to.
         target: the checkpoint that applying it gives.
@@ -189,11 +203,7 @@ _LEFT_OUT_WHEN_ZERO = ("nonfinite", "nan", "inf")
 
 
 def dump_manifest(manifest: Manifest) -> bytes:
-    """Canonical bytes of a manifest; their sha256 is the artifact's digest.
-
-    Raises:
-        FormatError: a field that :func:`load_manifest` would refuse.
-    """
+    """Canonical bytes of a manifest; their sha256 is the artifact's digest."""
     fields = msgspec.to_builtins(manifest)
     checked(Manifest, fields, "manifest.json")
     if manifest.recipe is None:
@@ -205,13 +215,7 @@ def dump_manifest(manifest: Manifest) -> bytes:
 
 
 def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manifest:
-    """Check that ``data`` hashes to ``digest``, then parse it.
-
-    Raises:
-        CorruptError: the bytes hash to something else.
-        LimitError: larger, deeper or with more objects than the limits allow.
-        FormatError: not a manifest, one of an unknown schema, or one that contradicts itself.
-    """
+    """Check that ``data`` hashes to ``digest``, then parse it."""
     if Digest.of(data) != digest:
         raise CorruptError("manifest.json", f"its bytes hash to {Digest.of(data).short}, not {digest.short}")
     value = parse_object(data, "manifest.json", max_bytes=limits.manifest_bytes, max_depth=limits.json_depth)
@@ -231,12 +235,7 @@ def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manif
 
 
 def check_objects(manifest: Manifest, limits: Limits = LIMITS) -> None:
-    """Check the object table: number, order, sizes, and that keys stay inside the artifact.
-
-    Raises:
-        LimitError: too many objects, or one that is too large.
-        FormatError: keys that are out of order, repeated, or not of the format.
-    """
+    """Check the object table: number, order, sizes, and that keys stay inside the artifact."""
     if len(manifest.objects) > limits.objects:
         raise LimitError(f"manifest.json: {len(manifest.objects)} objects; the limit is {limits.objects}")
     keys = [o.key for o in manifest.objects]
@@ -259,15 +258,11 @@ def part_entry(part: PartName, objects: tuple[Object, ...], codec: str) -> Part:
 
 
 def require_same(name: str, stated: object, computed: object, basis: str) -> None:
-    """Refuse a figure of a manifest that is not what ``basis`` gives.
-
-    Raises:
-        FormatError: the two differ; the message has both.
-    """
+    """Refuse a figure of a manifest that is not what ``basis`` gives."""
     if stated != computed:
         raise FormatError(
             f"manifest.json: {name} is stated as {shown(stated)}; {basis} gives {shown(computed)}",
-            hint="do not use this artifact; whoever published it has to make it again",
+            hint="do not use this artifact; its publisher has to make it again",
         )
 
 
@@ -299,3 +294,49 @@ def _check_texts(value: object) -> None:
         case list():
             for item in value:
                 _check_texts(item)
+
+
+LINK_RECIPE: Mapping[str, str] = {"kind": "link"}
+"""The lineage recipe of a link."""
+
+
+class Link(NamedTuple):
+    """An artifact of a chain.
+
+    Attributes:
+        digest: the artifact.
+        manifest: what was computed, and from what.
+    """
+
+    digest: Digest
+    manifest: Manifest
+
+    @property
+    def before(self) -> str:
+        """Root of the checkpoint that it applies to."""
+        return self.manifest.source.root
+
+    @property
+    def after(self) -> str:
+        """Root of the checkpoint that it gives."""
+        return self.manifest.target.root
+
+    @property
+    def below(self) -> Digest | None:
+        """The artifact that it stands on; None for the first of a chain."""
+        return stands_on(self.manifest)
+
+    def check_on(self, below: Link) -> None:
+        """Refuse a parent whose target is not the source."""
+        if self.before != below.after:
+            raise BrokenChainError(
+                f"link {self.digest.short} stands on {below.digest.short}, but applies to root "
+                f"{Digest(self.before).short}, and that one gives root {Digest(below.after).short}",
+                hint="publish the link again; a damaged chain cannot be followed",
+            )
+
+
+def stands_on(manifest: Manifest) -> Digest | None:
+    """The artifact that a link stands on; None for an artifact that is no link."""
+    is_link = manifest.kind == "delta" and manifest.recipe is not None and manifest.recipe.get("kind") == "link"
+    return Digest(manifest.parents[0]) if is_link and manifest.parents else None

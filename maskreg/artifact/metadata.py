@@ -170,12 +170,7 @@ def dump_metadata(document: Mapping[str, Any]) -> bytes:
 
 
 def check_group(data: bytes, schema: str, limits: Limits = LIMITS) -> None:
-    """Refuse any group metadata but :func:`group_document`.
-
-    Raises:
-        FormatError: it differs; says where.
-        LimitError: it is too large.
-    """
+    """Refuse any group metadata but :func:`group_document`."""
     key = f"{GROUP}/zarr.json"
     _require(_parsed(data, key, limits), group_document(schema), key)
 
@@ -188,10 +183,6 @@ def check_array(data: bytes, name: str, length: int, limits: Limits = LIMITS) ->
         name: of the array.
         length: rows that it has to have.
         limits: the document's largest size.
-
-    Raises:
-        FormatError: a key that does not belong there, is missing, or has another value; names key and value.
-        LimitError: it is too large.
     """
     key = metadata_key(name)
     stored = _parsed(data, key, limits)

@@ -9,14 +9,14 @@ Many threads borrow ranges of the same shard. Each object is fetched once, witho
 A thread that finds the key lock taken would only wait, so it first fetches the next shard of the same array.
 
 The memory of large local objects is used again, because touching a page for the first time costs more than reading into
-it. An object that somebody has borrowed keeps its memory; of the others, those that were not used for the longest time
+it. A borrowed object keeps its memory; of the others, the least recently used
 give theirs to the next::
 
     shard 0   borrowed twice    stays
     shard 1   -                 its memory takes shard 4
     shard 2   -                 stays while all held together take no more than CACHE_BYTES
 
-Whoever reads hundreds of artifacts has no room for a shard of each. There, an object is hashed once, and parts of its
+A reader of hundreds of artifacts has no room for a shard of each. There, an object is hashed once, and parts of its
 file are read from then on; see :meth:`VerifiedObjects.opened`.
 """
 
@@ -92,23 +92,13 @@ class VerifiedObjects:
         self._news: list[str] = []
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
-        """A copy of an object's bytes, verified.
-
-        Raises:
-            NotFoundError: the manifest lists no such object.
-            CorruptError: it is missing, or its bytes hash to something else.
-        """
+        """A copy of an object's bytes, verified."""
         with self.borrow(key, max_bytes=max_bytes) as data:
             return bytes(data)
 
     @contextmanager
     def borrow(self, key: str, *, max_bytes: int) -> Iterator[memoryview]:
-        """An object's bytes, verified; in the memory of another object after the ``with`` block.
-
-        Raises:
-            NotFoundError: the manifest lists no such object.
-            CorruptError: it is missing, or its bytes hash to something else.
-        """
+        """An object's bytes, verified; in the memory of another object after the ``with`` block."""
         expected = self._expected(key, max_bytes)
         held = self._lent(key) or self._fetched(expected, max_bytes)
         try:
@@ -125,11 +115,7 @@ class VerifiedObjects:
 
     @contextmanager
     def opened(self, key: str, *, max_bytes: int) -> Iterator[tuple[BufferedReader, int]]:
-        """The file of an object on a disk and its size, to read parts of it; hashed whole before the first of them.
-
-        Raises:
-            NotFoundError, CorruptError: see :meth:`borrow`.
-        """
+        """The file of an object on a disk and its size, to read parts of it; hashed whole before the first of them."""
         expected = self._expected(key, max_bytes)
         assert isinstance(self._store, FileStore)  # see holds_shards
         with self._lock:
@@ -141,11 +127,7 @@ class VerifiedObjects:
             yield file, size
 
     def check(self, expected: Object) -> None:
-        """Read an object, hash it, and check it as its first use would; nothing of it is held.
-
-        Raises:
-            CorruptError: it is missing, its bytes hash to something else, or the check refuses it.
-        """
+        """Read an object, hash it, and check it as its first use would; nothing of it is held."""
         held = self._load(expected)
         with self._lock:
             self._recycle(held)

@@ -34,13 +34,8 @@ _REPAIR = "fetch or extract it again; damaged objects are replaced"
 
 
 def read_manifest(store: Store, digest: Digest, limits: Limits = LIMITS) -> tuple[bytes, Manifest]:
-    """The manifest's bytes, checked against the digest, and the parsed manifest.
-
-    Raises:
-        NotFoundError: the store has no such artifact.
-        DataError: the manifest is damaged, malformed or too large.
-    """
-    # Whoever only looks at names and sizes needs no models.
+    """The manifest's bytes, checked against the digest, and the parsed manifest."""
+    # A look at names and sizes needs no models.
     from maskreg.artifact.manifest import load_manifest
 
     key = artifact_prefix(digest) + MANIFEST
@@ -57,11 +52,7 @@ def read_manifest(store: Store, digest: Digest, limits: Limits = LIMITS) -> tupl
 
 
 def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
-    """One object, read whole and hashed.
-
-    Raises:
-        CorruptError: it is missing, has another size, or its bytes hash to something else.
-    """
+    """One object, read whole and hashed."""
     with reading(digest, entry) as key:
         data = store.get(key, max_bytes=entry.size)
         _require_match(digest, key, data, entry)
@@ -69,11 +60,7 @@ def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
 
 
 def read_object_into(store: FileStore, digest: Digest, entry: Object, into: memoryview) -> None:
-    """The same into memory of exactly its size.
-
-    Raises:
-        CorruptError: it is missing, has another size, or its bytes hash to something else.
-    """
+    """The same into memory of exactly its size."""
     with reading(digest, entry) as key:
         size = store.get_into(key, into)
         _require_match(digest, key, into[:size], entry)
@@ -81,11 +68,7 @@ def read_object_into(store: FileStore, digest: Digest, entry: Object, into: memo
 
 @contextmanager
 def reading(digest: Digest, entry: Object) -> Iterator[str]:
-    """The key of an object in its store; one that is missing or longer is damage.
-
-    Raises:
-        CorruptError: it is missing, or longer than the manifest says.
-    """
+    """The key of an object in its store; one that is missing or longer is damage."""
     key = artifact_prefix(digest) + entry.key
     try:
         yield key
@@ -117,7 +100,7 @@ def objects_of(manifest: Manifest, parts: Collection[str]) -> list[Object]:
 
 
 def absent(objects: Iterable[Object], present: Mapping[str, ObjectInfo]) -> list[Object]:
-    """Those of ``objects`` that are missing from a listing, or have another size in it."""
+    """Objects that are missing from a listing, or have another size in it."""
     return [entry for entry in objects if entry.key not in present or present[entry.key].size != entry.size]
 
 
@@ -146,12 +129,7 @@ def begun_parts(store: Store, digest: Digest, manifest: Manifest, present: Mappi
 
 
 def whole_parts(store: Store, digest: Digest, manifest: Manifest, present: Mapping[str, ObjectInfo]) -> frozenset[str]:
-    """The parts that are completely present, by name and size.
-
-    Raises:
-        CorruptError: an object that all parts need is missing, a part is incomplete, or there is an object that the
-            manifest does not list.
-    """
+    """The parts that are completely present, by name and size."""
     prefix = artifact_prefix(digest)
     for key in strays(manifest, present):
         raise CorruptError(prefix + key, "not an object of this artifact", hint=f"remove it: {prefix + key}")

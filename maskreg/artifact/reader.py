@@ -19,8 +19,8 @@ from maskreg.artifact.metadata import ARRAYS, ArrayLayout, check_array, check_gr
 from maskreg.artifact.objects import CACHE_BYTES, VerifiedObjects
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.artifact.shards import check_shard
-from maskreg.artifact.table import check_table
 from maskreg.artifact.tensors import Tensor, load_tensors
+from maskreg.artifact.totals import check_table
 from maskreg.checkpoint.companions import check_small_file
 from maskreg.codec import Codec, get_codec
 from maskreg.digest import Digest
@@ -30,12 +30,43 @@ from maskreg.mask import Mask, TensorMask, packed_bytes
 from maskreg.progress import SILENT, Progress
 from maskreg.result import ROWS_SHOWN, html_table
 from maskreg.store.base import Store
-from maskreg.words import counted, human_bytes, percent
+from maskreg.words import counted, human_bytes, percent, times, whole
 
 if TYPE_CHECKING:
     import zarr
 
-    from maskreg.digest import LeafHashes
+    from maskreg.artifact.manifest import Manifest, Side
+    from maskreg.digest import Digest, LeafHashes
+
+
+def html(digest: Digest, manifest: Manifest) -> str:
+    """A fragment of HTML without script, style sheet or link; everything that comes from the artifact is escaped.
+
+    Args:
+        digest: the artifact's.
+        manifest: its manifest.
+    """
+    totals, ffn = manifest.totals, manifest.totals.ffn
+    exact = ", gives the target's bytes exactly" if manifest.kind == "delta" and manifest.exact else ""
+    rows = [
+        ("digest", str(digest)),
+        ("kind", f"{manifest.kind}{exact}"),
+        ("rule", manifest.rule),
+        ("density", f"{percent(totals.density)}, {whole(totals.nnz)} of {counted(totals.numel, 'coordinate')}"),
+        ("FFN share", f"{percent(ffn.mask_share)} of the mask, lift {times(ffn.mask_lift)}"),
+        ("source", _side(manifest.source)),
+        *([("target", _side(manifest.target))] if manifest.kind != "baseline" else []),
+        *((name, human_bytes(part.size)) for name, part in manifest.parts.items()),
+        ("size", human_bytes(manifest.size)),
+    ]
+    by_role = sorted(totals.roles.items(), key=lambda item: -item[1].numel)
+    roles = [(role, percent(group.density), f"{whole(group.nnz)} / {whole(group.numel)}") for role, group in by_role]
+    plots = f"With its plots: <code>maskreg.show(&quot;{escape(digest.short)}&quot;)</code>"
+    return f"{html_table(rows)}{html_table([('role', 'density', 'moved'), *roles])}<p>{plots}</p>"
+
+
+def _side(side: Side) -> str:
+    return f"{side.hub or side.root}, {counted(side.params, 'param')} in {counted(side.tensors, 'tensor')}"
 
 
 class Artifact:
@@ -83,7 +114,7 @@ class Artifact:
         return _reopened, (self.store, self.digest, self._limits, self._objects.room)
 
     def hold_at_most(self, nbytes: int) -> None:
-        """Keep fewer bytes of verified objects in memory than usual, for whoever reads many artifacts at a time.
+        """Keep fewer bytes of verified objects in memory than usual, for a reader of many artifacts at a time.
 
         Without room for two shards, two chunks of 1 MiB of each array that is read are kept instead.
         """
@@ -93,7 +124,7 @@ class Artifact:
         return f"<Artifact {self.label}: {self.manifest.kind}, {self.manifest.summary}, {human_bytes(self.size)}>"
 
     def _repr_html_(self) -> str:
-        from maskreg.artifact.shown import html
+        from maskreg.artifact.reader import html
 
         return html(self.digest, self.manifest)
 

@@ -24,9 +24,8 @@ from maskreg.mask import nnz_of, packed_bytes
 from maskreg.mask.packed import PAD_BITS
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.info import blocks_of, shown
 from maskreg.tensors.leaves import leaf_count
-from maskreg.tensors.names import shown
 
 
 def recount(artifact: Artifact, *, progress: Progress = SILENT, jobs: int | None = None) -> Iterator[str]:
@@ -39,9 +38,6 @@ def recount(artifact: Artifact, *, progress: Progress = SILENT, jobs: int | None
 
     Yields:
         What does not match, one sentence each, in the order of the table.
-
-    Raises:
-        DataError: the payload cannot be read.
     """
     if "mask" not in artifact.manifest.parts:
         return
@@ -72,7 +68,7 @@ def _faults(artifact: Artifact, row: Tensor) -> Iterator[str]:
         ("target", row.target_shape, row.target_fingerprint, leaves[1]),
     ):
         if shape is not None and fingerprint(hashes[: leaf_count(math.prod(shape))]) != stated:
-            yield f"{shown(row.name)}: its {side} fingerprint is not that of the stored leaf hashes"
+            yield f"{shown(row.name)}: its {side} fingerprint does not follow from the stored leaf hashes"
 
 
 def _count(artifact: Artifact, row: Tensor) -> tuple[int, int]:

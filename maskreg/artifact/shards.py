@@ -5,7 +5,7 @@ A shard has its chunks one after another, and then says where each lies::
     chunk 0, crc32c | chunk 1, crc32c | ... | index: (offset, size) of each chunk, uint64 | crc32c of the index
 
 A chunk is as many rows as :class:`~maskreg.artifact.metadata.ArrayLayout` says, the last one of an array padded with
-zeros, and may be a Zstandard frame. Sizes include the checksum.
+zeros, or a Zstandard frame, whose announced size is checked before it expands. Sizes include the checksum.
 
 An absent chunk has offset and size 2^64 - 1, and Zarr reads it as zeros. So every chunk is written, and
 :func:`check_shard` refuses a shard in which one is absent.
@@ -24,11 +24,46 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.metadata import ArrayLayout
-from maskreg.artifact.zstd import content_bytes, pack_frame
 from maskreg.errors import CorruptError
 
 if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
+
+_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def pack_frame(data: npt.NDArray[np.uint8], level: int, *, checksum: bool = False) -> bytes:
+    """One frame that holds ``data`` and announces its size."""
+    # Late: it loads all codecs that there are, which takes longer than reading a small artifact.
+    from numcodecs.zstd import compress
+
+    frame: bytes = compress(data, level, checksum)
+    return frame
+
+
+def unpack_frame(frame: bytes | memoryview, into: npt.NDArray[np.uint8]) -> None:
+    """Fill ``into`` with what a frame holds."""
+    from numcodecs.zstd import decompress
+
+    try:
+        decompress(frame, into)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+
+
+def content_bytes(frame: bytes | memoryview) -> int | None:
+    """Size that a frame's header announces (RFC 8878, section 3.1.1.1); None if it announces none or is not a frame."""
+    head = bytes(frame[:18])
+    if len(head) < 6 or head[:4] != _MAGIC:
+        return None
+    descriptor = head[4]
+    single_segment, flag = descriptor >> 5 & 1, descriptor >> 6
+    width = (1 if single_segment else 0, 2, 4, 8)[flag]
+    offset = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    if width == 0 or len(head) < offset + width:
+        return None
+    return int.from_bytes(head[offset : offset + width], "little") + (256 if width == 2 else 0)
+
 
 _ENTRY = struct.Struct("<QQ")
 _SUM = struct.Struct("<I")
@@ -66,9 +101,6 @@ def check_shard(layout: ArrayLayout, key: str, data: memoryview | bytes) -> None
         layout: of its array.
         key: the shard's key, ``.../c/NUMBER...``.
         data: the shard.
-
-    Raises:
-        CorruptError: the shard has such a chunk.
     """
     data = memoryview(data)
     chunks = layout.chunks_per_shard
@@ -115,9 +147,6 @@ def read_chunk(layout: ArrayLayout, key: str, file: BinaryIO, size: int, number:
         file: the shard.
         size: of the file in bytes.
         number: of the chunk in its shard.
-
-    Raises:
-        CorruptError: the file has changed.
     """
     file.seek(size - _SUM.size - _ENTRY.size * (layout.chunks_per_shard - number))
     entry = file.read(_ENTRY.size)

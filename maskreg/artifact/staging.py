@@ -2,7 +2,7 @@
 
 ::
 
-    staging/HOST-PID-NONCE/    objects are written and hashed; nobody reads them; no fsync yet
+    staging/HOST-PID-NONCE/    objects are written and hashed; no reader, no fsync yet
     manifest.json              last: it lists all objects with their digests
     fsync everything           on many threads, since a disk commits many at once
     rename the folder          to artifacts/sha256/<hex>/; atomic, so the artifact appears as a whole
@@ -10,6 +10,14 @@
 When the artifact exists already (the same inputs give the same digest), the rename fails and the existing folder stays.
 Any of its objects that are missing or damaged are then replaced by the new ones, from the incoming folder, where
 readers look for objects that are about to be moved (see :mod:`maskreg.registry.transfer.landing`).
+
+Threads store the shards while the writer fills the next ones::
+
+    caller's thread    rows, in the order of the tensors    fills memory of 16 MiB for each array
+    storing threads    a full shard each                    compress, sum, write, hash
+
+One thread hashes and writes a shard in less time than a core needs to make it, by a factor of five. So from five cores
+on, a single storing thread would hold up all others. Which thread stores a shard changes no byte.
 """
 
 from __future__ import annotations
@@ -20,15 +28,25 @@ import os
 import shutil
 import socket
 import uuid
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix
 from maskreg.artifact.manifest import Manifest, Object, check_objects, dump_manifest
+from maskreg.artifact.metadata import ArrayLayout
+from maskreg.artifact.shards import pack_shard
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, make_root, new_file, sync_folder, write_all
 from maskreg.store.file import FileStore
+
+if TYPE_CHECKING:
+    Bytes = npt.NDArray[np.uint8]
 
 _SYNC_THREADS = 16
 
@@ -138,3 +156,46 @@ def _sync(path: Path) -> None:
         return
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+class ShardStorer:
+    """Stores shards on threads. At most as many as there are threads are on the way, each in memory of its own."""
+
+    def __init__(self, store: StagingStore, jobs: int) -> None:
+        """Store into ``store`` on ``jobs`` threads, which start with the first shard."""
+        self._store, self._jobs = store, jobs
+        self._pool = ThreadPoolExecutor(jobs, thread_name_prefix="maskreg-store")
+        self._running: deque[Future[Bytes]] = deque()
+        self._spare: list[Bytes] = []
+
+    def memory(self) -> Bytes:
+        """Memory to fill: a stored shard's, or none."""
+        return self._spare.pop() if self._spare else np.empty(0, np.uint8)
+
+    def put(self, layout: ArrayLayout, number: int, memory: Bytes, size: int) -> None:
+        """Store a shard, soon.
+
+        Args:
+            layout: of its array.
+            number: of the shard.
+            memory: uint8, which belongs to this object from now on.
+            size: bytes of it that are the shard's rows.
+        """
+        while len(self._running) >= self._jobs:
+            self._spare.append(self._running.popleft().result())
+        self._running.append(self._pool.submit(self.store, layout, number, memory, size))
+
+    def finish(self) -> None:
+        """Wait until all shards are stored."""
+        while self._running:
+            self._running.popleft().result()
+        self._spare.clear()
+
+    def close(self) -> None:
+        """Wait for what is being stored, and forget the rest."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def store(self, layout: ArrayLayout, number: int, memory: Bytes, size: int) -> Bytes:
+        """Store a shard on this thread, and return its memory; see :meth:`put`."""
+        self._store.put_pieces(layout.shard_key(number), pack_shard(layout, memory[:size]))
+        return memory

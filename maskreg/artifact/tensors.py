@@ -11,8 +11,7 @@ from typing import Any
 from maskreg.document import canonical, parse_rows
 from maskreg.errors import FormatError
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.info import MAX_RANK
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import MAX_RANK, shown
 from maskreg.words import counted
 
 TENSORS_SCHEMA = "maskreg.tensors/1"
@@ -31,7 +30,7 @@ class Tensor:
         role: ffn, attention, embedding, lm_head, norm, router or other.
         layer: ``3``, ``visual.3``, or empty.
         source_shape, source_dtype: absent when the tensor is new in the target.
-        target_shape, target_dtype: absent when the target lacks it; the dtype is that of the stored values.
+        target_shape, target_dtype: absent when the target lacks it; dtype of the stored values.
         numel: coordinates with a mask; 0 for a tensor that is stored whole or cannot move.
         nnz: of them moved.
         differing: of them with other bits.
@@ -93,10 +92,6 @@ def load_tensors(data: bytes, limits: Limits = LIMITS) -> tuple[Tensor, ...]:
 
     Rows are counted before one of them is parsed, and parsed one at a time, so memory stays within a few times the
     document's size, whatever it holds.
-
-    Raises:
-        LimitError: too large, too many tensors, or a row that is too long.
-        FormatError: not a tensor table, a value of the wrong type, a repeated name.
     """
     document, rows = parse_rows(
         data,

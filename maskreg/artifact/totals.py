@@ -1,14 +1,31 @@
-"""The manifest's totals, from the rows of the tensor table."""
+"""The manifest's totals, from the rows of the tensor table; and the checks of a table that was read.
+
+Offsets follow from counts, and tensors must not overlap. A manifest's digest proves that it was not changed, not that
+its publisher counted right. So whatever can be computed again from the tensor table is, by the functions that wrote
+it::
+
+    numel, nnz, differing, energy, role, layer of each tensor   -> totals: sums, roles, layers, FFN ratios
+    names, shapes, dtypes, fingerprints of each side            -> params, tensors, dtypes, root
+
+What only the mask's bits can tell is the business of :mod:`maskreg.artifact.recount`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
-from maskreg.artifact.manifest import FfnRatios, Group, Totals
+from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side, Totals, require_same
 from maskreg.artifact.tensors import Tensor
-from maskreg.checkpoint.roles import module_of
-from maskreg.mask import Counts, summarize
+from maskreg.checkpoint.roles import ROLES, module_of
+from maskreg.digest import LEAF_NUMEL, fingerprint_root
+from maskreg.errors import FormatError, LimitError
+from maskreg.limits import LIMITS, Limits
+from maskreg.mask import Counts, packed_bytes, summarize
+from maskreg.tensors.info import BLOCK_NUMEL, ITEM_BYTES, check_name, shown
 
 
 def six_digits(value: float) -> float:
@@ -50,3 +67,93 @@ def grouped(rows: Iterable[Tensor], by: str) -> dict[str, Group]:
             before = groups.get(label, Group(numel=0, nnz=0))
             groups[label] = Group(numel=before.numel + row.numel, nnz=before.nnz + row.nnz)
     return groups
+
+
+def check_figures(tensors: tuple[Tensor, ...], manifest: Manifest) -> None:
+    """Check every figure of a manifest that follows from its tensor table."""
+    expected = totals_of(tensors)
+    for name in expected.__struct_fields__:
+        require_same(f"totals.{name}", getattr(manifest.totals, name), getattr(expected, name), "the tensor table")
+    _check_side(tensors, manifest, "source")
+    _check_side(tensors, manifest, "target")
+
+
+def _check_side(tensors: tuple[Tensor, ...], manifest: Manifest, name: Literal["source", "target"]) -> None:
+    side: Side = getattr(manifest, name)
+    rows = list(_tensors_of(tensors, name))
+    dtypes: dict[str, int] = {}
+    for _, dtype, shape, _ in rows:
+        dtypes[dtype] = dtypes.get(dtype, 0) + math.prod(shape)
+    figures: dict[str, Any] = {"tensors": len(rows), "params": sum(dtypes.values()), "dtypes": dtypes}
+    if side.cast:
+        # The table has the dtype of the stored values, the side the checkpoint's.
+        del figures["dtypes"]
+    if manifest.kind == "delta":
+        for figure, value in figures.items():
+            require_same(f"{name}.{figure}", getattr(side, figure), value, "the tensor table")
+        require_same(f"{name}.root", side.root, fingerprint_root(rows), "the tensor table")
+    elif side.tensors < figures["tensors"] or side.params < figures["params"]:
+        # A combination of masks has the tensors that can have a mask, and its side is the whole checkpoint.
+        raise FormatError(f"manifest.json: {name}: fewer tensors or parameters than the tensor table has")
+
+
+def _tensors_of(tensors: Iterable[Tensor], side: str) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
+    for row in tensors:
+        shape, dtype, digest = (getattr(row, f"{side}_{field}") for field in ("shape", "dtype", "fingerprint"))
+        if shape is not None:
+            yield from ((name, dtype, shape, digest) for name in (row.name, *row.aliases))
+
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+def check_table(tensors: tuple[Tensor, ...], manifest: Manifest, limits: Limits = LIMITS) -> None:
+    """Check every row, so that no offset computed from it lies outside an array."""
+    bit = block = leaf = whole = reverse_whole = 0
+    for row in tensors:
+        _check_names(row, limits)
+        _check_counts(row, limits)
+        expected = (bit, block, leaf, whole, reverse_whole)
+        offsets = (row.bit_offset, row.first_block, row.first_leaf, row.whole_offset, row.reverse_whole_offset)
+        if offsets != expected:
+            raise FormatError(f"tensors.json: {row.name}: offsets {offsets} instead of {expected}")
+        bit += 8 * packed_bytes(row.numel)
+        block += row.blocks
+        leaf += row.leaves
+        whole += row.whole_bytes
+        reverse_whole += row.reverse_whole_bytes
+    check_figures(tensors, manifest)
+
+
+def _check_names(row: Tensor, limits: Limits) -> None:
+    for name in (row.name, *row.aliases):
+        check_name(name, "tensors.json", limits)
+    if row.role not in ROLES:
+        raise FormatError(f"tensors.json: {row.name}: {shown(row.role)} is not a role: {', '.join(ROLES)}")
+    if row.layer:
+        check_name(row.layer, "tensors.json", limits)
+    for shape, dtype, digest in (
+        (row.source_shape, row.source_dtype, row.source_fingerprint),
+        (row.target_shape, row.target_dtype, row.target_fingerprint),
+    ):
+        # An absent side lacks all three.
+        if (dtype not in ITEM_BYTES, not _FINGERPRINT.fullmatch(digest)) != (shape is None, shape is None):
+            raise FormatError(f"tensors.json: {row.name}: dtype {shown(dtype)}, fingerprint {shown(digest)}")
+
+
+def _check_counts(row: Tensor, limits: Limits) -> None:
+    sides = [math.prod(s) for s in (row.source_shape, row.target_shape) if s is not None]
+    if not sides or max(sides) > limits.numel:
+        raise LimitError(f"tensors.json: {row.name}: without a shape, or with more than {limits.numel} elements")
+    holds = (
+        row.numel in (0, *sides)
+        and row.nnz <= row.numel
+        and row.differing <= row.numel
+        and row.blocks in (0, -(-row.numel // BLOCK_NUMEL))
+        and row.leaves == -(-max(sides) // LEAF_NUMEL)
+        and (not row.numel or row.source_shape == row.target_shape)
+        and 0 <= row.energy < math.inf
+        and row.nan + row.inf <= row.nonfinite <= row.numel
+    )
+    if not holds:
+        raise FormatError(f"tensors.json: {row.name}: counts that contradict each other")

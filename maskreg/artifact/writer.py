@@ -15,8 +15,7 @@ from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.layout import FILES, GROUP, PARTS, REVERSE_FILES, TENSORS
 from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, PartName, Side, part_entry
 from maskreg.artifact.metadata import dump_metadata, group_document
-from maskreg.artifact.staging import Staging
-from maskreg.artifact.storing import ShardStorer
+from maskreg.artifact.staging import ShardStorer, Staging
 from maskreg.artifact.tensors import Tensor, dump_tensors
 from maskreg.artifact.totals import six_digits, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
@@ -70,7 +69,7 @@ class BlockRecord:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What an artifact is and what it was made from; the fields are those of :class:`Manifest`.
+    """What an artifact is and what it was made from; with the fields of :class:`Manifest`.
 
     Attributes:
         kind: mask, delta or baseline.
@@ -132,7 +131,7 @@ class ArtifactWriter:
         self._staging.discard()
 
     def begin(self, name: str, *, role: str, layer: str, source: TensorLike | None, target: TensorLike | None) -> None:
-        """Start a tensor; the dtype of ``target`` is that of the values in this artifact."""
+        """Start a tensor; ``target`` has the dtype of the values in this artifact."""
         self._open = _OpenTensor(name, role, layer, source, target)
 
     def add_block(self, block: BlockRecord) -> None:

@@ -29,8 +29,8 @@ from maskreg.errors import (
     UnavailableError,
 )
 from maskreg.extras import requiring
+from maskreg.parallel import DaemonPool, interruptible
 from maskreg.settings import StoreOptions
-from maskreg.waits import DaemonPool, interruptible
 
 if TYPE_CHECKING:
     from obstore.store import BackoffConfig, ClientConfig, ObjectStore, RetryConfig, S3Config, S3Store

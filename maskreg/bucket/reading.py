@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket.path import BucketPath
-from maskreg.waits import result_of
+from maskreg.parallel import result_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -24,7 +24,7 @@ from maskreg.bucket.answers import status_of, translated
 from maskreg.bucket.client import check_options, connect
 from maskreg.bucket.path import BucketPath
 from maskreg.errors import CannotCreateError, ConfigError, MaskregError, NotFoundError, OutputExistsError
-from maskreg.waits import DaemonPool, acquire, interruptible, result_of
+from maskreg.parallel import DaemonPool, acquire, interruptible, result_of
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -155,7 +155,7 @@ class _Part:
 
 
 class Upload:
-    """An object that is being written; an :class:`~maskreg.checkpoint.pending.OutputFile`.
+    """An object that is being written; an :class:`~maskreg.checkpoint.bucket_output.OutputFile`.
 
     Attributes:
         path: of the object.

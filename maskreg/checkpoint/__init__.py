@@ -1,14 +1,12 @@
 """Checkpoints of models, whatever their format: read span by span, written whole or not at all."""
 
 from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan
-from maskreg.checkpoint.copying import copy_tensors
-from maskreg.checkpoint.formats import FORMATS
-from maskreg.checkpoint.opening import open_checkpoint
+from maskreg.checkpoint.opening import FORMATS, open_checkpoint
 from maskreg.checkpoint.output import clean_stale
 from maskreg.checkpoint.renaming import named_like, with_both_names
 from maskreg.checkpoint.roles import ROLES, layer_of, module_of, role_of
 from maskreg.checkpoint.selection import Selection
-from maskreg.checkpoint.writing import plan_like, write_checkpoint
+from maskreg.checkpoint.writing import copy_tensors, plan_like, write_checkpoint
 
 __all__ = [
     "FORMATS",

@@ -1,4 +1,4 @@
-"""Telling checkpoints in buckets what is read soon, while earlier parts are worked on.
+"""Reading a checkpoint from end to end: spans in buckets are requested ahead, and blocks are read leaf by leaf.
 
 A request to object storage takes longer than the work on what it brings. So tasks are drawn some time before they are
 handed out, and what they read is requested when they are drawn::
@@ -6,8 +6,17 @@ handed out, and what they read is requested when they are drawn::
     drawn        0 1 2 3 4 5              requests for 2..5 are on their way
     handed out   0 1                      threads work on 0 and 1
 
-Whoever goes through spans of a checkpoint does it through :func:`ahead`, wherever the checkpoint lies. A disk needs
-none of this: what is read there counts nothing, and tasks go through as they come.
+Every walk over the spans of a checkpoint goes through :func:`ahead`, wherever the checkpoint lies. On a disk nothing is
+requested, and tasks go through as they come.
+
+A block is eight times as large as a core's cache. Read whole, its beginning has left the cache when its end arrives,
+and hashing it would wait for memory; so :class:`LeafReader` reads leaf by leaf::
+
+    whole       read 16 leaves, hash 16 leaves                          each byte comes from memory twice
+    leafwise    read leaf 0, hash it; read leaf 1, hash it; ...         once
+
+A checkpoint that computes whole blocks is read block by block: each leaf would compute the block again. So is one whose
+blocks came from a bucket and are in memory already.
 """
 
 from __future__ import annotations
@@ -16,9 +25,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from maskreg.checkpoint.base import Checkpoint, expect
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.digest import LEAF_NUMEL
 from maskreg.engine import is_here
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.info import blocks_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,7 +53,7 @@ def ahead(
         checkpoints: from which it reads them; one that lacks the tensor, or ends before, is read as far as it goes.
     """
     if not is_here():
-        # Whoever works on the tasks reads for itself.
+        # The workers that take the tasks read for themselves.
         yield from tasks
         return
     waiting: deque[tuple[TaskT, int]] = deque()
@@ -48,7 +61,7 @@ def ahead(
     for task in tasks:
         size = 0
         if (span := reads(task)) is not None:
-            size = sum(expect(checkpoint, *span) for checkpoint in checkpoints)
+            size = sum(checkpoint.expect(*span) for checkpoint in checkpoints)
         waiting.append((task, size))
         total += size
         while waiting and (not total or total > AHEAD_BYTES):
@@ -94,3 +107,50 @@ def blocks_ahead(name: str, numel: int, *checkpoints: Checkpoint) -> Iterator[tu
         checkpoints: from which it is read.
     """
     return ahead(blocks_of(numel), lambda span: (name, *span), *checkpoints)
+
+
+class LeafReader:
+    """A span of a tensor, and the memory that it is read into.
+
+    Attributes:
+        start, stop: elements of the tensor; ``start`` is a multiple of 2^18.
+        values: unsigned integers of the element's width; right as far as :meth:`leaves` has come, and where the
+            checkpoint has them in memory not to be written to.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, name: str, start: int, stop: int, memory: npt.NDArray[np.uint8] | None = None
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            checkpoint: to read from.
+            name: of the tensor.
+            start: first element, a multiple of 2^18.
+            stop: one past the last.
+            memory: uint8 of the span's size; new memory when left out.
+        """
+        self.start, self.stop = start, stop
+        self._checkpoint, self._name = checkpoint, name
+        self._width = checkpoint.tensors[name].item_bytes
+        memory = np.empty((stop - start) * self._width, np.uint8) if memory is None else memory
+        self._memory = memory
+        self.values: npt.NDArray[Any] = memory.view(np.dtype(f"<u{self._width}"))
+
+    def leaves(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Read leaf after leaf: the first element's number in the tensor, and the values."""
+        blockwise = self._checkpoint.blockwise
+        if blockwise:
+            self.values = self._checkpoint.read(self._name, self.start, self.stop, self._memory)
+        for first in range(self.start, self.stop, LEAF_NUMEL):
+            last = min(first + LEAF_NUMEL, self.stop)
+            if not blockwise:
+                self._read(first, last)
+            yield first, self.values[first - self.start : last - self.start]
+
+    def _read(self, first: int, last: int) -> None:
+        begin, end = first - self.start, last - self.start
+        piece = self._memory[begin * self._width : end * self._width]
+        values = self._checkpoint.read(self._name, first, last, piece)
+        if not np.may_share_memory(values, piece):
+            self.values[begin:end] = values

@@ -1,21 +1,23 @@
 """The contract of checkpoint formats: named tensors to read span by span, and a plan to write as one stream.
 
-A format is a file or folder of this room and one line in :data:`maskreg.checkpoint.formats.FORMATS`. Reading and
+A format is a file or folder of this room and one line in :data:`maskreg.checkpoint.opening.FORMATS`. Reading and
 writing are separate: a format that is only read leaves ``plan`` out, and what is made of its checkpoints is written
 as safetensors.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.tasks import Part, Piece, TaskT
+from maskreg.closing import Closing
 from maskreg.limits import Limits
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import TensorInfo, numel_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,18 +27,92 @@ if TYPE_CHECKING:
     Memory = npt.NDArray[np.uint8]
 
 
-class Checkpoint(Protocol):
-    """An open checkpoint. Reading holds no more than the requested span."""
+class Task(Protocol):
+    """Elements of a tensor, and where what becomes of them lies in the stream of all tensors' data."""
+
+    @property
+    def start(self) -> int:
+        """The first element."""
+
+    @property
+    def stop(self) -> int:
+        """One past the last."""
+
+    @property
+    def offset(self) -> int:
+        """Of the first byte of the result."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the result; 0 for a task that only checks."""
+
+
+TaskT = TypeVar("TaskT", bound=Task)
+
+
+class Part(NamedTuple):
+    """A part of an object that is uploaded.
+
+    Attributes:
+        file: number of the object in the output.
+        number: of the part in it, from 0 on.
+    """
+
+    file: int
+    number: int
+
+
+class Piece(NamedTuple, Generic[TaskT]):
+    """Tasks whose results are written together.
+
+    Attributes:
+        tasks: neighbors in the output.
+        part: that they make; None where each is written for itself.
+        start, stop: bytes of the stream that the part has. The first and the last task may reach beyond them.
+    """
+
+    tasks: tuple[TaskT, ...]
+    part: Part | None = None
+    start: int = 0
+    stop: int = 0
+
+    def own(self, task: TaskT) -> slice:
+        """Those bytes of a task's result that the part has."""
+        return slice(max(0, self.start - task.offset), min(task.nbytes, self.stop - task.offset))
+
+    @property
+    def numel(self) -> int:
+        """Elements of all tasks."""
+        return sum(map(numel_of, self.tasks))
+
+
+def single(tasks: Iterable[TaskT]) -> Iterator[Piece[TaskT]]:
+    """Each task for itself."""
+    return (Piece((task,)) for task in tasks)
+
+
+class Checkpoint(Closing):
+    """An open checkpoint. Reading holds no more than the requested span.
+
+    Attributes:
+        format: the format's name in the table.
+        path: directory or file that it was opened from.
+        hub: ``org/name@commit`` when it came through the Hugging Face cache, else empty.
+        tensors: every tensor by name, in the order in which the data is stored.
+        remarks: what was left out, renamed or computed on opening, one sentence each.
+        aliases: names under which the files hold a tensor a second time, and its name in ``tensors``.
+        blockwise: whether a block is best read as a whole: it is computed so, or comes so from a bucket.
+    """
 
     format: str
-    """The format's name in the table."""
     path: Location
-    """Directory or file it was opened from."""
-    hub: str
-    """``org/name@commit`` when it came through the Hugging Face cache, else empty."""
+    hub: str = ""
     tensors: Mapping[str, TensorInfo]
-    """Every tensor by name, in the order in which the data is stored."""
+    remarks: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = MappingProxyType({})
+    blockwise: bool = False
 
+    @abstractmethod
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor in C order, as unsigned integers of the element's width.
 
@@ -46,8 +122,8 @@ class Checkpoint(Protocol):
             name: of the tensor.
             start: first element.
             stop: one past the last.
-            into: uint8 of the span's size, in which the result may lie; a format that has the values in memory
-                already returns those.
+            into: uint8 of the span's size, memory for the result; a format that has the values in memory returns
+                those instead.
 
         Raises:
             KeyError: there is no such tensor.
@@ -59,16 +135,77 @@ class Checkpoint(Protocol):
 
     def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights: name to path."""
+        return {}
 
     def other_weights(self) -> tuple[str, ...]:
         """Names of what is never copied: other weight files and folders, small files that are too large."""
+        return ()
+
+    def locations(self) -> tuple[Location, ...]:
+        """Where everything lies that decides the values, such as an adapter and its base model."""
+        return (self.path,)
+
+    def place_of(self, name: str, start: int = 0) -> str:
+        """The file that a block of a tensor is read from, or what takes its part; empty where unknown.
+
+        Blocks of one place are best read by one process.
+        """
+        return ""
+
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Announce that elements ``[start, stop)`` of a tensor are read soon, once for each time that they will be.
+
+        Elements beyond the tensor's end, or of a tensor that is not there, are ignored.
+
+        Returns:
+            Bytes that are on their way for it; 0 where reading ahead is of no use, as on a disk.
+        """
+        return 0
+
+    def counted(self, name: str, start: int, stop: int) -> Any:
+        """Figures of elements that were read in this process, a small value that can be pickled; None for none."""
+        return None
+
+    def count(self, counted: Any) -> None:
+        """Take what :meth:`counted` gave, here or in another process; the same figures count once."""
+
+
+class Wrapped(Checkpoint):
+    """A checkpoint in front of another one, which is closed with it; what a subclass does not say is the other's."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
+        self.tensors, self.remarks, self.aliases = checkpoint.tensors, checkpoint.remarks, checkpoint.aliases
+        self.blockwise = checkpoint.blockwise
+        self._checkpoint = checkpoint
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
+        """Elements of a tensor."""
+        return self._checkpoint.read(name, start, stop, into)
+
+    def small_files(self) -> Mapping[str, Location]:
+        """Files that travel with the weights."""
+        return self._checkpoint.small_files()
+
+    def other_weights(self) -> tuple[str, ...]:
+        """Names of what is never copied."""
+        return self._checkpoint.other_weights()
+
+    def locations(self) -> tuple[Location, ...]:
+        """Where everything lies that decides the values."""
+        return self._checkpoint.locations()
+
+    def place_of(self, name: str, start: int = 0) -> str:
+        """The file that a block is read from."""
+        return self._checkpoint.place_of(name, start)
+
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Announce what is read soon."""
+        return self._checkpoint.expect(name, start, stop)
 
     def close(self) -> None:
-        """Release files and connections; no other thread may still be reading. May be called twice."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exc: object) -> None: ...
+        """Close the checkpoint."""
+        self._checkpoint.close()
 
 
 @dataclass(frozen=True)
@@ -215,123 +352,6 @@ class OutputPlan(Protocol):
 
     def writer(self, out: Location, *, force: bool) -> CheckpointWriter:
         """A writer of this plan; see :func:`maskreg.checkpoint.writing.write_checkpoint`."""
-
-
-@runtime_checkable
-class Remarkable(Protocol):
-    """A checkpoint of which something must be said: what was left out, renamed or computed on opening."""
-
-    remarks: tuple[str, ...]
-    """One sentence each."""
-
-
-def remarks_on(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """What must be said of a checkpoint, one sentence each."""
-    return checkpoint.remarks if isinstance(checkpoint, Remarkable) else ()
-
-
-@runtime_checkable
-class Composed(Protocol):
-    """A checkpoint that is made of several, such as an adapter and its base model."""
-
-    locations: tuple[Location, ...]
-    """Where they lie."""
-
-
-def locations_of(checkpoint: Checkpoint) -> tuple[Location, ...]:
-    """Where everything lies that decides a checkpoint's values."""
-    return checkpoint.locations if isinstance(checkpoint, Composed) else (checkpoint.path,)
-
-
-@runtime_checkable
-class Aliased(Protocol):
-    """A checkpoint that knows which names its files hold a tensor under a second time."""
-
-    aliases: Mapping[str, str]
-    """Such a name, and that of the tensor."""
-
-
-def aliases_of(checkpoint: Checkpoint) -> Mapping[str, str]:
-    """Names under which a checkpoint's files hold a tensor a second time, and the name that it has here."""
-    return checkpoint.aliases if isinstance(checkpoint, Aliased) else {}
-
-
-@runtime_checkable
-class Sharded(Protocol):
-    """A checkpoint that knows in which of its files a tensor lies, or what is read to compute it."""
-
-    def place_of(self, name: str, start: int) -> str:
-        """The name of the file, or of what takes its part; what has one name is best read by one process.
-
-        Args:
-            name: of the tensor.
-            start: first element of a block.
-        """
-
-
-def place_of(checkpoint: Checkpoint, name: str, start: int = 0) -> str:
-    """The file in which a block of a tensor lies; empty where that is not known. See :class:`Sharded`."""
-    if isinstance(checkpoint, Sharded) and name in checkpoint.tensors:
-        return checkpoint.place_of(name, start)
-    return ""
-
-
-@runtime_checkable
-class Expecting(Protocol):
-    """A checkpoint that can fetch what is read soon, so that it is there in time."""
-
-    def expect(self, name: str, start: int, stop: int) -> int:
-        """Say that elements ``[start, stop)`` of a tensor are read soon, once for each time that they will be.
-
-        Args:
-            name: of the tensor; of one that is not there, nothing is expected.
-            start: first element.
-            stop: one past the last; of elements beyond the tensor's end, nothing is expected.
-
-        Returns:
-            Bytes that are on their way for it; 0 where reading ahead is of no use, as on a disk.
-        """
-
-
-def expect(checkpoint: Checkpoint, name: str, start: int, stop: int) -> int:
-    """Hand on to a checkpoint what is read soon; 0 for one that fetches nothing ahead. See :class:`Expecting`."""
-    return checkpoint.expect(name, start, stop) if isinstance(checkpoint, Expecting) else 0
-
-
-@runtime_checkable
-class Blockwise(Protocol):
-    """A checkpoint of which a block is best read as a whole: it is computed so, or arrives so from a bucket."""
-
-    blockwise: bool
-    """Whether it is."""
-
-
-@runtime_checkable
-class Counting(Protocol):
-    """A checkpoint that counts something of what is read from it, in whichever process that is."""
-
-    def counted(self, name: str, start: int, stop: int) -> Any:
-        """What it has counted of elements that were read in this process: a small value that can be pickled.
-
-        Args:
-            name: of the tensor.
-            start: first element.
-            stop: one past the last.
-        """
-
-    def count(self, counted: Any) -> None:
-        """Take what was counted, here or in another process; the same counts once, however often it is taken."""
-
-
-def counted_by(checkpoint: Checkpoint, name: str, start: int, stop: int) -> Any:
-    """What a checkpoint has counted of elements that were read; None for one that counts nothing."""
-    return checkpoint.counted(name, start, stop) if isinstance(checkpoint, Counting) else None
-
-
-def give_counted(checkpoint: Checkpoint, counted: Any) -> None:
-    """Give a checkpoint what :func:`counted_by` gave, in whichever process."""
-    if isinstance(checkpoint, Counting):
-        checkpoint.count(counted)
 
 
 class Reopen(Protocol):

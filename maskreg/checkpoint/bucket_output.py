@@ -23,17 +23,19 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from pathlib import Path
+from typing import Protocol
 
 from maskreg.bucket import BucketPath, Location
 from maskreg.bucket.uploads import CLAIM, COMPLETING, Upload, Uploads, check_output
-from maskreg.checkpoint.aside import is_of_a_model
+from maskreg.checkpoint.output import PendingOutput, is_of_a_model
 from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
 from maskreg.parallel import each
 
 
 @dataclass
 class BucketOutput:
-    """An output that is being written to a bucket; see :class:`maskreg.checkpoint.pending.Pending`.
+    """An output that is being written to a bucket; see :class:`maskreg.checkpoint.bucket_output.Pending`.
 
     Attributes:
         path: where the output appears.
@@ -72,12 +74,7 @@ class BucketOutput:
         return upload
 
     def commit(self) -> None:
-        """Make all objects visible, the index last, while no other run does so at this path.
-
-        Raises:
-            TryAgainError: another run does so, or did in a service that ignores conditions.
-            OutputExistsError: another run has done so.
-        """
+        """Make all objects visible, the index last, while no other run does so at this path."""
         assert self._uploads is not None
         nonce = secrets.token_hex(16).encode()
         self._claim = Upload(self._uploads, self._claim_path, len(nonce))
@@ -116,7 +113,7 @@ class BucketOutput:
         try:
             is_dropped = uploads.abort(files) and not any(upload.is_unsure for upload in files)
             if is_dropped and self._claim is not None:
-                # Not before the uploads are dropped: none of them can be completed any more. An output that is
+                # Not before the uploads are dropped: they could still be completed. An output that is
                 # complete does not fail because its claim stays.
                 with suppress(MaskregError):
                     self._claim.delete_own()
@@ -168,7 +165,7 @@ class BucketOutput:
             return "not a prefix"
         if folders := sorted(name for name in names if (now / name).is_dir()):
             return f"a prefix with others inside ({', '.join(folders[:3])})"
-        # A commit that was killed leaves files of this output alone, perhaps none of them weights.
+        # A commit that was killed leaves files of this output alone, perhaps no weights.
         if not names <= self.names and not any(fnmatch(name, self.weights) for name in names):
             return f"a prefix of files without {self.weights}"
         if strays := sorted(name for name in names - self.names if is_of_a_model(name)):
@@ -178,3 +175,90 @@ class BucketOutput:
     def _is_an_index(self, name: str) -> bool:
         """Whether readers may find a checkpoint by a file of an earlier output, or of this one."""
         return name == self.index or fnmatch(name, "*.index.json") or fnmatch(name, self.weights)
+
+
+class OutputFile(Protocol):
+    """A new file that several threads write at once, each byte once."""
+
+    def write_at(self, offset: int, data: memoryview) -> None:
+        """Write bytes at their place.
+
+        Args:
+            offset: of the first byte in the file.
+            data: bytes.
+        """
+
+    def sync(self) -> None:
+        """Wait until what was written is safe."""
+
+    def close(self) -> None:
+        """Close it. May be called twice."""
+
+
+class Pending(Protocol):
+    """An output that appears whole, or not at all."""
+
+    kept: tuple[str, ...]
+    """After a commit, files that were in its folder before and that it does not write."""
+
+    @property
+    def path(self) -> Location:
+        """Where it appears, absolute."""
+
+    def begin(self, needed_bytes: int) -> None:
+        """Check that the output may appear and fits.
+
+        Raises:
+            OutputExistsError: something has the name, and it must not be replaced.
+            NoSpaceError: too little space is free.
+            CannotCreateError: what has the name must not be replaced.
+        """
+
+    def create(self, name: str, size: int) -> OutputFile:
+        """A new file of the output; for an output that is one file, its own.
+
+        Args:
+            name: of the file.
+            size: in bytes.
+        """
+
+    def commit(self) -> None:
+        """Make the finished output visible.
+
+        Raises:
+            OutputExistsError: something else took the path in the meantime.
+        """
+
+    def discard(self) -> str:
+        """Remove unfinished work; do nothing after a commit.
+
+        Returns:
+            What may be left of it, and what removes that, for people; empty for nothing.
+        """
+
+
+def pending_output(
+    out: Location,
+    *,
+    is_file: bool,
+    weights: str,
+    index: str,
+    names: frozenset[str],
+    sources: tuple[Location, ...],
+    force: bool,
+) -> Pending:
+    """An output at a path on a disk or in a bucket.
+
+    Args:
+        out: where it appears.
+        is_file: it is one file, not a directory.
+        weights: pattern of the weight files; only a directory with such a file may be replaced.
+        index: the file without which readers find no checkpoint; of one file, that.
+        names: files that a directory will have.
+        sources: what it must not replace.
+        force: replace an earlier output.
+    """
+    if isinstance(out, BucketPath):
+        return BucketOutput(out, is_file, weights, index, names, sources, force)
+    paths = tuple(path for path in sources if isinstance(path, Path))
+    return PendingOutput(out, is_file=is_file, weights=weights, names=names, sources=paths, force=force)

@@ -1,15 +1,22 @@
-"""Files beside the weights: the small ones that travel with a checkpoint, and weights that never do."""
+"""Files beside the weights: the small ones that travel with a checkpoint, and weights that never do.
+
+Some can run code on the machine that loads the checkpoint. Loaders run two kinds, when they are told to trust it:
+Python files, and what a JSON document names under ``auto_map`` or ``custom_pipelines``, which may be a Python file
+beside it or in any repository of the hub. Chat templates are no code in this sense: loaders render them in a sandbox.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from operator import attrgetter
+from typing import Any
 
 from maskreg.bucket import Location
-from maskreg.errors import FormatError, LimitError
+from maskreg.document import parse
+from maskreg.errors import DataError, FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import shown
 
 SMALL_FILES = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.py")
 """Patterns of configuration, tokenizer and code files; licenses travel too."""
@@ -40,10 +47,6 @@ def check_small_file(name: str, size: int, limits: Limits = LIMITS) -> None:
         name: from outside.
         size: in bytes.
         limits: the largest small file.
-
-    Raises:
-        FormatError: a file of this name does not travel with a checkpoint.
-        LimitError: it is too large.
     """
     if not is_small_file(name):
         raise FormatError(f"not a file that travels with a checkpoint: {shown(name)}")
@@ -65,7 +68,7 @@ def small_files(directory: Location, limits: Limits = LIMITS) -> Mapping[str, Lo
 
 
 def other_weights(directory: Location, own: frozenset[str], limits: Limits = LIMITS) -> tuple[str, ...]:
-    """Names in a directory that are never copied, in order; those of folders end in ``/``.
+    """Names in a directory that are never copied, in order; names of folders end in ``/``.
 
     Args:
         directory: the checkpoint's.
@@ -85,3 +88,45 @@ def other_weights(directory: Location, own: frozenset[str], limits: Limits = LIM
         ):
             names.append(name)
     return tuple(names)
+
+
+_KEYS = ("auto_map", "custom_pipelines")
+# A key may be written with escapes: "\u0061uto_map". All its characters are below 256.
+_SIGNS = (*(key.encode() for key in _KEYS), rb"\u00")
+
+
+def can_run_code(name: str, data: bytes, known: bytes | None = None, limits: Limits = LIMITS) -> bool:
+    """Whether a small file can run code that a file of the same name does not run already.
+
+    Args:
+        name: the file's name.
+        data: its content.
+        known: content of the file of this name that is trusted, such as the source's own; None when there is none.
+        limits: bounds on what is parsed.
+    """
+    if data == known:
+        return False
+    if name.lower().endswith(".py"):
+        return True
+    if not name.lower().endswith(".json"):
+        return False
+    named = _named(data, limits)
+    return bool(named) and (known is None or named != _named(known, limits))
+
+
+def _named(data: bytes, limits: Limits) -> list[Any]:
+    """What a JSON document names as code; the document itself when it cannot be parsed and might."""
+    if not any(sign in data for sign in _SIGNS):
+        return []
+    try:
+        return list(_values(parse(data, "a small file", max_bytes=limits.small_file_bytes)))
+    except DataError:
+        # Other parsers take more than this one: a key twice, NaN.
+        return [data]
+
+
+def _values(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        own = [item for key, item in value.items() if key in _KEYS and item]
+        return own + [name for item in value.values() for name in _values(item)]
+    return [name for item in value for name in _values(item)] if isinstance(value, list) else []

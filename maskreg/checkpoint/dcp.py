@@ -22,15 +22,14 @@ from maskreg.checkpoint.companions import is_plain_name
 from maskreg.checkpoint.files import AGAIN, in_folder, names_in, read_whole
 from maskreg.checkpoint.layouts import is_dcp
 from maskreg.checkpoint.pickled.archive import Archive
-from maskreg.checkpoint.pickled.machine import Global, Names, Record, load
 from maskreg.checkpoint.pickled.tensors import DTYPE_NAMES, NAMES, StoredTensor, info_of, load_archive, piece_of
+from maskreg.checkpoint.pickled.unpickler import Global, Names, Record, load
 from maskreg.checkpoint.pieces import Contents, Files, Piece, PiecewiseCheckpoint
 from maskreg.checkpoint.statedict import Chooser, weights_among
 from maskreg.checkpoint.statedict import Path as KeyPath
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.info import TensorInfo
-from maskreg.tensors.names import check_name, shown
+from maskreg.tensors.info import TensorInfo, check_name, shown
 from maskreg.words import listed
 
 METADATA_NAME = ".metadata"
@@ -92,12 +91,7 @@ def open_path(
     reopen: Reopen | None = None,
     choose: Chooser = weights_among,
 ) -> PiecewiseCheckpoint:
-    """Open the model's tensors, or those that ``choose`` picks.
-
-    Raises:
-        DataError: metadata or files break the format, or the chunks do not fill a tensor.
-        NotFoundError: a file is missing.
-    """
+    """Open the model's tensors, or those that ``choose`` picks."""
     if not (path / METADATA_NAME).exists():
         raise NotFoundError(
             f"{path}: a distributed checkpoint without {METADATA_NAME}, which is written last: saving did not finish",

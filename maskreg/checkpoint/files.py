@@ -56,7 +56,7 @@ class OpenFile(Protocol):
         """
 
     def at_hand(self, offset: int, size: int) -> memoryview | None:
-        """At least one byte from ``offset`` on, in memory that nobody writes to; None where only ``fill`` reads them.
+        """At least one byte from ``offset`` on, in memory that is not written to; None where only ``fill`` reads them.
 
         Raises:
             UnavailableError, CorruptError: as ``fill`` does.
@@ -75,13 +75,7 @@ def in_folder(folder: Location) -> AbstractContextManager[None]:
 
 
 def read_whole(path: Location, max_bytes: int) -> bytes:
-    """The content of a file.
-
-    Raises:
-        LimitError: it is larger than ``max_bytes``.
-        CorruptError: it became shorter meanwhile.
-        NotFoundError, FormatError, NotAllowedError, UnavailableError: see :func:`open_regular`.
-    """
+    """The content of a file."""
     with closing(open_regular(path)) as file, in_folder(path.parent):
         if file.size > max_bytes:
             raise LimitError(f"{path.name}: {file.size} bytes; the limit is {max_bytes}")
@@ -97,11 +91,7 @@ def same_content(left: Location, right: Location) -> bool:
 
 
 def names_in(folder: Location) -> frozenset[str]:
-    """Names of what a folder holds; none for one that cannot be listed: whoever opens it says why.
-
-    Raises:
-        UnavailableError, NotAllowedError: the store of a folder in a bucket does not answer, or refuses.
-    """
+    """Names of what a folder holds; none for one that cannot be listed: opening it says why."""
     if isinstance(folder, BucketPath):
         return frozenset(folder.bucket.folder(folder.key))
     try:
@@ -111,18 +101,11 @@ def names_in(folder: Location) -> frozenset[str]:
 
 
 def open_regular(path: Location) -> OpenFile:
-    """Open a regular file for reading.
-
-    Raises:
-        NotFoundError: there is none.
-        FormatError: not a regular file.
-        NotAllowedError: it may not be read.
-        UnavailableError: the disk does not answer, or too many files are open.
-    """
+    """Open a regular file for reading."""
     if isinstance(path, BucketPath):
         return BucketFile(path)
     with reading(path):
-        # O_NONBLOCK: opening a FIFO must not wait for somebody to write into it.
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
@@ -137,9 +120,6 @@ def reading(path: Location) -> Iterator[None]:
 
     Args:
         path: as messages name it.
-
-    Raises:
-        NotFoundError, FormatError, NotAllowedError, UnavailableError: see :func:`open_regular`.
     """
     try:
         yield

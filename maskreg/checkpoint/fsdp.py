@@ -13,9 +13,9 @@ from maskreg.checkpoint.base import Format, Reopen
 from maskreg.checkpoint.boxes import Box
 from maskreg.checkpoint.files import AGAIN, in_folder
 from maskreg.checkpoint.layouts import RANK_FILE, is_fsdp
-from maskreg.checkpoint.pickled.statedict import StateDict, read_state_dict
 from maskreg.checkpoint.pickled.tensors import ShardedTensor, StoredTensor, info_of, piece_of
 from maskreg.checkpoint.pieces import Contents, Files, Piece, PiecewiseCheckpoint, same_elements
+from maskreg.checkpoint.torch_files import StateDict, read_state_dict
 from maskreg.errors import FormatError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.words import listed
@@ -34,12 +34,7 @@ def recognize(path: Location) -> bool:
 def open_path(
     path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
 ) -> PiecewiseCheckpoint:
-    """Open the files of all processes.
-
-    Raises:
-        DataError: a file breaks the format, or the parts do not fill a tensor.
-        NotFoundError: the file of a process is missing.
-    """
+    """Open the files of all processes."""
     paths = _rank_files(path)
     files = Files()
     try:
@@ -73,7 +68,7 @@ def _rank_files(folder: Location) -> list[Location]:
         names = listed([f"{len(ranks)} of world size {world}" for world, ranks in sorted(worlds.items())], 3)
         raise FormatError(
             f"{folder}: files of runs of several sizes ({names}), and nothing says which are meant",
-            hint="move those of one run to a folder of their own",
+            hint="move the files of one run to a folder of their own",
         )
     ((world, ranks),) = worlds.items()
     if missing := [str(rank) for rank in range(world) if rank not in ranks]:
@@ -111,7 +106,7 @@ def _contents(parts: Sequence[StateDict], limits: Limits) -> Contents:
             elif isinstance(own, StoredTensor) and not same_elements(info, [pieces[box]], [piece]):
                 # A buffer is the same for every process; anything else would be a part whose place is not known.
                 raise FormatError(
-                    f"{document}: tensor {name} differs from that of rank 0, and does not say which part it is",
+                    f"{document}: tensor {name} differs from the tensor of rank 0, and does not say which part it is",
                     hint="save the run's weights with FSDP2, or as sharded state dicts",
                 )
         contents.add(info, list(pieces.values()), first.archive.file.path.name)

@@ -9,7 +9,7 @@ from maskreg.checkpoint.companions import is_plain_name
 from maskreg.document import parse_object
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.names import check_name, shown
+from maskreg.tensors.info import check_name, shown
 
 _VALUES = 5
 """JSON values for each tensor; there should be one."""
@@ -26,10 +26,6 @@ def parse_index(data: bytes, name: str, suffixes: tuple[str, ...], limits: Limit
 
     Returns:
         Tensor name to shard file name; every file name is plain, so it stays in its directory.
-
-    Raises:
-        FormatError: no well-formed ``weight_map``, or a shard name that is not a plain file name.
-        LimitError: too large, too deep or too many tensors.
     """
     document = parse_object(
         data,
@@ -58,10 +54,6 @@ def check_index(weight_map: Mapping[str, str], shards: Iterable[tuple[str, Itera
         weight_map: what the index says.
         shards: the name of every weight file, and of the tensors in it.
         name: of the index, for messages.
-
-    Raises:
-        FormatError: a tensor that only one of them knows, or that is in two shards: the files were copied incompletely,
-            or their tensors renamed or quantized since the index was written.
     """
     stored: dict[str, str] = {}
     for shard, tensors in shards:
@@ -82,3 +74,7 @@ def _shard_name(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise FormatError(f"{name}: weight_map must name a file for every tensor")
     return value
+
+
+INDEX_NAME = "model.safetensors.index.json"
+"""The file that says which tensor is in which shard."""

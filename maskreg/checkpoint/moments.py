@@ -29,7 +29,7 @@ from maskreg.closing import Closing
 from maskreg.errors import FormatError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.cast import to_float
-from maskreg.tensors.dtypes import FLOAT
+from maskreg.tensors.info import FLOAT
 
 FIRST, SECOND, GRADIENT = "exp_avg", "exp_avg_sq", "grad"
 """Names of the first moment m, of the second moment v, and of the gradient."""
@@ -82,11 +82,6 @@ def open_moments(path: str | Path, *, limits: Limits = LIMITS) -> Moments:
         path: a file of ``torch.save``, a distributed checkpoint, a safetensors file or folder, or a folder with
             ``optimizer.pt``.
         limits: bounds on what is read.
-
-    Raises:
-        UsageError: it is in a bucket.
-        NotFoundError: no such file or folder.
-        FormatError: there is no state of Adam in it; or it is that of one process, or damaged.
     """
     # Path.expanduser raises for an unknown user.
     state = on_disk(located(os.path.expanduser(path)), "measuring moments")  # noqa: PTH111
@@ -120,9 +115,6 @@ def moments_among(sizes: Mapping[KeyPath, int], document: str) -> Choice:
     Args:
         sizes: number of elements of every tensor, by its path.
         document: for messages.
-
-    Raises:
-        FormatError: there is none.
     """
     paths = {path: ".".join(path) for path in sizes}
     chosen = {path: _split(text) for path, text in paths.items() if text.rpartition(".")[2] in KINDS}

@@ -17,9 +17,15 @@ The names record the process, so the next run can repair what a killed process o
     between (1) and (2)     WORK, WORK.old        -> remove WORK, rename WORK.old back to OUT
     after (2)               OUT, WORK.old         -> remove WORK.old
 
-So at every moment the old or the new output exists or can be restored, and never a part of either; and no step
-removes a file of the user's that the output does not write (see :mod:`maskreg.checkpoint.aside`). Other hosts' work is
+So at every moment the old or the new output exists or can be restored, and never a part of either. Other hosts' work is
 left alone: on a shared disk no run can tell whether their processes are alive.
+
+A folder can hold more than an output: notes, an optimizer's state. These are linked into the folder that takes its
+place. A file of a replaced folder is removed only if its name was written again; the names stand beside the folder
+until that is done, for the run after a crash::
+
+    in the folder: model config notes.txt      written now: model config
+    -> model and config are replaced, notes.txt is in the new folder too
 """
 
 from __future__ import annotations
@@ -30,14 +36,87 @@ import re
 import secrets
 import shutil
 import socket
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from maskreg.checkpoint.aside import carry, is_of_a_model, others_in, retire, write_names
-from maskreg.direct import DirectFile
-from maskreg.disk import is_alive, rename_new, sync_folder
-from maskreg.errors import CannotCreateError, OutputExistsError
-from maskreg.space import require_space
+from maskreg.disk import DirectFile, is_alive, rename_new, require_space, sync_folder
+from maskreg.document import canonical, parse
+from maskreg.errors import CannotCreateError, DataError, OutputExistsError
+
+_MAX_BYTES = 16 << 20
+# What decides which model a folder is: its weights, and what a loader reads of the small files.
+_MODEL = re.compile(
+    r".+\.safetensors|.+\.index\.json|(.*config|tokenizer.*|vocab.*|special_tokens_map|added_tokens|chat_template.*)\.json"
+    r"|vocab.*|merges\.txt|.+\.(jinja|model|tiktoken)|(modeling|configuration|tokenization|processing)_.+\.py",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def others_in(folder: Path, written: Collection[str]) -> tuple[str, ...]:
+    """Names in a folder that an output does not write, in order; of those written, folders end in ``/``."""
+    known = {name.removesuffix("/") for name in written}
+    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.name not in known))
+
+
+def is_of_a_model(name: str) -> bool:
+    """Whether a file of this name beside a new output would be taken for a part of it."""
+    return bool(_MODEL.fullmatch(name))
+
+
+def carry(names: Iterable[str], folder: Path, new: Path) -> None:
+    """Link files of a folder into the one that takes its place; what cannot be linked is left to :func:`retire`."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            os.link(folder / name, new / name, follow_symlinks=False)
+
+
+def write_names(path: Path, names: Iterable[str]) -> None:
+    """Write down, durably, which files an output replaces."""
+    with path.open("xb") as file:
+        file.write(canonical(sorted(names)))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def retire(old: Path, new: Path, names: Path) -> bool:
+    """Remove a folder that another has replaced; files that were not written again go into the new one.
+
+    Args:
+        old: the replaced folder.
+        new: the one in its place.
+        names: what :func:`write_names` wrote.
+
+    Returns:
+        Whether ``old`` is gone; False when the names of what was replaced are lost, and nothing was touched.
+    """
+    try:
+        written = parse(names.read_bytes(), names.name, max_bytes=_MAX_BYTES)
+    except (OSError, DataError):
+        return False
+    if not isinstance(written, list) or not new.is_dir():
+        return False
+    for entry in sorted(old.iterdir()):
+        if f"{entry.name}/" in written and entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name in written and not entry.is_dir():
+            entry.unlink()
+        else:
+            _give_back(entry, new)
+    old.rmdir()
+    return True
+
+
+def _give_back(entry: Path, folder: Path) -> None:
+    target = folder / entry.name
+    if os.path.lexists(target):
+        if os.path.samestat(entry.lstat(), target.lstat()):
+            entry.unlink()  # it was carried
+            return
+        # Changed on both sides of a crash: keep both.
+        target = folder / f"{entry.name}.before-{os.urandom(4).hex()}"
+    rename_new(entry, target)
+
 
 _WORK = re.compile(
     r"\.(?P<out>.+)\.maskreg-(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-(?P<nonce>[0-9a-f]{8})(?P<suffix>\.old|\.own)?",
@@ -82,14 +161,7 @@ class PendingOutput:
         self.work = self.path.parent / f".{self.path.name}.maskreg-{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
 
     def begin(self, needed_bytes: int) -> None:
-        """Check that the output may appear and fits, and make the folder it goes into.
-
-        Raises:
-            OutputExistsError: something has the name, and ``force`` is False.
-            NoSpaceError: too little space is free.
-            CannotCreateError: what has the name must not be replaced.
-            OSError: see :func:`maskreg.disk.creating`.
-        """
+        """Check that the output may appear and fits, and make the folder it goes into."""
         self._check()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         clean_stale(self.path.parent)
@@ -105,12 +177,7 @@ class PendingOutput:
         return DirectFile(self.work if self.is_file else self.work / name)
 
     def commit(self) -> None:
-        """Make the finished work visible; what it replaces is moved aside first, and removed afterwards.
-
-        Raises:
-            OutputExistsError: something else took the path in the meantime.
-            OSError: see :func:`maskreg.disk.creating`.
-        """
+        """Make the finished work visible; what it replaces is moved aside first, and removed afterwards."""
         self._check()
         if not self.is_file:
             sync_folder(self.work)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import Location
 from maskreg.checkpoint import companions
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.boxes import Box, Shape, boxes_of, strides_of, tiling_fault
 from maskreg.checkpoint.files import AGAIN, OpenFile, close_all, open_regular
-from maskreg.checkpoint.tying import tied
-from maskreg.closing import Closing
+from maskreg.checkpoint.renaming import tied
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import CorruptError, FormatError, UsageError
 from maskreg.limits import LIMITS, Limits
@@ -105,11 +105,7 @@ class Contents:
     notes: tuple[str, ...] = ()
 
     def add(self, info: TensorInfo, pieces: Sequence[Piece], document: str) -> None:
-        """Add a tensor.
-
-        Raises:
-            FormatError: there is one of this name, or the pieces do not fill it.
-        """
+        """Add a tensor."""
         if info.name in self.tensors:
             raise FormatError(f"{document}: tensor {info.name} is there twice")
         if fault := tiling_fault(info.shape, [piece.box for piece in pieces]):
@@ -118,8 +114,8 @@ class Contents:
         self.pieces[info.name] = pieces
 
 
-class PiecewiseCheckpoint(Closing):
-    """A checkpoint whose tensors lie in pieces; see :class:`maskreg.checkpoint.base.Checkpoint`.
+class PiecewiseCheckpoint(Checkpoint):
+    """A checkpoint whose tensors lie in pieces.
 
     Attributes:
         aliases: names under which the files hold a tensor a second time: an output head that is tied to the embedding.
@@ -161,7 +157,7 @@ class PiecewiseCheckpoint(Closing):
         self.tensors = {name: info for name, info in self.tensors.items() if name not in self.aliases}
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
+        """Elements ``[start, stop)`` of a tensor."""
         import numpy as np
 
         info = self.tensors[name]
@@ -175,7 +171,7 @@ class PiecewiseCheckpoint(Closing):
         return values
 
     def expect(self, name: str, start: int, stop: int) -> int:
-        """Fetch elements that are read soon; see :class:`maskreg.checkpoint.base.Expecting`.
+        """Fetch elements that are read soon.
 
         Of pieces whose elements lie apart in their file, nothing is fetched ahead: reading takes windows of them.
         """

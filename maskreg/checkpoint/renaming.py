@@ -8,20 +8,24 @@ Training wrappers put parts into names, and model classes differ in what stands 
     layers.0.mlp.up_proj.weight                               the inner model alone
 
 Without these parts all four are ``layers.0.mlp.up_proj.weight``. Two tensors are the same when they have the same name
-without them and the same shape, and no other has that name.
+without them and the same shape, and no other has that name. Names of other tools (:data:`DIALECTS`) are explained.
+
+``save_pretrained`` writes an output head that is tied to the embedding once. State dicts and the files of runs have it
+under both names; there, the head is an alias of the embedding (:func:`tied`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from maskreg.bucket import Location
-from maskreg.checkpoint.base import Blockwise, Checkpoint, aliases_of, expect, locations_of, place_of, remarks_on
+from maskreg.checkpoint.ahead import ahead, blocks_ahead
+from maskreg.checkpoint.base import Checkpoint, Wrapped
+from maskreg.checkpoint.roles import role_of
 from maskreg.checkpoint.statedict import FRONT, WRAPPERS
-from maskreg.closing import Closing
-from maskreg.tensors.info import TensorInfo
-from maskreg.tensors.names import shown
+from maskreg.digest import LEAF_NUMEL
+from maskreg.tensors.info import TensorInfo, shown
 from maskreg.words import counted
 
 if TYPE_CHECKING:
@@ -29,20 +33,125 @@ if TYPE_CHECKING:
 
     from maskreg.checkpoint.base import Memory
 
+
+def tied(checkpoint: Checkpoint, locations: Mapping[str, Sequence[Hashable]]) -> Mapping[str, str]:
+    """Aliases of tensors: names of the same bytes in the same place, and output heads that equal an embedding.
+
+    Args:
+        checkpoint: read from only where an output head has the form of an embedding.
+        locations: where each tensor lies, in its pieces.
+    """
+    owners: dict[tuple[Hashable, ...], str] = {}
+    aliases: dict[str, str] = {}
+    # The head is the alias, wherever it stands.
+    for info in sorted(checkpoint.tensors.values(), key=lambda info: role_of(info.name) == "lm_head"):
+        if info.numel:
+            owner = owners.setdefault((info.dtype, info.shape, *locations[info.name]), info.name)
+            if owner != info.name:
+                aliases[info.name] = owner
+    by_role: dict[str, list[TensorInfo]] = {"embedding": [], "lm_head": []}
+    for info in checkpoint.tensors.values():
+        by_role.get(role_of(info.name), []).append(info)
+    for head in by_role["lm_head"]:
+        for owner_info in by_role["embedding"]:
+            same_form = (owner_info.dtype, owner_info.shape) == (head.dtype, head.shape)
+            if head.name in aliases or not head.numel or not same_form:
+                continue
+            if same_values(checkpoint, owner_info.name, head.name):
+                aliases[head.name] = owner_info.name
+    return aliases
+
+
+def same_values(checkpoint: Checkpoint, left: str, right: str) -> bool:
+    """Whether two tensors of one size hold the same bits.
+
+    Args:
+        checkpoint: that holds both.
+        left: name of one.
+        right: name of the other.
+    """
+    import numpy as np
+
+    numel = checkpoint.tensors[left].numel
+
+    def same(start: int, stop: int) -> bool:
+        return np.array_equal(checkpoint.read(left, start, stop), checkpoint.read(right, start, stop))
+
+    # Nearly always the first leaf decides, so nothing is read ahead before.
+    if not same(0, min(LEAF_NUMEL, numel)):
+        return False
+    blocks = blocks_ahead(left, numel, checkpoint)
+    return all(same(*span) for span in ahead(blocks, lambda span: (right, *span), checkpoint))
+
+
+class Dialect(NamedTuple):
+    """A tool's names.
+
+    Attributes:
+        names: what they are.
+        marks: a name that gives them away.
+        saved: the next step where a checkpoint has them.
+        loaded: the next step where a model in memory has them.
+    """
+
+    names: str
+    marks: re.Pattern[str]
+    saved: str
+    loaded: str
+
+
+_AS_SAVED = "load the model with from_pretrained of transformers, patch that, and convert it afterwards"
+
+DIALECTS = (
+    Dialect(
+        "fused projections, as vLLM has them",
+        re.compile(r"(?:.+\.)?(?:qkv_proj|gate_up_proj)\.(?:weight|bias)"),
+        "name the checkpoint that the engine loads, or save the model with save_pretrained of transformers",
+        "pass a dictionary of views under the checkpoint's names, or write the indices and values that vLLM's "
+        "CheckpointWeightPatch takes, which a conversion to sparse-safetensors gives",
+    ),
+    Dialect(
+        "Megatron's names",
+        re.compile(
+            r"(?:.+\.)?decoder\.layers\.\d+\.(?:self_attention\.linear_(?:qkv|proj)|mlp\.linear_fc[12])\.(?:weight|bias)"
+        ),
+        "export it for transformers, for instance with Megatron Bridge, and name the folder of that",
+        _AS_SAVED,
+    ),
+    Dialect(
+        "torchtune's names",
+        re.compile(r"(?:.+\.)?layers\.\d+\.(?:sa_norm|mlp_norm)\.scale"),
+        "save it with torchtune's FullModelHFCheckpointer, and name the folder of that",
+        _AS_SAVED,
+    ),
+    Dialect(
+        "Meta's names",
+        re.compile(r"layers\.\d+\.(?:attention\.w[qkvo]|feed_forward\.w[123])\.weight"),
+        "convert it for transformers, and name the folder of that; of torchtune, save with FullModelHFCheckpointer",
+        _AS_SAVED,
+    ),
+)
+"""Names that are known, the first that fits."""
+
+
+def dialect_of(names: Iterable[str], others: Iterable[str]) -> tuple[Dialect, str] | None:
+    """The dialect of names that do not fit the others, and a name that gives it away; None where others have it too."""
+    mine, theirs = list(names), list(others)
+    for dialect in DIALECTS:
+        sample = next(filter(dialect.marks.fullmatch, mine), None)
+        if sample is not None and not any(map(dialect.marks.fullmatch, theirs)):
+            return dialect, shown(sample)
+    return None
+
+
 _MODEL_FRONT = FRONT | {"model", "base_model"}
 """Parts at the front of a name that depend on what wraps the model, and on its class."""
 
 ValueT = TypeVar("ValueT")
 
 
-class RenamedCheckpoint(Closing):
-    """A checkpoint under other names; see :class:`maskreg.checkpoint.base.Checkpoint`.
-
-    Attributes:
-        remarks: what must be said of it, one sentence each.
-        locations: where everything lies that decides its values.
-        blockwise: whether it is computed block by block.
-    """
+class RenamedCheckpoint(Wrapped):
+    """A checkpoint under other names."""
 
     def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str], remarks: tuple[str, ...]) -> None:
         """Wrap an open checkpoint, which is closed with this one.
@@ -52,38 +161,22 @@ class RenamedCheckpoint(Closing):
             names: every name, and what the checkpoint calls it.
             remarks: what must be said of it.
         """
-        self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
-        self.remarks, self.locations = remarks, locations_of(checkpoint)
-        self.blockwise = isinstance(checkpoint, Blockwise) and checkpoint.blockwise
-        self._checkpoint, self._names = checkpoint, names
+        super().__init__(checkpoint)
+        self.remarks, self._names, self.aliases = remarks, names, {}
         stored = checkpoint.tensors
-        self.tensors: Mapping[str, TensorInfo] = {
-            name: TensorInfo(name, stored[own].dtype, stored[own].shape) for name, own in names.items()
-        }
+        self.tensors = {name: TensorInfo(name, stored[own].dtype, stored[own].shape) for name, own in names.items()}
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
+        """Elements ``[start, stop)`` of a tensor."""
         return self._checkpoint.read(self._names[name], start, stop, into)
 
     def expect(self, name: str, start: int, stop: int) -> int:
-        """Hand on what is read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
-        return expect(self._checkpoint, self._names.get(name, ""), start, stop)
+        """Announce what is read soon."""
+        return self._checkpoint.expect(self._names.get(name, ""), start, stop)
 
-    def place_of(self, name: str, start: int) -> str:
-        """The file that holds a tensor; see :class:`maskreg.checkpoint.base.Sharded`."""
-        return place_of(self._checkpoint, self._names[name], start)
-
-    def small_files(self) -> Mapping[str, Location]:
-        """Config, tokenizer and license files that travel with the weights."""
-        return self._checkpoint.small_files()
-
-    def other_weights(self) -> tuple[str, ...]:
-        """Names of what is never copied."""
-        return self._checkpoint.other_weights()
-
-    def close(self) -> None:
-        """Close the checkpoint."""
-        self._checkpoint.close()
+    def place_of(self, name: str, start: int = 0) -> str:
+        """The file that holds a tensor."""
+        return self._checkpoint.place_of(self._names.get(name, ""), start)
 
 
 def named_like(checkpoint: Checkpoint, reference: Mapping[str, TensorInfo]) -> Checkpoint:
@@ -109,7 +202,7 @@ def named_like(checkpoint: Checkpoint, reference: Mapping[str, TensorInfo]) -> C
     ties = _aliases(checkpoint, (name for name in lacking if name not in renamed))
     if not renamed and not ties:
         return checkpoint
-    remarks = remarks_on(checkpoint)
+    remarks = checkpoint.remarks
     if renamed:
         name, own = next(iter(renamed.items()))
         remarks += (f"{counted(len(renamed), 'tensor')} under another name: {shown(own)} is {shown(name)}",)
@@ -120,12 +213,12 @@ def with_both_names(checkpoint: Checkpoint, reference: Iterable[str]) -> Checkpo
     """A checkpoint with a tied head under both of its names where another checkpoint has both; else itself."""
     names = {name: name for name in checkpoint.tensors}
     ties = _aliases(checkpoint, (name for name in reference if name not in names))
-    return RenamedCheckpoint(checkpoint, names | ties, remarks_on(checkpoint)) if ties else checkpoint
+    return RenamedCheckpoint(checkpoint, names | ties, checkpoint.remarks) if ties else checkpoint
 
 
 def _aliases(checkpoint: Checkpoint, lacking: Iterable[str]) -> dict[str, str]:
     """Lacking names that a checkpoint knows as aliases, and the name of the tensor there."""
-    aliases = aliases_of(checkpoint)
+    aliases = checkpoint.aliases
     return {name: aliases[name] for name in lacking if name in aliases}
 
 

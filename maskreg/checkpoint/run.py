@@ -48,11 +48,6 @@ def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[R
     Args:
         pattern: a path with such marks, or a URL of object storage with them.
         options_of: how to talk to the service of a URL.
-
-    Raises:
-        NotFoundError: nothing matches.
-        UsageError: two checkpoints would have the same label.
-        UnavailableError, NotAllowedError: the bucket does not answer, or may not be listed.
     """
     base, parts = _split(pattern, options_of)
     matches = sorted(_expanded(base, parts), key=lambda path: natural(str(path)))
@@ -70,11 +65,7 @@ def stamp_of(*paths: Location) -> Stamp:
     """What says whether the files of a checkpoint are the same as at another time: paths, sizes, and times or ETags.
 
     Args:
-        paths: where it lies; of an open checkpoint, see :func:`maskreg.checkpoint.base.locations_of`.
-
-    Raises:
-        NotFoundError: there is no such checkpoint.
-        NotAllowedError, UnavailableError: it may not be read, or its disk or bucket does not answer.
+        paths: where it lies; of an open checkpoint, see :meth:`maskreg.checkpoint.base.Checkpoint.locations`.
     """
     return tuple(sorted(entry for path in paths for entry in _stamps(path)))
 
@@ -152,6 +143,6 @@ def _files(path: Location, above: tuple[Location, ...] = ()) -> Iterator[Locatio
 def _version(file: Location) -> tuple[int, str]:
     if isinstance(file, BucketPath):
         return file.version()
-    # A link to nothing is a file of the checkpoint all the same; whether it matters, the reader says.
+    # A link to nothing counts as a file of the checkpoint; the reader decides whether it matters.
     status = file.stat() if file.exists() else file.lstat()
     return status.st_size, str(status.st_mtime_ns)

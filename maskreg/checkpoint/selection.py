@@ -1,6 +1,6 @@
 """Which tensors are measured: by role, by name within the layer, and by layer; fused matrices are split if need be.
 
-The words are those of ``--role`` and ``--layers``, and mean the same for every command. Example: in a model whose
+``--role`` and ``--layers`` take these words, which mean the same for every command. Example: in a model whose
 layers have a fused ``qkv_proj``, ``--role q_proj,o_proj --layers 0-11`` selects of each of the first twelve layers the
 leading rows of ``qkv_proj``, and ``o_proj``.
 """
@@ -32,7 +32,7 @@ Shape = tuple[int, ...]
 
 
 class Part(NamedTuple):
-    """Whole rows of a tensor: all of them, or those of one of the matrices that were fused.
+    """Whole rows of a tensor: all of them, or the rows of one fused matrix.
 
     Attributes:
         name: what the part is called where it is stored alone; for all rows, the tensor's name.
@@ -82,9 +82,6 @@ class Selection:
         Args:
             roles: words, each perhaps several with commas between: ``attention``, ``q_proj,o_proj``, ``qkvo``.
             layers: numbers and ranges with commas between, such as ``0-11`` or ``0,35,visual.0-3``; empty for all.
-
-        Raises:
-            UsageError: something else.
         """
         words = [word.strip() for text in roles for word in text.split(",")]
         if wrong := [word for word in words if not _WORD.fullmatch(word)]:
@@ -113,9 +110,6 @@ class Selection:
 
         Args:
             tensors: the shape of each, by name.
-
-        Raises:
-            UsageError: a role or a range of layers that no tensor has; or a fused tensor that cannot be split.
         """
         parts = tuple(part for name in tensors for part in self._parts(name, tensors))
         if self:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from maskreg.errors import FormatError
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import shown
 from maskreg.words import counted, listed
 
 WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"})
@@ -57,9 +57,6 @@ def weights_among(sizes: Mapping[Path, int], document: str) -> Choice:
     Args:
         sizes: number of elements of every tensor that was saved, by its path.
         document: for messages.
-
-    Raises:
-        FormatError: there are none, or several state dicts that could be meant.
     """
     totals: dict[Path, int] = {}
     counts: dict[Path, int] = {}

@@ -2,22 +2,98 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Format, Reopen
 from maskreg.checkpoint.boxes import Box
-from maskreg.checkpoint.causes import HEAD_BYTES, explained
-from maskreg.checkpoint.files import in_folder, read_whole
+from maskreg.checkpoint.files import OpenFile, in_folder, read_whole
 from maskreg.checkpoint.index import check_index, parse_index
-from maskreg.checkpoint.layouts import TORCH_INDEX_NAME, TORCH_NAME, TORCH_SUFFIXES, is_torch, state_dicts
-from maskreg.checkpoint.pickled.statedict import StateDict, read_state_dict
-from maskreg.checkpoint.pickled.tensors import ShardedTensor, StoredTensor, info_of, piece_of
+from maskreg.checkpoint.layouts import (
+    HEAD_BYTES,
+    TORCH_INDEX_NAME,
+    TORCH_NAME,
+    TORCH_SUFFIXES,
+    explained,
+    is_torch,
+    state_dicts,
+)
+from maskreg.checkpoint.pickled.archive import Archive
+from maskreg.checkpoint.pickled.tensors import ShardedTensor, StoredTensor, info_of, load_archive, piece_of
 from maskreg.checkpoint.pieces import Contents, Files, PiecewiseCheckpoint
-from maskreg.checkpoint.statedict import Chooser, weights_among
-from maskreg.errors import FormatError, MaskregError, NotFoundError
+from maskreg.checkpoint.statedict import Choice, Chooser, Path, weights_among
+from maskreg.errors import FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.info import check_name, shown
 from maskreg.words import listed
+
+_DEPTH = 8
+_SAVE = "torch.save(model.state_dict(), PATH)"
+
+
+@dataclass(frozen=True)
+class StateDict:
+    """The weights of one archive.
+
+    Attributes:
+        archive: that holds them.
+        tensors: by name.
+        notes: what was left out or renamed, one sentence each.
+    """
+
+    archive: Archive
+    tensors: Mapping[str, StoredTensor | ShardedTensor]
+    notes: tuple[str, ...]
+
+
+def read_state_dict(file: OpenFile, limits: Limits = LIMITS, choose: Chooser = weights_among) -> StateDict:
+    """The weights that a file of ``torch.save`` holds, or what else is chosen."""
+    archive = Archive(file, 0, file.size, limits)
+    tensors: dict[Path, StoredTensor | ShardedTensor] = {}
+    others: dict[Path, int] = {}
+    _Walk(file.path.name, tensors, others).visit(load_archive(archive, limits), ())
+    if () in tensors:
+        raise FormatError(f"{file.path.name}: a tensor without a name, not a state dict", hint=_SAVE)
+    if len(tensors) > limits.tensors:
+        raise LimitError(f"{file.path.name}: {len(tensors)} tensors; the limit is {limits.tensors}")
+    choice = choose({path: math.prod(tensor.shape) for path, tensor in tensors.items()}, file.path.name)
+    named = {name: tensors[path] for path, name in choice.names.items()}
+    for name in named:
+        check_name(name, file.path.name, limits)
+    return StateDict(archive, named, (*choice.notes, *_rest(choice, others)))
+
+
+class _Walk:
+    """Collects tensors in dictionaries and lists, and counts other values by their dictionary."""
+
+    def __init__(self, document: str, tensors: dict[Path, Any], others: dict[Path, int]) -> None:
+        self._document, self._tensors, self._others = document, tensors, others
+        # A dictionary that holds itself would have no end.
+        self._visited: set[int] = set()
+
+    def visit(self, value: Any, path: Path) -> None:
+        if isinstance(value, StoredTensor | ShardedTensor):
+            self._tensors[path] = value
+        elif isinstance(value, dict | list):
+            if id(value) in self._visited:
+                return
+            if len(path) >= _DEPTH:
+                raise FormatError(f"{self._document}: dictionaries more than {_DEPTH} deep ({shown('.'.join(path))})")
+            self._visited.add(id(value))
+            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+                self.visit(item, (*path, str(key)))
+        elif value is not None:
+            self._others[path] = 1
+
+
+def _rest(choice: Choice, others: Mapping[Path, int]) -> tuple[str, ...]:
+    own = [path[-1] for path in others if path[:-1] == choice.prefix and choice.prefix]
+    if not own:
+        return ()
+    return (f"left out values of the state dict that are no tensors: {listed(list(map(shown, own)), 3)}",)
 
 
 def recognize(path: Location) -> bool:
@@ -36,10 +112,6 @@ def open_path(
     """Open one file, or a directory with ``pytorch_model.bin``, an index and shards, or one state dict.
 
     ``choose`` picks the tensors of a state dict: the weights, if nothing else is said.
-
-    Raises:
-        DataError: index or weights break the format, or hold more than tensors and plain values.
-        NotFoundError: a shard is missing.
     """
     folder = path if path.is_dir() else path.parent
     weight_map: Mapping[str, str] | None = None

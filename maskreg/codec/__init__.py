@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from maskreg.codec.base import Codec
-from maskreg.codec.grid import FLAT, Grid, grid_at, row_width
+from maskreg.codec.base import FLAT, Codec, Grid, grid_at, row_width
 from maskreg.errors import FormatError
 from maskreg.extras import upgrade_command
 
@@ -23,11 +22,7 @@ DEFAULT_CODEC = "step2"
 
 
 def get_codec(name: str) -> Codec:
-    """The codec of that name.
-
-    Raises:
-        FormatError: this version has none.
-    """
+    """The codec of that name."""
     if name not in CODECS:
         raise FormatError(
             f"codec {name!r} is unknown to this version (it knows {', '.join(CODECS)})",

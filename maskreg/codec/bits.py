@@ -13,7 +13,7 @@ frequencies, without a parameter.
 
     0: 1   1: 0 1 0   4: 0 0 1 0 1   4,096: 12 zeros, a one, 11 zeros, a one
 
-Here a byte of 0 or 1 stands for each bit. The kernels of :mod:`maskreg.codec.model` write and read whole models, with
+Here a byte of 0 or 1 stands for each bit. The kernels of :mod:`maskreg.codec.layout` write and read whole models, with
 the bits in place: native/src/model.c.
 """
 

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.base import Codes
+from maskreg.codec.base import Codes, Grid
 from maskreg.codec.contexts import rows_of
-from maskreg.codec.grid import Grid
 from maskreg.codec.hazards import LOGARITHM_BITS, logarithms, weighed_logarithms
 from maskreg.codec.ulp_steps import EXPONENTS, Counts
 from maskreg.native import library

@@ -33,8 +33,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.codec.base import Grid
 from maskreg.codec.bits import Ints
-from maskreg.codec.grid import Grid
 from maskreg.native import Library
 
 PLAIN_CLASSES = 16

@@ -8,7 +8,7 @@
 Where all weights were multiplied by 2, say, the inner block of a scaled one is "same": 20 bytes in all. An inner block
 has a kind with a lower number, so there are few within each other.
 
-This is NumPy alone: such blocks are rare, and most of their time is that of inner blocks.
+This is NumPy alone: such blocks are rare, and most of their time goes into inner blocks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.base import Block, Codes
+from maskreg.codec.base import FLAT, Block, Codes, Grid
 from maskreg.codec.contexts import rows_of
-from maskreg.codec.grid import FLAT, Grid
 from maskreg.codec.hazards import LOGARITHM_BITS, weighed_logarithms
 from maskreg.codec.layout import APART, HEAD_BYTES, ROWS, SCALED, ZEROED, Head
 from maskreg.errors import CorruptError
@@ -63,9 +62,6 @@ def decode_derived(head: Head, block: Block, source: Codes, decode: Decode) -> C
         block: of kind ``SCALED``, ``APART``, ``ZEROED`` or ``ROWS``.
         source: uint16 ``[n]``.
         decode: decodes inner blocks.
-
-    Raises:
-        CorruptError: the block is damaged.
     """
     view = memoryview(block)
 
@@ -230,7 +226,7 @@ def encode_zeroed(source: Codes, target: Codes, grid: Grid, encode: Encode) -> b
 
 
 def _zeros(source: Codes, positive: int) -> Codes:
-    """What a coordinate becomes that becomes 0: that of its sign, or the positive one."""
+    """The zero that a coordinate becomes: of its sign, or the positive one."""
     return source & (np.uint16(0) if positive else _SIGN)
 
 

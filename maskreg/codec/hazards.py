@@ -10,8 +10,8 @@ mover is, and a decoder finds it by adding up hazards instead of asking coordina
     hazards 3 3 3 3 3000 3 3 3, survival(12) > u >= survival(3012): coordinate 4 moves
 
 All coordinates of a class have one of 61 hazards, four to the octave. They are known by their index. One binade up,
-half as many coordinates move, so an index is most likely 4 less than that of the class before. The difference from
-that is stored as a Rice code, and :func:`choose_indexes` weighs its bits against those of the movers.
+half as many coordinates move, so an index is most likely 4 less than the index of the class before. The difference from
+that is stored as a Rice code, and :func:`choose_indexes` weighs its bits against the movers' bits.
 
     moved    712 of 1,664    730 of 3,299    690 of 6,400     hazards -log2(1 - p) * 8,192: 6,601, 2,953, 1,348
     indexes  51 (6,888)      46 (2,896)      42 (1,448)       47 and 42 were expected: -1, 0
@@ -63,7 +63,7 @@ LOGARITHM_BITS = 21
 """Logarithms to base 2 and bits are counted in 1 / 2^21, so that all machines choose alike."""
 
 LOGARITHMS: npt.NDArray[np.int32] = np.floor(np.log2(1 + np.arange(257) / 256) * (1 << LOGARITHM_BITS)).astype(np.int32)
-"""int32 ``[257]``: those of 1 + i / 256, rounded down."""
+"""int32 ``[257]``: logarithms of 1 + i / 256, rounded down."""
 
 _INDEXES = range(MOST_INDEX + 1)
 _INDEX_BITS, _PLAIN_BITS = 6, 2
@@ -95,7 +95,7 @@ def hazard_of(number: int) -> int:
 
 
 _FALL = 4
-"""By how much an index is expected to be less than that of the class before."""
+"""By how much an index is expected to be less than the index of the class before."""
 
 _RESIDUALS = np.array([[index - max(before - _FALL, 0) for index in _INDEXES] for before in _INDEXES], np.int64)
 """Index less what is expected, by the index before and the index."""

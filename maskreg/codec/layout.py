@@ -15,6 +15,10 @@ The directory has two u32 per sub-block, its words and its extra bits; that says
     n = 10,000 in 2 sub-blocks: each has 4,096 * ceil(10,000 / 8,192) = 8,192 coordinates, the last 1,808
     directory (700, 90) (150, 20): sub-block 0 takes 64 + 2 * 700 + ceil(90 / 8) = 1,476 bytes, sub-block 1 takes 367
 
+The model of a coded block is its contexts and tables, as bits (FORMAT.md section 5.2). Scales and factors are *lines*
+of small signed integers, one per row or column. A line begins with its Rice parameter k in 3 bits, the one under which
+it is shortest; see :mod:`maskreg.codec.bits`.
+
 Everything here comes from outside, so all of it is checked before it is used. Headers are checked here for all; model
 and directory of a coded block are read twice: by :class:`Layout` for NumPy and for GPUs, and on the CPU by the kernel,
 which refuses what Layout refuses, in the same words.
@@ -23,17 +27,160 @@ which refuses what Layout refuses, in the same words.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from maskreg.codec.contexts import MAX_RANK, TILE
-from maskreg.codec.grid import Grid
-from maskreg.codec.model import Model, ModelShape, pack_model, unpack_model
-from maskreg.codec.rans import LANES
-from maskreg.codec.tables import MAX_TABLES
+from maskreg.codec.base import Grid
+from maskreg.codec.bits import PLAIN_BITS, Bits, Ints, Reader, best_rice, fixed, pack_flags, rice
+from maskreg.codec.contexts import MAX_FACTOR, MAX_RANK, MAX_SCALE, SIZES, TILE, Contexts, rows_of
+from maskreg.codec.rans import LANES, TOKENS
+from maskreg.codec.tables import MAX_TABLES, Tables, pack_tables, unpack_tables
 from maskreg.errors import CorruptError
-from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.native import Library, library
+from maskreg.tensors.info import BLOCK_NUMEL
+
+_BOUND_BITS = 15
+
+_VALUE_BYTES = 2
+"""More than a scale or factor takes: the best Rice parameter is no worse than 7, under which it takes 9 bits."""
+
+_TABLE_BYTES = 64 * 4 + 8
+"""More than a packed table ever takes."""
+
+_SPARE_BYTES = 64
+"""More than parameters and bounds take, and what the kernel writes beyond the end."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Contexts and tables of a block."""
+
+    contexts: Contexts
+    tables: Tables
+
+
+class ModelShape(NamedTuple):
+    """What a block's header says of its model.
+
+    Attributes:
+        n: coordinates of the block.
+        grid: where they lie; no wider than ``n`` when there are scales or factors.
+        base: of the contexts.
+        scaled: whether there are scales.
+        rank: of the factors.
+        tables: how many.
+    """
+
+    n: int
+    grid: Grid
+    base: int
+    scaled: bool
+    rank: int
+    tables: int
+
+    def fits(self, size: int) -> bool:
+        """Whether the lines may fit ``size`` bytes: each value takes at least a bit.
+
+        Checked before there is memory for them, so a short block cannot claim much.
+        """
+        return (self.rank + self.scaled) * (rows_of(self.grid, self.n) + self.grid.width) <= 8 * size
+
+
+def side_bits(contexts: Contexts) -> int:
+    """Bits that scales and factors take."""
+    if compiled := library():
+        structure, _arrays = _structure(compiled, contexts, None)
+        bits: int = compiled.lib.maskreg_side_bits(structure)
+        return bits
+    return sum(PLAIN_BITS + best_rice(line)[1] for line in _lines(contexts))
+
+
+def pack_model(model: Model) -> bytes:
+    """The model as bits, padded to a byte."""
+    contexts, tables = model.contexts, model.tables
+    if compiled := library():
+        structure, _arrays = _structure(compiled, contexts, tables)
+        values = (contexts.rank + contexts.scaled) * (structure.rows + structure.width)
+        packed = np.empty(
+            _VALUE_BYTES * values + len(tables.of_cell) + len(tables.freqs) * _TABLE_BYTES + _SPARE_BYTES, np.uint8
+        )
+        bits = compiled.lib.maskreg_pack_model(structure, compiled.write(packed))
+        return packed[: -(-bits // 8)].tobytes()
+    flags = []
+    for line in _lines(contexts):
+        plain, _ = best_rice(line)
+        flags += [fixed(plain, PLAIN_BITS), rice(line, plain)]
+    if contexts.rank:
+        flags.append(fixed(contexts.bounds, _BOUND_BITS))
+    return pack_flags(flags + pack_tables(tables))
+
+
+def unpack_model(packed: Bits, shape: ModelShape) -> Model | None:
+    """The model in ``packed``; None when it is invalid or anything is left over.
+
+    Args:
+        packed: uint8.
+        shape: of the header.
+    """
+    grid, rank = shape.grid, shape.rank
+    if not shape.fits(packed.size):
+        return None
+    rows = rows_of(grid, shape.n)
+    row_scales, column_scales = (np.zeros(int(shape.scaled) * length, np.int8) for length in (rows, grid.width))
+    row_factors, column_factors = (np.zeros((rank, length), np.int8) for length in (rows, grid.width))
+    contexts = Contexts(grid, shape.base, row_scales, column_scales, row_factors, column_factors)
+    tables = Tables(np.zeros(contexts.cells, np.uint8), np.zeros((shape.tables, TOKENS), np.uint16))
+    if compiled := library():
+        structure, _arrays = _structure(compiled, contexts, tables)
+        end = compiled.lib.maskreg_unpack_model(compiled.read(packed), packed.size, structure)
+    else:
+        end = _fill(Reader(packed), contexts, tables)
+    return Model(contexts, tables) if end >= 0 and -(-end // 8) == packed.size else None
+
+
+def _fill(reader: Reader, contexts: Contexts, tables: Tables) -> int:
+    """Fill contexts and tables; returns the bit after them, or -1 when they are invalid."""
+    for number, line in enumerate(_lines(contexts)):
+        most = MAX_SCALE if contexts.scaled and number < 2 else MAX_FACTOR
+        values = reader.rice(line.size, reader.fixed(PLAIN_BITS), most)
+        if values is None:
+            return -1
+        line[:] = values
+    if contexts.rank:
+        contexts.bounds[:] = [reader.fixed(_BOUND_BITS) for _ in range(SIZES - 1)]
+    unpacked = unpack_tables(reader, len(tables.of_cell), len(tables.freqs))
+    if unpacked is None:
+        return -1
+    tables.of_cell[:], tables.freqs[:] = unpacked.of_cell, unpacked.freqs
+    return reader.at
+
+
+def _lines(contexts: Contexts) -> list[Ints]:
+    """Scales if there are any, then factors component by component; rows before columns."""
+    lines = [contexts.row_scales, contexts.column_scales] if contexts.scaled else []
+    for pair in zip(contexts.row_factors, contexts.column_factors, strict=True):
+        lines += pair
+    return lines
+
+
+def _structure(compiled: Library, contexts: Contexts, tables: Tables | None) -> tuple[Any, Any]:
+    """``maskreg_model`` of kernels.h, and what has to live as long as it."""
+
+    def read(*arrays: npt.NDArray[Any]) -> list[Any]:
+        return [compiled.read(np.ascontiguousarray(array)) for array in arrays]
+
+    none = compiled.ffi.NULL
+    scales = read(contexts.row_scales, contexts.column_scales) if contexts.scaled else [none] * 2
+    factors = read(contexts.row_factors, contexts.column_factors, contexts.bounds) if contexts.rank else [none] * 3
+    own = read(tables.of_cell, tables.freqs) if tables else [none] * 2
+    rows = contexts.row_factors.shape[1] if contexts.rank else contexts.row_scales.size
+    cells, count = (len(tables.of_cell), len(tables.freqs)) if tables else (0, 0)
+    fields = (rows, contexts.grid.width, contexts.scaled, contexts.rank, cells, count, *scales, *factors, *own)
+    return compiled.ffi.new("maskreg_model *", fields), fields
+
 
 SAME, RAW, CODED, SPARSE = 0, 1, 2, 3
 SCALED, APART, ZEROED, ROWS = 4, 5, 6, 7
@@ -81,11 +228,7 @@ class Head(NamedTuple):
 
     @classmethod
     def read(cls, block: bytes | memoryview) -> Head:
-        """Read and check them; rank and flags are left to :class:`Layout` and ``SparseLayout``.
-
-        Raises:
-            CorruptError: a field is out of range, or contradicts the block's length.
-        """
+        """Read and check them; rank and flags are left to :class:`Layout` and ``SparseLayout``."""
         if len(block) < _HEAD.size:
             raise CorruptError("block", f"{len(block)} bytes are too few for its header")
         head = cls(*_HEAD.unpack_from(block))
@@ -146,11 +289,7 @@ class CodedHead(NamedTuple):
 
     @classmethod
     def read(cls, block: bytes | memoryview) -> CodedHead:
-        """Read and check it; what :meth:`Head.read` checks was checked.
-
-        Raises:
-            CorruptError: a field is out of range, or contradicts the block's length.
-        """
+        """Read and check it; what :meth:`Head.read` checks was checked."""
         if len(block) < MODEL_START:
             raise CorruptError("block", "its header is truncated")
         n, _, sub_blocks, rank, flags = _HEAD.unpack_from(block)
@@ -191,11 +330,7 @@ class Layout:
     """
 
     def __init__(self, block: bytes | memoryview) -> None:
-        """Read header, model and directory.
-
-        Raises:
-            CorruptError: they are invalid, or contradict each other or the block's length.
-        """
+        """Read header, model and directory."""
         head = CodedHead.read(block)
         self.n, self.size = head.n, head.size
         self.block = np.frombuffer(block, np.uint8)

@@ -132,7 +132,7 @@ def encode_movers(source: Codes, target: Codes, hazards: Hazards) -> bytes:
     Args:
         source: uint16 ``[n]``.
         target: uint16 ``[n]``.
-        hazards: those of all movers are above 0.
+        hazards: above 0 for every mover.
     """
     if compiled := library():
         return _encode_compiled(compiled, source, target, hazards)
@@ -320,7 +320,7 @@ _RATE_TABLE = np.array(_RATES, np.uint32)
 
 @cache
 def _tables(compiled: Library) -> tuple[Any, ...]:
-    """Those of ``maskreg_hazards`` that all blocks share."""
+    """The fields of ``maskreg_hazards`` that all blocks share."""
     return tuple(compiled.read(table) for table in (POWERS, LOGARITHMS, _RATE_TABLE))
 
 

@@ -143,7 +143,7 @@ def decode_tokens(decoding: Decoding) -> npt.NDArray[np.int64]:
     first_entries = _turns(tables.astype(np.uint32) << _BITS, 0)
     # The last turn of a span may not reach all lanes.
     live = _turns(np.arange(n) < lengths[:, None], False)
-    # Where each span's next word is, among those of all.
+    # Where each span's next word is, among all words.
     begin: npt.NDArray[np.int64] = words.shape[1] * np.arange(count)
     place = begin.copy()
     read = np.empty_like(first_entries)
@@ -151,7 +151,7 @@ def decode_tokens(decoding: Decoding) -> npt.NDArray[np.int64]:
         entry = entries[first | states & _MASK]
         state = (entry >> _FREQ_SHIFT) * (states >> _BITS) + (entry >> _SLOT_SHIFT & _MASK)
         due = live[turn] & (state < _LOW)
-        # The next words of a span go to those of its lanes that are due, in order.
+        # The next words of a span go to its lanes that are due, in order.
         taken = due.cumsum(axis=1)
         refilled = state << _WORD | words.take(place[:, None] + taken - due, mode="clip")
         np.copyto(states, np.where(due, refilled, state), where=live[turn])
@@ -216,7 +216,7 @@ def encode_tokens(encoding: Encoding) -> npt.NDArray[np.int64]:
         # 4096 * quotient + rest, where the rest is the state without freq * quotient.
         states[:] = state // freqs[turn] * others[turn] + state + firsts[turn]
     given = [before[:, k][due[:, k]].astype(np.uint16) for k in range(len(states))]
-    # The decoder reads them turn by turn, and those of one turn lane by lane.
+    # The decoder reads them turn by turn, and within a turn lane by lane.
     for row, own in zip(words, given, strict=True):
         row[row.size - own.size :] = own
     return np.array([words.shape[1] - own.size for own in given], np.int64)

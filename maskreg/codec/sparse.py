@@ -84,7 +84,7 @@ class SparseModel(NamedTuple):
 
 
 def encode_sparse(source: Codes, target: Codes, counts: Counts) -> bytes:
-    """Code a block in which something moves; ``counts`` are those of :func:`maskreg.codec.choice.count_movers`."""
+    """Code a block in which something moves; ``counts`` as :func:`maskreg.codec.choice.count_movers` gives them."""
     first, indexes, bits = choose_hazards(counts)
     far = counts[2].nonzero()[0]
     ones = min(max(int(far[-1]) + 1 - first, 0), NO_ONES) if far.size else 0
@@ -108,8 +108,8 @@ def write_sparse(source: Codes, target: Codes, model: SparseModel, count: int) -
 def choose_hazards(counts: Counts) -> tuple[int, Indexes, int]:
     """The exponent of the first class, indexes of hazards, and how long it is to say where movers are.
 
-    Windows are compared by the entropy of their classes: those of the exponents inside, and of the sums at both ends.
-    Bits are those of :data:`~maskreg.codec.hazards.LOGARITHM_BITS`.
+    Windows are compared by the entropy of their classes: of the exponents inside, and of the sums at both ends.
+    Bits count in :data:`~maskreg.codec.hazards.LOGARITHM_BITS`.
     """
     if compiled := library():
         chosen, least = np.empty(CLASSES + 1, np.uint8), compiled.ffi.new("int64_t *")
@@ -158,11 +158,7 @@ class SparseLayout:
     """
 
     def __init__(self, block: Block) -> None:
-        """Read head, model and directory.
-
-        Raises:
-            CorruptError: they are invalid, or contradict each other or the block's length.
-        """
+        """Read head, model and directory."""
         head = Head.read(block)
         first, classes = head.rank, head.flags
         if not 1 <= classes <= CLASSES or first > EXPONENTS - CLASSES:
@@ -191,11 +187,7 @@ class SparseLayout:
 
 
 def decode_sparse(layout: SparseLayout, source: Codes, start: int, values: Codes) -> None:
-    """Fill ``values`` from coordinate ``start``, an entry point, for as long as the source goes.
-
-    Raises:
-        CorruptError: a sub-block is damaged.
-    """
+    """Fill ``values`` from coordinate ``start``, an entry point, for as long as the source goes."""
     number = start // layout.size
     starts = layout.starts[number : number + -(-source.size // layout.size) + 1]
     damaged = decode_movers(source, layout.block, starts, layout.hazards, layout.size, values)

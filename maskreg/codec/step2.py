@@ -6,7 +6,7 @@ Encoding a block:
     few coordinates move                 "sparse"                                                choice.py, sparse.py
     tokens_of                            a token per coordinate, and counts by exponent          ulp_steps.py
     for each plan: exponents alone; with factors; with scales                                    contexts.py
-        classify_all                     a cell per coordinate, flipped tokens                   encode.py
+        classify_all                     a cell per coordinate, flipped tokens                   subblocks.py
         build_tables                     cells share tables; estimated bits                      tables.py
     the cheapest plan: model, directory, sub-blocks                                              rans.py, layout.py
     by a factor, zeros, rows, unrelated  a block from where that is known                        derived.py
@@ -20,23 +20,20 @@ derived.py are tried where the tokens of the others look like it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.base import Block, Codes
+from maskreg.codec.base import FLAT, Block, Codes, Grid
 from maskreg.codec.choice import MIN_LINE, MIN_MOVED, choose
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
-from maskreg.codec.costs import plain_window
-from maskreg.codec.decode import decode_coded
 from maskreg.codec.derived import apart_bytes, decode_derived, encode_apart, encode_rows, encode_scaled, encode_zeroed
-from maskreg.codec.encode import Pair, classify_all, encode_sub_blocks, most_bytes
 from maskreg.codec.factors import fit_factors, size_bounds
-from maskreg.codec.gpu import decoders_for
-from maskreg.codec.grid import FLAT, Grid
 from maskreg.codec.layout import (
     APART,
     CODED,
@@ -49,22 +46,62 @@ from maskreg.codec.layout import (
     ZEROED,
     Head,
     Layout,
+    Model,
     pack_coded,
+    side_bits,
     sub_block_numel,
 )
-from maskreg.codec.model import Model, side_bits
 from maskreg.codec.rans import TOKENS, slots_of
 from maskreg.codec.scales import fit_scales, vary
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
-from maskreg.codec.tables import build_tables
+from maskreg.codec.subblocks import Pair, classify_all, decode_coded, encode_sub_blocks, most_bytes
+from maskreg.codec.tables import build_tables, plain_window
 from maskreg.codec.ulp_steps import EXPONENTS, LITERAL, MIDDLE, tokens_of
 from maskreg.errors import CorruptError
+from maskreg.extras import install_command
 from maskreg.parallel import Buffers
-from maskreg.tensors.blocks import BLOCK_NUMEL
-from maskreg.tensors.bus import down, up
+from maskreg.tensors.bus import down, on_device, up
+from maskreg.tensors.info import BLOCK_NUMEL
 
 if TYPE_CHECKING:
     import torch
+
+
+class Decoders(NamedTuple):
+    """Functions that decode several blocks at once, on their contexts' device.
+
+    Attributes:
+        coded: blocks in which every coordinate has a token.
+        sparse: blocks in which few coordinates move.
+    """
+
+    coded: Callable[[Sequence[torch.Tensor], Sequence[Layout]], list[torch.Tensor]]
+    sparse: Callable[[Sequence[torch.Tensor], Sequence[SparseLayout]], list[torch.Tensor]]
+
+
+def decoders_for(source: torch.Tensor) -> Decoders | None:
+    """Functions that decode blocks on this tensor's device; None when they have to be decoded on the CPU.
+
+    The latter includes a GPU without Triton, of which it warns once.
+    """
+    return _triton_decoders() if on_device(source) else None
+
+
+@cache
+def _triton_decoders() -> Decoders | None:
+    # Triton takes a second to import and exists on Linux only: imported where it is used.
+    try:
+        from maskreg.codec.triton_decode import decode_layouts
+        from maskreg.codec.triton_sparse import decode_sparse_layouts
+    except ImportError as error:
+        warnings.warn(
+            f"blocks are decoded on the CPU, because Triton is not installed ({error}); "
+            f"to decode them on the GPU: {install_command('gpu')}",
+            stacklevel=4,
+        )
+        return None
+    return Decoders(decode_layouts, decode_sparse_layouts)
+
 
 _SUB_BLOCKS = ((0.5, 1 << 18), (0.15, 1 << 19), (0.0, 1 << 21))
 """Most coordinates of a sub-block, by the bits per coordinate from which on it holds. Each costs some 60 bytes.
@@ -99,9 +136,6 @@ class Step2:
             context: bits that the reader has.
             values: bits that the reader is to get.
             grid: where the coordinates lie in their matrix; the block is larger without.
-
-        Raises:
-            ValueError: the arrays differ in length, are empty or too long, or the grid's column is not in its width.
         """
         n = values.size
         if context.shape != values.shape:
@@ -140,11 +174,7 @@ class Step2:
         return Head(n, RAW).pack() + values.astype("<u2").tobytes()
 
     def decode(self, context: Codes, block: Block, values: Codes | None = None) -> Codes:
-        """The values, uint16 ``[n]``, in ``values`` if given.
-
-        Raises:
-            CorruptError: the block cannot be one of ``n`` values.
-        """
+        """The values, uint16 ``[n]``, in ``values`` if given."""
         n = Head.read(block).n
         if n != context.size:
             raise CorruptError("block", f"its header says {n} values, not {context.size}")
@@ -153,31 +183,17 @@ class Step2:
         return values
 
     def entry_numel(self, block: Block) -> int:
-        """Coordinates between entry points.
-
-        Raises:
-            CorruptError: this is not a block.
-        """
+        """Coordinates between entry points."""
         return _entry_numel(Head.read(block))
 
     def decode_part(self, context: Codes, block: Block, start: int) -> Codes:
-        """A span of the values, uint16 ``[m]``.
-
-        Raises:
-            ValueError: the span does not begin and end at entry points of the block.
-            CorruptError: the block is damaged.
-        """
+        """A span of the values, uint16 ``[m]``."""
         values = np.empty(context.size, np.uint16)
         self.decode_into(context, block, start, values)
         return values
 
     def decode_into(self, context: Codes, block: Block, start: int, values: Codes) -> None:
-        """Fill ``values``, uint16 ``[m]``, with a span.
-
-        Raises:
-            ValueError: the span does not begin and end at entry points of the block.
-            CorruptError: the block is damaged.
-        """
+        """Fill ``values``, uint16 ``[m]``, with a span."""
         head = Head.read(block)
         n, kind = head.n, head.kind
         stop, every = start + context.size, _entry_numel(head)
@@ -195,11 +211,7 @@ class Step2:
             values[:] = decode_derived(head, block, context, self.decode)
 
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
-        """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU.
-
-        Raises:
-            CorruptError: a block cannot be one of as many values as its context has.
-        """
+        """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU."""
         pairs = list(zip(contexts, blocks, strict=True))
         decoders = decoders_for(contexts[0]) if pairs else None
         if decoders is None:

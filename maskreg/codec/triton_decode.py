@@ -16,8 +16,8 @@ Parallelism comes from the number of sub-blocks: a launch of 256 blocks has up t
 Headers, models and directories are read and checked on the CPU, by :class:`maskreg.codec.layout.Layout`. Beyond that
 the kernels trust nothing: whatever the bytes say, they read and write inside their arrays and take bounded time.
 
-This module alone imports Triton, and only :mod:`maskreg.codec.gpu` imports it, when there is something to decode. With
-``TRITON_INTERPRET=1`` in the environment Triton runs the kernels on the CPU, slowly; tests use that.
+This module alone imports Triton, and :mod:`maskreg.codec.step2` alone imports it, when there is something to decode.
+With ``TRITON_INTERPRET=1`` in the environment Triton runs the kernels on the CPU, slowly; tests use that.
 """
 
 from __future__ import annotations
@@ -67,9 +67,6 @@ def decode_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) 
 
     Returns:
         int16 ``[n]`` of each block.
-
-    Raises:
-        CorruptError: a sub-block is damaged.
     """
     if not layouts:
         return []
@@ -81,11 +78,7 @@ def decode_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) 
 
 
 def launch(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> tuple[torch.Tensor, npt.NDArray[np.bool_]]:
-    """Values of all blocks, one after the other, and which of all their sub-blocks are damaged.
-
-    Raises:
-        CorruptError: a sub-block claims more words or extra bits than it can have.
-    """
+    """Values of all blocks, one after the other, and which of all their sub-blocks are damaged."""
     context = contexts[0].contiguous() if len(contexts) == 1 else torch.cat(list(contexts))
     arrays = _gather(layouts)
     at = _Arrays(*(up(array, context.device, "blocks") for array in arrays))
@@ -123,7 +116,7 @@ class _Arrays(NamedTuple):
             bits, extra bits, and first table of the block.
         states: int32 ``[sub-blocks, 16]``, of the lanes.
         words: int16.
-        extras: uint8, extra bits; those of each sub-block begin at a byte.
+        extras: uint8, extra bits; each sub-block's begin at a byte.
         freqs: int16 ``[tables, 64]``, slots of each token.
     """
 

@@ -60,9 +60,6 @@ def decode_sparse_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Sp
 
     Returns:
         int16 ``[n]`` of each block.
-
-    Raises:
-        CorruptError: a sub-block is damaged.
     """
     if not layouts:
         return []

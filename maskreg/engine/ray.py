@@ -28,13 +28,12 @@ from ray import cloudpickle
 from ray._private.utils import read_ray_address
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-from maskreg.cpus import available_cpus
 from maskreg.engine.base import ResultT, TaskT
 from maskreg.engine.head import Head, require_answer
 from maskreg.engine.window import Batch, Window
 from maskreg.engine.worker import Outcome, Packed, Worker
 from maskreg.errors import ConfigError, UnavailableError, UsageError, WorkerError
-from maskreg.parallel import batches
+from maskreg.parallel import available_cpus, batches
 from maskreg.version import __version__
 
 MAX_BYTES = 512 << 20

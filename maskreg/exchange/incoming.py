@@ -10,16 +10,14 @@ import numpy as np
 
 from maskreg.bucket import Location
 from maskreg.checkpoint import companions
-from maskreg.checkpoint.base import Checkpoint, expect
-from maskreg.closing import Closing
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, fingerprint, leaf_hashes
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, NotFoundError
 from maskreg.exchange.lineage import Lineage
 from maskreg.limits import Limits
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import TensorInfo, shown
 from maskreg.tensors.leaves import leaf_count
-from maskreg.tensors.names import shown
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,8 +33,8 @@ Patch = Callable[[int, int, "npt.NDArray[Any]"], None]
 """Turns elements ``[start, stop)`` of one source tensor into the target's, in place, on any thread."""
 
 
-class PatchedCheckpoint(Closing):
-    """A checkpoint with some tensors patched; see :class:`maskreg.checkpoint.base.Checkpoint`.
+class PatchedCheckpoint(Checkpoint):
+    """A checkpoint with some tensors patched.
 
     Attributes:
         path: of the update.
@@ -72,7 +70,7 @@ class PatchedCheckpoint(Closing):
         self._checks = {name: _Check(self.tensors[name], text) for name, text in (checks or {}).items()}
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
+        """Elements ``[start, stop)`` of a tensor."""
         values = self._source.read(name, start, stop, into)
         if (patch := self._patches.get(name)) is not None:
             # A source that has its values in memory gives those, and they are not ours to change.
@@ -84,16 +82,12 @@ class PatchedCheckpoint(Closing):
         return values
 
     def expect(self, name: str, start: int, stop: int) -> int:
-        """Hand on what is read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
-        return expect(self._source, name, start, stop)
+        """Hand on what is read soon."""
+        return self._source.expect(name, start, stop)
 
     def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files: name to path."""
         return self._files
-
-    def other_weights(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     def close(self) -> None:
         """Do nothing: the source belongs to its opener."""

@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from maskreg.artifact.manifest import Manifest, Sha256
-from maskreg.checkpoint.hub import HubId
+from maskreg.checkpoint.opening import HubId
 from maskreg.digest import Digest
 from maskreg.document import canonical, checked, parse_object
 from maskreg.errors import BadRuleError, FormatError
 from maskreg.limits import LIMITS, Limits
 from maskreg.ref import printable
-from maskreg.rules import parse_rule
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import shown
+from maskreg.tensors.rules import parse_rule
 
 KEY = "maskreg"
 """The key of the text in a format's metadata."""

@@ -13,15 +13,13 @@ from maskreg.artifact.layout import FILES, REVERSE_FILES
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.code import can_run_code
-from maskreg.checkpoint.companions import check_small_file
+from maskreg.checkpoint.companions import can_run_code, check_small_file
 from maskreg.errors import UsageError
 from maskreg.exchange.lineage import lineage_of
 from maskreg.mask import unpack
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import blocks_of, numel_of
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import TensorInfo, blocks_of, numel_of
 from maskreg.update.delta import Change, Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
 

@@ -13,11 +13,10 @@ from maskreg.bucket import on_disk
 from maskreg.checkpoint.output import PendingOutput
 from maskreg.checkpoint.safetensors.header import build_shard
 from maskreg.checkpoint.safetensors.writer import SafetensorsPlan, SafetensorsWriter
-from maskreg.disk import creating
+from maskreg.disk import creating, filling
 from maskreg.exchange.base import Written
 from maskreg.exchange.lineage import KEY
 from maskreg.exchange.outgoing import Outgoing
-from maskreg.space import filling
 from maskreg.tensors.info import TensorInfo
 
 

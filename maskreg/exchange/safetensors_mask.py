@@ -19,9 +19,7 @@ from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.output import lineage_metadata, masks_written, one_file_plan, path_of, planned_output
 from maskreg.limits import Limits
-from maskreg.tensors.blocks import blocks_of
-from maskreg.tensors.dtypes import FLOAT
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -46,9 +46,7 @@ from maskreg.exchange.sparse import SparsePatch, StoredChanges
 from maskreg.limits import Limits
 from maskreg.live.classes import places_of
 from maskreg.tensors.cast import fp32_of, stored_bits, to_float
-from maskreg.tensors.dtypes import HALF
-from maskreg.tensors.info import TensorInfo
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import HALF, TensorInfo, shown
 from maskreg.words import counted, listed
 
 if TYPE_CHECKING:

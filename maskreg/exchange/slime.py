@@ -25,12 +25,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 import xxhash
 
-from maskreg.artifact.zstd import content_bytes, pack_frame, unpack_frame
+from maskreg.artifact.shards import content_bytes, pack_frame, unpack_frame
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import read_whole
-from maskreg.checkpoint.index import parse_index
+from maskreg.checkpoint.index import INDEX_NAME, parse_index
 from maskreg.checkpoint.safetensors.header import build_header
-from maskreg.checkpoint.safetensors.index import INDEX_NAME
 from maskreg.checkpoint.safetensors.plan import grouped
 from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
 from maskreg.errors import CorruptError, FormatError, UsageError
@@ -40,8 +39,7 @@ from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import json_file, new_folder, sync_file, values_written
 from maskreg.limits import Limits
-from maskreg.tensors.info import TensorInfo
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import TensorInfo, shown
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -31,8 +31,7 @@ from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import lineage_metadata, offsets_in, one_file_plan, path_of, planned_output, values_written
 from maskreg.limits import Limits
-from maskreg.tensors.info import TensorInfo
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import TensorInfo, shown
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,7 +14,7 @@ from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.tying import same_values
+from maskreg.checkpoint.renaming import same_values
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest, leaf_hashes
 from maskreg.engine import ordered
 from maskreg.errors import CorruptError
@@ -24,9 +24,7 @@ from maskreg.flow.space import artifact_space
 from maskreg.mask import nnz_of, pack, packed_bytes
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import blocks_of, numel_of
-from maskreg.tensors.dtypes import FLOAT
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of, numel_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from maskreg.disk import nearest_existing
-from maskreg.space import filling, require_space
+from maskreg.disk import filling, nearest_existing, require_space
 
 _WHAT = "the artifact"
 

@@ -33,15 +33,11 @@ class Place(NamedTuple):
 def places_of(checkpoint: Checkpoint, names: Collection[str]) -> Mapping[str, Place]:
     """Where the class that a checkpoint's ``config.json`` names has its tensors; without those that it lacks.
 
-    Names and kinds are those of the transformers that is installed, which renames and stacks tensors when it loads.
+    Names and kinds follow the installed transformers, which renames and stacks tensors when it loads.
 
     Args:
         checkpoint: a checkpoint of transformers.
         names: tensors of it.
-
-    Raises:
-        UsageError: there is no such class.
-        ConfigError: torch or transformers is not installed.
     """
     if not names:
         return {}

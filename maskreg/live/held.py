@@ -82,7 +82,7 @@ class Runs:
         return slice(self._before(start), self._before(stop))
 
     def positions(self, taken: slice, start: int) -> slice | Indexes:
-        """Where some of them lie in a block: their coordinates, less that of the block's first.
+        """Where some of them lie in a block: their coordinates, counted from the block's first.
 
         Args:
             taken: not empty, from :meth:`between`.
@@ -127,9 +127,6 @@ def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
         name: of the tensor, for messages.
         parameter: a DTensor.
         view: the tensor as a view of a contiguous tensor without data that has the parameter's shape.
-
-    Raises:
-        UsageError: the parameter is not a whole that was cut: it holds partial sums.
     """
     mesh: DeviceMesh = parameter.device_mesh  # type: ignore[attr-defined]
     placements: tuple[Any, ...] = parameter.placements  # type: ignore[attr-defined]

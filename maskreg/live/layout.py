@@ -1,4 +1,4 @@
-"""How tensors of a checkpoint are laid out in those of a running model: stacked, joined, transposed, or cut.
+"""How tensors of a checkpoint are laid out in a running model: stacked, joined, transposed, or cut.
 
 Coordinates are matched by views: operations are applied forward to empty tensors of the checkpoint's shapes, to check
 the result's shape, and undone on the model's tensor, as views that share its memory. Gate and up projections of two
@@ -102,9 +102,6 @@ def links(join: Join, shapes: Mapping[str, tuple[int, ...]], model: Mapping[str,
         join: which tensors of the checkpoint make up which of the model.
         shapes: of the sources.
         model: the targets, with or without data.
-
-    Raises:
-        WrongCheckpointError: shapes do not fit, sources are missing, or an operation is not supported.
     """
     for operation in join.operations:
         if isinstance(operation, Unknown):

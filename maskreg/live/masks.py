@@ -37,11 +37,6 @@ def parameter_masks(
         model: has the parameters. Without it, the layout of experts is guessed from names, other names of tied
             parameters are unknown, and names of the mask that ``trained`` does not have are not checked.
         given: trained parameters by other names, which come before the model's.
-
-    Raises:
-        WrongCheckpointError: a tensor of the mask is not in the model, or has another shape.
-        UsageError: the mask does not cover a parameter, has two masks for one, or has no coordinate of any, which is
-            known after the last.
     """
     tensors = {**trained, **(_every_name(model) if model is not None else {}), **given}
     matches = find(mask, tensors, model)

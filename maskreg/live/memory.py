@@ -1,10 +1,23 @@
-"""Tensors as memory: their storage, their bits, and dtypes by the names that checkpoints use."""
+"""Tensors of a running model as memory: their bits, leaf hashes, which share memory, and which can be written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+
+from maskreg.digest import leaf_hashes
+from maskreg.errors import UsageError
+from maskreg.tensors.bus import down, on_device
+
+if TYPE_CHECKING:
+    from maskreg.digest import LeafHashes
+
+    Hash = Callable[[Sequence[torch.Tensor]], list[LeafHashes]]
 
 DTYPES: Mapping[str, torch.dtype] = {
     "BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64,
@@ -22,3 +35,151 @@ def storage_key(tensor: torch.Tensor) -> tuple[object, ...]:
     if tensor.is_meta or hasattr(tensor, "to_local") or not tensor.numel():
         return (id(tensor),)
     return (tensor.device, tensor.data_ptr(), tensor.element_size(), tuple(tensor.shape), tensor.stride())
+
+
+class NamedTensor(NamedTuple):
+    """A tensor with its name, and whether it will be written."""
+
+    name: str
+    tensor: torch.Tensor
+    written: bool
+
+
+def refuse_aliasing(tensors: Iterable[NamedTensor]) -> None:
+    """Reject tensors of which writing one would change another, or another element of the same.
+
+    Address ranges that intersect are not enough: columns of one matrix interleave and are fine. So tensors are first
+    grouped into clusters of intersecting ranges, and within a cluster each marks its bytes in a map of the cluster;
+    a tensor that is to be written must find its bytes unmarked. Columns ``a`` and ``b`` of a ``[3, 2]`` matrix mark
+    ``a.a.a.`` and ``.b.b.b``; a view of its first row would find ``a`` marked.
+
+    Args:
+        tensors: no two of the same elements. A cluster takes a byte of memory per byte of its range.
+    """
+    by_device: dict[torch.device, list[NamedTensor]] = {}
+    for item in tensors:
+        if item.tensor.numel():
+            by_device.setdefault(item.tensor.device, []).append(item)
+    for group in by_device.values():
+        for item in group:
+            start, stop = span_of(item.tensor)
+            if item.written and stop - start < item.tensor.nbytes:
+                raise _refusal(f"tensor {item.name} repeats elements of its memory (an expanded one does)")
+        for cluster in _clusters(sorted(group, key=lambda item: span_of(item.tensor))):
+            if len(cluster) > 1:
+                _refuse_common(cluster)
+
+
+def _clusters(by_address: Iterable[NamedTensor]) -> Iterator[list[NamedTensor]]:
+    # In order of addresses, a tensor can only overlap those before it if it begins before the last of them ends.
+    cluster: list[NamedTensor] = []
+    reached = 0
+    for item in by_address:
+        start, stop = span_of(item.tensor)
+        if start >= reached and cluster:
+            yield cluster
+            cluster = []
+        cluster.append(item)
+        reached = max(reached, stop)
+    yield cluster
+
+
+def _refuse_common(cluster: list[NamedTensor]) -> None:
+    if not any(item.written for item in cluster):
+        return
+    first = min(span_of(item.tensor)[0] for item in cluster)
+    marked = torch.zeros(max(span_of(item.tensor)[1] for item in cluster) - first, dtype=torch.bool)
+    # Written ones come last, so that each is compared with all others.
+    ordered = sorted(cluster, key=lambda item: item.written)
+    for number, item in enumerate(ordered):
+        own = _bytes_of(item.tensor, marked, first)
+        if item.written and own.any():
+            other = next(o.name for o in ordered[:number] if _overlap(o.tensor, item.tensor, marked.zero_(), first))
+            raise _refusal(f"tensors {other} and {item.name} overlap in memory")
+        own.fill_(True)
+
+
+def _overlap(left: torch.Tensor, right: torch.Tensor, blank: torch.Tensor, first: int) -> bool:
+    _bytes_of(left, blank, first).fill_(True)
+    return bool(_bytes_of(right, blank, first).any())
+
+
+def _bytes_of(tensor: torch.Tensor, memory: torch.Tensor, first: int) -> torch.Tensor:
+    """The bytes of a tensor in a map with one element per byte from address ``first``."""
+    width = tensor.element_size()
+    dims = [(size, stride * width) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
+    sizes, strides = zip(*dims, (width, 1), strict=True)
+    return memory.as_strided(sizes, strides, tensor.data_ptr() - first)
+
+
+def span_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address of a tensor's first byte, and of the one behind its last."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def _refusal(problem: str) -> UsageError:
+    return UsageError(
+        f"{problem}, so it cannot be patched in place",
+        hint="apply it to the source on disk, which writes a new checkpoint",
+    )
+
+
+MAPS = Path("/proc/self/maps")
+"""Where Linux lists the memory of a process; other systems have none, and nothing is refused there."""
+
+
+def refuse_read_only(tensors: Iterable[NamedTensor], maps: Path = MAPS) -> None:
+    """Reject tensors in host memory that is mapped for reading alone, such as a file that was opened so.
+
+    torch does not know of it: the first write would end the process, with the model half patched.
+
+    Args:
+        tensors: of the model.
+        maps: the list of the process's memory.
+    """
+    written = [item for item in tensors if item.written and item.tensor.numel() and item.tensor.device.type == "cpu"]
+    if not written or not maps.exists():
+        return
+    # Lines such as: 7f1c2a000000-7f1c2a021000 r--p 00000000 00:00 0
+    ranges = []
+    for line in maps.read_text(errors="replace").splitlines():
+        addresses, rights = line.split(maxsplit=2)[:2]
+        if "w" not in rights:
+            start, stop = (int(address, 16) for address in addresses.split("-"))
+            ranges.append((start, stop))
+    starts = [start for start, _ in ranges]
+    for item in written:
+        first, end = span_of(item.tensor)
+        # In order and apart: the last one that begins before the tensor's end is the only one to look at.
+        at = bisect_right(starts, end - 1) - 1
+        if at >= 0 and ranges[at][1] > first:
+            raise UsageError(
+                f"tensor {item.name} lies in memory that is mapped read-only, so it cannot be patched in place",
+                hint="clone the tensor, or map its file copy-on-write",
+            )
+
+
+def leaves_of(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
+    """Hashes of the leaves of each span, which starts at a leaf: uint8 ``[k, 16]`` each.
+
+    Without Triton, the spans of a GPU are copied to the CPU; that blocks are decoded there too is warned of by
+    :mod:`maskreg.codec.step2`.
+
+    Args:
+        spans: one-dimensional and contiguous, on one device.
+    """
+    hash_on_device = _on_device() if spans and on_device(spans[0]) else None
+    if hash_on_device is not None:
+        return hash_on_device(spans)
+    return [leaf_hashes(down(span, "weights")) for span in spans]
+
+
+@cache
+def _on_device() -> Hash | None:
+    # Triton takes a second to import and exists on Linux only: imported where it is used.
+    try:
+        from maskreg.live.triton_leaves import leaves_on_device
+    except ImportError:
+        return None
+    return leaves_on_device

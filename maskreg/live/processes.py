@@ -1,4 +1,9 @@
-"""Processes that hold a model together: they fail together, and exchange tensors."""
+"""Processes that hold a model together: they fail together, and exchange tensors.
+
+To gather a model, every process takes part, in one order: all hold one whole parameter for a moment, and the first
+process copies it to host memory. So no process ever has the whole model on its device, and only the first has it at
+all.
+"""
 
 from __future__ import annotations
 
@@ -67,10 +72,7 @@ class Processes:
     def together(self, work: Callable[[], T]) -> T:
         """Do work, and go on only if no process failed at it.
 
-        A process that failed raises its error; the others raise that of the first process that did.
-
-        Raises:
-            MaskregError: the work failed on some process.
+        A process that failed raises its error; the others raise the error of the first process that did.
         """
         own: BaseException | None = None
         result: list[T] = []
@@ -97,11 +99,8 @@ class Processes:
         """Refuse to go on if processes do not have the same.
 
         Args:
-            value: compared with that of every other process.
+            value: compared with every other process's.
             subject: its name in the message, in the plural.
-
-        Raises:
-            UsageError: a process has another value than the first.
         """
         first, *rest = self.gathered(value)
         for rank, own in zip(self.ranks[1:], rest, strict=True):
@@ -133,3 +132,25 @@ class Processes:
         for work in dist.batch_isend_irecv(operations) if operations else []:
             work.wait()
         return received
+
+
+def whole_state(
+    model: torch.nn.Module | Mapping[str, torch.Tensor], processes: Processes
+) -> dict[str, torch.Tensor] | None:
+    """The whole tensors of a sharded model, in the host memory of the first process; None in the others.
+
+    Args:
+        model: a module or its state dict, with DTensors.
+        processes: those that hold it; all of them call this.
+    """
+    is_first = processes.rank == processes.ranks[0]
+    named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
+    wholes: dict[str, torch.Tensor] = {}
+    for name, value in named:
+        if isinstance(value, torch.Tensor):
+            whole = value.detach()
+            if hasattr(whole, "full_tensor"):
+                whole = whole.full_tensor()
+            if is_first:
+                wholes[name] = whole.cpu()
+    return wholes if is_first else None

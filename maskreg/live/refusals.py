@@ -1,4 +1,4 @@
-"""Models whose tensors are not those of a checkpoint, so that they cannot be patched in place: refused by name."""
+"""Models that do not have the tensors of a checkpoint, and so cannot be patched in place: refused by name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from maskreg.checkpoint.dialects import dialect_of
+from maskreg.checkpoint.renaming import dialect_of
 from maskreg.errors import UsageError, WrongCheckpointError
-from maskreg.live.wrappers import bare
+from maskreg.live.naming import bare
 
 _QUANTIZED = ("bitsandbytes", "torchao", "optimum", "gptqmodel", "auto_gptq", "awq", "hqq", "quanto")
 """Packages whose tensors and modules hold quantized weights."""
@@ -25,12 +25,8 @@ _TO_16_BITS = "load the model in its 16-bit dtype, patch it, and quantize it aft
 
 
 def refuse_wrapped(module: torch.nn.Module) -> None:
-    """Refuse modules whose parameters are elsewhere than where the module shows them.
-
-    Raises:
-        UsageError: FSDP1 flattens parameters into one, and DeepSpeed's ZeRO-3 leaves placeholders.
-    """
-    # Whoever has wrapped a model has imported the wrapper.
+    """Refuse modules whose parameters are elsewhere than where the module shows them."""
+    # A model that is wrapped has its wrapper imported.
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
     for path, each in module.named_modules():
         if fsdp is not None and isinstance(each, fsdp.FullyShardedDataParallel):
@@ -77,7 +73,7 @@ def missing_error(
         name: of the first that is missing.
         expected: names in the checkpoint.
         tensors: names in the model.
-        hint: the next step where the model's names are not those of another tool.
+        hint: the next step where the model's names are not another tool's.
         others: what else is missing.
     """
     fault = f"missing in this model{others}"

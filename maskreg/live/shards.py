@@ -39,7 +39,7 @@ class Part:
     Attributes:
         whole_numel: coordinates of the whole tensor.
         first: where the first span begins.
-        stride: from the beginning of a span to that of the next.
+        stride: from the beginning of a span to the beginning of the next.
         length: coordinates of a span; 0 for a process that has none.
         count: spans.
     """
@@ -97,7 +97,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Positions of a part's masked coordinates among those of the whole tensor.
+    """Positions of a part's masked coordinates among the whole tensor's.
 
     Attributes:
         total: masked coordinates of the whole tensor.
@@ -134,9 +134,6 @@ def layout_of(name: str, tensor: torch.Tensor) -> Layout:
     Args:
         name: for messages.
         tensor: plain, or a DTensor sharded over at most one dimension of its mesh.
-
-    Raises:
-        UsageError: the mask cannot be cut for this layout: partial sums, shards over two dimensions, or strided ones.
     """
     mesh: DeviceMesh | None = getattr(tensor, "device_mesh", None)
     if mesh is None:
@@ -165,9 +162,7 @@ def layout_of(name: str, tensor: torch.Tensor) -> Layout:
     start = min(mesh.get_local_rank(dim) * chunk, size)
     part = Part.along(tuple(tensor.shape), along, start, min(start + chunk, size))
     if local_of(tensor.detach()).numel() != part.numel:
-        raise UsageError(
-            f"{name} is cut into other sizes than those of torch.chunk", hint="shard with fully_shard(model)"
-        )
+        raise UsageError(f"{name} is cut into other sizes than torch.chunk gives", hint="shard with fully_shard(model)")
     return Layout(part, mesh, dim)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from maskreg.bucket import Location
-from maskreg.closing import Closing
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import WrongCheckpointError
 from maskreg.live.layout import links
 from maskreg.live.memory import CODES, DTYPES
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-class ModelState(Closing):
+class ModelState(Checkpoint):
     """The weights of a running model, as the tensors of a checkpoint. Fused and stacked parameters are read apart.
 
     Nothing is copied but the span that is read. The model must not change while it is read.
@@ -46,16 +46,12 @@ class ModelState(Closing):
         Args:
             model: a module, or its state dict; prefixes of wrappers are resolved.
             expected: the tensors of the checkpoint, by name; dtypes are the model's.
-            small_files: those of the checkpoint: training changes none.
+            small_files: the checkpoint's: training does not change them.
             tensors: the model's, by name, where the model itself holds a part of each only.
             allow_surplus: ignore weights of the model that the checkpoint lacks.
-
-        Raises:
-            WrongCheckpointError: the model lacks a tensor, has it in another shape or in parts, or has weights that the
-                checkpoint lacks.
         """
-        self.format, self.hub = "safetensors", ""
-        self.path: Location = Path()
+        self.format = "safetensors"
+        self.path = Path()
         self._small_files = small_files or {}
         module = model if isinstance(model, torch.nn.Module) else None
         if tensors is None:
@@ -64,7 +60,7 @@ class ModelState(Closing):
         self._views = dict(_views(expected, tensors, module))
         if not allow_surplus:
             _refuse_surplus(module, tensors, self._views)
-        self.tensors: Mapping[str, TensorInfo] = {
+        self.tensors = {
             name: TensorInfo(name, _NAMES[self._views[name].dtype], info.shape) for name, info in expected.items()
         }
         self._whole: tuple[str, torch.Tensor | None] = "", None
@@ -78,12 +74,8 @@ class ModelState(Closing):
         return span.view(np.dtype(f"<u{info.item_bytes}"))
 
     def small_files(self) -> Mapping[str, Location]:
-        """Those of the checkpoint that names come from."""
+        """Small files of the checkpoint that names come from."""
         return self._small_files
-
-    def other_weights(self) -> tuple[str, ...]:
-        """None: a model has no files."""
-        return ()
 
     def close(self) -> None:
         """Nothing: the model belongs to its owner."""

@@ -1,4 +1,4 @@
-"""Leaf hashes on the GPU that holds the tensors: xxh3-128 of many leaves in one launch, bit for bit that of the CPU.
+"""Leaf hashes on the GPU that holds the tensors: xxh3-128 of many leaves in one launch, bit for bit as on the CPU.
 
 A program takes a leaf, 1,024 bytes at a time. Of these, 16 *stripes* of 8 *lanes* add up in any order; only between
 blocks of 1,024 bytes are lanes scrambled, so the program's threads work on the stripes of one block side by side::
@@ -9,8 +9,8 @@ blocks of 1,024 bytes are lanes scrambled, so the program's threads work on the 
 The leaves of a model are many, so a GPU is busy with as many programs. Leaves of 240 bytes or less are hashed in
 another way, and left to the CPU: a tensor has one at most, at its end.
 
-This module alone imports Triton here, and only :mod:`maskreg.live.leaves` imports it. With ``TRITON_INTERPRET=1`` in
-the environment Triton runs the kernel on the CPU, slowly; tests use that. The algorithm is that of
+This module alone imports Triton here, and only :mod:`maskreg.live.memory` imports it. With ``TRITON_INTERPRET=1`` in
+the environment Triton runs the kernel on the CPU, slowly; tests use that. The algorithm is
 https://github.com/Cyan4973/xxHash (doc/xxhash_spec.md).
 """
 

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.mask.packed import PAD_BITS
+from maskreg.mask.packed import PAD_BITS, TensorMask, flip, packed_bytes
 from maskreg.native import library
+
+
+class Everything(Mapping[str, TensorMask]):
+    """The mask of all coordinates; each tensor's is made on access.
+
+    Args:
+        shapes: of every tensor, by name.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._shapes = shapes
+
+    def __getitem__(self, name: str) -> TensorMask:
+        shape = self._shapes[name]
+        numel = math.prod(shape)
+        return TensorMask(name, shape, flip(np.zeros(packed_bytes(numel), np.uint8), numel))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
 
 Packed = npt.NDArray[np.uint8]
 """As :func:`maskreg.mask.pack` returns it. Padding is zero in every operand, and in every result."""
@@ -31,7 +55,7 @@ def either(masks: Sequence[Packed]) -> Packed:
 
 
 def minus(masks: Sequence[Packed]) -> Packed:
-    """Coordinates of the first mask that are in none of the others."""
+    """Coordinates of the first mask that are in no other."""
     first, *rest = _words(masks)
     return (first & ~reduce(np.bitwise_or, rest, np.zeros_like(first))).view(np.uint8)
 
@@ -51,9 +75,6 @@ def at_least(k: int, masks: Sequence[Packed]) -> Packed:
 
         masks 110, 101, 100 of 3 coordinates: counters 3 1 1, so planes 111 (bit 0) and 100 (bit 1)
         k = 2 = binary 10:   bit 1 of k is 1: equal = 100.   bit 0 is 0: more = equal & 111 = 100.   Result 100.
-
-    Raises:
-        ValueError: ``k`` is less than 1 or more than there are masks, or the masks are not of one tensor.
     """
     if not 1 <= k <= len(masks):
         raise ValueError(f"k must be from 1 to the number of masks: {k} of {len(masks)} masks")

@@ -18,10 +18,9 @@ import numpy.typing as npt
 
 from maskreg.errors import UsageError
 from maskreg.mask.draw import Draw, Quota
-from maskreg.mask.flips import OFF_GRID, ON_GRID, Start, drawing_chances, fit_scale
 from maskreg.mask.packed import flip, unpack
 from maskreg.mask.ranking import Smallest
-from maskreg.mask.rounding import classes_of, why_no_scale
+from maskreg.mask.rounding import OFF_GRID, ON_GRID, Start, classes_of, drawing_chances, fit_scale, why_no_scale
 from maskreg.words import counted
 
 DEFAULT_ALPHA = 0.5
@@ -163,11 +162,7 @@ class BaselineSpec:
         rank: int | None = None,
         alpha: float | None = None,
     ) -> BaselineSpec:
-        """Check the parameters and fill in defaults.
-
-        Raises:
-            UsageError: the kind is unknown, or a parameter is missing, out of range or not one of this kind's.
-        """
+        """Check the parameters and fill in defaults."""
         if kind not in KINDS:
             raise UsageError(f"unknown baseline {kind!r}", hint=f"one of: {', '.join(KINDS)}")
         entry = KINDS[kind]
@@ -287,9 +282,6 @@ def quota_of_model(spec: BaselineSpec, numel: int, nnz: int) -> Quota:
         spec: of such a kind.
         numel: coordinates of the model.
         nnz: coordinates of the mask.
-
-    Raises:
-        UsageError: a subset would be larger than the mask.
     """
     if spec.kind.class_by is ClassBy.NOTHING:
         return Quota.by_class(np.array([numel]), np.array([nnz]))
@@ -316,7 +308,7 @@ def quota_of_tensor(spec: BaselineSpec, members: Counts, moved: Counts) -> Quota
     Args:
         spec: of a kind whose counts are matched for each tensor.
         members: int64 ``[classes]``, coordinates by class.
-        moved: int64 ``[classes]``, those of the mask.
+        moved: int64 ``[classes]``, the mask's.
     """
     start = STARTS.get(spec.kind.name)
     if start is None:

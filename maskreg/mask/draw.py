@@ -74,9 +74,6 @@ class Draw(NamedTuple):
             first: a multiple of 4,096.
             numel: coordinates in the span.
             classes: uint16 ``[numel]``; None when all are 0.
-
-        Raises:
-            ValueError: ``first`` is not a multiple of 4,096.
         """
         _check_first(first)
         stream, span, windows = Stream(self.seed, tensor), Span(first, numel, classes), Windows(self.low, self.high)
@@ -108,9 +105,6 @@ class Draw(NamedTuple):
             numel: coordinates in the span.
             completed: int64, ascending: those drawn inside the windows, of the whole tensor.
             classes: uint16 ``[numel]``; None when all are 0.
-
-        Raises:
-            ValueError: ``first`` is not a multiple of 4,096.
         """
         _check_first(first)
         packed = mark(Stream(self.seed, tensor), Span(first, numel, classes), self.low)
@@ -183,9 +177,6 @@ class Quota:
             seed: 64 bits.
             widened: how often they have turned out too narrow.
             deviations: half their width before that, in standard deviations; it does not change what is drawn.
-
-        Raises:
-            ValueError: a group has fewer members of chance above 0 than are to be drawn.
         """
         borders = self._borders()
         spread = np.zeros(self.sizes.size)

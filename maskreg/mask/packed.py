@@ -34,11 +34,7 @@ def pack(moved: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
 
 
 def unpack(packed: npt.NDArray[np.uint8], numel: int) -> npt.NDArray[np.bool_]:
-    """The first ``numel`` bits as booleans, 1-D.
-
-    Raises:
-        ValueError: ``packed`` holds fewer bits.
-    """
+    """The first ``numel`` bits as booleans, 1-D."""
     if packed.size * 8 < numel:
         raise ValueError(f"{packed.size} bytes hold fewer than {numel} bits")
     return np.unpackbits(packed, count=numel, bitorder="little").view(np.bool_)
@@ -73,9 +69,6 @@ def overlap(left: npt.NDArray[np.uint8], right: npt.NDArray[np.uint8]) -> int:
     Args:
         left: uint8, as :func:`pack` returns it.
         right: uint8, likewise.
-
-    Raises:
-        ValueError: their lengths differ, or are not of whole words.
     """
     if left.shape != right.shape or left.size % (PAD_BITS // 8):
         raise ValueError(f"masks of {left.size} and {right.size} bytes are not of one tensor")
@@ -91,9 +84,6 @@ def nnz_of(packed: npt.NDArray[np.uint8]) -> int:
 
     Args:
         packed: uint8, as :func:`pack` returns it.
-
-    Raises:
-        ValueError: its length is not of whole words.
     """
     return overlap(packed, packed)
 

@@ -71,16 +71,13 @@ class Hits(NamedTuple):
 
 
 def count(classes: Classes, packed: Bits, members: Counts, moved: Counts) -> None:
-    """Count coordinates by class, and those of a mask.
+    """Count coordinates, all and the mask's, by class.
 
     Args:
         classes: uint16 ``[n]``.
         packed: the mask's bits, from :func:`maskreg.mask.pack`.
         members: int64 ``[classes]``, added to; no more than 512.
         moved: int64 ``[classes]``, likewise.
-
-    Raises:
-        ValueError: there are too many classes, or lengths do not match.
     """
     if members.size > MAX_CLASSES or members.size != moved.size or packed.size != packed_bytes(classes.size):
         raise ValueError(f"{members.size} classes, {classes.size} coordinates and {packed.size} bytes do not match")
@@ -119,9 +116,6 @@ def scan(stream: Stream, span: Span, windows: Windows, below: Counts, hits: Hits
         windows: by class.
         below: int64 ``[classes]`` to count by class, no more than 512, or ``[1]`` to count all together; added to.
         hits: filled, with the first when there are more than fit.
-
-    Raises:
-        ValueError: there are too many classes.
     """
     if below.size > MAX_CLASSES:
         raise ValueError(f"{below.size} classes are more than {MAX_CLASSES}")

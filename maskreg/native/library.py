@@ -77,19 +77,11 @@ class Library:
         self._types = _Types(module.ffi)
 
     def read(self, array: npt.NDArray[Any]) -> Any:
-        """Pointer to an array that a kernel reads; it keeps the array alive.
-
-        Raises:
-            ValueError: the array is not C-contiguous.
-        """
+        """Pointer to an array that a kernel reads; it keeps the array alive."""
         return self.ffi.from_buffer(self._types[array.dtype], array)
 
     def write(self, array: npt.NDArray[Any]) -> Any:
-        """Pointer to an array that a kernel fills; it keeps the array alive.
-
-        Raises:
-            ValueError: the array is not C-contiguous, or cannot be written.
-        """
+        """Pointer to an array that a kernel fills; it keeps the array alive."""
         return self.ffi.from_buffer(
             self._types[array.dtype], array, True
         )  # writable; by keyword it takes twice as long
@@ -99,11 +91,7 @@ _in_use: list[Library | None] = []
 
 
 def library() -> Library | None:
-    """The kernels that this process uses; None to do without.
-
-    Raises:
-        ConfigError: ``MASKREG_KERNELS`` names kernels that this machine does not have.
-    """
+    """The kernels that this process uses; None to do without."""
     if not _in_use:
         name = os.environ.get(_VARIABLE, "")
         _in_use.append(_named(name) if name else _best())
@@ -117,11 +105,7 @@ def switched_off() -> bool:
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Use kernels of a level, or none for ``numpy``, in all threads until the end of the block.
-
-    Raises:
-        ConfigError: this machine does not have them.
-    """
+    """Use kernels of a level, or none for ``numpy``, in all threads until the end of the block."""
     _in_use.append(_named(name))
     try:
         yield

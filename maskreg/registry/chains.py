@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.links import Link
+from maskreg.artifact.manifest import Link
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.errors import BrokenChainError, CorruptError, MissingLinkError, NotFoundError, NotOnChainError

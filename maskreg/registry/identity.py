@@ -7,10 +7,10 @@ import socket
 import uuid
 from collections.abc import Callable
 
+from maskreg.digest import sealed
 from maskreg.document import parse_object
 from maskreg.errors import ConfigError, DataError, FormatError, NotFoundError, UnavailableError
 from maskreg.extras import upgrade_command
-from maskreg.seal import sealed
 from maskreg.store.base import Store
 
 IDENTITY = "maskreg.json"

@@ -25,14 +25,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.disk import is_alive
 from maskreg.errors import DataError, MaskregError, NotFoundError, UnavailableError, prefixed
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.registry import tags
 from maskreg.registry.registry import Registry
-from maskreg.seal import parse_sealed, sealed
 from maskreg.store.base import Store
 from maskreg.store.entry import RefEntry
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.document import canonical
 from maskreg.errors import (
     CannotCreateError,
@@ -43,7 +43,6 @@ from maskreg.errors import (
 )
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
-from maskreg.seal import parse_sealed, sealed
 from maskreg.settings import Remote
 from maskreg.store.base import Store
 from maskreg.store.chain import removal

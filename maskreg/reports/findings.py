@@ -13,8 +13,8 @@ from maskreg.analysis.papers import TableBeside
 from maskreg.analysis.survey import Survey
 from maskreg.analysis.verdict import Outcome, Start, Verdict
 from maskreg.artifact.manifest import Manifest, Totals
-from maskreg.artifact.parts import selected_rows
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.scope import selected_rows
 from maskreg.artifact.totals import totals_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.selection import ALL, Selection

@@ -11,10 +11,9 @@ from pathlib import Path
 import matplotlib as mpl
 from PIL import Image
 
-from maskreg.disk import creating, replacing
+from maskreg.disk import creating, filling, replacing
 from maskreg.reports.numbers import Numbers
 from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Drawing, Size, Theme, colored, style
-from maskreg.space import filling
 
 PNG_DPI = 200
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
-from maskreg.cpus import available_cpus
 from maskreg.errors import ConfigError
+from maskreg.parallel import available_cpus
 from maskreg.settings.urls import check_address, check_catalog
 
 DEFAULT_JOBS = 8

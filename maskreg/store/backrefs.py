@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.errors import BadRefError, CorruptError, DataError
 from maskreg.ref import Ref
-from maskreg.seal import parse_sealed, sealed
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.entry import RefEntry
 

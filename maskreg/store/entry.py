@@ -22,12 +22,11 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, payload, sealed
 from maskreg.document import canonical, parse_object
 from maskreg.errors import BadRefError, CorruptError, FormatError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
-from maskreg.seal import parse_sealed, payload, sealed
 from maskreg.signature import SIGNATURES, PublicKey, Signer, is_signed_by, parse_signatures, signed
 
 SCHEMA = "maskreg.ref-entry/1"

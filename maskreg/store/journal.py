@@ -30,9 +30,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from maskreg.digest import sealed
 from maskreg.errors import BadRefError
 from maskreg.ref import Ref
-from maskreg.seal import sealed
 from maskreg.store.base import Store
 from maskreg.store.entry import RefEntry
 

@@ -32,11 +32,10 @@ from typing import IO, Any
 from uuid import uuid4
 
 from maskreg.closing import Closing
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
-from maskreg.seal import parse_sealed, sealed
 from maskreg.store.base import Store
 from maskreg.store.entry import REFS, RefEntry, ref_of
 

@@ -30,9 +30,6 @@ def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
 
     Returns:
         uint16 of the same shape; ``bits`` itself for BF16.
-
-    Raises:
-        ValueError: another dtype.
     """
     if dtype == "BF16":
         return bits

@@ -1,7 +1,7 @@
 """Leaves: hashes of 2^18 elements each, checked before a block is decoded and after.
 
 The decoder turns a wrong context into silent garbage. So the leaves of the elements that a block applies to are
-compared before it is decoded, and those of the result after.
+compared before it is decoded, and the leaves of the result after.
 """
 
 from __future__ import annotations
@@ -59,9 +59,6 @@ def check_before(tensor: str, start: int, values: npt.NDArray[Any], leaves: Leaf
         start: first element of the span within the tensor.
         values: the span as stored.
         leaves: uint8 ``[k, 16]``, expected hashes of the span.
-
-    Raises:
-        WrongCheckpointError: a leaf differs.
     """
     leaf = differing_leaf(values, leaves)
     if leaf is not None:
@@ -76,9 +73,6 @@ def check_after(tensor: str, start: int, values: npt.NDArray[Any], leaves: LeafH
         start: first element of the span within the tensor.
         values: the span as it would be written.
         leaves: uint8 ``[k, 16]``, expected hashes of the span.
-
-    Raises:
-        CorruptError: a leaf differs.
     """
     leaf = differing_leaf(values, leaves)
     if leaf is not None:

@@ -16,10 +16,9 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.codec import Codec
 from maskreg.errors import CorruptError, FormatError, PartAbsentError
 from maskreg.parallel import Buffers
-from maskreg.tensors.blocks import BLOCK_NUMEL, blocks_of
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, blocks_of
 from maskreg.tensors.leaves import check_after, leaves_between
-from maskreg.update.recorded import RecordedSide
+from maskreg.update.verified import RecordedSide
 
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
@@ -107,9 +106,6 @@ class SpanDelta(NamedTuple):
             at_hand: the same elements of the checkpoint at hand, verified; not needed where the result is stored.
             decode: decodes a block, given the elements at hand.
             buffers: for what is read; the result may lie in them.
-
-        Raises:
-            CorruptError: the result is not what was recorded.
         """
         if self.stored is not None:
             values = self.stored(buffers).view(np.dtype(f"<u{self.item_bytes}"))
@@ -147,11 +143,7 @@ class TensorDelta:
         return self._delta.before.leaves(self.name)
 
     def spans(self) -> Iterator[SpanDelta]:
-        """What becomes of each block, in order; of the payload only leaves are read. None for a removed tensor.
-
-        Raises:
-            CorruptError: the artifact is damaged.
-        """
+        """What becomes of each block, in order; of the payload only leaves are read. None for a removed tensor."""
         for number, _ in enumerate(blocks_of(self.after.numel) if self.after is not None else ()):
             yield self.span(number)
 
@@ -160,9 +152,6 @@ class TensorDelta:
 
         Args:
             number: of the block in the tensor.
-
-        Raises:
-            CorruptError: the artifact is damaged.
         """
         assert self.after is not None
         leaves = self._delta.after.leaves(self.name)
@@ -209,12 +198,7 @@ class Delta(Mapping[str, TensorDelta]):
     """
 
     def __init__(self, artifact: Artifact, *, revert: bool = False) -> None:
-        """Work out what becomes of each tensor.
-
-        Raises:
-            PartAbsentError: the values for this direction are not in the artifact, or not here.
-            FormatError: the tensor table contradicts itself.
-        """
+        """Work out what becomes of each tensor."""
         self.artifact = artifact
         self.revert = revert
         self.part = "reverse" if revert else "delta"
@@ -248,11 +232,7 @@ class Delta(Mapping[str, TensorDelta]):
 
     @property
     def codec(self) -> Codec:
-        """Decodes the blocks.
-
-        Raises:
-            FormatError: this version does not know it.
-        """
+        """Decodes the blocks."""
         return self.artifact.codec(self.part)
 
     def coded(self, index: int) -> Stored:

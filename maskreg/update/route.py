@@ -84,11 +84,7 @@ class TensorRoute:
         return tuple(each for row in rows for each in (row.source_fingerprint, row.target_fingerprint))
 
     def spans(self) -> Iterator[SpanRoute]:
-        """What becomes of each block, in order; of the payload only leaves are read.
-
-        Raises:
-            CorruptError: an artifact is damaged, or two artifacts record different sources after all.
-        """
+        """What becomes of each block, in order; of the payload only leaves are read."""
         before = self.steps[0].recorded_before
         for steps in zip(*(step.spans() for step in self.steps), strict=True):
             first = steps[0]
@@ -111,12 +107,7 @@ class Route(Mapping[str, TensorRoute]):
     """
 
     def __init__(self, deltas: Sequence[Delta]) -> None:
-        """Check that each delta continues the one before.
-
-        Raises:
-            PairMismatchError: two artifacts have different sources.
-            UsageError: a tensor is added, removed or reshaped, which nothing in place can do.
-        """
+        """Check that each delta continues the one before."""
         self.deltas = tuple(deltas)
         self.stations = _stations(self.deltas)
         for left, right in pairwise(self.deltas):

@@ -1,23 +1,128 @@
-"""The one place that decides whether a checkpoint is the one that an artifact applies to."""
+"""The one place that decides whether an artifact applies to a checkpoint, by what the artifact records of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+from operator import eq
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
-from maskreg.checkpoint.ahead import ahead
+from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.ahead import LeafReader, ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.digest import LEAF_NUMEL
-from maskreg.errors import WrongCheckpointError
+from maskreg.errors import FormatError, WrongCheckpointError
 from maskreg.parallel import Buffers, ordered
 from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.leaves import check_before, leaves_between
-from maskreg.update.recorded import RecordedSide, SideName, require_tensors
+from maskreg.tensors.info import FLOAT, ITEM_BYTES, TensorInfo
+from maskreg.tensors.leaves import check_before, differing_leaf, leaf_count, leaves_between
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from maskreg.digest import LeafHashes
+
+SideName = Literal["source", "target"]
+
+_CACHED_TENSORS = 64
+"""Tensors whose leaf hashes stay in memory: more than are ever worked on at once."""
+
+
+class RecordedSide:
+    """What an artifact records of its source or its target. Safe to use from several threads.
+
+    Attributes:
+        artifact: the artifact.
+        name: which side.
+        tensors: every tensor of that checkpoint by name, tied names included, in the order of the tensor table.
+    """
+
+    def __init__(self, artifact: Artifact, name: SideName = "source") -> None:
+        """Read the tensor table."""
+        self.artifact = artifact
+        self.name: SideName = name
+        infos = ((tensor, _info(tensor, row, name)) for tensor, row in artifact.by_name.items())
+        self.tensors: Mapping[str, TensorInfo] = {tensor: info for tensor, info in infos if info is not None}
+        self.leaves: Callable[[str], LeafHashes] = lru_cache(_CACHED_TENSORS)(self._leaves)
+        """Leaf hashes of a tensor on this side, uint8 ``[k, 16]``; none for a tensor that this side lacks."""
+
+    def __reduce__(self) -> tuple[type[RecordedSide], tuple[Artifact, SideName]]:
+        return RecordedSide, (self.artifact, self.name)
+
+    @property
+    def hint(self) -> str:
+        """A hint that says which checkpoint is needed."""
+        side = self.artifact.manifest.source if self.name == "source" else self.artifact.manifest.target
+        identity = side.hub or f"with root {side.root[:19]}"
+        return f"give the {self.name} that the artifact was made from: {identity}"
+
+    def matches(self, checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint is this side, bit for bit; reads it up to the first difference."""
+        return dict(self.tensors) == dict(checkpoint.tensors) and all(
+            differing_leaf(checkpoint.read(name, *span), leaves_between(self.leaves(name), *span)) is None
+            for name, info in self.tensors.items()
+            for span in blocks_ahead(name, info.numel, checkpoint)
+        )
+
+    def holds(self, name: str, start: int, stop: int, values: npt.NDArray[Any]) -> bool:
+        """Whether elements ``[start, stop)`` of a tensor are these values; both ends at a leaf or the tensor's end."""
+        return name in self.tensors and differing_leaf(values, leaves_between(self.leaves(name), start, stop)) is None
+
+    def _leaves(self, tensor: str) -> LeafHashes:
+        if tensor not in self.tensors:
+            return self.artifact.leaves(self.artifact.by_name[tensor])[0][:0]
+        source, target = self.artifact.leaves(self.artifact.by_name[tensor])
+        # The stored table is as long as the longer side.
+        return (source if self.name == "source" else target)[: leaf_count(self.tensors[tensor].numel)]
+
+
+def require_tensors(
+    checkpoint: Checkpoint,
+    expected: Mapping[str, TensorInfo],
+    *,
+    hint: str,
+    fits: Callable[[TensorInfo, TensorInfo], bool] = eq,
+    allow_surplus: bool = False,
+) -> None:
+    """Check names, dtypes and shapes of a checkpoint's tensors; no data is read.
+
+    Args:
+        checkpoint: the checkpoint at hand.
+        expected: the tensors that it must have, by name.
+        hint: says which checkpoint is needed.
+        fits: whether a tensor, given first, may stand for the expected one.
+        allow_surplus: accept tensors that are not expected.
+    """
+    for name, info in expected.items():
+        present = checkpoint.tensors.get(name)
+        if present is None:
+            raise WrongCheckpointError(name, "missing in this checkpoint", hint=hint)
+        if not fits(present, info):
+            raise WrongCheckpointError(name, f"{_form(present)} here, {_form(info)} expected", hint=hint)
+    surplus: Collection[str] = () if allow_surplus else [name for name in checkpoint.tensors if name not in expected]
+    for name in surplus:
+        raise WrongCheckpointError(name, "surplus in this checkpoint", hint=hint)
+
+
+def _info(name: str, row: Tensor, side: SideName) -> TensorInfo | None:
+    source = side == "source"
+    dtype, shape = (row.source_dtype, row.source_shape) if source else (row.target_dtype, row.target_shape)
+    if shape is None:
+        return None
+    if dtype not in ITEM_BYTES:
+        raise FormatError(f"tensors.json: {name}: unknown dtype {dtype!r}")
+    if row.numel and dtype not in FLOAT:
+        raise FormatError(f"tensors.json: {name}: a mask of {dtype}, which is not a floating-point dtype")
+    return TensorInfo(name, dtype, shape)
+
+
+def _form(tensor: TensorInfo) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)}"
+
 
 TaskT = TypeVar("TaskT")
 
@@ -51,9 +156,6 @@ class VerifiedSource:
             only: names of the tensors that will be read; the checkpoint may then lack others and have more. None for
                 the whole checkpoint.
             jobs: threads.
-
-        Raises:
-            WrongCheckpointError: another checkpoint; the hint says which one is needed.
         """
         self.checkpoint = checkpoint
         self.recorded = RecordedSide(artifact, side)
@@ -91,9 +193,6 @@ class VerifiedSource:
 
         Returns:
             Unsigned integers of the element's width.
-
-        Raises:
-            WrongCheckpointError: a leaf differs.
         """
         reader, recorded = LeafReader(self.checkpoint, name, start, stop, into), self.recorded.leaves(name)
         for first, values in reader.leaves():
@@ -117,9 +216,6 @@ class VerifiedSource:
             stop: one past the last.
             checked: compare leaves, as :meth:`read` does. Without, the span may begin and end anywhere: for data that
                 was checked by an earlier pass.
-
-        Raises:
-            WrongCheckpointError: a leaf differs.
         """
         values = self.read(name, start, stop) if checked else self.checkpoint.read(name, start, stop)
         return to_bf16(values, self.recorded.tensors[name].dtype)
@@ -131,9 +227,6 @@ class VerifiedSource:
             name: of the tensor.
             start: first element.
             stop: one past the last.
-
-        Raises:
-            WrongCheckpointError: a leaf differs.
         """
         first = start // LEAF_NUMEL * LEAF_NUMEL
         last = min(-(-stop // LEAF_NUMEL) * LEAF_NUMEL, self.recorded.tensors[name].numel)

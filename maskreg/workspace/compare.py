@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 from maskreg.analysis.verdict import SMALLEST, Start
 from maskreg.checkpoint.selection import ALL, Selection
-from maskreg.disk import replacing
+from maskreg.disk import filling, replacing
 from maskreg.errors import OutputExistsError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
-from maskreg.space import filling
 from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of

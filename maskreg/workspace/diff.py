@@ -114,7 +114,7 @@ def diff(
         PartAbsentError: a fused tensor is to be split, and its mask is not in the local registry.
         DataError: one is damaged.
     """
-    from maskreg.artifact.parts import selected_rows, shapes_of
+    from maskreg.artifact.scope import selected_rows, shapes_of
     from maskreg.artifact.totals import totals_of
 
     selection = Selection.parse(roles, layers)

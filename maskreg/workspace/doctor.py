@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from maskreg.bucket import BucketPath, Location
-from maskreg.disk import is_read_only, nearest_existing, remove_drafts
+from maskreg.disk import free_bytes, is_read_only, nearest_existing, remove_drafts
 from maskreg.errors import ConfigError, MaskregError
 from maskreg.extras import compile_hint
 from maskreg.native import library, switched_off
@@ -18,7 +18,6 @@ from maskreg.registry import Registry
 from maskreg.registry.moving import unfinished
 from maskreg.result import Result
 from maskreg.settings import Remote
-from maskreg.space import free_bytes
 from maskreg.version import __version__
 from maskreg.words import counted, human_bytes
 from maskreg.workspace.arguments import check_arguments

@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from maskreg.disk import replacing
+from maskreg.disk import filling, replacing, require_space
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.transfer.archive import Exported, packing
-from maskreg.space import filling, require_space
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_absent_parts
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened

@@ -93,7 +93,7 @@ def extract(
         ConfigError: no such device, or wrong settings.
     """
     from maskreg.flow.extract.extraction import extract as extract_from
-    from maskreg.rules import parse_rule
+    from maskreg.tensors.rules import parse_rule
 
     parse_rule(rule)
     card = Card(family, method, license, description, dict(meta or {})).checked()

@@ -11,7 +11,7 @@ from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.ref import Ref
 from maskreg.registry.chains import Chains
-from maskreg.update.recorded import RecordedSide
+from maskreg.update.verified import RecordedSide
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.following import EVERY_S, Follower
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import BucketPath
 from maskreg.checkpoint import open_checkpoint
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.disk import make_folder, replacing, sync_folder
 from maskreg.errors import (
     CannotCreateError,
@@ -45,7 +45,6 @@ from maskreg.flow.chain.snapshot import root_of
 from maskreg.flow.chain.writing import write_weights
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.seal import parse_sealed, sealed
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.following import EVERY_S, Follower
 from maskreg.workspace.workspace import CheckpointLike, Workspace

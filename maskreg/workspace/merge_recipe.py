@@ -25,7 +25,7 @@ from maskreg.bucket import is_url
 from maskreg.errors import BadRefError, FormatError, NotFoundError, UsageError, prefixed
 from maskreg.progress import Progress
 from maskreg.ref import parse_artifact
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import shown
 from maskreg.workspace.extract import extract
 from maskreg.workspace.plain_yaml import read_yaml
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace

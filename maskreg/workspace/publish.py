@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from maskreg.artifact.links import LINK_RECIPE, Link
+from maskreg.artifact.manifest import LINK_RECIPE, Link
 from maskreg.closing import Closing
 from maskreg.errors import NotFoundError
 from maskreg.extras import requiring
@@ -158,8 +158,7 @@ class Publisher(Closing):
         with requiring("publishing a model in memory"):
             import torch
 
-            from maskreg.live.gathering import whole_state
-            from maskreg.live.processes import Processes
+            from maskreg.live.processes import Processes, whole_state
         processes = Processes(None, torch.device("cpu"))
         whole = processes.together(lambda: whole_state(model, processes))
         return processes.together(lambda: None if whole is None else self._published(model, meta, whole))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.links import Link
+from maskreg.artifact.manifest import Link
 from maskreg.digest import Digest
 from maskreg.errors import BrokenChainError, MissingLinkError, NotOnChainError, TryAgainError, UsageError
 from maskreg.flow.chain.chained import Chained
@@ -14,7 +14,7 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
 from maskreg.registry.transfer.pull import bring
-from maskreg.update.recorded import RecordedSide
+from maskreg.update.verified import RecordedSide
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace

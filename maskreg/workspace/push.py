@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.artifact.links import Link, stands_on
+from maskreg.artifact.manifest import Link, stands_on
 from maskreg.artifact.presence import read_manifest
 from maskreg.errors import ConfigError
 from maskreg.progress import SILENT, Progress

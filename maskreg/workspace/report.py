@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskreg.checkpoint.selection import Selection
-from maskreg.disk import replacing
+from maskreg.disk import filling, replacing
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
-from maskreg.space import filling
 from maskreg.version import __version__
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.compare import start_of

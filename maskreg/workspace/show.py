@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.parts import selected_rows
+from maskreg.artifact.scope import selected_rows
 from maskreg.artifact.totals import grouped, totals_of
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.links import Link
+from maskreg.artifact.manifest import Link
 from maskreg.errors import UsageError
 from maskreg.flow.chain.chained import Chained
 from maskreg.progress import SILENT, Progress

@@ -147,7 +147,7 @@ def sweep(
     """
     base = as_name(name)
     _check(base, onto, source)
-    from maskreg.rules import parse_rule
+    from maskreg.tensors.rules import parse_rule
 
     options: dict[str, Any] = {
         "rule": parse_rule(rule).name,

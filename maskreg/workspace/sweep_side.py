@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 
 from maskreg.bucket import BucketPath, Location
-from maskreg.checkpoint.base import Checkpoint, locations_of
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.held import HeldCheckpoint
 from maskreg.checkpoint.layouts import is_adapter
 from maskreg.checkpoint.run import Stamp, stamp_of
@@ -116,7 +116,7 @@ class SweepSide(Closing):
             return stamp_of(self.path)
         # Only who opens it knows its base model.
         with self._open() as adapter:
-            locations = locations_of(adapter)
+            locations = adapter.locations()
         return stamp_of(*locations)
 
     def _open(self) -> AbstractContextManager[Checkpoint]:

@@ -13,12 +13,11 @@ from contextlib import suppress
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.run import Stamp
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.disk import creating, make_folder, replacing
 from maskreg.document import canonical
 from maskreg.errors import DataError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS
-from maskreg.seal import parse_sealed, sealed
 from maskreg.workspace.workspace import Workspace
 
 _SCHEMA = "maskreg.swept/1"

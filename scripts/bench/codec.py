@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.metadata import CHUNK_BYTES
-from maskreg.artifact.zstd import pack_frame
+from maskreg.artifact.shards import pack_frame
 from maskreg.codec import DEFAULT_CODEC
 from maskreg.codec.base import Codes
 from maskreg.mask import pack

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import maskreg
-from maskreg.space import free_bytes
+from maskreg.disk import free_bytes
 from scripts.bench.figures import Sample, Size, Start, Threads, Whole
 from scripts.bench.pairs import to_bf16, widened
 from scripts.bench.timing import MASKREG, Cost, cores, environment, run, take_turns, timed, work_folder

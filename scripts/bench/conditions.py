@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import maskreg
+from maskreg.disk import free_bytes
 from maskreg.native import library
-from maskreg.space import free_bytes
 from scripts.bench.figures import Conditions
 
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.flow.apply.in_memory import apply_, switch_
 from maskreg.flow.extract.extraction import extract
-from maskreg.live.leaves import leaves_of
+from maskreg.live.memory import leaves_of
 from maskreg.store.file import FileStore
 from maskreg.tensors.bus import counted
 from scripts.bench.commands import make_models

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import maskreg
 from maskreg.codec.base import Codes
 from maskreg.flow.extract.pairing import pair_up
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.info import blocks_of
 
 Floats = npt.NDArray[np.float32]
 

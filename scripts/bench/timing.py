@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from maskreg.space import free_bytes
+from maskreg.disk import free_bytes
 from scripts.bench.figures import Sample
 
 MASKREG = Path(sys.executable).with_name("maskreg")

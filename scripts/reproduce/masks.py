@@ -16,8 +16,8 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.digest import Digest
 from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.extract.extraction import extract
+from maskreg.mask.algebra import Everything
 from maskreg.mask.baseline import BaselineSpec
-from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask, TensorMask, pack
 from maskreg.store.file import FileStore
 from scripts.reproduce.setting import Setting

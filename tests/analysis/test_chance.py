@@ -19,7 +19,7 @@ from maskreg.analysis.chance import (
 )
 from maskreg.analysis.excess import excess_of
 from maskreg.analysis.overlap import OverlapCounts
-from maskreg.mask.flips import fit_flips
+from maskreg.mask.rounding import fit_flips
 
 Cells = np.ndarray
 

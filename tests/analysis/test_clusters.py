@@ -21,7 +21,7 @@ from maskreg.analysis.evidence import (
 from maskreg.analysis.excess import Z95
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.analysis.margins import margins_of
-from maskreg.checkpoint.residual import Channels, Neurons, Shared
+from maskreg.checkpoint.roles import Channels, Neurons, Shared
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 from maskreg.native import using

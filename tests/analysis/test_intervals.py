@@ -19,7 +19,7 @@ from maskreg.analysis.evidence import (
     sums_from_classes,
 )
 from maskreg.analysis.grid import Grid, count_grid, shape_of
-from maskreg.checkpoint.residual import ALONE, Channels, Neurons, Shared
+from maskreg.checkpoint.roles import ALONE, Channels, Neurons, Shared
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 from scripts.calibration import dense

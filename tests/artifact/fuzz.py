@@ -22,11 +22,10 @@ from maskreg.artifact.layout import MANIFEST, TENSORS, artifact_prefix
 from maskreg.artifact.manifest import Object, part_entry
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.recount import recount
-from maskreg.digest import Digest
+from maskreg.digest import Digest, sealed
 from maskreg.document import canonical
 from maskreg.errors import DataError
 from maskreg.ref import Card, Ref
-from maskreg.seal import sealed
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.memory import MemoryStore
 from maskreg.update.delta import Delta

@@ -13,8 +13,8 @@ from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.digest import Digest, fingerprint_root, leaf_hashes
 from maskreg.mask import pack
-from maskreg.rules import parse_rule
-from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.info import BLOCK_NUMEL
+from maskreg.tensors.rules import parse_rule
 
 Codes = npt.NDArray[np.uint16]
 Pair = dict[str, tuple[Codes, Codes]]

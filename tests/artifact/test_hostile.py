@@ -14,9 +14,8 @@ from maskreg.artifact.layout import artifact_prefix, part_of
 from maskreg.artifact.manifest import load_manifest
 from maskreg.artifact.metadata import ArrayLayout
 from maskreg.artifact.reader import Artifact
-from maskreg.artifact.shards import check_shard
+from maskreg.artifact.shards import check_shard, pack_frame
 from maskreg.artifact.tensors import load_tensors
-from maskreg.artifact.zstd import pack_frame
 from maskreg.digest import Digest
 from maskreg.document import canonical
 from maskreg.errors import CorruptError, DataError, FormatError, LimitError, MaskregError

@@ -22,8 +22,7 @@ from maskreg.artifact.metadata import (
     group_document,
     metadata_key,
 )
-from maskreg.artifact.staging import StagingStore
-from maskreg.artifact.storing import ShardStorer
+from maskreg.artifact.staging import ShardStorer, StagingStore
 from maskreg.digest import Digest
 from maskreg.errors import FormatError
 

@@ -16,7 +16,7 @@ from maskreg.digest import Digest, leaf_hashes
 from maskreg.errors import CorruptError, NotFoundError, PartAbsentError
 from maskreg.mask import packed_bytes, unpack
 from maskreg.store.file import FileStore
-from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.info import BLOCK_NUMEL
 from tests.artifact.making import Pair, pair, write
 
 

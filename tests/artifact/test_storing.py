@@ -11,8 +11,7 @@ import pytest
 
 from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.metadata import SHARD_BYTES
-from maskreg.artifact.staging import StagingStore
-from maskreg.artifact.storing import ShardStorer
+from maskreg.artifact.staging import ShardStorer, StagingStore
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.errors import MaskregError
 

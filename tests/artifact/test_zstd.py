@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs.zstd import decompress
 
-from maskreg.artifact.zstd import content_bytes, pack_frame
+from maskreg.artifact.shards import content_bytes, pack_frame
 
 
 @given(st.binary(min_size=1, max_size=70_000))

@@ -13,8 +13,7 @@ from maskreg.bucket import BucketPath
 from maskreg.bucket.connection import Bucket
 from maskreg.bucket.reading import GAP_BYTES, HELD_BYTES, TOGETHER_BYTES, BucketFile
 from maskreg.checkpoint import open_checkpoint
-from maskreg.checkpoint.base import expect
-from maskreg.checkpoint.leafwise import LeafReader
+from maskreg.checkpoint.ahead import LeafReader
 from maskreg.errors import CorruptError
 from tests.buckets import client_of, upload
 from tests.checkpoints import Tensor, bf16, make_checkpoint
@@ -85,8 +84,8 @@ def test_what_arrived_is_used_where_it_lies(server: S3Server, bucket: str, tmp_p
         for name, (_, values) in tensors.items():
             for expected in (False, True):
                 if expected:
-                    expect(checkpoint, "odd", 0, 3)
-                    expect(checkpoint, name, 0, values.size)
+                    checkpoint.expect("odd", 0, 3)
+                    checkpoint.expect(name, 0, values.size)
                 room = into[: values.nbytes]
                 read = checkpoint.read(name, 0, values.size, room)
                 assert np.array_equal(read, values.reshape(-1))

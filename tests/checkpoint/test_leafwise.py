@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from maskreg.checkpoint import open_checkpoint
-from maskreg.checkpoint.leafwise import LeafReader
+from maskreg.checkpoint.ahead import LeafReader
 from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
 from maskreg.digest import LEAF_NUMEL
 from tests.checkpoints import write_safetensors

@@ -7,8 +7,8 @@ import pytest
 from huggingface_hub import constants
 
 from maskreg.checkpoint import open_checkpoint
-from maskreg.checkpoint.hub import HubId
-from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.checkpoint.index import INDEX_NAME
+from maskreg.checkpoint.opening import HubId
 from maskreg.errors import ConfigError, NotFoundError, UnavailableError
 from maskreg.extras import install_command
 from tests.checkpoints import bf16, make_checkpoint

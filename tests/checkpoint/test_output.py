@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from maskreg.checkpoint import OutputPlan, clean_stale, open_checkpoint, output, plan_like, write_checkpoint
-from maskreg.checkpoint.aside import write_names
+from maskreg.checkpoint.output import write_names
 from maskreg.errors import CannotCreateError, OutputExistsError
 from tests.checkpoints import SMALL_FILES, bf16, make_checkpoint
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maskreg.checkpoint.residual import Channels, Neurons, Stream, channels_of, shared_of, stream_of
+from maskreg.checkpoint.roles import Channels, Neurons, Stream, channels_of, shared_of, stream_of
 
 LAYER = "model.layers.0."
 

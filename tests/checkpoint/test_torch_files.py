@@ -149,7 +149,7 @@ def test_what_is_left_out_and_renamed_is_said(tmp_path: Path) -> None:
     beside = {"optimizer": {"state": {0: {"m": w}}}, "ema": {"w": w}, "step": 3}
     path = saved(tmp_path / "x.pt", {"model": {"_orig_mod.w": w, "note": "x"}, **beside})
     with open_checkpoint(path) as checkpoint:
-        assert checkpoint.remarks == (  # type: ignore[attr-defined]
+        assert checkpoint.remarks == (
             "1 name without the marks of training wrappers: '_orig_mod.w' is 'w'",
             "x.pt: left out, because it is not the model's state dict: optimizer (1 tensor), ema (1 tensor)",
             "left out values of the state dict that are no tensors: 'note'",

@@ -31,7 +31,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     checks = iter([1 << 60])
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", refuse)
-        patch.setattr("maskreg.space.free_bytes", lambda _: next(checks, 17))
+        patch.setattr("maskreg.disk.free_bytes", lambda _: next(checks, 17))
         yield
 
 

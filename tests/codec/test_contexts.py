@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maskreg.codec.base import Grid
 from maskreg.codec.contexts import MAX_FACTOR, MAX_RANK, MAX_SCALE, Contexts
-from maskreg.codec.encode import classify_all
-from maskreg.codec.grid import Grid
+from maskreg.codec.subblocks import classify_all
 from maskreg.codec.ulp_steps import MIDDLE
 from maskreg.native import NUMPY, using
 

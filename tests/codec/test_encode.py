@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.codec.encode import Pair, classify_all, encode_sub_blocks, most_bytes
 from maskreg.codec.layout import ENTRY_BYTES, STATE_BYTES
 from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS, Encoding, encode_tokens
+from maskreg.codec.subblocks import Pair, classify_all, encode_sub_blocks, most_bytes
 from maskreg.codec.ulp_steps import LITERAL, tokens_of
 from maskreg.native import NUMPY, using
 from tests.codec.samples import moved

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maskreg.codec.base import Grid
 from maskreg.codec.contexts import Contexts
-from maskreg.codec.grid import Grid
-from maskreg.codec.model import Model, ModelShape, pack_model, side_bits, unpack_model
+from maskreg.codec.layout import Model, ModelShape, pack_model, side_bits, unpack_model
 from maskreg.codec.rans import SLOTS, TOKENS
 from maskreg.codec.tables import Tables
 from maskreg.codec.ulp_steps import FARTHEST, LITERAL, MIDDLE

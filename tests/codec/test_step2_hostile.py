@@ -16,7 +16,7 @@ from maskreg.codec.layout import MODEL_START, Layout
 from maskreg.codec.step2 import Step2
 from maskreg.errors import CorruptError
 from maskreg.native import NUMPY, using
-from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.info import BLOCK_NUMEL
 from tests.codec.fuzz import Outcome, fuzz
 from tests.codec.samples import samples
 from tests.kernels import COMPILED

@@ -9,9 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskreg.codec.bits import Reader, pack_flags
-from maskreg.codec.costs import LOGS, bits_of, plain_window
 from maskreg.codec.rans import SLOTS, TOKENS
-from maskreg.codec.tables import MAX_TABLES, Tables, build_tables, pack_tables, unpack_tables
+from maskreg.codec.tables import (
+    LOGS,
+    MAX_TABLES,
+    Tables,
+    bits_of,
+    build_tables,
+    pack_tables,
+    plain_window,
+    unpack_tables,
+)
 from maskreg.codec.ulp_steps import FARTHEST, LITERAL, MIDDLE
 from maskreg.native import NUMPY, using
 

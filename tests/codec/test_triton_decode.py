@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from maskreg.codec import get_codec, gpu
+from maskreg.codec import get_codec
+from maskreg.codec.step2 import _triton_decoders
 from maskreg.extras import install_command
 from tests.codec.samples import samples
 from tests.compiling import Recorder, compiled
@@ -87,10 +88,10 @@ def test_without_triton_the_cpu_decodes_and_warns_once(monkeypatch: pytest.Monke
     blocks = [samples()[name] for name in ("factors", "raw", "same", "plain")]
     contexts = [torch.from_numpy(sample.source.view(np.int16)) for sample in blocks]
     step2 = get_codec("step2")
-    gpu._triton_decoders.cache_clear()
+    _triton_decoders.cache_clear()
     with pytest.warns(UserWarning, match="decoded on the CPU.*" + re.escape(install_command("gpu"))):
         values = step2.decode_tensors(contexts, [sample.block for sample in blocks])
     for sample, got in zip(blocks, values, strict=True):
         assert np.array_equal(got.numpy().view(np.uint16), sample.target)
     assert step2.decode_tensors(contexts[:1], [blocks[0].block])[0].equal(values[0])
-    gpu._triton_decoders.cache_clear()
+    _triton_decoders.cache_clear()

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from maskreg.codec.base import Codes
+from maskreg.codec.base import Codes, Grid
 from maskreg.codec.contexts import Contexts
-from maskreg.codec.encode import Pair, classify_all, encode_sub_blocks, most_bytes
-from maskreg.codec.grid import Grid
+from maskreg.codec.layout import Model as ProductModel
 from maskreg.codec.layout import pack_coded, sub_block_numel
-from maskreg.codec.model import Model as ProductModel
 from maskreg.codec.rans import TOKENS, slots_of
+from maskreg.codec.subblocks import Pair, classify_all, encode_sub_blocks, most_bytes
 from maskreg.codec.tables import Tables
 from maskreg.codec.ulp_steps import EXPONENTS, tokens_of
 from tests.codec.reference import LANES, LITERAL, Model

@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -334,34 +334,20 @@ def test_an_output_is_replaced_by_force_alone(writable: Path, tmp_path: Path) ->
 # -- formats that are only read
 
 
-class ReadOnly:
+class ReadOnly(Checkpoint):
     """A checkpoint in memory, of a format that cannot be written."""
 
     format = "memory"
-    hub = ""
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
-        self.path: Location = path
-        self.tensors: Mapping[str, TensorInfo] = {
-            name: TensorInfo(name, dtype, bits.shape) for name, (dtype, bits) in tensors.items()
-        }
+        self.path = path
+        self.tensors = {name: TensorInfo(name, dtype, bits.shape) for name, (dtype, bits) in tensors.items()}
         self._bits = {name: bits.reshape(-1) for name, (_, bits) in tensors.items()}
 
     def read(self, name: str, start: int, stop: int, into: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[Any]:
         return self._bits[name][start:stop]
 
-    def small_files(self) -> Mapping[str, Location]:
-        return {}
-
-    def other_weights(self) -> tuple[str, ...]:
-        return ()
-
     def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None: ...
 
 
 @pytest.fixture
@@ -393,7 +379,7 @@ def test_all_that_cannot_be_written_may_be_removed(read_only: ReadOnly, tmp_path
 def test_space_is_checked_before_anything_is_written(
     writable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.space.free_bytes", lambda _: 10)
+    monkeypatch.setattr("maskreg.disk.free_bytes", lambda _: 10)
     with open_checkpoint(writable) as source, pytest.raises(NoSpaceError, match="10 are free"):
         copy(source, plan_like(source), tmp_path / "out")
     assert list(tmp_path.iterdir()) == [writable]

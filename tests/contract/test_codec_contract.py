@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from maskreg.codec import CODECS, DEFAULT_CODEC, FLAT, Codec, Grid, get_codec
 from maskreg.errors import CorruptError, FormatError
-from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.info import BLOCK_NUMEL
 
 Codes = npt.NDArray[np.uint16]
 

@@ -33,7 +33,7 @@ from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.flow.overlap.survey import survey_overlaps
 from maskreg.mask.baseline import BaselineSpec
 from maskreg.store.file import FileStore
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.info import blocks_of
 from tests.checkpoints import bf16, f32, make_checkpoint, moved, write_safetensors
 from tests.engine.subprocesses import SubprocessEngine
 from tests.flow.making import BLOCK, extracted

@@ -13,9 +13,8 @@ from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
 from maskreg.bucket.abandoned import drop_abandoned
 from maskreg.checkpoint import Checkpoint, open_checkpoint, plan_like, write_checkpoint
-from maskreg.checkpoint.base import CheckpointWriter
-from maskreg.checkpoint.copying import _blocks
-from maskreg.checkpoint.tasks import Part
+from maskreg.checkpoint.base import CheckpointWriter, Part
+from maskreg.checkpoint.writing import _blocks
 from maskreg.engine import ENGINES, running_on
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
@@ -34,7 +33,7 @@ PART = 16 << 20
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.checkpoint.safetensors.staged.SENT_BYTES", PART)
+    monkeypatch.setattr("maskreg.checkpoint.safetensors.elsewhere.SENT_BYTES", PART)
 
 
 @pytest.fixture(scope="module")

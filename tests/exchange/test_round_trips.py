@@ -72,7 +72,7 @@ def test_what_no_patch_can_hold_is_refused_by_name(lab: Lab, tmp_path: Path, nam
 @pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"shira"}))
 def test_a_full_disk_is_seen_before_anything_is_written(lab: Lab, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(lab.folder.iterdir())
-    monkeypatch.setattr("maskreg.space.free_bytes", lambda _: 10)
+    monkeypatch.setattr("maskreg.disk.free_bytes", lambda _: 10)
     with pytest.raises(NoSpaceError, match="10 are free"):
         maskreg.convert_to("toy:v1", name, lab.folder / "out", workspace=lab.space)
     assert sorted(lab.folder.iterdir()) == before

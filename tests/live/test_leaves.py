@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from maskreg.digest import leaf_hashes
-from maskreg.live import leaves
+from maskreg.live import memory
 from tests.compiling import Recorder, compiled
 from tests.live.hashing import BYTES, NUMEL
 from tests.machines import DEVICES
@@ -57,8 +57,8 @@ def test_without_triton_the_cpu_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "maskreg.live.triton_leaves", raising=False)
-    leaves._on_device.cache_clear()
+    memory._on_device.cache_clear()
     span = torch.arange(1000, dtype=torch.int16)
-    (hashes,) = leaves.leaves_of([span])
+    (hashes,) = memory.leaves_of([span])
     assert np.array_equal(hashes, leaf_hashes(span.numpy()))
-    leaves._on_device.cache_clear()
+    memory._on_device.cache_clear()

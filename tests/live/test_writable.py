@@ -16,8 +16,7 @@ pytestmark = pytest.mark.torch
 def test_a_file_that_is_mapped_read_only_is_refused(tmp_path: Path) -> None:
     import torch
 
-    from maskreg.live.aliasing import NamedTensor
-    from maskreg.live.writable import MAPS, refuse_read_only
+    from maskreg.live.memory import MAPS, NamedTensor, refuse_read_only
 
     path = tmp_path / "weights"
     path.write_bytes(bytes(mmap.PAGESIZE))

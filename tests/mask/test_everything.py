@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maskreg.mask.everything import Everything
+from maskreg.mask.algebra import Everything
 from maskreg.mask.packed import TensorMask, pack
 
 

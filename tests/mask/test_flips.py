@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from maskreg.mask import unpack
 from maskreg.mask.baseline import STARTS, BaselineSpec, quota_of_tensor
 from maskreg.mask.draw import Tally
-from maskreg.mask.flips import (
+from maskreg.mask.rounding import (
+    CLASSES,
     FINENESS,
     OFF_GRID,
     ON_GRID,
     WORDS,
     Start,
+    classes_of,
     drawing_chances,
     fit_flips,
     fit_scale,
@@ -28,7 +30,6 @@ from maskreg.mask.flips import (
     off_grid_words,
     tail_words,
 )
-from maskreg.mask.rounding import CLASSES, classes_of
 from maskreg.tensors.cast import to_bf16
 from tests.mask.reference import chances_by_rounding
 

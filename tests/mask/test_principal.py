@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import maskreg.mask.principal
-from maskreg.mask.principal import default_rank, matrices_of, principal
+import maskreg.mask.ranking
+from maskreg.mask.ranking import default_rank, matrices_of, principal
 
 
 def made(weights: npt.NDArray[np.float32], rank: int, wanted: int) -> npt.NDArray[np.bool_]:
@@ -42,7 +42,7 @@ def test_against_singular_values(rows: int, columns: int, rank: int, share: floa
 def test_blocks_do_not_matter(kernels: str, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     weights = np.random.default_rng(2).normal(0, 0.02, shape).astype(np.float32)
     whole = made(weights, 5, 300)
-    monkeypatch.setattr(maskreg.mask.principal, "_BLOCK", 7 * shape[1])
+    monkeypatch.setattr(maskreg.mask.ranking, "_BLOCK", 7 * shape[1])
     assert np.array_equal(made(weights, 5, 300), whole)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, sealed
 from maskreg.document import parse_object
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.witness import Witness
-from maskreg.seal import sealed
 from maskreg.settings import Remote
 from maskreg.store import Store
 from maskreg.store.entry import RefEntry, entry_key

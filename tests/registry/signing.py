@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, sealed
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.signing import create_key
 from maskreg.registry.trust.pins import Pins
-from maskreg.seal import sealed
 from maskreg.signature import PrivateKey, Signer, signed
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import RefEntry, entry_key

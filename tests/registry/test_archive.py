@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from maskreg.artifact.layout import artifact_prefix
-from maskreg.digest import Digest
+from maskreg.digest import Digest, sealed
 from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, LimitError, NotFoundError, UsageError
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
@@ -26,7 +26,6 @@ from maskreg.registry.transfer.archive import REF as REF_MEMBER
 from maskreg.registry.transfer.archive import export_file, import_file
 from maskreg.registry.transfer.pull import pull
 from maskreg.registry.transfer.push import push
-from maskreg.seal import sealed
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, new_local
 

@@ -9,9 +9,8 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, sealed
 from maskreg.errors import DataError
-from maskreg.seal import sealed
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import RefEntry, entry_key
 from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, rewrite, row_of

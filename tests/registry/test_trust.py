@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from maskreg_cli.next_step import next_step
 
+from maskreg.digest import SEAL, sealed
 from maskreg.errors import CorruptError, DataError, NotAllowedError, RolledBackError, UntrustedError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.acceptance import accept_registry, accept_tag
 from maskreg.registry.signing import create_key, rotate_key, signed_tags, trust_key, vouch
 from maskreg.registry.trust.document import KEYS
-from maskreg.seal import SEAL, sealed
 from maskreg.signature import Signer, signed
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import entry_key

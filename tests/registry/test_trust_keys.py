@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from maskreg_cli.next_step import next_step
 
+from maskreg.digest import sealed
 from maskreg.document import parse_object
 from maskreg.errors import ConflictError, CorruptError, FormatError, NotAllowedError, UntrustedError, UsageError
 from maskreg.registry import Registry
@@ -16,7 +17,6 @@ from maskreg.registry.signing import create_key, rotate_key, trust_key
 from maskreg.registry.trust.document import KEYS, document_key
 from maskreg.registry.trust.pins import TRUSTED
 from maskreg.registry.trust.privatekeys import PrivateKeys, service_key
-from maskreg.seal import sealed
 from maskreg.signature import signed
 from maskreg.store import FileStore, MemoryStore, Store
 from maskreg.store.entry import entry_key

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, sealed
 from maskreg.document import parse_object
 from maskreg.errors import ConflictError, CorruptError, FormatError, NotAllowedError, UnavailableError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
-from maskreg.seal import sealed
 from maskreg.store import ObjectInfo, Store
 from maskreg.store.chain import removal
 from maskreg.store.entry import RefEntry, entry_key

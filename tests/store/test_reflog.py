@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, sealed
 from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, LimitError, UnavailableError
 from maskreg.extras import upgrade_command
 from maskreg.ref import Card, Ref
-from maskreg.seal import sealed
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.reflog import RefLog

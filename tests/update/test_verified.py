@@ -11,8 +11,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import WrongCheckpointError
 from maskreg.tensors.cast import to_bf16
-from maskreg.update.recorded import RecordedSide
-from maskreg.update.verified import VerifiedSource
+from maskreg.update.verified import RecordedSide, VerifiedSource
 from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, moved
 from tests.flow.making import LEAF, edge_pair, extracted, opened
 

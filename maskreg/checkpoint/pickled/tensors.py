@@ -14,13 +14,11 @@ from typing import Any
 
 from maskreg.checkpoint.boxes import Box, Shape
 from maskreg.checkpoint.pickled.archive import Archive
-from maskreg.checkpoint.pickled.machine import Global, Maker, Names, Record, load
+from maskreg.checkpoint.pickled.unpickler import Global, Maker, Names, Record, load
 from maskreg.checkpoint.pieces import Piece
 from maskreg.errors import CorruptError, FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.dtypes import ITEM_BYTES
-from maskreg.tensors.info import MAX_RANK, TensorInfo
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import ITEM_BYTES, MAX_RANK, TensorInfo, shown
 
 _DTYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -54,7 +52,7 @@ class Storage:
 
     Attributes:
         key: its number in the archive, as text.
-        dtype: of its elements; ``U8`` when it has none of its own.
+        dtype: of its elements; ``U8`` when it has no dtype.
         numel: number of elements.
     """
 
@@ -128,12 +126,7 @@ class ShardedTensor:
 
 
 def load_archive(archive: Archive, limits: Limits = LIMITS) -> Any:
-    """What was saved, with tensors as :class:`StoredTensor` and :class:`ShardedTensor`.
-
-    Raises:
-        FormatError: not an archive of torch, or one that holds more than tensors and plain values.
-        LimitError: its pickle is too large.
-    """
+    """What was saved, with tensors as :class:`StoredTensor` and :class:`ShardedTensor`."""
     name = archive.file.path.name
     if "byteorder" in archive.entries and archive.content("byteorder", 16) != b"little":
         raise FormatError(f"{name}: saved on a machine with another order of bytes")
@@ -142,12 +135,7 @@ def load_archive(archive: Archive, limits: Limits = LIMITS) -> Any:
 
 
 def info_of(name: str, tensor: StoredTensor | ShardedTensor, document: str, limits: Limits = LIMITS) -> TensorInfo:
-    """A tensor as checkpoints describe it.
-
-    Raises:
-        FormatError: no checkpoint can hold it, or its values cannot be read as they lie there.
-        LimitError: it is too large.
-    """
+    """A tensor as checkpoints describe it."""
     local = tensor.local if isinstance(tensor, ShardedTensor) else tensor
     if fault := (tensor.fault or local.fault):
         raise FormatError(f"{document}: tensor {shown(name)[1:-1]}: {fault}")
@@ -165,10 +153,6 @@ def piece_of(archive: Archive, tensor: StoredTensor, box: Box) -> Piece:
         archive: that holds it.
         tensor: in the archive.
         box: that it fills.
-
-    Raises:
-        FormatError: the storage is missing, or the tensor lies outside it.
-        CorruptError: the storage is shorter than it should be.
     """
     document, storage = archive.file.path.name, tensor.storage
     item = ITEM_BYTES[tensor.dtype]

@@ -1,7 +1,7 @@
 """Checkpoints in safetensors files, one or sharded with an index: read span by span, written whole or not at all."""
 
 from maskreg.checkpoint.base import Format
-from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.checkpoint.index import INDEX_NAME
 from maskreg.checkpoint.safetensors.plan import plan_output
 from maskreg.checkpoint.safetensors.reader import SINGLE_NAME, open_path, recognize
 

@@ -21,9 +21,7 @@ from typing import Any
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.dtypes import ITEM_BYTES
-from maskreg.tensors.info import MAX_RANK, TensorInfo
-from maskreg.tensors.names import check_name, shown
+from maskreg.tensors.info import ITEM_BYTES, MAX_RANK, TensorInfo, check_name, shown
 
 LENGTH_BYTES = 8
 """The little-endian length in front of the JSON."""
@@ -77,10 +75,6 @@ def header_length(first: bytes, file_bytes: int, file_name: str, limits: Limits 
         file_bytes: size of the file.
         file_name: for messages.
         limits: the header's largest size.
-
-    Raises:
-        FormatError: the file cannot hold such a header.
-        LimitError: the header is longer than the limit.
     """
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if len(first) < LENGTH_BYTES or length > file_bytes - LENGTH_BYTES:
@@ -104,11 +98,6 @@ def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits 
 
     Returns:
         The shard, its tensors in the order of their data; each begins where the one before ends.
-
-    Raises:
-        FormatError: anything that the format forbids.
-        LimitError: too many tensors, or one that is too large.
-        CorruptError: the file is shorter or longer than the header says.
     """
     if header[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{":
         raise FormatError(f"{file_name}: not a safetensors file", hint="maskreg reads safetensors weights only")

@@ -1,12 +1,13 @@
-"""Which weight files a new checkpoint has: those of its source, or new ones for a source of another format."""
+"""Which weight files a new checkpoint has: its source's, or new ones for a source of another format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from maskreg.checkpoint.base import Changes, Checkpoint
 from maskreg.checkpoint.safetensors.header import Shard, build_shard
-from maskreg.checkpoint.safetensors.index import build_index
 from maskreg.checkpoint.safetensors.reader import SINGLE_NAME, SafetensorsCheckpoint
 from maskreg.checkpoint.safetensors.writer import SafetensorsPlan
 from maskreg.tensors.info import TensorInfo
@@ -34,7 +35,7 @@ def plan_output(source: Checkpoint, changes: Changes) -> SafetensorsPlan:
     paths = {source.path, *(source.path / shard.file_name for shard in source.shards if source.path.is_dir())}
     return SafetensorsPlan(
         shards=tuple(kept),
-        index=source.index if unchanged or not source.index else build_index(source.index, kept),
+        index=source.index if unchanged or not source.index else _build_index(source.index, kept),
         files=changes.small_files(source),
         single_file=source.path.is_file(),
         sources=tuple(sorted(path.resolve() for path in paths)),
@@ -53,7 +54,7 @@ def _plan_anew(source: Checkpoint, changes: Changes) -> SafetensorsPlan:
     shards = [build_shard(name, tensors, _METADATA) for name, tensors in zip(names, groups, strict=True)]
     return SafetensorsPlan(
         shards=tuple(shards),
-        index=build_index(b"", shards) if count > 1 else b"",
+        index=_build_index(b"", shards) if count > 1 else b"",
         files=changes.small_files(source),
         sources=(source.path.resolve(),),
     )
@@ -71,3 +72,16 @@ def grouped(tensors: Iterable[TensorInfo], most_bytes: int) -> Iterator[list[Ten
         size += info.nbytes
     if group:
         yield group
+
+
+def _build_index(source_index: bytes, shards: Sequence[Shard]) -> bytes:
+    """An index as transformers writes it, with new totals and the other metadata of the source's."""
+    infos = [info for shard in shards for info in shard.tensors]
+    source_metadata = json.loads(source_index or b"{}").get("metadata")
+    metadata: dict[str, Any] = dict(source_metadata) if isinstance(source_metadata, dict) else {}
+    metadata["total_size"] = sum(info.nbytes for info in infos)
+    if "total_parameters" in metadata:
+        metadata["total_parameters"] = sum(info.numel for info in infos)
+    weight_map = {info.name: shard.file_name for shard in shards for info in shard.tensors}
+    document = {"metadata": metadata, "weight_map": weight_map}
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()

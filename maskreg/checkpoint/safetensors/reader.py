@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import BucketPath, Location
 from maskreg.checkpoint import companions
-from maskreg.checkpoint.causes import HEAD_BYTES, explained, why_no_weights
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import OpenFile, close_all, in_folder, names_in, open_regular, read_whole, reading
-from maskreg.checkpoint.index import check_index, parse_index
-from maskreg.checkpoint.layouts import is_safetensors
+from maskreg.checkpoint.index import INDEX_NAME, check_index, parse_index
+from maskreg.checkpoint.layouts import HEAD_BYTES, explained, is_safetensors, why_no_weights
 from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, Shard, header_length, parse_header
-from maskreg.checkpoint.safetensors.index import INDEX_NAME
-from maskreg.closing import Closing
 from maskreg.errors import (
     CorruptError,
     FormatError,
@@ -26,8 +24,7 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.dtypes import ITEM_BYTES
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import ITEM_BYTES, TensorInfo
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,13 +35,12 @@ SINGLE_NAME = "model.safetensors"
 """The weight file of a checkpoint that is not sharded."""
 
 
-class SafetensorsCheckpoint(Closing):
-    """A checkpoint of one or several safetensors files; see :class:`maskreg.checkpoint.base.Checkpoint`.
+class SafetensorsCheckpoint(Checkpoint):
+    """A checkpoint of one or several safetensors files.
 
     Attributes:
         shards: the weight files.
         index: ``model.safetensors.index.json`` exactly as stored; empty for a checkpoint of one file.
-        blockwise: blocks come from a bucket, each as one answer; see :class:`maskreg.checkpoint.base.Blockwise`.
     """
 
     format = "safetensors"
@@ -68,10 +64,6 @@ class SafetensorsCheckpoint(Closing):
             weight_map: what the index says; None without one.
             hub: ``org/name@commit`` when known.
             limits: bounds on what is read.
-
-        Raises:
-            DataError: a file is wrong, or files and index disagree.
-            NotFoundError: a file is missing.
         """
         self.path, self.index, self.hub = path, index, hub
         self.blockwise = isinstance(path, BucketPath)
@@ -110,7 +102,7 @@ class SafetensorsCheckpoint(Closing):
         self._release = weakref.finalize(self, close_all, self._files)
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
+        """Elements ``[start, stop)`` of a tensor."""
         import numpy as np
 
         info = self.tensors[name]
@@ -134,16 +126,16 @@ class SafetensorsCheckpoint(Closing):
         return memory.view(kind)
 
     def expect(self, name: str, start: int, stop: int) -> int:
-        """Fetch elements that are read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        """Fetch elements that are read soon."""
         if (info := self.tensors.get(name)) is None:
             return 0
         file, offset = self._locations[name]
         start, stop = min(start, info.numel), min(stop, info.numel)
         return file.expect(offset + start * info.item_bytes, (stop - start) * info.item_bytes)
 
-    def place_of(self, name: str, start: int) -> str:
-        """The name of the file that holds a tensor; see :class:`maskreg.checkpoint.base.Sharded`."""
-        return self._locations[name][0].path.name
+    def place_of(self, name: str, start: int = 0) -> str:
+        """The name of the file that holds a tensor."""
+        return self._locations[name][0].path.name if name in self._locations else ""
 
     def small_files(self) -> Mapping[str, Location]:
         """Config, tokenizer and license files that travel with the weights; none beside a single file."""
@@ -169,12 +161,7 @@ def recognize(path: Location) -> bool:
 def open_path(
     path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
 ) -> SafetensorsCheckpoint:
-    """Open one file, or a directory with ``model.safetensors``, an index and shards, or one safetensors file.
-
-    Raises:
-        DataError: index or weights break the format.
-        NotFoundError: there are no safetensors weights, or a shard is missing.
-    """
+    """Open one file, or a directory with ``model.safetensors``, an index and shards, or one safetensors file."""
     if not path.is_dir():
         return SafetensorsCheckpoint(path, [path], hub=hub, limits=limits)
     names = names_in(path)

@@ -21,19 +21,16 @@ from typing import TYPE_CHECKING, Self, cast
 
 from maskreg.bucket import BucketPath, Location
 from maskreg.bucket.uploads import COMPLETING, Upload
-from maskreg.checkpoint.pending import OutputFile, pending_output
+from maskreg.checkpoint.base import Part, Piece, TaskT, single
+from maskreg.checkpoint.bucket_output import OutputFile, pending_output
+from maskreg.checkpoint.index import INDEX_NAME
+from maskreg.checkpoint.safetensors.elsewhere import Extent, Layout, ObjectParts, PartSender, StagedWriter, surplus
 from maskreg.checkpoint.safetensors.header import Shard
-from maskreg.checkpoint.safetensors.index import INDEX_NAME
-from maskreg.checkpoint.safetensors.parts import ObjectParts, PartSender
-from maskreg.checkpoint.safetensors.staged import Extent, Layout, StagedWriter, surplus
-from maskreg.checkpoint.tasks import Part, Piece, TaskT, single
-from maskreg.direct import DirectFile
-from maskreg.disk import creating
+from maskreg.disk import DirectFile, creating
 from maskreg.engine import is_here
 from maskreg.errors import CannotCreateError, UsageError
-from maskreg.parallel import each
+from maskreg.parallel import Crew, each, result_of
 from maskreg.tensors.info import TensorInfo
-from maskreg.waits import Crew, result_of
 
 if TYPE_CHECKING:
     from typing import Any

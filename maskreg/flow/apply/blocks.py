@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
-from maskreg.live.leaves import leaves_of
+from maskreg.live.memory import leaves_of
 from maskreg.parallel import Buffers
 from maskreg.tensors.bus import on_device, up
 from maskreg.tensors.leaves import first_difference, wrong_after, wrong_before

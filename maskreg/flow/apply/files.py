@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from maskreg.artifact.layout import FILES
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.code import can_run_code
+from maskreg.checkpoint.companions import can_run_code
 from maskreg.update.delta import Delta
 
 _TRUST = "can run code where the checkpoint is loaded with trust_remote_code"

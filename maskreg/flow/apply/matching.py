@@ -8,14 +8,12 @@ from typing import NamedTuple
 import torch
 
 from maskreg.errors import WrongCheckpointError
-from maskreg.live.aliasing import NamedTensor, refuse_aliasing
 from maskreg.live.held import Held, held, whole
 from maskreg.live.layout import Join, links
-from maskreg.live.memory import DTYPES, storage_key
+from maskreg.live.memory import DTYPES, NamedTensor, refuse_aliasing, refuse_read_only, storage_key
 from maskreg.live.naming import find
 from maskreg.live.refusals import missing_error, quantized, quantized_error
-from maskreg.live.writable import refuse_read_only
-from maskreg.tensors.dtypes import WIDE
+from maskreg.tensors.info import WIDE
 from maskreg.update.route import Route, TensorRoute
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}

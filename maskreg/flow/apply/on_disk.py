@@ -15,8 +15,7 @@ import numpy.typing as npt
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location, located
 from maskreg.checkpoint import Checkpoint, OutputPlan, named_like, plan_like, write_checkpoint
-from maskreg.checkpoint.base import remarks_on
-from maskreg.checkpoint.filling import fill
+from maskreg.checkpoint.writing import fill
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device
@@ -25,8 +24,7 @@ from maskreg.flow.apply.files import SmallFiles, small_files_of
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
-from maskreg.tensors.blocks import blocks_of, numel_of
-from maskreg.tensors.dtypes import WIDE
+from maskreg.tensors.info import WIDE, blocks_of, numel_of
 from maskreg.update.delta import Change, Delta, SpanDelta, Stored
 from maskreg.update.verified import VerifiedSource
 
@@ -130,7 +128,7 @@ def apply(
         kept_files=writer.kept_files,
         code_files=tuple(sorted({*files.code, *files.own_code} - set(writer.skipped_files))),
         code_left_out=files.left_out,
-        notes=(*(f"source: {note}" for note in remarks_on(source)), *_notes(delta), *files.notes),
+        notes=(*(f"source: {note}" for note in source.remarks), *_notes(delta), *files.notes),
     )
 
 

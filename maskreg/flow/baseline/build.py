@@ -25,8 +25,7 @@ from maskreg.mask.baseline import BaselineSpec
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
-from maskreg.update.recorded import RecordedSide
-from maskreg.update.verified import VerifiedSource
+from maskreg.update.verified import RecordedSide, VerifiedSource
 from maskreg.words import percent
 
 BATCH_NUMEL = 1 << 28

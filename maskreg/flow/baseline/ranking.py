@@ -13,8 +13,16 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.flow.baseline.sweeping import Choices, MaskedSpan, Sweeper
 from maskreg.mask import pack_spans, unpack
 from maskreg.mask.baseline import BaselineSpec, Kept, Safe, Small
-from maskreg.mask.principal import default_rank, matrices_of, principal
-from maskreg.mask.ranking import MAGNITUDES, Smallest, count_magnitudes, places_of, smallest
+from maskreg.mask.ranking import (
+    MAGNITUDES,
+    Smallest,
+    count_magnitudes,
+    default_rank,
+    matrices_of,
+    places_of,
+    principal,
+    smallest,
+)
 from maskreg.tensors.cast import to_fp32
 
 Counts = npt.NDArray[np.int64]

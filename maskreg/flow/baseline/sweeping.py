@@ -14,7 +14,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.engine import ordered
 from maskreg.mask.baseline import Choice
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import blocks_of, numel_of
+from maskreg.tensors.info import blocks_of, numel_of
 from maskreg.update.verified import VerifiedSource
 
 ResultT = TypeVar("ResultT")

@@ -19,18 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maskreg.artifact.layout import FILES, REVERSE_FILES, artifact_prefix
-from maskreg.artifact.links import Link
+from maskreg.artifact.manifest import Link
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Checkpoint, expect
-from maskreg.checkpoint.code import can_run_code
-from maskreg.closing import Closing
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.companions import can_run_code
 from maskreg.device import Device, open_device
 from maskreg.errors import UsageError
 from maskreg.parallel import Buffers, worker_count
 from maskreg.store import FileStore
-from maskreg.tensors.blocks import BLOCK_NUMEL
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
 from maskreg.update.delta import Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
 
@@ -47,7 +45,7 @@ _TENSORS = 64
 _REMOVED = Path()
 
 
-class Chained(Closing):
+class Chained(Checkpoint):
     """What links make of a checkpoint. Safe to read from several threads; closing it leaves the checkpoint open."""
 
     blockwise = True
@@ -103,8 +101,8 @@ class Chained(Closing):
         return result
 
     def expect(self, name: str, start: int, stop: int) -> int:
-        """Hand on what is read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
-        return expect(self._source.checkpoint, name, start, stop)
+        """Hand on what is read soon."""
+        return self._source.checkpoint.expect(name, start, stop)
 
     def small_files(self) -> Mapping[str, Location]:
         """The source's small files, and over them those of the links, as they lie in the registry."""

@@ -15,12 +15,10 @@ from maskreg.bucket import Location
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import same_content
-from maskreg.closing import Closing
 from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.parallel import ordered, worker_count
-from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import TensorInfo, blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from maskreg.checkpoint.base import Memory
 
 
-class Snapshot(Closing):
+class Snapshot(Checkpoint):
     """A checkpoint in memory, which takes as much as its tensors, and its small files in a temporary folder.
 
     What training publishes next is coded against it, so the run need not keep what it published last on a disk.

@@ -24,9 +24,8 @@ from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
-from maskreg.tensors.blocks import blocks_of, numel_of
-from maskreg.tensors.info import TensorInfo
-from maskreg.update.recorded import RecordedSide
+from maskreg.tensors.info import TensorInfo, blocks_of, numel_of
+from maskreg.update.verified import RecordedSide
 from maskreg.words import listed
 
 

@@ -9,16 +9,14 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.adapter.config import MERGE
+from maskreg.checkpoint.adapter import MERGE
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.dialects import dialect_of
 from maskreg.checkpoint.layouts import is_adapter
+from maskreg.checkpoint.renaming import dialect_of
 from maskreg.document import parse_object
 from maskreg.errors import DataError, PairMismatchError
 from maskreg.limits import LIMITS
-from maskreg.tensors.dtypes import FLOAT
-from maskreg.tensors.info import TensorInfo
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import FLOAT, TensorInfo, shown
 from maskreg.words import counted
 
 _ADAPTER = re.compile(

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from maskreg.mask import pack, packed_bytes
 from maskreg.native import library
-from maskreg.rules.exact import Exact
 from maskreg.tensors.cast import is_finite, to_fp32
+from maskreg.tensors.rules import Exact
 
 if TYPE_CHECKING:
     Codes = npt.NDArray[np.uint16]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.checkpoint.base import Checkpoint, counted_by, place_of
-from maskreg.checkpoint.leafwise import LeafReader
+from maskreg.checkpoint.ahead import LeafReader
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import Codec, grid_at
 from maskreg.device import Device, HostDevice
 from maskreg.digest import FINGERPRINT_BYTES, leaf_hashes
@@ -19,11 +19,9 @@ from maskreg.flow.extract.comparing import Comparing, Comparison, compare, energ
 from maskreg.flow.extract.pairing import Pair, StoredAs
 from maskreg.mask import pack, packed_bytes, unpack
 from maskreg.parallel import Buffers
-from maskreg.rules import Rule
-from maskreg.rules.exact import Exact
-from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import TensorInfo, blocks_of
+from maskreg.tensors.rules import Exact, Rule
 
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
@@ -56,7 +54,7 @@ class BlockDiff:
         delta, reverse: coded values of target and source, if requested.
         source_bytes, target_bytes: raw bytes of tensors stored whole, if requested.
         read_bytes: bytes read from both sides.
-        counted: what the target has counted; see :class:`maskreg.checkpoint.base.Counting`.
+        counted: what the target has counted.
     """
 
     span: PairSpan
@@ -123,7 +121,7 @@ class Differ:
     def near(self, span: PairSpan) -> str:
         """The file that holds a span's target, or its source where there is none."""
         checkpoint = self.source if span.pair.target is None else self.target
-        return place_of(checkpoint, span.pair.name, span.start)
+        return checkpoint.place_of(span.pair.name, span.start)
 
     def _masked(self, span: PairSpan, source_side: _Side, target_side: _Side, comparing: Comparing | None) -> BlockDiff:
         pair, before, after = span.pair, source_side.values, target_side.values
@@ -162,7 +160,7 @@ class Differ:
         )
 
     def _counted(self, span: PairSpan, target: _Side | None) -> Any:
-        return counted_by(self.target, span.pair.name, target.start, target.stop) if target else None
+        return self.target.counted(span.pair.name, target.start, target.stop) if target else None
 
     def _comparing(self, span: PairSpan) -> Comparing | None:
         """Compares both sides as they are read, which needs no other memory: bf16 by the exact rule on the CPU."""

@@ -13,7 +13,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
-from maskreg.checkpoint.base import Checkpoint, give_counted, remarks_on
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
@@ -25,10 +25,9 @@ from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_u
 from maskreg.flow.space import artifact_space
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.rules import Rule, parse_rule
 from maskreg.settings import Settings
-from maskreg.tensors.blocks import numel_of
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import TensorInfo, numel_of
+from maskreg.tensors.rules import Rule, parse_rule
 from maskreg.words import counted
 
 
@@ -127,7 +126,7 @@ def extract(
         tensors = _TensorWriter(writer, differ)
         for diff in diffs:
             tensors.write(diff)
-            give_counted(target, diff.counted)
+            target.count(diff.counted)
             progress.advance(diff.read_bytes * (1 + len(diff.span.pair.aliases)))
         code = CodeFiles()
         if codec:
@@ -146,7 +145,7 @@ def extract(
                 codec=codec.name if codec else "",
             )
         )
-    opening = [f"{side}: {note}" for side, c in (("source", source), ("target", target)) for note in remarks_on(c)]
+    opening = [f"{side}: {note}" for side, c in (("source", source), ("target", target)) for note in c.remarks]
     notes = (*opening, *notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs), *_code_notes(code))
     return ExtractResult(digest, notes, code.taken, code.left_out)
 

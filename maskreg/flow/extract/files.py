@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.code import can_run_code
+from maskreg.checkpoint.companions import can_run_code
 from maskreg.checkpoint.files import same_content
 
 
 @dataclass(frozen=True)
 class CodeFiles:
-    """Small files that can run code, by name; see :func:`maskreg.checkpoint.code.can_run_code`.
+    """Small files that can run code, by name; see :func:`maskreg.checkpoint.companions.can_run_code`.
 
     Attributes:
         taken: they are in the artifact.

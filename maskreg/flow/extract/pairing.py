@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.tying import same_values
+from maskreg.checkpoint.renaming import same_values
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.causes import Why, refuse_other_kinds, why_different
-from maskreg.tensors.dtypes import FLOAT, HALF, WIDE
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import FLOAT, HALF, WIDE, TensorInfo
 from maskreg.words import counted, listed
 
 NAMED_AT_MOST = 10

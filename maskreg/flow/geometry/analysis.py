@@ -29,7 +29,7 @@ from maskreg.flow.geometry.measuring import RULES, measure
 from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
-from maskreg.tensors.dtypes import ITEM_BYTES, WIDE
+from maskreg.tensors.info import ITEM_BYTES, WIDE
 from maskreg.words import counted
 
 RANKS = (16, 64, 512)

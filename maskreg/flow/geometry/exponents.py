@@ -17,11 +17,10 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.engine import ordered
-from maskreg.mask.flips import fit_flips
-from maskreg.mask.rounding import CLASSES, hidden_flips
+from maskreg.mask.rounding import CLASSES, fit_flips, hidden_flips
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import blocks_of, numel_of
+from maskreg.tensors.info import blocks_of, numel_of
 from maskreg.update.verified import VerifiedSource
 
 Counts = npt.NDArray[np.int64]

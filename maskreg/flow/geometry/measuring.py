@@ -18,10 +18,9 @@ from maskreg.analysis.matrix import AnalysisSpec, Figures, Matrix, fitted_scale,
 from maskreg.analysis.spectrum import is_merged
 from maskreg.device import HostDevice
 from maskreg.flow.geometry.reading import Bits, TensorUpdate
-from maskreg.rules import parse_rule
-from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.cast import to_bf16, to_float
-from maskreg.tensors.dtypes import WIDE
+from maskreg.tensors.info import WIDE, blocks_of
+from maskreg.tensors.rules import parse_rule
 
 RULES = ("exact", "abs:1e-05", "rel:0.001")
 """The three rules of the literature; sparsity is measured under each."""

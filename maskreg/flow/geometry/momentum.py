@@ -22,8 +22,8 @@ from maskreg.device import HostDevice
 from maskreg.engine import ordered
 from maskreg.flow.geometry.reading import TensorUpdate, UpdateReader
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.cast import to_float
+from maskreg.tensors.info import blocks_of
 from maskreg.words import counted, listed
 
 _ITEM_BYTES = 4

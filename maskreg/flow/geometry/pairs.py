@@ -22,8 +22,8 @@ from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, PartAbsentError
 from maskreg.flow.geometry.reading import TensorUpdate, UpdateReader
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import BLOCK_NUMEL
 from maskreg.tensors.cast import to_float
+from maskreg.tensors.info import BLOCK_NUMEL
 
 
 def compare_updates(

@@ -11,23 +11,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.parts import parts_of, row_of
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.scope import parts_of, row_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.ahead import blocks_ahead
-from maskreg.checkpoint.base import Checkpoint, place_of
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.selection import ALL, Part, Selection
 from maskreg.device import Device
 from maskreg.errors import PartAbsentError, WrongCheckpointError, WrongTargetError
 from maskreg.parallel import Buffers, worker_count
-from maskreg.rules import parse_rule
 from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.dtypes import ITEM_BYTES, WIDE
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import ITEM_BYTES, WIDE, TensorInfo
 from maskreg.tensors.leaves import check_before, leaves_between
+from maskreg.tensors.rules import parse_rule
 from maskreg.update.delta import Delta
-from maskreg.update.recorded import RecordedSide, require_tensors
-from maskreg.update.verified import VerifiedSource
+from maskreg.update.verified import RecordedSide, VerifiedSource, require_tensors
 
 Bits = npt.NDArray[Any]
 
@@ -105,7 +103,7 @@ class UpdateReader:
 
     def place_of(self, name: str) -> str:
         """The source's file that holds a tensor, one of :attr:`by_name`."""
-        return place_of(self._source.checkpoint, self._parts[name].tensor)
+        return self._source.checkpoint.place_of(self._parts[name].tensor)
 
     def _open(self, artifact: Artifact, target: Checkpoint | None, device: Device, selection: Selection) -> None:
         self._opened = artifact, target, device, selection

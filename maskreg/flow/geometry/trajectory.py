@@ -19,7 +19,7 @@ from maskreg.analysis.matrix import AnalysisSpec, Matrix
 from maskreg.analysis.spectrum import hill, stable_rank
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import read_span
-from maskreg.checkpoint.base import Checkpoint, locations_of, place_of
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import GROUPS
 from maskreg.checkpoint.run import stamp_of
 from maskreg.checkpoint.selection import Part
@@ -30,12 +30,10 @@ from maskreg.flow.geometry.analysis import analysis_spec
 from maskreg.flow.geometry.finished import FinishedTensors
 from maskreg.flow.geometry.measuring import few_threads, has_matrices, moved_by, slices_of
 from maskreg.progress import SILENT, Progress
-from maskreg.rules import parse_rule
-from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.cast import to_bf16, to_float
-from maskreg.tensors.dtypes import FLOAT
-from maskreg.tensors.info import TensorInfo
-from maskreg.update.recorded import require_tensors
+from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
+from maskreg.tensors.rules import parse_rule
+from maskreg.update.verified import require_tensors
 
 _EXACT = parse_rule("exact")
 
@@ -278,7 +276,7 @@ class _Follower:
 
     def near(self, part: Part) -> str:
         """The source's file that holds a tensor."""
-        return place_of(self._source, part.tensor)
+        return self._source.place_of(part.tensor)
 
     def follow(self, part: Part) -> _Tensor:
         """What is measured of a tensor."""
@@ -376,7 +374,7 @@ def _row(name: str, sums: _Sums, source_energy: float) -> dict[str, Any]:
 
 def _decides(checkpoints: Sequence[Checkpoint], spec: AnalysisSpec, device: str) -> list[object]:
     """Everything that decides the figures of a tensor: the files as they are now, and what is measured."""
-    files = [stamp_of(*locations_of(checkpoint)) for checkpoint in checkpoints]
+    files = [stamp_of(*checkpoint.locations()) for checkpoint in checkpoints]
     return ["trajectory", files, spec.to_json(), device.partition(":")[0]]
 
 

@@ -16,9 +16,8 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import require_one_source
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.code import can_run_code
+from maskreg.checkpoint.companions import can_run_code
 from maskreg.checkpoint.roles import role_of
-from maskreg.closing import Closing
 from maskreg.device import Device, open_device
 from maskreg.errors import prefixed
 from maskreg.flow.merge.inputs import SOURCE, Inputs, Outcome, Span, outcomes_of
@@ -28,8 +27,7 @@ from maskreg.flow.merge.sweeps import MODEL, Sweeps
 from maskreg.flow.merge.tiles import Counts, SpanMerger
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import BLOCK_NUMEL
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
 from maskreg.words import counted, listed
 
 if TYPE_CHECKING:
@@ -100,7 +98,7 @@ BlockCounts = Sequence[tuple[str, int, Counts]]
 """What merging did to blocks: the tensor's name, the block's number, and the counts."""
 
 
-class MergedWeights:
+class MergedWeights(Checkpoint):
     """The weights of a merged model, which is what another process gets of it. Safe to use from several threads.
 
     Attributes:
@@ -136,7 +134,7 @@ class MergedWeights:
         return _reopened, (self.inputs, self._merger, self._known)
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
+        """Elements ``[start, stop)`` of a tensor."""
         info = self.tensors[name]
         if not 0 <= start <= stop <= info.numel:
             raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
@@ -151,7 +149,7 @@ class MergedWeights:
         return values
 
     def expect(self, name: str, start: int, stop: int) -> int:
-        """Hand on which blocks of the source are read soon; see :class:`maskreg.checkpoint.base.Expecting`."""
+        """Hand on which blocks of the source are read soon."""
         if name not in self.tensors:
             return 0
         outcome = self._by_name[name]
@@ -162,20 +160,23 @@ class MergedWeights:
         )
         return sum(self.inputs.expect(name, *span) for span in reads)
 
-    def place_of(self, name: str, start: int) -> str:
-        """The object of an artifact that a block needs; see :class:`maskreg.checkpoint.base.Sharded`."""
-        return self.inputs.place_of(name, start)
+    def place_of(self, name: str, start: int = 0) -> str:
+        """The object of an artifact that a block needs."""
+        return self.inputs.place_of(name, start) if name in self.tensors else ""
 
     def counted(self, name: str, start: int, stop: int) -> BlockCounts:
-        """What merging did to the blocks of elements that were read; see :class:`maskreg.checkpoint.base.Counting`."""
+        """What merging did to the blocks of elements that were read."""
         outcome = self._by_name[name]
         keys = [(outcome.name, number) for number in _blocks(start, stop)] if outcome.merged else []
         return [(*key, self._counts[key]) for key in keys]
 
     def count(self, counted: BlockCounts) -> None:
-        """Add what was done to blocks, here or elsewhere; see :class:`maskreg.checkpoint.base.Counting`."""
+        """Add what was done to blocks, here or elsewhere."""
         # A block may be read several times; what is counted stays the same.
         self._counts.update({(name, number): counts for name, number, counts in counted})
+
+    def close(self) -> None:
+        """Do nothing: the inputs belong to their openers."""
 
     def counts_of(self, outcome: Outcome) -> Counts:
         """The sum over the blocks of a tensor that were read."""
@@ -212,8 +213,8 @@ class _Files:
     code: tuple[str, ...]
 
 
-class MergedCheckpoint(MergedWeights, Closing):
-    """A merged model; see :class:`maskreg.checkpoint.base.Checkpoint`. Reading computes, in bounded memory.
+class MergedCheckpoint(MergedWeights):
+    """A merged model. Reading computes, in bounded memory.
 
     Attributes:
         source: the checkpoint that the artifacts were made from.

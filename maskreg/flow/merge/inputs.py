@@ -11,16 +11,14 @@ import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Group, groups_of
-from maskreg.checkpoint.base import Checkpoint, expect
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec.base import Codes
 from maskreg.device import Device
 from maskreg.errors import PairMismatchError
 from maskreg.flow.merge.methods.arithmetic import Bits, replace
 from maskreg.mask import unpack
 from maskreg.parallel import Buffers
-from maskreg.tensors.blocks import BLOCK_NUMEL
-from maskreg.tensors.dtypes import FLOAT
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import BLOCK_NUMEL, FLOAT, TensorInfo
 from maskreg.update.delta import Change, Delta, TensorDelta
 from maskreg.update.verified import VerifiedSource
 
@@ -174,7 +172,7 @@ class Inputs:
         """Announce reads of the blocks that these elements lie in; returns bytes on their way."""
         first, last = start // BLOCK_NUMEL * BLOCK_NUMEL, -(-stop // BLOCK_NUMEL) * BLOCK_NUMEL
         spans = ((at, at + BLOCK_NUMEL) for at in range(first, last, BLOCK_NUMEL))
-        return sum(expect(self.source.checkpoint, name, *span) for span in spans)
+        return sum(self.source.checkpoint.expect(name, *span) for span in spans)
 
     def place_of(self, name: str, start: int) -> str:
         """The object that the block at element ``start`` needs, of the first artifact that needs one; else empty.

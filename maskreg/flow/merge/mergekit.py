@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from maskreg.errors import FormatError
 from maskreg.flow.merge.methods import METHODS
 from maskreg.flow.merge.recipe import Recipe, Value, parsed, weight_of
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import shown
 
 
 class Translated(NamedTuple):

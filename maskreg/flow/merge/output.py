@@ -17,7 +17,7 @@ from maskreg.flow.merge.checkpoint import BlockCounts, MergedCheckpoint
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
-from maskreg.tensors.blocks import blocks_of, numel_of
+from maskreg.tensors.info import blocks_of, numel_of
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from maskreg.checkpoint.roles import layer_of
 from maskreg.errors import UsageError
 from maskreg.flow.merge.methods import METHODS
 from maskreg.flow.merge.methods.base import LARGEST, Method, Settings
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import shown
 from maskreg.words import counted
 
 Value = Any

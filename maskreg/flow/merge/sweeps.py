@@ -34,8 +34,7 @@ from maskreg.flow.merge.thresholds import (
 )
 from maskreg.flow.merge.tiles import SpanMerger, add_up
 from maskreg.progress import Progress
-from maskreg.tensors.blocks import BLOCK_NUMEL, numel_of
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, numel_of
 
 ResultT = TypeVar("ResultT")
 

@@ -24,9 +24,8 @@ from maskreg.flow.merge.methods.base import Floats, Known, Method, Settings, Sum
 from maskreg.flow.merge.recipe import Depths, Here, Recipe
 from maskreg.mask.philox import TILE as DRAWN
 from maskreg.mask.philox import words_of
-from maskreg.tensors.blocks import BLOCK_NUMEL
 from maskreg.tensors.cast import fp32_of, stored_bits
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
 
 _Bools = npt.NDArray[np.bool_]
 _EXPONENTS = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F80_0000, "F64": 0x7FF0_0000_0000_0000}

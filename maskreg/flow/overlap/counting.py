@@ -14,8 +14,7 @@ from maskreg.artifact.scope import Scope
 from maskreg.artifact.tensors import Tensor
 from maskreg.flow.overlap.reading import SharedSpan, SpanReader
 from maskreg.flow.overlap.tiles import pairs_at_once, tiles_of
-from maskreg.tensors.blocks import BLOCK_NUMEL
-from maskreg.tensors.dtypes import ITEM_BYTES
+from maskreg.tensors.info import BLOCK_NUMEL, ITEM_BYTES
 from maskreg.update.verified import VerifiedSource
 
 BITS_NUMEL = 1 << 25

@@ -21,7 +21,7 @@ from maskreg.flow.overlap.relations import Ancestry
 from maskreg.flow.overlap.totals import OverlapTotals
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import numel_of
+from maskreg.tensors.info import numel_of
 
 MOST_WITH_GROUPS = 8
 """Masks whose pairs all have figures of every role, layer, module and tensor: 28 pairs."""

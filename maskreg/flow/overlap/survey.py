@@ -21,7 +21,7 @@ from maskreg.flow.overlap.reading import SharedSpan, SpanReader
 from maskreg.flow.overlap.tiles import Tile
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import numel_of
+from maskreg.tensors.info import numel_of
 
 SPAN_BYTES = 1 << 25
 """Memory for the bits of all masks in a span, and for the source's codes; a span has at least one leaf."""

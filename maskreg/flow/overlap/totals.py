@@ -27,13 +27,11 @@ from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import Asked, Start, start_of_pair
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.checkpoint.residual import shared_of, stream_of
-from maskreg.checkpoint.roles import GROUPS, module_of
+from maskreg.checkpoint.roles import GROUPS, module_of, shared_of, stream_of
 from maskreg.errors import CorruptError
 from maskreg.flow.overlap.counting import SpanCounts
 from maskreg.flow.overlap.relations import Ancestry, Relative, doubt, likeness, relation
-from maskreg.mask.flips import fit_flips
-from maskreg.mask.rounding import hidden_flips, off_grid
+from maskreg.mask.rounding import fit_flips, hidden_flips, off_grid
 from maskreg.parallel import ordered
 
 

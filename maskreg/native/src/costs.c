@@ -1,4 +1,4 @@
-// Estimated bits, and the window of exponents: maskreg/codec/costs.py defines what is computed.
+// Estimated bits, and the window of exponents: maskreg/codec/tables.py defines what is computed.
 #include <math.h>
 
 #include "costs.h"

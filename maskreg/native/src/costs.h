@@ -1,4 +1,4 @@
-// Estimated bits of tokens and their tables, several at a time: maskreg/codec/costs.py defines them.
+// Estimated bits of tokens and their tables, several at a time: maskreg/codec/tables.py defines them.
 #ifndef MASKREG_COSTS_H
 #define MASKREG_COSTS_H
 

@@ -1,4 +1,4 @@
-// Decoding sub-blocks, several side by side: maskreg/codec/decode.py defines what is computed.
+// Decoding sub-blocks, several side by side: maskreg/codec/subblocks.py defines what is computed.
 //
 //     for each tile of 512 or 1,024 coordinates:
 //         for each sub-block: cells and flips of its coordinates; cells become table numbers

@@ -1,4 +1,4 @@
-// Decoding a coded block, from its bytes: maskreg/codec/decode.py defines what is computed.
+// Decoding a coded block, from its bytes: maskreg/codec/subblocks.py defines what is computed.
 //
 //     scales, factors and tables from the model                              model.c
 //     decoding tables, and column factors as vectors multiply them           rans.py, contexts.c

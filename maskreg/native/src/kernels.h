@@ -180,7 +180,7 @@ void maskreg_classify_all(const uint16_t *source, int64_t n, int64_t position, c
 // frequency, or 0.
 void maskreg_fill_slots(const uint16_t *freqs, const uint8_t *of_cell, int64_t cells, uint32_t *slots);
 
-// A block that is coded, and room for four of its sub-blocks; maskreg/codec/encode.py explains it.
+// A block that is coded, and room for four of its sub-blocks; maskreg/codec/subblocks.py explains it.
 typedef struct {
     const uint16_t *source;
     const uint16_t *target;
@@ -199,7 +199,7 @@ typedef struct {
 // `out` has 8 more.
 int64_t maskreg_encode_sub_blocks(const maskreg_coding *coding, uint8_t *out);
 
-// Which cells share a table, and its frequencies: maskreg/codec/costs.py, tables.py, model.py. `logs` are LOGS of
+// Which cells share a table, and its frequencies: maskreg/codec/tables.py, tables.py, model.py. `logs` are LOGS of
 // costs.py, [4097].
 
 // The exponent at which the best window of `classes` begins, and its bits; `counts` is [256, 64].

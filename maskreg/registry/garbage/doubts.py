@@ -28,13 +28,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from maskreg.digest import parse_sealed, sealed
 from maskreg.errors import ConfigError, CorruptError, DataError, FormatError, NotFoundError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.garbage.census import Census
 from maskreg.registry.garbage.survey import Survey
 from maskreg.registry.index.freshness import lost
 from maskreg.registry.registry import Registry
-from maskreg.seal import parse_sealed, sealed
 from maskreg.store.backrefs import BackReference
 from maskreg.store.entry import entry_key, ref_of
 from maskreg.store.listing import looks, not_listed

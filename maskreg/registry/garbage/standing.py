@@ -17,8 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.artifact.links import stands_on
-from maskreg.artifact.manifest import load_manifest
+from maskreg.artifact.manifest import load_manifest, stands_on
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.limits import LIMITS

@@ -40,10 +40,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.errors import DataError, MaskregError, NotFoundError
 from maskreg.registry.settling.process import Fate, Process
-from maskreg.seal import parse_sealed, sealed
 from maskreg.store.base import Store
 
 MARKERS = "doomed/sha256/"

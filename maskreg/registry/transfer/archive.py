@@ -21,7 +21,8 @@ from typing import BinaryIO
 from maskreg.artifact.layout import MANIFEST, part_of
 from maskreg.artifact.manifest import Manifest, Object, load_manifest
 from maskreg.artifact.presence import listing, matches, objects_of, read_manifest, read_object, whole_parts
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
+from maskreg.disk import filling
 from maskreg.errors import (
     BadRefError,
     ConflictError,
@@ -39,8 +40,6 @@ from maskreg.registry.registry import Registry
 from maskreg.registry.settling.settle import Delivery, settle
 from maskreg.registry.transfer.landing import Landing, check_space
 from maskreg.result import Result
-from maskreg.seal import parse_sealed, sealed
-from maskreg.space import filling
 from maskreg.store.entry import RefEntry
 from maskreg.words import counted
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.errors import (
     CannotCreateError,
     ConflictError,
@@ -34,7 +34,6 @@ from maskreg.errors import (
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
-from maskreg.seal import parse_sealed, sealed
 from maskreg.store.base import Store
 from maskreg.store.chain import removal
 from maskreg.store.entry import RefEntry

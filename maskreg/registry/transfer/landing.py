@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING, Protocol
 from maskreg.artifact.layout import artifact_prefix, incoming_prefix
 from maskreg.artifact.presence import matches
 from maskreg.digest import Digest
-from maskreg.disk import is_full, make_folder, sync_folder
+from maskreg.disk import filling, is_full, make_folder, require_space, sync_folder
 from maskreg.errors import CannotCreateError, LimitError, NotFoundError
-from maskreg.space import filling, require_space
 from maskreg.store.base import Store
 
 if TYPE_CHECKING:

@@ -19,12 +19,11 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, payload, sealed
 from maskreg.document import canonical, parse_object
 from maskreg.errors import CorruptError, FormatError
 from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS
-from maskreg.seal import parse_sealed, payload, sealed
 from maskreg.signature import SIGNATURES, PublicKey, Signer, is_signed_by, parse_signatures, signed
 from maskreg.store.entry import RefEntry
 

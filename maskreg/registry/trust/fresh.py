@@ -25,14 +25,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from maskreg.digest import Digest
+from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.errors import CorruptError, FormatError, NotAllowedError, UntrustedError, UsageError
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.registry.trust.document import KeyDocument, fresh_key
 from maskreg.registry.trust.keylog import KeyLog
 from maskreg.registry.trust.pins import Pins
-from maskreg.seal import parse_sealed, sealed
 from maskreg.signature import SIGNATURES, PublicKey, Signer, is_signed_by, parse_signatures, signed
 from maskreg.store.entry import RefEntry, entry_key
 

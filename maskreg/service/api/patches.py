@@ -23,7 +23,7 @@ from maskreg.service.gateway.admission import check_tombstone
 from maskreg.service.jobs.config import Jobs, clean_name
 from maskreg.service.jobs.queue import Job, JobFilter, JobState, NewJob
 from maskreg.store.chain import check_free
-from maskreg.tensors.dtypes import ITEM_BYTES
+from maskreg.tensors.info import ITEM_BYTES
 from maskreg.workspace.workspace import as_name
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _merge(service: Service, jobs: Jobs, request: MergeRequest, by: Principal) -
 
 
 def _extract(service: Service, jobs: Jobs, request: ExtractRequest, by: Principal) -> NewJob:
-    from maskreg.rules import parse_rule
+    from maskreg.tensors.rules import parse_rule
 
     name = _settable(service, request.name, by)
     for checkpoint in (request.source, request.target):

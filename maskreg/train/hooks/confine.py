@@ -26,7 +26,7 @@ from maskreg.live.layout import Cut, Link, links
 from maskreg.live.naming import find
 from maskreg.live.refusals import missing_error
 from maskreg.tensors.cast import to_float
-from maskreg.tensors.dtypes import FLOAT
+from maskreg.tensors.info import FLOAT
 from maskreg.train.optim.masked import MaskedOptimizer
 
 # The early channel: the few input directions that the first updates of a run take.

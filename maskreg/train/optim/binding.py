@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from maskreg.errors import UsageError
 from maskreg.live.masks import parameter_masks
-from maskreg.live.wrappers import bare
+from maskreg.live.naming import bare
 from maskreg.mask.packed import Mask
 from maskreg.train.optim.parameter import MaskedParameter
 from maskreg.train.optim.refusals import refuse_fewer, refuse_foreign

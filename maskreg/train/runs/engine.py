@@ -16,10 +16,10 @@ from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.digest import Digest, short_key
 from maskreg.errors import DataError, UsageError
 from maskreg.live.shards import local_of
-from maskreg.mask.everything import Everything
+from maskreg.mask.algebra import Everything
 from maskreg.mask.packed import Mask
 from maskreg.store.file import FileStore
-from maskreg.tensors.dtypes import FLOAT
+from maskreg.tensors.info import FLOAT
 from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optimizers import MaskedAdamW, MaskedSGD
 from maskreg.train.recipes import Batch, Context, get_recipe

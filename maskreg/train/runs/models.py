@@ -13,7 +13,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import DataError, NotFoundError
 from maskreg.extras import requiring
 from maskreg.live.memory import DTYPES
-from maskreg.tensors.dtypes import FLOAT
+from maskreg.tensors.info import FLOAT
 
 
 def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:

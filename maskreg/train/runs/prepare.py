@@ -17,8 +17,7 @@ from maskreg.errors import ConfigError, UsageError
 from maskreg.flow.baseline.build import make_baseline
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import blocks_of
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import TensorInfo, blocks_of
 from maskreg.train.optim.options import check_numbers
 from maskreg.train.recipes import RECIPES, Recipe, get_recipe
 from maskreg.train.recipes.custom import code_of

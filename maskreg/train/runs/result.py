@@ -15,10 +15,9 @@ from maskreg.live.layout import Join, Link, links
 from maskreg.live.memory import CODES, DTYPES
 from maskreg.live.naming import find
 from maskreg.mask.packed import Mask
-from maskreg.rules import parse_rule
 from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.dtypes import FLOAT
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import FLOAT, TensorInfo
+from maskreg.tensors.rules import parse_rule
 from maskreg.train.runs.parallel import World, full_tensor
 
 if TYPE_CHECKING:

@@ -19,11 +19,9 @@ from maskreg.flow.extract.pairing import is_wide
 from maskreg.mask.packed import Mask, nnz_of, overlap, pack
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.rules import parse_rule
-from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.dtypes import FLOAT
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of, numel_of
+from maskreg.tensors.rules import parse_rule
 from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.runs.engine import StepListener, mask_to_train
 from maskreg.train.runs.folder import RunFolder, RunPaths

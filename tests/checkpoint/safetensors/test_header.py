@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from maskreg.checkpoint.safetensors.header import build_header, header_length, parse_header
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError
 from maskreg.limits import Limits
-from maskreg.tensors.dtypes import ITEM_BYTES
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import ITEM_BYTES, TensorInfo
 from tests.checkpoint.upstream import upstream_tensors
 from tests.checkpoints import header_bytes
 

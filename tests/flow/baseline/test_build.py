@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import maskreg.flow.baseline.build
-import maskreg.tensors.blocks
+import maskreg.tensors.info
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import NoSpaceError, PartAbsentError, UsageError, WrongCheckpointError
@@ -21,8 +21,7 @@ from maskreg.flow.baseline.build import Baseline, make_baseline
 from maskreg.mask import unpack
 from maskreg.mask.baseline import KINDS, STARTS, BaselineSpec
 from maskreg.mask.draw import Quota
-from maskreg.mask.flips import fit_flips
-from maskreg.mask.rounding import CLASSES, classes_of
+from maskreg.mask.rounding import CLASSES, classes_of, fit_flips
 from maskreg.store.file import FileStore
 from maskreg.tensors.cast import to_bf16
 from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, moved, widened
@@ -111,7 +110,7 @@ def test_blocks_do_not_matter(
     """A tensor of many blocks, as one of more than 4 million coordinates has."""
     spec = BaselineSpec.of(kind, **OPTIONS.get(kind, {}))
     whole = make_baseline(artifact, spec, tmp_path, pair[0])
-    monkeypatch.setattr(maskreg.tensors.blocks, "BLOCK_NUMEL", 1 << 18)
+    monkeypatch.setattr(maskreg.tensors.info, "BLOCK_NUMEL", 1 << 18)
     assert make_baseline(artifact, spec, tmp_path, pair[0]) == whole
 
 
@@ -386,6 +385,6 @@ def test_a_baseline_cannot_be_applied(artifact: Artifact, pair: tuple[Checkpoint
 
 
 def test_no_room_for_it(artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.space.free_bytes", lambda path: 1)
+    monkeypatch.setattr("maskreg.disk.free_bytes", lambda path: 1)
     with pytest.raises(NoSpaceError):
         make_baseline(artifact, BaselineSpec.of("complement"), tmp_path)

@@ -188,7 +188,7 @@ def test_questions_that_make_no_sense(tmp_path: Path, count: int, options: dict[
 def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = {"a": bf16((30, 4), 1)}
     mask = one(tmp_path / "a", source, {"a": moved(source["a"])})
-    monkeypatch.setattr("maskreg.space.free_bytes", lambda _: 10)
+    monkeypatch.setattr("maskreg.disk.free_bytes", lambda _: 10)
     with pytest.raises(NoSpaceError):
         combine([mask, mask], tmp_path / "new", how="and")
     assert not (tmp_path / "new").exists()

@@ -8,7 +8,7 @@ import pytest
 from maskreg.flow.extract.comparing import Comparing, compare, energy_of
 from maskreg.mask import pack, packed_bytes
 from maskreg.native import NUMPY, using
-from maskreg.rules import parse_rule
+from maskreg.tensors.rules import parse_rule
 from tests.flow.making import every_special_pair
 
 SIZES = [0, 1, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 4095, 4097, 65_537, 1 << 18]

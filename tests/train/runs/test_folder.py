@@ -19,7 +19,7 @@ from maskreg.errors import (
     TryAgainError,
     UsageError,
 )
-from maskreg.mask.everything import Everything
+from maskreg.mask.algebra import Everything
 from maskreg.train import MaskedAdamW
 from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.runs.folder import KEPT_CHECKPOINTS, RunFolder, RunPaths

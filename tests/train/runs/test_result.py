@@ -14,7 +14,7 @@ import torch
 from maskreg.bucket import on_disk
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import DataError, PairMismatchError
-from maskreg.mask.everything import Everything
+from maskreg.mask.algebra import Everything
 from maskreg.mask.packed import TensorMask, pack
 from maskreg.train.runs.models import load_model, stored_dtype
 from maskreg.train.runs.parallel import World

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.errors import UsageError
-from maskreg.tensors.names import shown
+from maskreg.tensors.info import shown
 
 Floats = npt.NDArray[np.float32]
 Sums = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis.extra.numpy import arrays
 
 from maskreg.errors import BadRuleError
-from maskreg.rules import RULES, parse_rule
+from maskreg.tensors.rules import RULES, parse_rule
 
 Codes = npt.NDArray[np.uint16]
 codes = arrays(np.uint16, 64)

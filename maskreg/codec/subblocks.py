@@ -1,4 +1,14 @@
-"""Decoding a coded block, or some of its sub-blocks, on the CPU.
+"""Sub-blocks: spans of a block that are coded, and decode, on their own.
+
+Encoding takes two passes, because tokens are coded last to first, with tables that are made of all of them:
+
+    classify_all          a key (cell << 6 | token) per coordinate; from their counts, tables are made
+    encode_sub_blocks     keys to words, last to first                   rans.py
+                          and to extra bits                              ulp_steps.py
+
+The kernel codes up to four sub-blocks side by side: native/src/encode.c.
+
+Decoding a block, or some of its sub-blocks, on the CPU:
 
     header, model and directory                                            layout.py
     for each sub-block:
@@ -23,17 +33,138 @@ from maskreg.codec.contexts import Contexts, classify
 from maskreg.codec.layout import (
     BAD_DIRECTORY,
     BAD_MODEL,
+    ENTRY_BYTES,
     MODEL_START,
     SHORT_DIRECTORY,
     STATE_BYTES,
     CodedHead,
     Layout,
 )
-from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, Decoding, Table, decode_tokens, fill_decoding
-from maskreg.codec.ulp_steps import Moves, apply_tokens
+from maskreg.codec.rans import (
+    LANES,
+    LOWEST_STATE,
+    SLOTS,
+    TOKENS,
+    Decoding,
+    Encoding,
+    Table,
+    decode_tokens,
+    encode_tokens,
+    fill_decoding,
+)
+from maskreg.codec.ulp_steps import COUNTERS, LITERAL, MIDDLE, Moves, apply_tokens, put_extra_bits
 from maskreg.errors import CorruptError
 from maskreg.native import Library, library
 from maskreg.parallel import Buffers
+
+_ABREAST = 4
+"""Sub-blocks that the kernel codes side by side."""
+
+Keys = npt.NDArray[np.uint16]
+
+_BUFFERS = Buffers()
+
+_INVERSES = (1 + 2.0**-40) / np.maximum(np.arange(SLOTS + 1), 1)
+"""What kernels multiply by instead of dividing by a frequency."""
+
+
+class Pair(NamedTuple):
+    """A block to be coded.
+
+    Attributes:
+        source: uint16 ``[n]``.
+        target: uint16 ``[n]``.
+        keys: uint16 ``[n]``, of :func:`classify_all`; tokens that a table lacks are replaced by literals.
+        length: coordinates of each sub-block but the last, which has the rest, and no more than that.
+    """
+
+    source: Codes
+    target: Codes
+    keys: Keys
+    length: int
+
+
+def most_bytes(n: int, length: int) -> int:
+    """Bytes that :func:`encode_sub_blocks` needs room for: a word and 16 extra bits for each coordinate, and 8 more."""
+    return -(-n // length) * (ENTRY_BYTES + STATE_BYTES) + 4 * n + 8
+
+
+def classify_all(
+    source: Codes, position: int, contexts: Contexts, tokens: npt.NDArray[np.uint8], keys: Keys
+) -> npt.NDArray[np.int64]:
+    """Keys of a whole block: the cell of each coordinate, and its token, flipped where the cell says so.
+
+    Args:
+        source: uint16 ``[n]``.
+        position: column of the first.
+        contexts: of the block.
+        tokens: uint8 ``[n]``, not flipped.
+        keys: uint16 ``[n]``, filled: cell << 6 | token.
+
+    Returns:
+        How many there are of each, int64 ``[cells, 64]``.
+    """
+    if compiled := library():
+        structure, _arrays = contexts.structure(compiled)
+        counts = np.zeros((contexts.cells, TOKENS), np.int64)
+        scratch = compiled.write(_BUFFERS.array("counters", COUNTERS * counts.size, np.uint32))
+        compiled.lib.maskreg_classify_all(
+            compiled.read(source), source.size, position, structure, compiled.read(tokens), compiled.write(keys),
+            contexts.cells, compiled.write(counts), scratch,
+        )  # fmt: skip
+        return counts
+    cells, flips = np.empty(source.size, np.uint8), np.empty(source.size, np.int8)
+    classify(source, position, contexts, cells, flips)
+    steps = tokens.astype(np.int16) - MIDDLE
+    # A literal has no direction.
+    flipped = np.where(tokens == LITERAL, LITERAL, np.where(flips < 0, -steps, steps) + MIDDLE)
+    keys[:] = cells.astype(np.uint16) << 6 | flipped.astype(np.uint16)
+    return np.bincount(keys, minlength=contexts.cells * TOKENS).reshape(contexts.cells, TOKENS)
+
+
+def encode_sub_blocks(pair: Pair, slots: Table, out: Bits) -> int:
+    """Code all sub-blocks of a block; returns how many bytes the directory and they take.
+
+    Args:
+        pair: what is coded.
+        slots: uint32, by key; of :func:`maskreg.codec.rans.slots_of`.
+        out: uint8, as long as :func:`most_bytes` says; filled with directory and sub-blocks, as they are stored.
+    """
+    n, length = pair.keys.size, min(pair.length, pair.keys.size)
+    if compiled := library():
+        structure, _arrays = _pair_structure(compiled, pair, slots)
+        size: int = compiled.lib.maskreg_encode_sub_blocks(structure, compiled.write(out))
+        return size
+    count = -(-n // length)
+    states = np.full((count, LANES), LOWEST_STATE, np.uint32)
+    words, bits = np.empty((count, length), np.uint16), np.empty(length // 2 + 1, np.uint32)
+    positions = encode_tokens(Encoding(pair.keys, length, slots, states, words)).tolist()
+    directory, parts = [], []
+    for k, first in enumerate(positions):
+        own = slice(k * length, (k + 1) * length)
+        tokens = (pair.keys[own] & np.uint16(0x3F)).astype(np.uint8)
+        extra_bits = put_extra_bits(pair.source[own], pair.target[own], tokens, bits)
+        directory += [length - first, extra_bits]
+        parts += [states[k].astype("<u4"), words[k, first:].astype("<u2"), bits.astype("<u4")]
+        parts[-1] = parts[-1].view(np.uint8)[: -(-extra_bits // 8)]
+    stored = np.concatenate([part.view(np.uint8) for part in [np.array(directory, "<u4"), *parts]])
+    out[: stored.size] = stored
+    return stored.size
+
+
+def _pair_structure(compiled: Library, pair: Pair, slots: Table) -> tuple[Any, Any]:
+    """``maskreg_coding`` of kernels.h, and what has to live as long as it."""
+    length = min(pair.length, pair.keys.size)
+    words_room, bits_room = length + 8, length // 2 + 2
+    words = _BUFFERS.array("words", _ABREAST * words_room, np.uint16)
+    bits = _BUFFERS.array("bits", _ABREAST * bits_room, np.uint32)
+    fields = (
+        compiled.read(pair.source), compiled.read(pair.target), compiled.write(pair.keys), pair.keys.size, pair.length,
+        compiled.read(slots), compiled.read(_INVERSES),
+        compiled.write(words), words_room, compiled.write(bits), bits_room,
+    )  # fmt: skip
+    return compiled.ffi.new("maskreg_coding *", fields), fields
+
 
 Ints64 = npt.NDArray[np.int64]
 
@@ -41,7 +172,6 @@ Ints64 = npt.NDArray[np.int64]
 _DAMAGE = (BAD_MODEL, SHORT_DIRECTORY, BAD_DIRECTORY)
 """What the kernel returns as -3, -2 and -1: it did not come to the sub-blocks."""
 
-_BUFFERS = Buffers()
 """What kernels need room for: models, and decoding tables."""
 
 
@@ -83,12 +213,9 @@ def decode_coded(block: Block, source: Codes, start: int, values: Codes) -> None
         source: uint16 ``[m]``, of the span alone.
         start: of the block's coordinates.
         values: uint16 ``[m]``, filled.
-
-    Raises:
-        CorruptError: the block is damaged.
     """
     if compiled := library():
-        structure, _block = _structure(compiled, block)
+        structure, _block = _block_structure(compiled, block)
         scratch = _BUFFERS.bytes("scratch", compiled.lib.maskreg_decode_room(structure))
         damaged = compiled.lib.maskreg_decode_coded(
             structure, compiled.read(source), start, source.size, compiled.write(scratch), compiled.write(values)
@@ -110,7 +237,7 @@ def decode_coded(block: Block, source: Codes, start: int, values: Codes) -> None
         raise CorruptError("block", f"its sub-block {damaged - 1} does not decode")
 
 
-def _structure(compiled: Library, block: Block) -> tuple[Any, Any]:
+def _block_structure(compiled: Library, block: Block) -> tuple[Any, Any]:
     """``maskreg_coded`` of kernels.h, and what has to live as long as it."""
     head = CodedHead.read(block)
     (width, column), shape = head.shape.grid, head.shape

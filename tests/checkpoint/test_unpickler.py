@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from maskreg.checkpoint.pickled.machine import Global, Names, Record, load
+from maskreg.checkpoint.pickled.unpickler import Global, Names, Record, load
 from maskreg.errors import DataError, FormatError, LimitError
 from maskreg.limits import Limits
 
 NAMES = Names(
-    makers={"collections.OrderedDict": lambda *args: {}}, records=frozenset({"tests.checkpoint.test_machine.Point"})
+    makers={"collections.OrderedDict": lambda *args: {}}, records=frozenset({"tests.checkpoint.test_unpickler.Point"})
 )
 
 
@@ -63,7 +63,7 @@ def test_plain_values_are_what_they_were(protocol: int) -> None:
 def test_objects_are_records() -> None:
     point = read(Point(3))
     assert isinstance(point, Record)
-    assert (point.name, point.args, point.state) == ("tests.checkpoint.test_machine.Point", (), {"x": 3})
+    assert (point.name, point.args, point.state) == ("tests.checkpoint.test_unpickler.Point", (), {"x": 3})
 
 
 @pytest.mark.parametrize("protocol", [2, 4])

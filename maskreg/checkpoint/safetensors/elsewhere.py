@@ -1,8 +1,11 @@
-"""Writing into the unfinished files of another process, on a disk that both see.
+"""Writing from the workers of a cluster into files that another process makes, on a disk that both see or in a bucket.
 
-The process that makes a checkpoint creates its files, counts what was written, syncs and renames them. Workers of a
-cluster only put bytes at their places: each opens a file for one piece, and closes it again. That costs microseconds
+On a disk, the process that makes a checkpoint creates its files, counts what was written, syncs and renames them.
+Workers only put bytes at their places: each opens a file for one piece, and closes it again. That costs microseconds
 beside a piece of mebibytes, and a network disk has the piece when the file is closed.
+
+In a bucket, it begins the uploads, notes what was sent, and completes them. Workers only send parts, with credentials
+of their own.
 """
 
 from __future__ import annotations
@@ -11,15 +14,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from maskreg.bucket.uploads import part_bytes
-from maskreg.checkpoint.tasks import Part, Piece, TaskT
-from maskreg.direct import DirectFile, phase
-from maskreg.disk import creating
+from maskreg.bucket import BucketPath
+from maskreg.bucket.uploads import Uploads, part_bytes, send_part
+from maskreg.checkpoint.base import Part, Piece, TaskT
+from maskreg.disk import DirectFile, creating, phase
 from maskreg.errors import CannotCreateError
 
 if TYPE_CHECKING:
@@ -27,6 +30,49 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     from typing_extensions import Buffer
+
+
+class ObjectParts(NamedTuple):
+    """An object whose upload has begun.
+
+    Attributes:
+        key: of the object; empty for one that has no parts.
+        upload_id: what the service calls the upload.
+        header: the file's, which its first part begins with.
+    """
+
+    key: str
+    upload_id: str
+    header: bytes
+
+
+@dataclass(frozen=True)
+class PartSender:
+    """What a writer is in another process.
+
+    Attributes:
+        out: where the checkpoint will appear.
+        objects: its weight files, in order.
+    """
+
+    out: BucketPath
+    objects: tuple[ObjectParts, ...]
+
+    def phase(self, offset: int) -> int:
+        """Anywhere; see :meth:`maskreg.checkpoint.base.CheckpointWriter.phase`."""
+        return 0
+
+    def send(self, part: Part, data: bytearray) -> str:
+        """Send a part; see :meth:`maskreg.checkpoint.base.CheckpointWriter.send`."""
+        key, upload_id, header = self.objects[part.file]
+        if not part.number:
+            data = bytearray(header) + data
+        return send_part(_connected(self.out), key, upload_id, part.number + 1, data)["ETag"]
+
+
+@lru_cache(maxsize=1)
+def _connected(out: BucketPath) -> Uploads:
+    return Uploads(out)
 
 
 SENT_BYTES = 128 << 20
@@ -81,9 +127,9 @@ class Layout:
             offset, size = offset + piece, size - piece
 
     def parts(self, tasks: Iterable[TaskT]) -> Iterator[Piece[TaskT]]:
-        """Tasks in their order, gathered to parts of files that are uploaded; see :mod:`maskreg.checkpoint.filling`.
+        """Tasks in their order, gathered to parts of files that are uploaded; see :mod:`maskreg.checkpoint.writing`.
 
-        Services take parts of 5 MiB or more, but for the last of an object; Cloudflare R2 those of one size alone. The
+        Services take parts of 5 MiB or more, but for the last of an object; Cloudflare R2 wants one size. The
         first holds the header too.
 
         Args:
