@@ -31,7 +31,7 @@ REGISTRY_OPTIONS: tuple[Option, ...] = (
         help="A JSON line per request on stderr; or text, and warnings alone.",
     ),
 )
-"""Options of whoever works for a registry."""
+"""Options of a server or worker of a registry."""
 
 JOB_OPTIONS: tuple[Option, ...] = (
     click.option(

@@ -65,7 +65,7 @@ STATUS: dict[type[MaskregError], int] = {
     UnauthenticatedError: 401,
     ConfigError: 500,
 }
-"""HTTP status by kind of error; a kind that is not listed has that of the nearest one above it."""
+"""HTTP status by kind of error; a kind that is not listed has the status of the nearest one above it."""
 
 
 _PUBLIC = frozenset({"history", "removed", "similar", "shown", "not_pulled", "ref", "project", "job_sources", "whoami"})
@@ -156,11 +156,11 @@ def _headers(status: int, error: MaskregError) -> dict[str, str] | None:
 
 
 def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
-    """Answer every error of an app in this form. What nobody expected says nothing about itself; the log does.
+    """Answer every error of an app in this form. An unexpected exception says nothing about itself; the log does.
 
     Args:
         app: the application.
-        as_page: makes a page of an error for those who read pages; None for everybody else.
+        as_page: makes a page of an error for browsers; None for other clients.
     """
 
     @app.exception_handler(MaskregError)

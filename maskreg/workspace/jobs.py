@@ -106,7 +106,7 @@ def apply(
         artifact: a reference on the server; pinned to the digest that it has now.
         remote: name of the server; the default remote when left out.
         source: name of a checkpoint that the server offers; looked for among all of them when left out.
-        output: name of the new checkpoint there; that of the artifact when left out.
+        output: name of the new checkpoint there; the name of the artifact when left out.
         project: whose quota the job uses; the artifact's project when left out.
         revert: turn the target into the source.
         workspace: names the server; by default what the settings say.

@@ -37,7 +37,7 @@ TOY = Ref("team", "toy", "v1")
 
 @dataclass(frozen=True)
 class Bucket:
-    """A service over a bucket, and the registry of somebody who has an artifact to push."""
+    """A service over a bucket, and the registry of a writer who has an artifact to push."""
 
     url: str
     store: S3Store
@@ -151,7 +151,7 @@ def test_nothing_is_finished_that_was_not_uploaded(bucket: Bucket) -> None:
     link = _posted(bucket, "", row).json()
     end = {"key": row["key"], "number": link["number"]}
     assert _posted(bucket, "/finished", end).status_code == 404
-    # Not even where somebody else has sent it.
+    # Not even where another writer has sent it.
     bucket.store.put(str(row["key"]), content)
     assert _posted(bucket, "/finished", end).status_code == 404
 

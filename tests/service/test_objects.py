@@ -1,4 +1,4 @@
-"""What the service lets somebody do with the objects of its store, and what it refuses however it is sent."""
+"""What the service lets clients do with the objects of its store, and what it refuses however it is sent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Served:
         return self.client.request(method, f"{OBJECTS}/{quote(key)}", headers=sent, content=data)
 
     def keys(self, prefix: str, token: str) -> list[str]:
-        """What somebody sees below a prefix."""
+        """What a principal sees below a prefix."""
         answer = self.client.get(OBJECTS, params={"prefix": prefix}, headers=headers(token))
         *rows, end = [json.loads(line) for line in answer.text.splitlines()]
         assert end == {"end": True, "count": len(rows)}
@@ -97,7 +97,7 @@ def test_an_object_is_read_by_readers_of_a_project_that_names_it_alone(served: S
     assert served.keys(artifact_prefix(served.digest(THEIRS)), "writer-token") == []
 
 
-def test_listings_leave_out_what_somebody_may_not_see(served: Served) -> None:
+def test_listings_leave_out_what_a_reader_cannot_see(served: Served) -> None:
     for prefix, part in (("refs/", "/secret/"), ("artifacts/sha256/", served.digest(THEIRS).hex)):
         everything, mine = served.keys(prefix, ADMIN), served.keys(prefix, "reader-token")
         assert any(part in key for key in everything)
@@ -115,7 +115,7 @@ def test_databases_and_private_keys_are_no_objects(served: Served) -> None:
     assert not [key for key in served.keys("", ADMIN) if ".db" in key or "private" in key]
 
 
-def test_nobody_can_poison_a_digest(served: Served) -> None:
+def test_no_client_poisons_a_digest(served: Served) -> None:
     key, prefix = served.shard(MINE), artifact_prefix(served.digest(MINE))
     before = served.registry.store.get(key, max_bytes=1 << 20)
     for token in ("writer-token", "stranger-token", ADMIN):
@@ -193,7 +193,7 @@ def test_an_entry_is_never_replaced_or_deleted(served: Served) -> None:
     assert served.registry.live(MINE) == head
 
 
-def test_a_back_reference_to_a_secret_lets_nobody_in(served: Served) -> None:
+def test_a_back_reference_to_a_secret_grants_nothing(served: Served) -> None:
     head = served.registry.live(MINE)
     scratch = MemoryStore()
     put_back_reference(scratch, replace(head, digest=served.digest(THEIRS)))

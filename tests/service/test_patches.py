@@ -198,7 +198,7 @@ def test_what_a_database_or_an_answer_cannot_hold_is_refused(odd: str, client: T
     assert answer.status_code == 422, answer.text
 
 
-def test_a_digest_gives_nobody_the_artifacts_of_other_projects(site: Site, client: TestClient) -> None:
+def test_a_digest_does_not_give_the_artifacts_of_other_projects(site: Site, client: TestClient) -> None:
     other = site.service.workspace.find("team/toy:second").digest
     answer = client.post(PATCHES, json=apply_body(artifact=f"team/toy:v1@{other}"))
     assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")

@@ -28,7 +28,7 @@ class Lab:
 
     Attributes:
         server: starts the server; its registry has ``team/opd``.
-        client: somebody else, with an empty home.
+        client: another person, with an empty home.
         options: of ``maskreg serve``.
         source, target: checkpoints of the server; ``source`` is offered.
         outputs: where jobs write.

@@ -29,7 +29,7 @@ __all__ = ["server"]
 
 @pytest.fixture
 def local(tmp_path: Path) -> Registry:
-    """The registry of somebody who has ``team/new:v1``, and two others."""
+    """The registry of a writer who has ``team/new:v1``, and two others."""
     space = maskreg.Workspace(Settings(home=tmp_path / "ada", config_path=tmp_path / "config.toml"))
     source = make_checkpoint(tmp_path / "before", SOURCE)
     for number in range(3):

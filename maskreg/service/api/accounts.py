@@ -30,7 +30,7 @@ from maskreg.service.documents import DocumentRoute
 
 router = APIRouter(tags=["accounts"], route_class=DocumentRoute)
 
-Anybody = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]
+Visitor = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]
 SignedIn = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.SELF))]
 Reader = Annotated[Principal, Depends(Needs(Role.READER))]
 Admin = Annotated[Principal, Depends(Needs(Role.ADMIN))]
@@ -113,7 +113,7 @@ class OwnTokenRequest(TokenRequest):
 
 
 def _not_kept(response: Response) -> None:
-    # Caches, those of browsers too, must not hold a token.
+    # No cache, in a browser or elsewhere, keeps a token.
     response.headers["Cache-Control"] = "no-store"
 
 
@@ -126,7 +126,7 @@ def whoami(service: Served, principal: SignedIn) -> WhoAmI:
 
 
 @router.get("/projects")
-def projects(service: Served, principal: Anybody) -> Items[Project]:
+def projects(service: Served, principal: Visitor) -> Items[Project]:
     """The projects that the sender may read."""
     return Items(items=service.accounts.projects.visible(principal))
 
@@ -145,7 +145,7 @@ def project(service: Served, project: str, _: Reader) -> Project:
 
 @router.patch("/projects/{project}")
 def change_project(service: Served, project: str, principal: Admin, visibility: Visibility) -> Project:
-    """Let everybody read a project, or its members alone."""
+    """Make a project public, or readable by its members alone."""
     return service.accounts.projects.change(project, principal, public=visibility.public)
 
 
@@ -159,7 +159,7 @@ def limit_project(service: Served, project: str, principal: ServerAdmin, quota: 
 
 @router.delete("/projects/{project}", status_code=204, response_class=Response)
 def delete_project(service: Served, project: str, principal: Admin) -> None:
-    """Delete a project that has no artifacts; nobody gets its name by accident."""
+    """Delete a project that has no artifacts; its name stays reserved."""
     from maskreg.catalog.query import Query as Search
 
     service.accounts.projects.get(project)
@@ -177,13 +177,13 @@ def members(service: Served, project: str, _: Admin) -> Items[Member]:
 
 @router.put("/projects/{project}/members/{name}")
 def grant(service: Served, project: str, name: str, principal: Admin, body: Grant) -> Member:
-    """Give somebody a role."""
+    """Give an account a role."""
     return service.accounts.members.grant(project, name, role_named(body.role), principal)
 
 
 @router.delete("/projects/{project}/members/{name}", status_code=204, response_class=Response)
 def revoke(service: Served, project: str, name: str, principal: Admin) -> None:
-    """Take somebody's role, with the tokens and sessions that could have used it."""
+    """Take an account's role, with the tokens and sessions that could have used it."""
     service.accounts.members.revoke(project, name, principal)
 
 
@@ -196,7 +196,7 @@ def project_tokens(service: Served, project: str, _: Admin) -> Items[Token]:
 
 @router.post("/projects/{project}/tokens", status_code=201, dependencies=[Depends(_not_kept)])
 def create_token(service: Served, project: str, principal: Admin, body: TokenRequest) -> NewToken:
-    """Make a token for a project, for somebody who becomes a member."""
+    """Make a token for a project, for an account that becomes a member."""
     return service.accounts.tokens.create(body.name or principal.name, body.scope(project), principal)
 
 

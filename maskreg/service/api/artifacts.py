@@ -78,11 +78,7 @@ class Filters(BaseModel):
     cursor: Cursor = ""
 
     def query(self) -> catalog.Query:
-        """The query that this is.
-
-        Raises:
-            UsageError: a range or the sort key is malformed.
-        """
+        """The query that this is."""
         key, _, order = self.sort.partition(":")
         if order not in ("", "asc", "desc"):
             raise UsageError(f"sort: {order!r} is neither asc nor desc")
@@ -138,9 +134,9 @@ def artifact(
     query = visible(catalog.Query(digest=known, limit=_REFS), principal)
     page = browse(query, remote=service.remote, workspace=service.workspace)
     if not page.names:
-        # Those that may be read point to it no more, or somebody runs the server.
+        # A readable tag pointed to it once, or the reader is an admin of the server.
         check_may_read(service.registry, principal, known)
-    # The digest proves that nobody changed the manifest, not that its publisher counted right: opening an artifact
+    # The digest proves that the manifest is unchanged, not that its publisher counted right: opening an artifact
     # computes its figures again from the tensor table. Neither ever changes, so once is enough.
     if known not in _RIGHT:
         service.registry.artifact(known)
@@ -254,7 +250,7 @@ def _may_know(service: Service, principal: Principal, against: str) -> bool:
 
 
 def _detail(detail: object, principal: Principal) -> dict[str, object]:
-    # The names under which the masks were compared may be of projects that not everybody knows of.
+    # The names under which the masks were compared can be of projects that this reader does not know of.
     kept = dict(detail) if isinstance(detail, dict) else {}
     for key in ("refs", "reference"):
         names = kept.get(key)

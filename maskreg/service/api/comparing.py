@@ -31,7 +31,7 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
     "/compare",
     response_model=models.Comparison,
     responses={
-        413: {"description": "They have too many coordinates to be compared while somebody waits."},
+        413: {"description": "They have too many coordinates to be compared within a request."},
         503: {"description": "Too many comparisons are under way."},
     },
 )

@@ -1,6 +1,6 @@
 """Conditions of requests (RFC 9110, section 13): answers that the client has already, and changes to what it has seen.
 
-The ETag of a tag is the id of the latest entry of its log. Whoever changes a tag says which state they have seen::
+The ETag of a tag is the id of the latest entry of its log. A change of a tag names the state that its client has seen::
 
     PUT     If-None-Match: *         set a tag that is not set
     PUT     If-Match: "sha256:..."   move a tag that is at this entry
@@ -42,12 +42,7 @@ def etag_of(entry: Digest) -> str:
 
 
 def expected_of(if_match: IfMatch = None) -> Expected:
-    """What a request to change a tag expects, from its headers.
-
-    Raises:
-        PreconditionError: it does not say, so that somebody else's change could be lost.
-        UsageError: the header is malformed.
-    """
+    """What a request to change a tag expects, from its headers."""
     if not if_match:
         raise PreconditionError(_UNSAID, hint="send If-Match with the tag's ETag")
     if if_match.strip() == "*":
@@ -62,12 +57,7 @@ def expected_of(if_match: IfMatch = None) -> Expected:
 
 
 def expected_or_new(if_match: IfMatch = None, if_none_match: IfNoneMatch = None) -> Expected:
-    """The same for a request that may set a tag which is not set.
-
-    Raises:
-        PreconditionError: it does not say.
-        UsageError: a header is malformed, or both are given.
-    """
+    """The same for a request that may set a tag which is not set."""
     if not if_none_match:
         try:
             return expected_of(if_match)

@@ -5,7 +5,7 @@ A cursor holds a position in the order and a hash of what was listed::
     ["2025-03-01T12:00:00.123456+00:00", "team", "opd", "v1", "5f2b..."]      as JSON, in base64 for URLs
 
 It is no secret and proves nothing: what may be seen is decided anew for each page. One that was changed, or belongs to
-another list, is refused all the same, so that a client's mistake does not look like the end of the list.
+another list, is refused, so that a client's mistake does not look like the end of the list.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ def cursor_of(query: Query, position: Position) -> str:
 
 
 def position_of(query: Query, cursor: str) -> Position:
-    """The position of a cursor.
-
-    Raises:
-        UsageError: it is none, or one of another query.
-    """
+    """The position of a cursor."""
     row = _read(cursor)
     if len(row) != 5 or row[4] != _hash(query):
         raise _refusal("belongs to another search")
@@ -53,11 +49,7 @@ def number_cursor(name: str, number: int) -> str:
 
 
 def number_of(name: str, cursor: str) -> int:
-    """The number in such a cursor.
-
-    Raises:
-        UsageError: it is none, or one of another list.
-    """
+    """The number in such a cursor."""
     row = _read(cursor)
     if len(row) != 2 or row[1] != _digest(name) or type(row[0]) is not int or not 0 <= row[0] < 1 << 63:
         raise _refusal("belongs to another list")
@@ -70,11 +62,7 @@ def name_cursor(name: str, last: str) -> str:
 
 
 def name_of(name: str, cursor: str) -> str:
-    """The text in such a cursor.
-
-    Raises:
-        UsageError: it is none, or one of another list.
-    """
+    """The text in such a cursor."""
     row = _read(cursor)
     if len(row) != 2 or row[1] != _digest(name) or not isinstance(row[0], str):
         raise _refusal("belongs to another list")
@@ -104,7 +92,7 @@ def _refusal(why: str) -> UsageError:
 
 
 def _hash(query: Query) -> str:
-    # Neither the size of a page nor what somebody may see has to stay the same.
+    # Neither the size of a page nor what a reader sees has to stay the same.
     same = replace(query, limit=None, after=None, projects=None, hidden=frozenset())
     return _digest(repr(same))
 

@@ -1,4 +1,4 @@
-"""The JSON documents that the API answers with, described for whoever reads ``/openapi.json``."""
+"""The JSON documents that the API answers with, as ``/openapi.json`` describes them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Group(Model):
 class Overlap(Model):
     """A recorded overlap with another mask."""
 
-    lift: float = Field(description="Observed overlap divided by that of uniform random masks.")
+    lift: float = Field(description="Observed overlap divided by the overlap of uniform random masks.")
     against: str = Field(description="Digest of the other mask.")
     at: datetime
 
@@ -284,7 +284,7 @@ class SetTag(BaseModel):
         description="A digest, or a reference whose card is taken over.",
         examples=[DIGEST, "team/qwen3-8b-opd:v3"],
     )
-    card: Card | None = Field(None, description="What people say about it; null takes over that of the reference.")
+    card: Card | None = Field(None, description="What people say about it; null takes over the card of the reference.")
     immutable: bool = Field(False, description="The tag must never point to another artifact again.")
 
 

@@ -117,7 +117,7 @@ def delete(key: str, objects: Held, principal: WRITER) -> Response:
 
 
 class UploadRequest(BaseModel):
-    """An object of an artifact that somebody wants to upload."""
+    """An object of an artifact that a client wants to upload."""
 
     key: str = Field(max_length=1024)
     size: int = Field(ge=0)

@@ -32,7 +32,7 @@ _PROBLEM: dict[str, Any] = {
 
 _SCHEMES: dict[str, Any] = {
     "token": {"type": "http", "scheme": "bearer", "description": "A token of `maskreg token create`."},
-    "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "Somebody who signed in on a page."},
+    "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "A browser that signed in on a page."},
 }
 
 _CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -79,7 +79,7 @@ def _describe_operation(path: str, operation: dict[str, Any]) -> None:
     responses = operation["responses"]
     responses.pop("422", None)
     if access["where"] != Where.NOWHERE:
-        # Visitors may send what a public project lets everybody read.
+        # Visitors read public projects.
         optional = access["role"] in ("nobody", "reader") and access["where"] in (Where.PROJECT, Where.ANY)
         operation["security"] = [{name: []} for name in _SCHEMES] + ([{}] if optional else [])
         responses.setdefault("401", {"description": "There is no valid token."})

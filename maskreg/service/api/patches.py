@@ -51,7 +51,7 @@ class ApplyRequest(_Body):
     artifact: Reference
     project: Name | None = Field(None, description="Whose quota the job uses; by default the artifact's project.")
     source: Name | None = Field(None, description="A checkpoint that the server offers; by default all are tried.")
-    output: Name | None = Field(None, description="Name of the new checkpoint; by default that of the artifact.")
+    output: Name | None = Field(None, description="Name of the new checkpoint; by default the name of the artifact.")
     revert: bool = Field(False, description="Turn the target into the source.")
 
 

@@ -42,11 +42,7 @@ Part = Annotated[str, Path(max_length=255)]
 
 
 async def ref_of_path(project: Part, name: Part, tag: Part) -> Ref:
-    """The tag that a path names.
-
-    Raises:
-        BadRefError: its parts are not those of a reference.
-    """
+    """The tag that a path names."""
     return Ref.parse(f"{project}/{name}:{tag}")
 
 

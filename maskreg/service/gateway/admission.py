@@ -99,11 +99,7 @@ def check_room_somewhere(accounts: Accounts, registry: Registry, sizes: Sequence
 
 
 def tidy(registry: Registry) -> None:
-    """Delete what was sent and got no name for long, and uploads that were not finished.
-
-    Raises:
-        DataError, UnavailableError: the store lists something that cannot be; nothing of an artifact is deleted.
-    """
+    """Delete what was sent and got no name for long, and uploads that were not finished."""
     store = registry.store
     now = store.clock()
     sent = list(store.list(SENT))

@@ -43,12 +43,7 @@ class Stated:
 
     @classmethod
     def of(cls, request: Request, max_bytes: int) -> Stated:
-        """Read the headers.
-
-        Raises:
-            UsageError: one is missing or malformed.
-            LimitError: the body is too large.
-        """
+        """Read the headers."""
         length = request.headers.get("content-length", "")
         if not re.fullmatch("[0-9]{1,18}", length):
             raise UsageError("an upload needs its size in Content-Length")
@@ -66,11 +61,7 @@ class Stated:
 
 @asynccontextmanager
 async def received(request: Request, stated: Stated) -> AsyncIterator[bytes]:
-    """The body of an upload, once all of it is there and is what the headers say.
-
-    Raises:
-        CorruptError: it is not.
-    """
+    """The body of an upload, once all of it is there and is what the headers say."""
     computed = hashlib.sha256()
     size = 0
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
@@ -102,11 +93,7 @@ async def received(request: Request, stated: Stated) -> AsyncIterator[bytes]:
 
 
 def chosen(header: str, size: int) -> tuple[int, int] | None:
-    """The first and last byte of an object that ``Range`` means; None for all of it.
-
-    Raises:
-        LimitError: the range begins behind the object's end.
-    """
+    """The first and last byte of an object that ``Range`` means; None for all of it."""
     match = _RANGE.fullmatch(header.strip())
     if match is None or not (match[1] or match[2]):
         return None
@@ -120,11 +107,7 @@ def chosen(header: str, size: int) -> tuple[int, int] | None:
 
 
 def pieces(store: Store, key: str, first: int, size: int, *, max_bytes: int) -> Iterator[bytes]:
-    """Bytes of an object, from ``first`` on; from a file one piece at a time.
-
-    Raises:
-        NotFoundError: there is none.
-    """
+    """Bytes of an object, from ``first`` on; from a file one piece at a time."""
     if not isinstance(store, FileStore):
         yield store.get(key, max_bytes=max_bytes)[first : first + size]
         return

@@ -48,12 +48,7 @@ class Objects:
         self.incoming = Incoming(registry, accounts, self._named)
 
     def permit(self, text: str, action: Action, principal: Principal) -> Key:
-        """Parse a key that somebody wants to do something with.
-
-        Raises:
-            UsageError: it is not a key.
-            NotFoundError, NotAllowedError: the policy does not allow it.
-        """
+        """Parse a key, and check that the policy allows the action."""
         key = parse_key(check_key(text))
         check(key, action, principal, self._projects(key, action, principal))
         if key.kind is Kind.OBJECT and action is Action.SEND:
@@ -61,11 +56,7 @@ class Objects:
         return key
 
     def head(self, text: str, principal: Principal) -> tuple[Key, ObjectInfo]:
-        """An object's size and time; a writer also sees them for objects that they have sent.
-
-        Raises:
-            NotFoundError: there is none, for this principal.
-        """
+        """An object's size and time; a writer also sees them for objects that they have sent."""
         key = parse_key(check_key(text))
         if not (key.kind in (Kind.OBJECT, Kind.MANIFEST) and self.incoming.shows_name(key, principal)):
             check(key, Action.READ, principal, self._projects(key, Action.READ, principal))
@@ -81,11 +72,7 @@ class Objects:
         return Digest(self.incoming.expected(key).sha256) if key.kind is Kind.OBJECT else None
 
     def get(self, key: Key) -> bytes:
-        """An object's bytes.
-
-        Raises:
-            NotFoundError: there is none.
-        """
+        """An object's bytes."""
         if key.kind is Kind.IDENTITY:
             # A service has one before anything is pushed.
             self.registry.ensure_uuid()
@@ -95,11 +82,7 @@ class Objects:
         return data
 
     def list(self, prefix: str, principal: Principal) -> Iterator[ObjectInfo]:
-        """Objects below a prefix that somebody may see, in key order; nothing where nothing is visible.
-
-        Raises:
-            UsageError: not a prefix.
-        """
+        """Objects below a prefix that a principal sees, in key order; nothing where nothing is visible."""
         check_prefix(prefix)
         if prefix.startswith(ARTIFACTS) and prefix != ARTIFACTS:
             return self._artifact(prefix, principal)
@@ -138,11 +121,7 @@ class Objects:
         return link
 
     def delete(self, key: Key, principal: Principal) -> None:
-        """Delete an object that somebody may delete.
-
-        Raises:
-            NotAllowedError: a marker of a garbage collection that is not over.
-        """
+        """Delete an object that the policy lets a principal delete."""
         if key.kind is not Kind.MARKER or principal.server_role >= Role.ADMIN:
             self.store.delete([key.key])
             return

@@ -3,26 +3,26 @@
 ::
 
     key                                     read, list          write                         delete
-    maskreg.json                            everybody inside    a writer: the server makes    nobody
+    maskreg.json                            members             a writer: the server makes    no client
                                                                 it
     artifacts/sha256/<hex>/...              readers of a name   a writer, what hashes to it   the server's admin
-    announced/sha256/<hex>/manifest.json    nobody              a writer, what hashes to it   nobody
-    refs/<project>/<name>/<tag>/<n>.json    the project's       its writers, the next entry   nobody
+    announced/sha256/<hex>/manifest.json    no client           a writer, what hashes to it   no client
+    refs/<project>/<name>/<tag>/<n>.json    the project's       its writers, the next entry   no client
                                             readers             (its admins, removals)
     names/sha256/<hex>/<n>-<tag>.json       the project's       its writers, a true one       the server's admin
                                             readers
     doomed/sha256/<hex>/<run>               writers             the server's admin            a writer, of a run
                                                                                               that is over
     gc/runs/<run>.json                      writers             the server's admin            the server's admin
-    keys/<project>/...                      the project's       its admins, the next key, or  nobody
+    keys/<project>/...                      the project's       its admins, the next key, or  no client
                                             readers             a newer statement
-    probe/<nonce>/<name>                    everybody inside    a writer, a few bytes         a writer
-    staging, databases, secrets             nobody              nobody                        nobody
+    probe/<nonce>/<name>                    members             a writer, a few bytes         a writer
+    staging, databases, secrets             no client           no client                     no client
     any other                               the server's admin  the server's admin            the server's admin
 
-"Inside" is who has a role in some project, or reads a public one. What somebody may not read does not exist: 404, and
-it is missing from listings. A server's admin may do what a role in every project allows, and what the table says; not
-even an admin can give an artifact other bytes than its digest, or replace an entry of a log.
+Members have a role in some project, or read a public one. What a principal cannot read does not exist: 404, and it is
+missing from listings. A server's admin can do what a role in every project allows, and what the table says; not even an
+admin can give an artifact other bytes than its digest, or replace an entry of a log.
 """
 
 from __future__ import annotations
@@ -144,16 +144,16 @@ _MAX_BYTES = {
 
 
 class _Who(Enum):
-    NOBODY = 0
+    NO_CLIENT = 0
     SERVER = 1
     """An admin of every project."""
     SOMEWHERE = 2
-    """Who has the role in some project."""
+    """A principal with the role in some project."""
     HERE = 3
-    """Who has the role in one of the projects that the key belongs to."""
+    """A principal with the role in one of the projects that the key belongs to."""
 
 
-_NOBODY = (_Who.NOBODY, Role.ADMIN)
+_NO_CLIENT = (_Who.NO_CLIENT, Role.ADMIN)
 _SERVER = (_Who.SERVER, Role.ADMIN)
 _INSIDE = (_Who.SOMEWHERE, Role.READER)
 _WRITERS = (_Who.SOMEWHERE, Role.WRITER)
@@ -164,21 +164,21 @@ _ADMINS_HERE = (_Who.HERE, Role.ADMIN)
 RULES: dict[Kind, dict[Action, tuple[_Who, Role]]] = {
     kind: dict(zip(Action, row, strict=True))
     for kind, row in {
-        Kind.IDENTITY: (_INSIDE, _WRITERS, _NOBODY),
+        Kind.IDENTITY: (_INSIDE, _WRITERS, _NO_CLIENT),
         Kind.MANIFEST: (_READERS_HERE, _WRITERS, _SERVER),
         Kind.OBJECT: (_READERS_HERE, _WRITERS, _SERVER),
-        Kind.ANNOUNCED: (_NOBODY, _WRITERS, _NOBODY),
-        Kind.ENTRY: (_READERS_HERE, _WRITERS_HERE, _NOBODY),
+        Kind.ANNOUNCED: (_NO_CLIENT, _WRITERS, _NO_CLIENT),
+        Kind.ENTRY: (_READERS_HERE, _WRITERS_HERE, _NO_CLIENT),
         Kind.BACK_REFERENCE: (_READERS_HERE, _WRITERS_HERE, _SERVER),
         Kind.MARKER: (_WRITERS, _SERVER, _WRITERS),
         Kind.RUN: (_WRITERS, _SERVER, _SERVER),
-        Kind.KEY: (_READERS_HERE, _ADMINS_HERE, _NOBODY),
+        Kind.KEY: (_READERS_HERE, _ADMINS_HERE, _NO_CLIENT),
         Kind.PROBE: (_INSIDE, _WRITERS, _WRITERS),
-        Kind.PRIVATE: (_NOBODY, _NOBODY, _NOBODY),
+        Kind.PRIVATE: (_NO_CLIENT, _NO_CLIENT, _NO_CLIENT),
         Kind.FOREIGN: (_SERVER, _SERVER, _SERVER),
     }.items()
 }
-"""Who may do what with keys of each kind. What is sent is checked besides: see :mod:`maskreg.service.admission`."""
+"""Who can do what with keys of each kind; :mod:`maskreg.service.gateway.incoming` also checks what is sent."""
 
 
 def parse_key(key: str) -> Key:
@@ -214,7 +214,7 @@ _BY_DIGEST = {
 
 
 def allows(kind: Kind, action: Action, principal: Principal, projects: Collection[str] = ()) -> bool:
-    """Whether somebody may do something with a key of a kind.
+    """Whether the table allows an action on a key of a kind.
 
     Args:
         kind: what the key is of.
@@ -223,7 +223,7 @@ def allows(kind: Kind, action: Action, principal: Principal, projects: Collectio
         projects: those that the key belongs to; of an artifact, those with a tag that points or pointed to it.
     """
     who, role = RULES[kind][action]
-    if who is _Who.NOBODY:
+    if who is _Who.NO_CLIENT:
         return False
     if who is _Who.SERVER or principal.server_role >= Role.ADMIN:
         return principal.server_role >= role
@@ -233,13 +233,7 @@ def allows(kind: Kind, action: Action, principal: Principal, projects: Collectio
 
 
 def check(key: Key, action: Action, principal: Principal, projects: Collection[str] = ()) -> None:
-    """Refuse what the table does not allow.
-
-    Raises:
-        NotFoundError: it does not exist for this principal.
-        UnauthenticatedError: a visitor may not.
-        NotAllowedError: the role is too low; the message names the one that would do.
-    """
+    """Refuse what the table does not allow."""
     if allows(key.kind, action, principal, projects):
         return
     who, role = RULES[key.kind][action]
@@ -247,8 +241,8 @@ def check(key: Key, action: Action, principal: Principal, projects: Collection[s
         raise NotFoundError(f"there is no {key.key}")
     if principal.is_visitor:
         raise UnauthenticatedError("this needs a token")
-    if who is _Who.NOBODY:
-        raise NotAllowedError(f"{key.key}: nobody may {action} {key.kind.value} by HTTP")
+    if who is _Who.NO_CLIENT:
+        raise NotAllowedError(f"{key.key}: {key.kind.value} is not for clients to {action}")
     if who is _Who.HERE:
         project = next(iter(projects), key.project)
         if principal.role(project) is Role.NOBODY:

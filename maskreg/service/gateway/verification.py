@@ -1,4 +1,4 @@
-"""Verification by the service itself: after an upload, and whenever somebody requests it.
+"""Verification by the service itself: after an upload, and on request.
 
 What a client uploads is hashed as it comes. That says nothing about the disk or the bucket that keeps it, nor whether
 the objects open as an artifact. So the whole artifact is read back once, as :func:`maskreg.verify` reads it; when, and
@@ -81,9 +81,6 @@ def verify_next(accounts: Accounts, registry: Registry, beat: Callable[[], None]
 
     Returns:
         Whether anything waited.
-
-    Raises:
-        UnavailableError: the store or a database does not answer.
     """
     pending = accounts.checks.next()
     if pending is None:
@@ -108,7 +105,7 @@ def verify_next(accounts: Accounts, registry: Registry, beat: Callable[[], None]
 
 
 class _Beating:
-    # Progress that nobody looks at.
+    # Progress that only keeps the chore.
     def __init__(self, beat: Callable[[], None]) -> None:
         self._beat = beat
 

@@ -284,7 +284,7 @@ KINDS: Mapping[str, Callable[[Attempt], Result]] = {"apply": _apply, "merge": _m
 
 
 def work(config: JobConfig, job: Job, worker: Connection) -> None:
-    """Make an attempt at a job in this process, which ends with that of its worker.
+    """Make an attempt at a job in this process, which ends with its worker's.
 
     Args:
         config: of the server.

@@ -1,4 +1,4 @@
-"""Searching, reading one artifact, and what nobody learns who may not."""
+"""Searching, reading one artifact, and what others do not learn."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Team:
     """A server over a folder and PostgreSQL, with one artifact.
 
     Attributes:
-        client: of somebody who reads the project.
+        client: a reader of the project.
         costs: of its requests.
         digest: of the artifact.
         service: the server's parts.

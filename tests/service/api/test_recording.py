@@ -27,7 +27,7 @@ def test_who_only_reads_an_artifact_does_not_say_what_was_measured_on_it(lab: La
 def test_a_measurement_was_made_when_the_server_took_it_by_who_sent_it(lab: Lab) -> None:
     """One from the last day of all would be the latest for ever."""
     digest = str(lab.digests["opd"])
-    row = {"digest": digest, "metric": "overlap", "value": 1.5, "at": LAST_DAY, "by": "somebody"}
+    row = {"digest": digest, "metric": "overlap", "value": 1.5, "at": LAST_DAY, "by": "ada"}
     assert lab.client("writer-token").post(RECORD, json=row).status_code == 200
     (item,) = lab.get(f"/artifacts/{digest}/measurements")["items"]
     assert item["by"] == "ada"

@@ -1,4 +1,4 @@
-"""Names of a project, their history, and changes that lose nobody's work."""
+"""Names of a project, their history, and changes that lose no work."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_name_whose_last_tag_was_removed_is_for_admins(lab: Lab) -> None:
     assert change(lab, "PUT", f"{V1[:-6]}zzz/fourth", json=body, headers=new).status_code == 201
 
 
-def test_a_change_to_what_somebody_else_has_changed_is_refused(lab: Lab) -> None:
+def test_a_change_to_what_another_client_has_changed_is_refused(lab: Lab) -> None:
     etag = lab.client().get(V1).headers["etag"]
     maskreg.annotate("team/opd:v1", license="mit", by="carl", workspace=lab.workspace)
     for method, path, token in (("PUT", V1, "writer-token"), ("PATCH", V1, "writer-token"), ("DELETE", V1, ADMIN)):
@@ -116,7 +116,7 @@ def test_a_malformed_condition_is_refused(shared: Lab, header: str) -> None:
     assert answer.status_code == 422
 
 
-def test_nobody_gets_hold_of_an_artifact_by_pointing_a_tag_at_it(lab: Lab) -> None:
+def test_no_writer_gets_an_artifact_by_pointing_a_tag_at_it(lab: Lab) -> None:
     hidden = lab.digests["hidden"]
     for artifact in (hidden, "secret/hidden", f"secret/hidden@{hidden}", f"team/opd:v1@{hidden}"):
         answer = change(lab, "PUT", NEW, json={"artifact": artifact}, headers={"If-None-Match": "*"})

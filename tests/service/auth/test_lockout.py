@@ -65,7 +65,7 @@ def test_a_person_who_signs_in_is_an_admin_who_can_get_in(accounts: Accounts) ->
     accounts.members.revoke(EVERY_PROJECT, "admin", admin)
 
 
-def test_a_token_that_has_expired_lets_nobody_in(accounts: Accounts) -> None:
+def test_a_token_that_has_expired_grants_nothing(accounts: Accounts) -> None:
     admin = the_admin(accounts)
     made = accounts.tokens.create("bob", SERVER, admin)
     with accounts._database.write() as connection:

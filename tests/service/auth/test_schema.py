@@ -68,7 +68,7 @@ def test_a_schema_of_another_version_is_refused(url: str) -> None:
     accounts.close()
 
 
-def test_postgresql_waits_for_somebody_to_upgrade_it(postgres: Postgres) -> None:
+def test_postgresql_is_upgraded_by_its_operator_it(postgres: Postgres) -> None:
     url = postgres.new_database()
     with pytest.raises(ConfigError, match="has no schema yet") as caught:
         Accounts.open(url)

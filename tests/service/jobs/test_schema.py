@@ -68,6 +68,6 @@ def test_a_queue_of_another_version_is_refused(url: str) -> None:
         engine.dispose()
 
 
-def test_postgresql_waits_for_somebody_to_upgrade_it(postgres: Postgres) -> None:
+def test_postgresql_is_upgraded_by_its_operator_it(postgres: Postgres) -> None:
     with pytest.raises(ConfigError, match="has no schema yet"):
         JobQueue.open(postgres.new_database())

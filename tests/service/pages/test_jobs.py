@@ -48,7 +48,7 @@ def test_jobs_are_for_those_who_may_read_their_project(client: TestClient) -> No
     assert client.get(f"/jobs/{id}", headers=headers("reader-token")).status_code == 200
 
 
-def test_whoever_may_write_stops_a_job_and_nobody_else(client: TestClient) -> None:
+def test_writers_alone_stop_a_job(client: TestClient) -> None:
     id = submitted(client, "stopped")
     assert "Cancel</button>" not in client.get(f"/jobs/{id}", headers=headers("reader-token")).text
     assert client.post(f"/jobs/{id}/cancel", headers={**headers("reader-token"), **OWN}).status_code == 403

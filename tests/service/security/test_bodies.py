@@ -37,7 +37,7 @@ def client(site: Site) -> TestClient:
 
 
 def test_no_route_reads_a_body_without_end(site: Site) -> None:
-    """Not of a visitor either: a body is read before anybody looks who sent it."""
+    """Not of a visitor either: a body is read before its sender is known."""
     client = site.client()
     large = b'"' + b"x" * MAX_BYTES + b'"'
     for method, path in routes():
@@ -121,7 +121,7 @@ def test_a_document_that_is_none_is_refused(text: str, client: TestClient) -> No
 
 
 def test_a_document_means_one_thing(client: TestClient) -> None:
-    """A key that appears twice is refused on every route that reads a document, by whoever sent it."""
+    """A key that appears twice is refused on every route that reads a document, from any sender."""
     count = 0
     for prefix, router in routers():
         for route in router.routes:

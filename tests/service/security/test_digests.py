@@ -1,4 +1,4 @@
-"""That a digest opens nothing, and is not confirmed either: whoever may write elsewhere learns nothing by sending."""
+"""That a digest opens nothing, and is not confirmed either: writers of other projects learn nothing by sending."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _answers(site: Site, digest: Digest) -> list[tuple[int, dict[str, Any]]]:
     return results
 
 
-def test_nobody_learns_which_artifacts_of_others_are_here_by_sending_objects(site: Site) -> None:
+def test_no_client_learns_which_artifacts_of_others_are_here_by_sending_objects(site: Site) -> None:
     hidden = _answers(site, site.digests["hidden"])
     assert hidden == _answers(site, Digest.of(b"nothing"))
     assert {status for status, _ in hidden} == {422}

@@ -1,4 +1,4 @@
-"""Signed links into a bucket: each is good for one thing, for a short time, and for nobody who may not do it."""
+"""Signed links into a bucket: each is good for one thing, for a short time, and only for permitted clients."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ DIGESTS = [
 
 
 def test_no_name_in_a_path_reaches_out_of_the_server(site: Site) -> None:
-    """In every parameter of every route, by somebody who may do everything."""
+    """In every parameter of every route, by the server's admin."""
     before = site.around()
     client = site.client(ADMIN)
     count = 0
