@@ -57,7 +57,7 @@ def supports_direct(folder: Path) -> bool:
 
 
 def piece(size: int, offset: int, seed: int) -> memoryview:
-    """Random bytes in memory whose phase is that of the offset."""
+    """Random bytes in memory with the phase of the offset."""
     data = Buffers().bytes("piece", size, phase(offset))
     data[:] = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
     return data.data

@@ -70,7 +70,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     kept.touch()
     with replacing(path) as file:
         file.write(b"new")
-        # Somebody else's draft of another file is not this one's to remove, nor is one that is being written.
+        # Another process's draft of another file is not this one's to remove, nor is one that is being written.
         assert len(remove_drafts(tmp_path, ".file.")) == 0
         assert len(names(tmp_path)) == 3
     assert path.read_bytes() == b"new"

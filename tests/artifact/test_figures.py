@@ -134,7 +134,7 @@ def test_a_recount_hashes_the_leaves(tmp_path: Path) -> None:
     digest = write(tmp_path, pair(), parts=("mask",))
     forged = _other_counts(tmp_path, digest, 0, target_fingerprint="0" * 32)
     (fault,) = recount(Artifact.open(FileStore(tmp_path), forged))
-    assert fault.endswith("its target fingerprint is not that of the stored leaf hashes")
+    assert fault.endswith("its target fingerprint does not follow from the stored leaf hashes")
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
@@ -145,7 +145,7 @@ def test_a_recount_goes_through_the_tensors_in_order(
     read = artifact.leaves
     monkeypatch.setattr(artifact, "leaves", lambda row: tuple(side ^ 1 for side in read(row)))
     expected = [
-        f"'{row.name}': its {side} fingerprint is not that of the stored leaf hashes"
+        f"'{row.name}': its {side} fingerprint does not follow from the stored leaf hashes"
         for row in artifact.tensors
         for side, shape in (("source", row.source_shape), ("target", row.target_shape))
         if shape is not None and row.leaves

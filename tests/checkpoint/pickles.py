@@ -1,7 +1,7 @@
 """Metadata of a distributed checkpoint as the pickles of one Python have it, printed as base64 by protocol.
 
 ``tests/checkpoint/pickles.json`` holds what several versions printed. Needs Python 3.10 and nothing else: the classes
-stand in for those of torch 2.13, by their modules, names and what they are pickled as::
+stand in for torch 2.13's, by their modules, names and what they are pickled as::
 
     python3.12 tests/checkpoint/pickles.py        {"3.12.1": {"2": "gAJj...", ...}}
 """

@@ -278,7 +278,7 @@ def test_a_file_that_changed_on_both_sides_of_a_crash_is_kept_twice(
 
 
 @pytest.mark.parametrize("names", [None, b"", b"{}", b"["])
-def test_what_nobody_knows_to_be_replaced_stays(
+def test_a_file_without_recorded_names_stays(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: bytes | None
 ) -> None:
     aside = crashed(source, tmp_path, monkeypatch)

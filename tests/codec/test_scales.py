@@ -81,7 +81,7 @@ def test_scales_are_those_of_numpy(kernels: str, rows: int, width: int, begin: i
 
 
 def test_rows_that_stand_still_do_not_hide_the_others(kernels: str) -> None:
-    # Unmoved numbers of the smallest exponents: a rate of 0 there must not become that of all larger ones.
+    # Unmoved numbers of the smallest exponents: a rate of 0 there must not become the rate of all larger ones.
     rows = np.random.default_rng(0).normal(0, 2.5, ROWS)
     rows[::10] = -60
     row_scales, _ = fit(rows, NONE[1])

@@ -139,7 +139,7 @@ def test_other_weights_are_left_alone(run: maskreg.Publisher, space: maskreg.Wor
         maskreg.follow("model", RUN, workspace=space)  # type: ignore[arg-type]
 
 
-def test_a_model_that_somebody_changed_is_refused_and_left_alone(
+def test_a_model_that_was_changed_is_refused_and_left_alone(
     run: maskreg.Publisher, space: maskreg.Workspace, steps: list[Path]
 ) -> None:
     model = loaded(steps[0])

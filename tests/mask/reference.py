@@ -35,7 +35,7 @@ def word(seed: int, tensor: int, i: int, second: int) -> int:
 def drawn(
     seed: int, tensors: Sequence[tuple[int, Sequence[int]]], chances: Sequence[float], wanted: int
 ) -> set[tuple[int, int]]:
-    """(tensor, coordinate) of the ``wanted`` with the smallest odds, over those of their classes.
+    """(tensor, coordinate) of the ``wanted`` with the smallest odds, over the odds of their classes.
 
     Args:
         seed: 64 bits.

@@ -165,8 +165,8 @@ def test_an_output_that_appears_meanwhile(source: Path, tmp_path: Path, single: 
     out = tmp_path / "out.safetensors"
     with pytest.raises(OutputExistsError), write_checkpoint(out, plan_for(path)) as writer:
         writer.write(bytes(64))
-        out.write_text("somebody else's")
-    assert out.read_text() == "somebody else's"
+        out.write_text("another run's")
+    assert out.read_text() == "another run's"
     assert {path.name for path in tmp_path.iterdir()} == {"source", "out.safetensors"}
 
 
