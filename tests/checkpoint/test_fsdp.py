@@ -30,7 +30,7 @@ def test_a_tensor_that_every_process_has_is_there_once(tmp_path: Path) -> None:
 
 def test_parts_that_do_not_say_where_they_belong(tmp_path: Path) -> None:
     folder = ranks(tmp_path / "run", TENSORS, {**TENSORS, "model.a.weight": bf16((6, 4), 9)})
-    with pytest.raises(FormatError, match=r"rank_1.pt: tensor model.a.weight differs from the tensor of rank 0") as caught:
+    with pytest.raises(FormatError, match=r"rank_1.pt: tensor model.a.weight differs") as caught:
         open_checkpoint(folder)
     assert caught.value.hint == "save the run's weights with FSDP2, or as sharded state dicts"
 
