@@ -25,8 +25,8 @@ _LONGEST = 4096
 def command(output: Output, url: str, from_stdin: bool) -> None:
     """Keep a token for the service at URL.
 
-    It is checked with the service first, and kept in the keyring where one works, else in a file that nobody else may
-    read. Without --token-stdin it is asked for at the terminal. No option takes a token, because others see the
+    It is checked with the service first, and kept in the keyring where one works, else in a file that only its owner
+    can read. Without --token-stdin it is asked for at the terminal. No option takes a token, because others see the
     arguments of commands. MASKREG_TOKEN in the environment goes before what is kept.
     """
     from maskreg.workspace import accounts

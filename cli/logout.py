@@ -14,9 +14,9 @@ from .output import Output
 def command(output: Output, url: str | None) -> None:
     """Forget the token for the service at URL.
 
-    Without URL, that of the default remote, or the only one.
+    Without URL: the default remote, or the only one.
 
-    The token stays valid for whoever has a copy: `maskreg token revoke` ends it.
+    Copies of the token stay valid: `maskreg token revoke` ends it.
     """
     from maskreg.workspace import accounts
 
@@ -24,4 +24,4 @@ def command(output: Output, url: str | None) -> None:
     if output.json:
         output.document(left.to_json())
     else:
-        output.note(f"logged out of {left.url}" if left.removed else f"nobody was logged in to {left.url}")
+        output.note(f"logged out of {left.url}" if left.removed else f"there was no login to {left.url}")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @with_options(REGISTRY_OPTIONS)
 @click.option("--workers", type=POSITIVE, default=1, show_default=True, help="Processes that serve.")
 @click.option(
-    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests may be addressed to; repeatable."
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests can be addressed to; repeatable."
 )
 @click.option(
     "--fresh",
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     type=IntegerType(0),
     default=500,
     show_default=True,
-    help="Requests a second that an account may send to all servers together; 0 for any number.",
+    help="Requests a second that an account can send to each worker process; 0 for any number.",
 )
 @click.option(
     "--most-compared",
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 )
 @click.option("--oidc-issuer", default="", metavar="URL", help="OpenID provider that people sign in with.")
 @click.option("--oidc-client-id", default="", metavar="ID", help="What the provider calls this server.")
-@click.option("--oidc-claim", default="groups", show_default=True, help="Claim that lists somebody's groups.")
+@click.option("--oidc-claim", default="groups", show_default=True, help="Claim that lists the groups of a person.")
 @click.option(
     "--oidc-grant", "oidc_grants", multiple=True, metavar="GROUP=PROJECT:ROLE", help="Role that a group gives."
 )
@@ -84,7 +84,7 @@ def command(output: Output, /, fresh: timedelta, timeout: timedelta, **options: 
     proxy with TLS in front of it then. It stops on SIGTERM and Ctrl-C, when all requests are answered.
 
     With --jobs, the server also patches, merges and extracts for its clients (`maskreg apply REF --on SERVER`). It
-    reads no checkpoint but those of --sources, and writes into --outputs. When it stops, it leaves a job that runs in
+    reads only checkpoints of --sources, and writes into --outputs. When it stops, it leaves a job that runs in
     the queue, and begins it anew at its next start. With --no-worker it accepts jobs, and `maskreg worker` does them.
 
     People sign in on its pages with a token, or with the OpenID provider of --oidc-issuer. MASKREG_OIDC_SECRET holds

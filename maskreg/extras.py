@@ -16,6 +16,7 @@ from maskreg.errors import ConfigError
 EXTRAS = {
     "accelerate": "train",
     "authlib": "server",
+    "cachetools": "server",
     "cryptography": "sign",
     "fastapi": "server",
     "h11": "server",

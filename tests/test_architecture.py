@@ -64,6 +64,7 @@ HOMES = {
     "tomlkit": {"settings"},
     "transformers": {"live", "train"},
     "authlib": {"service"},
+    "cachetools": {"service"},
     "joserfc": {"service"},
     "pydantic": {"service"},
     "truststore": {"store"},

@@ -9,22 +9,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from maskreg.service import access, api, health, observing, pages, problems
 from maskreg.service.api.openapi import DescribedApp
-from maskreg.service.auditing import Audited
-from maskreg.service.background import Background
+from maskreg.service.background import Background, Follower, housekeeper
 from maskreg.service.context import Service
-from maskreg.service.follower import Follower
-from maskreg.service.headers import Protected
 from maskreg.service.health import Readiness
-from maskreg.service.hosts import KnownHosts
-from maskreg.service.housekeeping import housekeeper
+from maskreg.service.middleware import Bounded, Paced, Protected
 from maskreg.service.observing import Observed
-from maskreg.service.pace import Paced
-from maskreg.service.pages import errors
-from maskreg.service.sharing import Sharing
-from maskreg.service.sizes import Bounded
+from maskreg.service.pages.rendering import error_page
 from maskreg.version import __version__
 
 # Only documents of the API: pages hold secrets beside what a visitor typed, whose guesses their length would betray.
@@ -48,12 +42,10 @@ def create_app(service: Service) -> FastAPI:
     """The application of a server.
 
     Args:
-        service: the server's parts; whoever made them closes them.
+        service: the server's parts; the caller closes them.
     """
     follower = Follower(service, service.workspace.settings.home / "follow.lock")
     threads: list[Background] = [follower, housekeeper(service)]
-    if service.limits is not None:
-        threads.append(Sharing(service.limits, service.accounts.buckets))
 
     @asynccontextmanager
     async def during(app: FastAPI) -> AsyncIterator[None]:
@@ -67,13 +59,14 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.readiness = Readiness.of(service)
     for prefix, router in routers():
-        access.record(router)
+        access.describe(router)
         app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
-    problems.install(app, errors.page)
-    app.add_middleware(Audited, accounts=service.accounts)
+    problems.install(app, error_page)
+    app.add_middleware(access.Recorded, accounts=service.accounts)
     app.add_middleware(Bounded, uploads=f"{API}/objects/")
     app.add_middleware(Paced, patience_s=service.patience_s)
-    app.add_middleware(KnownHosts, names=service.hosts)
+    # A page elsewhere whose own name leads here gets nothing (DNS rebinding).
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=service.hosts, www_redirect=False)
     app.add_middleware(Protected)
     app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=1, exclude_content_types=_NOT_COMPRESSED)
     observing.trace_requests(app)

@@ -1,18 +1,47 @@
-"""What a service does beside its requests: threads that take a turn again and again while an application runs."""
+"""What a service does beside its requests, on threads that take a turn again and again.
+
+::
+
+    follower      every FOLLOW_SECONDS, in one process of a machine: index what went past all servers into the store,
+                  and write down the names that cannot be described, for the answers of all processes to say so
+    housekeeper   chores, in one process of all servers on a database at a time:
+      refresh       sign the state of the projects' tags anew, long before readers would refuse it
+      verify        hash and open artifacts that were uploaded, or whose verification was requested
+      tidy          delete what was uploaded and never became an artifact, or never got a name
+
+Searches of a server ask the catalog alone. What goes through a server is in it at once; what goes straight into a
+shared folder or bucket is taken in by the follower. Every process looks for chores that are due; the database lets
+one of them have each (:mod:`maskreg.service.auth.chores`), and another one does what a killed process left.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import ClassVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, ClassVar
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
-from maskreg.errors import MaskregError
+from maskreg.catalog.query import Query
+from maskreg.digest import Digest
+from maskreg.disk import creating, replacing
+from maskreg.errors import DataError, MaskregError
+from maskreg.registry.index.results import LeftOut
+from maskreg.registry.signing import refresh_due
+from maskreg.result import plain
+from maskreg.service.auth.chores import Chores
+from maskreg.service.context import Service
+from maskreg.service.gateway.admission import tidy
+from maskreg.service.gateway.verification import verify_next
 
 
 class Background(ABC):
@@ -22,29 +51,21 @@ class Background(ABC):
 
     Attributes:
         name: of the thread, and of its log below ``maskreg.service``.
-        trouble: what a failed turn means to whoever reads the log.
+        trouble: what a failed turn means, for the log.
     """
 
     name: ClassVar[str]
     trouble: ClassVar[str]
 
     def __init__(self, every_s: float) -> None:
-        """Nothing happens before :meth:`during`.
-
-        Args:
-            every_s: from the end of one turn to the next, in seconds.
-        """
+        """Nothing happens before :meth:`during`."""
         self._every_s = every_s
         self._stop = threading.Event()
         self._log = logging.getLogger(f"maskreg.service.{self.name}")
 
     @abstractmethod
     def turn(self) -> None:
-        """Do once what is done again and again.
-
-        Raises:
-            MaskregError: it failed; it is logged.
-        """
+        """Do once what is done again and again."""
 
     @property
     def is_stopping(self) -> bool:
@@ -63,10 +84,201 @@ class Background(ABC):
             await run_in_threadpool(thread.join)
 
     def run(self) -> None:
-        """Take turns until stopped; a subclass may hold something around all of them."""
+        """Take turns until stopped; a subclass can hold something around all of them."""
         while not self.is_stopping:
             try:
                 self.turn()
             except MaskregError as error:
                 self._log.warning("%s: %s", self.trouble, error)
             self._stop.wait(self._every_s)
+
+
+FOLLOW_SECONDS = 300.0
+"""The longest time that what went past all servers is missing from searches."""
+
+
+class Follower(Background):
+    """A thread that follows the store.
+
+    Attributes:
+        left_out: names that the last look could not describe.
+    """
+
+    name = "follower"
+    trouble = "the catalog is not up to date"
+
+    def __init__(self, service: Service, lock: Path, seconds: float = FOLLOW_SECONDS) -> None:
+        """Name what to follow; nothing happens before :meth:`during`."""
+        super().__init__(seconds)
+        self.left_out: tuple[LeftOut, ...] = ()
+        self._service = service
+        self._lock = lock
+        self._shared = lock.with_name(f"{lock.name}.left-out.json")
+        self._opened: BinaryIO | None = None
+
+    def run(self) -> None:
+        """Take turns, the lock file staying open: its holder looks for all processes until it ends."""
+        try:
+            super().run()
+        finally:
+            if self._opened is not None:
+                self._opened.close()
+
+    def turn(self) -> None:
+        """Look, or read what the process that looks has written down."""
+        if self._opened is None:
+            with creating(self._lock):
+                self._lock.parent.mkdir(parents=True, exist_ok=True)
+                self._opened = self._lock.open("ab")
+        if _lock_now(self._opened):
+            self.look()
+            with replacing(self._shared, sync=False) as file:
+                file.write(json.dumps([plain(name) for name in self.left_out]).encode())
+        else:
+            self.left_out = _read(self._shared)
+
+    def look(self) -> None:
+        """Bring the catalog up to date once."""
+        registry = self._service.registry
+        if registry.catalog_problem is not None:
+            # It can be gone; without this a catalog that could not be opened once is never opened again.
+            registry.index.close()
+        self.left_out = registry.search(Query(limit=0)).left_out
+
+
+def left_out(app: FastAPI) -> tuple[LeftOut, ...]:
+    """Names that an application's searches lack, as far as its follower knows."""
+    running: Follower | None = getattr(app.state, "follower", None)
+    return running.left_out if running is not None else ()
+
+
+def _read(path: Path) -> tuple[LeftOut, ...]:
+    try:
+        rows = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    return tuple(
+        LeftOut(row["ref"], Digest(row["digest"]) if row["digest"] else None, DataError(row["reason"])) for row in rows
+    )
+
+
+def _lock_now(lock: BinaryIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+LOOK_S = 2.0
+"""How often a process looks for chores that are due, in seconds."""
+
+LEASE_S = 60.0
+"""How long a process can be silent before another one does its chore, in seconds."""
+
+_BEAT_S = 10.0
+
+_log = logging.getLogger("maskreg.service.housekeeper")
+
+
+class Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """Raised where a chore is at work when the service ends."""
+
+
+@dataclass(frozen=True)
+class Chore:
+    """Something that is done now and then.
+
+    Attributes:
+        name: of the chore, the same on all servers.
+        every_s: from the end of one turn to the next, in seconds.
+        work: does it; what it is given, it calls as often as it can, for that keeps the chore or ends it.
+        has_work: whether there is anything to do; asked before anything is claimed.
+        deletes: it deletes what is old by the clock; see :meth:`maskreg.service.auth.chores.Chores.claim`.
+    """
+
+    name: str
+    every_s: float
+    work: Callable[[Callable[[], None]], None]
+    has_work: Callable[[], bool] = lambda: True
+    deletes: bool = False
+
+
+class Housekeeper(Background):
+    """A thread that does chores."""
+
+    name = "housekeeper"
+    trouble = "chores are late"
+
+    def __init__(self, chores: Chores, table: Sequence[Chore], look_s: float = LOOK_S) -> None:
+        """Name the chores; nothing happens before :meth:`during` or :meth:`look`."""
+        super().__init__(look_s)
+        self._chores, self._table = chores, table
+
+    def turn(self) -> None:
+        """Do every chore that is due and that no other process does."""
+        self.look()
+
+    def look(self, *names: str) -> None:
+        """Do every chore that is due and that no other process does.
+
+        Args:
+            names: of the chores; all when left out.
+        """
+        for chore in self._table:
+            if not self.is_stopping and (not names or chore.name in names):
+                try:
+                    self._do(chore)
+                except MaskregError as error:
+                    self._log.warning("%s: %s", chore.name, error)
+                except Stopped:
+                    return
+
+    def _do(self, chore: Chore) -> None:
+        if not self._chores.is_due(chore.name) or not chore.has_work():
+            return
+        if not self._chores.claim(chore.name, LEASE_S, deletes=chore.deletes):
+            return
+        next_s = min(chore.every_s, LEASE_S)
+        try:
+            chore.work(self._beat(chore.name))
+            next_s = chore.every_s
+        except Stopped:
+            next_s = 0.0
+            raise
+        finally:
+            # After an error sooner than otherwise, and after a stop at once.
+            self._chores.done(chore.name, next_s)
+
+    def _beat(self, name: str) -> Callable[[], None]:
+        last = time.monotonic()
+
+        def beat() -> None:
+            nonlocal last
+            if self.is_stopping:
+                raise Stopped
+            if time.monotonic() - last > _BEAT_S:
+                last = time.monotonic()
+                self._chores.renew(name, LEASE_S)
+
+        return beat
+
+
+def housekeeper(service: Service, look_s: float = LOOK_S) -> Housekeeper:
+    """Who does the chores of a service."""
+    checks = service.accounts.checks
+
+    def refresh(_: Callable[[], None]) -> None:
+        for project in refresh_due(service.registry):
+            _log.info("the state of %s is stated anew", project)
+
+    def verify(beat: Callable[[], None]) -> None:
+        while verify_next(service.accounts, service.registry, beat):
+            beat()
+
+    table = [
+        Chore("refresh", 60.0, refresh),
+        Chore("tidy", 3600.0, lambda _: tidy(service.registry), deletes=True),
+        Chore("verify", 0.0, verify, lambda: checks.next() is not None),
+    ]
+    return Housekeeper(service.accounts.chores, table, look_s)

@@ -1,4 +1,4 @@
-"""What every request of a server shares: the registry that it serves, and who may do what."""
+"""What every request of a server shares: the registry that it serves, and the accounts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Service:
     Attributes:
         workspace: what the use cases take.
         remote: the name in the workspace of the registry that is served; None for the workspace's local registry.
-        accounts: who may do what.
-        hosts: host names that requests may be addressed to; others are refused, so that no page elsewhere reaches this
+        accounts: principals and their roles.
+        hosts: host names that requests can be addressed to; others are refused, so that no page elsewhere reaches this
             server through a name of its own.
         jobs: the queue of jobs, and what they can read and write; None for a server that runs none.
         openid: the provider that people sign in with; None where tokens alone sign in.
         limits: how many requests it takes; None for any number.
-        most_compared: coordinates of all masks together that it compares while somebody waits.
+        most_compared: coordinates of all masks together that one request compares.
         patience_s: how long it waits for a client that is in the middle of a request, in seconds.
     """
 

@@ -15,19 +15,14 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from maskreg.document import parse
-from maskreg.service.sizes import MAX_BYTES
+from maskreg.service.middleware import MAX_BYTES
 
 
 class DocumentRequest(Request):
     """A request whose document has one meaning."""
 
     async def json(self) -> Any:
-        """The document.
-
-        Raises:
-            LimitError: too deep, or too many values.
-            FormatError: not well-formed, or a key appears twice.
-        """
+        """The document."""
         return parse(await self.body(), "the body", max_bytes=MAX_BYTES)
 
 

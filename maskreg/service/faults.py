@@ -62,7 +62,7 @@ _FAULTS: dict[type[MaskregError], MaskregError | None] = {
 def public_of(error: MaskregError) -> MaskregError:
     """What clients hear in place of an error of the server's own parts, which is logged; any other error as it is.
 
-    The texts of both may hold paths still: see :func:`maskreg.service.faults.without_paths`.
+    The texts of both can still hold paths: see :func:`maskreg.service.faults.without_paths`.
     """
     fault = next(_FAULTS[kind] for kind in type(error).__mro__ if kind in _FAULTS)
     if fault is None:

@@ -26,19 +26,14 @@ from maskreg.service.context import Service
 from maskreg.service.faults import SilentError
 
 PATIENCE_S = 4.0
-"""How long a part may take to answer, in seconds; probes wait a little longer."""
+"""How long a part can take to answer, in seconds; probes wait a little longer."""
 
 
 class Readiness:
     """Asks the parts of a server whether they can serve. One for each event loop's application."""
 
     def __init__(self, checks: Mapping[str, Callable[[], object]], patience_s: float = PATIENCE_S) -> None:
-        """Name the parts; nothing is asked before :meth:`check`.
-
-        Args:
-            checks: returns where a part can serve, and raises why not, by the name of the part.
-            patience_s: how long a part may take to answer, in seconds.
-        """
+        """Name the parts; nothing is asked before :meth:`check`."""
         self._checks, self._patience_s = checks, patience_s
         self._asked: dict[str, Future[None]] = {}
 
@@ -55,12 +50,7 @@ class Readiness:
         return cls({"store": store, "catalog": catalog, "accounts": service.accounts.ready})
 
     async def check(self) -> None:
-        """Wait until all parts have answered, or one has not in time.
-
-        Raises:
-            SilentError: parts have not answered in time.
-            MaskregError: a part answers, and cannot serve.
-        """
+        """Wait until all parts have answered, or one has not in time."""
         answers = {asyncio.wrap_future(self._answer(name)): name for name in self._checks}
         done, silent = await asyncio.wait(answers, timeout=self._patience_s, return_when=asyncio.FIRST_EXCEPTION)
         for answer in silent:
@@ -87,7 +77,7 @@ class Readiness:
         try:
             self._checks[name]()
         except BaseException as error:
-            # Raised again where somebody waits for it.
+            # Raised again in the request that waits for it.
             answer.set_exception(error)
         else:
             answer.set_result(None)

@@ -1,9 +1,9 @@
 """Requests observed: ids, a log line and metrics of each; logs as JSON, traces by OpenTelemetry.
 
-The id is that of the client or proxy, from ``X-Request-Id``, or a new one. It is in the answer, in problems and in
+The id comes from the client or proxy, as ``X-Request-Id``, or is new. It is in the answer, in problems and in
 every line that is logged while the request is worked on, so that one search in the logs of all servers tells its story.
 
-Of the address only the path is logged: a query may hold what somebody searched for, or a code that signs them in.
+Of the address only the path is logged: a query can hold what was searched for, or a code that signs in.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from maskreg.extras import requiring
 HEADER = "X-Request-Id"
 
 OTHER = "other"
-"""The route of requests that match none: what anybody types must not become a time series."""
+"""The route of requests that match none: an address that a client makes up must not become a time series."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _log = logging.getLogger("maskreg.service.requests")
@@ -58,12 +58,7 @@ class Observed:
     """Wraps an application; has to be the outermost of its middleware."""
 
     def __init__(self, app: ASGIApp, prefixes: Sequence[str] = ()) -> None:
-        """Wrap an application.
-
-        Args:
-            app: the application.
-            prefixes: what paths of its routers begin with; routes themselves do not say so.
-        """
+        """Wrap an application."""
         self.app = app
         self._prefixes = prefixes
 
@@ -141,11 +136,7 @@ def exposed() -> bytes:
 
 
 def listen(host: str, port: int) -> None:
-    """Answer with the metrics on a port of their own, to everybody who can reach it.
-
-    Raises:
-        OSError: the port cannot be listened on.
-    """
+    """Answer with the metrics on a port of their own, without a token."""
     start_http_server(port, addr=host, registry=_collected())
 
 
@@ -158,7 +149,7 @@ def _collected() -> CollectorRegistry:
 
 
 LOGGERS = ("maskreg", "uvicorn", "uvicorn.error")
-"""Whose lines are written; those of libraries only as warnings."""
+"""Loggers whose lines are written; libraries write warnings alone."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -209,11 +200,7 @@ def is_traced() -> bool:
 
 
 def trace_requests(app: FastAPI) -> None:
-    """Trace the requests of an application, if traces are on.
-
-    Raises:
-        ConfigError: OpenTelemetry is not installed.
-    """
+    """Trace the requests of an application, if traces are on."""
     if not is_traced():
         return
     with requiring("tracing", "telemetry"):
@@ -233,6 +220,6 @@ def trace_requests(app: FastAPI) -> None:
 
 
 def without_query(span: Span, scope: Scope) -> None:
-    """Take the query out of the addresses of a span; it may hold what must be in no log."""
+    """Take the query out of the addresses of a span: it can hold what must be in no log."""
     for name in _ADDRESSES:
         span.set_attribute(name, "" if name == "url.query" else scope["path"])

@@ -85,6 +85,7 @@ NEXT: dict[type[MaskregError], dict[str, str]] = {
         "similar": "GET /api/v1/artifacts?q={similar} lists similar names",
         "remote": "GET /api/v1/artifacts lists what is there",
     },
+    LimitError: {"compared": "compare them on a machine of your own: maskreg compare {compared}"},
     UnauthenticatedError: {"": "send a token of this service: Authorization: Bearer TOKEN"},
     WrongCheckpointError: {"job_sources": "GET /api/v1/patches/sources lists them"},
 }
@@ -112,16 +113,7 @@ def problem(
     facts: Mapping[str, object] | None = None,
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
-    """An answer that says what is wrong.
-
-    Args:
-        status: of HTTP.
-        title: what is wrong, in one sentence.
-        code: stable identifier for programs, as in :class:`~maskreg.errors.MaskregError`.
-        hint: the next step; empty when there is none.
-        facts: of the error, by name, from which a client's program can tell its own next step.
-        headers: of the answer.
-    """
+    """An answer that says what is wrong; a client's program tells its own next step from the facts."""
     body: dict[str, object] = {"type": "about:blank", "title": title, "status": status, "code": code}
     if facts:
         body["facts"] = facts
@@ -148,7 +140,7 @@ def _headers(status: int, error: MaskregError) -> dict[str, str] | None:
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
     if status == 408:
-        # The rest of the body may come yet, and would pass for the next request.
+        # The rest of the body can still come, and would pass for the next request.
         return {"Connection": "close"}
     if status in (429, 503):
         return {"Retry-After": str(getattr(error, "retry_after_s", 1))}
@@ -176,7 +168,7 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
             return _known(request, error.__cause__)
         headers = dict(error.headers) if error.headers else None
         if error.status_code == 405:
-            # The framework names the methods of one route, and an address may have several.
+            # The framework names the methods of one route, and an address can have several.
             headers = {"Allow": ", ".join(method for method in _METHODS if _answers(app, request, method))}
         code, title = _of_framework(request, error)
         page = as_page(request, error.status_code, title, code, "")

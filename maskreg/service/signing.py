@@ -18,9 +18,6 @@ def signer_of(signing_key: str, settings: Settings, remote: str | None) -> Signe
         signing_key: path of a private key; ``none``; or empty for the server's own where the registry is its home.
         settings: of the server's workspace.
         remote: name of the registry that is served; None for the local one.
-
-    Raises:
-        ConfigError: the key cannot be read.
     """
     if signing_key == "none":
         return None

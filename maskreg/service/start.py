@@ -1,10 +1,10 @@
-"""How a server starts: its parts are opened and checked, a socket is bound, and only then is anybody told.
+"""How a server starts: its parts are opened and checked, a socket is bound, and only then the caller is told.
 
 ::
 
     open      store, catalog and accounts; a schema that is behind is refused
     bind      the port; one that is taken is refused
-    first     a token for whoever runs the server, unless somebody does already
+    first     a token for the operator, unless the server has an admin
     ready     the listener is told the address and the token
     serve     in this process, or in several that share the socket, until SIGTERM or Ctrl-C;
               requests that were begun are answered
@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -40,14 +41,13 @@ from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.openid import OpenId, OpenIdOptions
 from maskreg.service.auth.roles import NewToken
 from maskreg.service.auth.throttle import RateLimits
+from maskreg.service.background import housekeeper
 from maskreg.service.context import LOOPBACK, PATIENCE_S, Service
-from maskreg.service.hosts import check_name
-from maskreg.service.housekeeping import housekeeper
 from maskreg.service.jobs.config import JobConfig, Jobs, Sources, parse_limits
 from maskreg.service.jobs.queue import JobQueue
 from maskreg.service.jobs.workers import Workers
+from maskreg.service.middleware import Punctual
 from maskreg.service.observing import configure
-from maskreg.service.pace import Punctual
 from maskreg.service.signing import signer_of
 from maskreg.settings import Remote, Settings, checked
 from maskreg.settings.credentials import is_loopback
@@ -56,6 +56,8 @@ from maskreg.workspace.pairs import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
 
 _OPTIONS = "MASKREG_SERVED"
+# A host or an address, *.DOMAIN for all names below it, * for any.
+_HOST = re.compile(r"\*|(?:\*\.)?[^\s:/?#@\[\]\\*]+|\[[0-9a-f:.]+\]", re.IGNORECASE)
 _WITH_PROVIDER = "maskreg serve --oidc-issuer URL --oidc-client-id ID"
 _GRACE_S = 30
 _TURN_S = 0.0005
@@ -69,7 +71,7 @@ class Started:
     Attributes:
         url: where.
         registry: what it serves, without credentials.
-        first: the first token; None when somebody runs the server already.
+        first: the first token; None when the server has an admin already.
     """
 
     url: str
@@ -78,15 +80,8 @@ class Started:
 
 
 def open_service(options: Options) -> Service:
-    """Open the parts of a server, and check that it can serve.
-
-    Raises:
-        UsageError: the options contradict each other.
-        ConfigError: a schema is behind, a registry has an unknown format, a URL is wrong, or clocks differ.
-        UnavailableError: the store or a database does not answer.
-        NotAllowedError: it refuses the credentials.
-    """
-    hosts = (*LOOPBACK, *_named(options.host), *map(check_name, options.hosts))
+    """Open the parts of a server, and check that it can serve."""
+    hosts = (*LOOPBACK, *_named(options.host), *map(_host, options.hosts))
     settings, remote = settings_of(options)
     openid = _openid(options)
     workspace = Workspace(settings)
@@ -98,7 +93,7 @@ def open_service(options: Options) -> Service:
             registry.check_format()
             registry.index.must_open()
             if registry.witness is not None:
-                # Else whoever asks for a tag first would wait for this machine's disk to take down that it was seen.
+                # Else the first request for a tag would wait for this machine's disk to note it.
                 registry.witness.keep_in(FileStore(settings.home, sync=False))
             registry.trust.signer = signer_of(options.signing_key, settings, remote)
             registry.trust.fresh_s = options.fresh_s
@@ -138,10 +133,6 @@ def serve(options: Options, ready: Callable[[Started], None]) -> None:
     Args:
         options: what is served, and to whom.
         ready: called once, when the socket is bound and before the first request is answered.
-
-    Raises:
-        CannotCreateError: the port is taken, or may not be used.
-        MaskregError: it cannot serve; see :func:`open_service`.
     """
     service = open_service(options)
     with service, _bound(options) as listener, _shared_metrics(options), _workers(options, service):
@@ -149,7 +140,7 @@ def serve(options: Options, ready: Callable[[Started], None]) -> None:
         first = service.accounts.tokens.first(anew=options.new_admin)
         if first is not None:
             service.accounts.projects.adopt(result.project for result in service.registry.index.must_open().search())
-        # Whoever asks first should not get a state that has expired while nothing ran.
+        # The first request must not get a state that has expired while nothing ran.
         housekeeper(service).look("refresh")
         config = _config(options, create_app(service) if options.workers == 1 else f"{__name__}:app")
         ready(Started(_url(listener), service.registry.url, first))
@@ -231,8 +222,17 @@ def _openid(options: Options) -> OpenId | None:
     return OpenId(OpenIdOptions(options.oidc_issuer, options.oidc_client_id, options.oidc_claim, options.oidc_grants))
 
 
+def _host(name: str) -> str:
+    if not _HOST.fullmatch(name):
+        raise UsageError(
+            f"--allow-host {name!r} is not the name of a host",
+            hint="write the name alone, as in --allow-host masks.lab.example",
+        )
+    return name
+
+
 def _named(host: str) -> tuple[str, ...]:
-    # An address that means all of the machine's is no name that anybody would use.
+    # 0.0.0.0 and :: are not host names.
     return () if host in ("0.0.0.0", "::", "") else (f"[{host}]" if ":" in host else host,)
 
 
@@ -256,7 +256,7 @@ def _bound(options: Options) -> socket.socket:
 
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    # Addresses that mean all of the machine's are none that anybody can ask for.
+    # 0.0.0.0 and :: are not host names.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -276,30 +276,30 @@ class Options:
     Attributes:
         host: address to listen on.
         port: port to listen on; 0 for one that is free.
-        home: folder of the local registry; empty for that of the settings.
+        home: folder of the local registry; empty for the settings' own.
         store: URL of the registry's store; empty for the local registry.
         catalog: URL of its catalog in PostgreSQL, which also keeps the accounts; empty for the local registry, which
             has both in SQLite files.
         remote: name of a configured remote to serve; empty for the others.
         workers: processes that serve.
-        hosts: names that requests may be addressed to, beside those of this machine itself.
+        hosts: host names that requests can be addressed to, beside localhost.
         new_admin: make a new first token, and revoke the old one.
-        rate: requests a second that an account may send to all servers on a database together; 0 for any number.
+        rate: requests a second that an account can send to each process; 0 for any number.
         oidc_issuer: URL of the OpenID provider that people sign in with; empty where tokens alone sign in.
         oidc_client_id: what the provider calls this server.
-        oidc_claim: the claim that lists somebody's groups.
+        oidc_claim: the claim that lists a person's groups.
         oidc_grants: role by project of each group, as ``GROUP=PROJECT:ROLE``.
         signing_key: file of the private key that signs what clients write, and becomes the key of projects that have
             none; ``none`` signs nothing. Left out, a registry in a folder makes and keeps one, and another store signs
             nothing: a key that only this machine had would shut out every other server, and this one after a loss.
-        most_compared: coordinates of all masks together that are compared while somebody waits.
+        most_compared: coordinates of all masks together that one request compares.
         timeout_s: how long to wait for a client that is in the middle of a request, in seconds.
         fresh_s: how long readers take what this server signs for the current state, in seconds; 0 for ever. It counts
             for projects whose key this server makes; the server renews it by itself.
-        metrics_port: port on which everybody who reaches it may read the metrics; 0 for none.
+        metrics_port: port that gives the metrics without a token; 0 for none.
         log_format: ``json`` for a line per request and event on standard error; ``text`` for warnings alone.
         jobs: how many the server works on at the same time, each in a process of its own; 0 for a server without jobs.
-        sources: checkpoints that jobs may read: ``NAME=PATH``, or folders whose subfolders are offered.
+        sources: checkpoints that jobs can read: ``NAME=PATH``, or folders whose subfolders are offered.
         outputs: the folder where jobs write checkpoints.
         worker: whether this server works on jobs itself; without, it takes them for workers that run apart.
         job_limits: how much is done at the same time, and for how long what is done is kept, as ``NAME=VALUE``; see
@@ -334,12 +334,7 @@ class Options:
 
 
 def settings_of(options: Options) -> tuple[Settings, str | None]:
-    """The settings of the workspace, and the name in them of the registry; None for the local one.
-
-    Raises:
-        UsageError: the options contradict each other.
-        ConfigError: a URL is wrong, or there is no such remote.
-    """
+    """The settings of the workspace, and the name in them of the registry; None for the local one."""
     if options.remote and (options.store or options.catalog):
         raise UsageError(
             "--remote names a store and a catalog already", hint="leave out --remote, or --store and --catalog"

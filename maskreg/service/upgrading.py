@@ -15,10 +15,6 @@ def upgrade_server(url: str) -> tuple[str | None, str | None]:
 
     Returns:
         The catalog's revision before and after.
-
-    Raises:
-        ConfigError: the URL is none of a database, or a schema is newer than this version.
-        MaskregError: the database cannot be used.
     """
     before = current(url, CATALOG)
     for schema in (CATALOG, *OWN):
@@ -27,11 +23,7 @@ def upgrade_server(url: str) -> tuple[str | None, str | None]:
 
 
 def upgrade_own(url: str) -> None:
-    """Bring the service's own tables to this version's schema, where a database has them.
-
-    Raises:
-        MaskregError: as for :func:`upgrade_server`.
-    """
+    """Bring the service's own tables to this version's schema, where a database has them."""
     for schema in OWN:
         if current(url, schema) is not None:
             upgrade(url, schema)

@@ -1,4 +1,4 @@
-"""Work that is shared by servers: chores, artifacts to verify, and buckets of requests."""
+"""Work that is shared by servers: chores and artifacts to verify."""
 
 from __future__ import annotations
 
@@ -27,16 +27,9 @@ def upgrade() -> None:
         sa.Column("at", sa.Double(), nullable=False),
         sa.Column("by", TEXT, nullable=False),
     )
-    op.create_table(
-        "service_buckets",
-        sa.Column("key", TEXT, primary_key=True),
-        sa.Column("held", sa.Double(), nullable=False),
-        sa.Column("at", sa.Double(), nullable=False),
-    )
-    for table in ("service_checks", "service_buckets"):
-        op.create_index(f"ix_{table}_at", table, ["at"])
+    op.create_index("ix_service_checks_at", "service_checks", ["at"])
 
 
 def downgrade() -> None:
-    for table in ("buckets", "checks", "chores"):
+    for table in ("checks", "chores"):
         op.drop_table(f"service_{table}")

@@ -78,7 +78,7 @@ def fill(workspace: maskreg.Workspace, folder: Path) -> dict[str, Digest]:
 
 @dataclass(frozen=True)
 class Filled:
-    """A registry that was filled once, and that nobody serves or changes: each lab gets a copy.
+    """A registry that was filled once, and that is never served or changed: each lab gets a copy.
 
     Attributes:
         home: its folder.

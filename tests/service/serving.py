@@ -21,7 +21,7 @@ from maskreg.service.auth.database import Database
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import PATIENCE_S, Service
-from maskreg.service.pace import Punctual
+from maskreg.service.middleware import Punctual
 from maskreg.settings import Remote, Settings
 from maskreg.store.s3 import S3Store
 from maskreg.workspace.workspace import Workspace
@@ -56,7 +56,7 @@ class NamedAccounts(Accounts):
 
 
 def accounts_in(url: str, public: frozenset[str] = frozenset()) -> NamedAccounts:
-    """Accounts with these tokens; projects in ``public`` may be read by everybody."""
+    """Accounts with these tokens; visitors can read projects in ``public``."""
     accounts = NamedAccounts(Database.open(url))
     accounts.secrets = {
         label: accounts.tokens.create(name, scope, ROOT).token for label, (name, scope) in TOKENS.items()

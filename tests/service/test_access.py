@@ -45,7 +45,7 @@ def app(tmp_path: Path) -> FastAPI:
 
 
 @pytest.mark.parametrize("token", ALLOWED, ids=lambda token: token or "visitor")
-def test_a_route_lets_in_whom_it_demands_and_nobody_else(token: str, app: FastAPI) -> None:
+def test_a_route_lets_in_only_whom_it_demands(token: str, app: FastAPI) -> None:
     client = TestClient(app)
     status = {
         name: client.get(
@@ -56,7 +56,7 @@ def test_a_route_lets_in_whom_it_demands_and_nobody_else(token: str, app: FastAP
     assert status == ALLOWED[token]
 
 
-def test_everybody_may_read_a_public_project(app: FastAPI, tmp_path: Path) -> None:
+def test_visitors_read_a_public_project(app: FastAPI, tmp_path: Path) -> None:
     app.state.service = service_in(tmp_path, frozenset({"team"}))
     client = TestClient(app)
     for token in ("", "stranger-token"):
@@ -92,14 +92,14 @@ def test_a_route_that_takes_a_key_twice_is_refused() -> None:
 
     app.post("/{project}", dependencies=[Depends(Needs(Role.WRITER))])(write)
     with pytest.raises(AssertionError, match="takes a key twice"):
-        access.record(app)
+        access.describe(app)
 
 
 def test_a_route_without_a_demand_is_refused() -> None:
     app = FastAPI()
     app.get("/open")(lambda: "")
     with pytest.raises(AssertionError, match="/open demands nothing"):
-        access.record(app)
+        access.describe(app)
 
 
 @pytest.mark.parametrize("add", ["route", "mount"])
@@ -112,13 +112,13 @@ def test_an_application_with_a_route_without_a_demand_does_not_start(
     else:
         router.mount("/open", FastAPI())
     monkeypatch.setattr(service_app, "routers", lambda: [("", router)])
-    with pytest.raises(AssertionError, match=r"/open demands nothing|cannot say whom it lets in"):
+    with pytest.raises(AssertionError, match=r"/open demands nothing|cannot demand anything"):
         service_app.create_app(service_in(tmp_path))
 
 
 def test_the_demand_stands_in_the_document(app: FastAPI) -> None:
     app.get("/all", dependencies=[PUBLIC])(lambda: "")
-    access.record(app)
+    access.describe(app)
     paths = app.openapi()["paths"]
     assert paths["/read/{project}"]["get"]["x-access"] == {"role": "reader", "where": "project"}
     assert paths["/all"]["get"]["x-access"] == {"role": "nobody", "where": "nowhere"}

@@ -23,7 +23,7 @@ def ask(client: TestClient, method: str, path: str, token: str = ADMIN, status: 
     return answer.json() if answer.content else None
 
 
-def test_somebody_is_told_who_they_are(client: TestClient) -> None:
+def test_a_sender_is_told_who_it_is(client: TestClient) -> None:
     identity = ask(client, "GET", "/whoami", "writer-token")
     assert (identity["name"], identity["projects"], len(identity["token"])) == ("ada", {"team": "writer"}, 16)
     assert ask(client, "GET", "/whoami")["projects"] == {"*": "admin"}
@@ -48,7 +48,7 @@ def test_no_cache_keeps_an_answer_with_a_token(client: TestClient) -> None:
         assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_token_expires_in_a_month_unless_somebody_says_otherwise(client: TestClient) -> None:
+def test_a_token_expires_in_a_month_by_default(client: TestClient) -> None:
     made = [
         ask(client, "POST", "/projects/team/tokens", status=201, json={"role": "reader", **extra})
         for extra in ({}, {"expires_s": None})

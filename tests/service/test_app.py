@@ -32,7 +32,7 @@ def test_a_server_that_cannot_serve_is_alive_and_not_ready(tmp_path: Path) -> No
 
 
 def test_a_server_whose_registry_has_gone_is_not_ready(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As below a disk that is not mounted any more: what it would write there is nobody's."""
+    """As below a disk that is not mounted any more: what it would write there is lost."""
     home = tmp_path / "home"
     service = service_in(home)
     uuid = service.registry.ensure_uuid()

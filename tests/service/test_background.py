@@ -12,8 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from maskreg.errors import UnavailableError
-from maskreg.service.background import Background
-from maskreg.service.follower import Follower
+from maskreg.service.background import Background, Follower
 from tests.service.serving import service_in
 
 

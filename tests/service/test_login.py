@@ -53,7 +53,7 @@ def as_json(run: Run, *args: str, **kwargs: Any) -> Any:
     return json.loads(run(*args, "--json", **kwargs))
 
 
-def test_an_admin_makes_a_token_for_somebody_who_logs_in_with_it(url: str, run: Run) -> None:
+def test_an_admin_makes_a_token_for_a_colleague_who_logs_in_with_it(url: str, run: Run) -> None:
     signed_in = as_json(run, "login", url, "--token-stdin", stdin=f"{ADMIN}\n")
     assert (signed_in["name"], signed_in["projects"], signed_in["kept"]) == (
         "root",

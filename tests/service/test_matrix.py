@@ -29,14 +29,14 @@ OWN, OTHER, PUBLIC, MISSING, DELETED = "team", "elsewhere", "open", "nothing", "
 PROJECTS = (OWN, OTHER, PUBLIC, MISSING, DELETED)
 
 LET_IN = 299
-"""The status of an answer to somebody who was let in."""
+"""The status of an answer to a sender who was let in."""
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 
 
 @dataclass(frozen=True)
 class Sender:
-    """Somebody who sends requests.
+    """The sender of a request.
 
     Attributes:
         token: what they show; empty for nothing.
@@ -91,15 +91,15 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     check = Needs.__call__
 
     @wraps(check)
-    def stop(self: Needs, request: Request, proof: str) -> Principal:
-        check(self, request, proof)
+    def stop(self: Needs, request: Request) -> Principal:
+        check(self, request)
         raise LetIn
 
     welcome = Public.__call__
 
     @wraps(welcome)
-    async def stop_all(self: Public, request: Request, proof: str) -> Principal:
-        await welcome(self, request, proof)
+    async def stop_all(self: Public, request: Request) -> Principal:
+        await welcome(self, request)
         raise LetIn
 
     with pytest.MonkeyPatch.context() as patch:
@@ -155,7 +155,7 @@ def expected(access: Mapping[str, str], sender: Sender, project: str) -> int:
             return LET_IN if sender.role(project) >= role else refusal
 
 
-def test_every_route_lets_in_whom_it_demands_and_nobody_else(matrix: Matrix) -> None:
+def test_every_route_lets_in_only_whom_it_demands(matrix: Matrix) -> None:
     wrong: list[str] = []
     count = 0
     for (method, path), access in matrix.routes.items():

@@ -67,12 +67,12 @@ def lines() -> Iterator[Lines]:
 
 
 def test_a_request_keeps_the_id_that_it_came_with(client: TestClient, lines: Lines) -> None:
-    answer = client.get("/api/v1/projects/nobody/names", headers={**headers("reader-token"), "X-Request-Id": "abc.1"})
+    answer = client.get("/api/v1/projects/hidden/names", headers={**headers("reader-token"), "X-Request-Id": "abc.1"})
     assert answer.headers["x-request-id"] == answer.json()["request_id"] == "abc.1"
     (line,) = [json.loads(text) for text in lines.texts if "service.requests" in text]
     assert line["request_id"] == "abc.1"
     assert (line["status"], line["route"], line["by"]) == (404, "/api/v1/projects/{project}/names", "bob")
-    assert line["path"] == "/api/v1/projects/nobody/names"
+    assert line["path"] == "/api/v1/projects/hidden/names"
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 65, "-", "é", 'a"\n{"level":"error"}'])
@@ -108,7 +108,7 @@ def test_no_token_and_no_query_is_logged(client: TestClient, lines: Lines) -> No
 def test_metrics_are_for_who_runs_the_server(client: TestClient) -> None:
     assert client.get("/metrics").status_code == 401
     assert client.get("/metrics", headers=headers("writer-token")).status_code == 403
-    client.get("/typed/by/somebody", headers=headers(ADMIN))
+    client.get("/typed/by/hand", headers=headers(ADMIN))
     answer = client.get("/metrics", headers=headers(ADMIN))
     assert answer.headers["content-type"].startswith("text/plain")
     assert 'maskreg_http_requests_total{method="GET",route="/metrics",status="401"}' in answer.text
@@ -118,7 +118,7 @@ def test_metrics_are_for_who_runs_the_server(client: TestClient) -> None:
 
 
 def test_workers_add_their_metrics_up(tmp_path: Path) -> None:
-    count = "from maskreg.service.observing import metrics as m; m.REQUESTS.labels('GET', '/x', '200').inc()"
+    count = "from maskreg.service import observing as m; m.REQUESTS.labels('GET', '/x', '200').inc()"
     environ = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
     for script in (count, count + "; print(m.exposed().decode())"):
         done = subprocess.run([sys.executable, "-c", script], env=environ, check=True, capture_output=True, text=True)

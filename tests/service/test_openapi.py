@@ -21,7 +21,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 
 from maskreg.service.app import create_app
-from maskreg.service.headers import HEADERS
+from maskreg.service.middleware import HEADERS
 from tests.service.labs import fill
 from tests.service.serving import ADMIN, headers, listening, service_in
 

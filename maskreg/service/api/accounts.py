@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from maskreg.errors import UsageError
-from maskreg.service.access import Needs, Where
+from maskreg.service.access import Kept, Needs, Where
 from maskreg.service.auth.roles import (
     EVERY_PROJECT,
     Audited,
@@ -34,6 +34,10 @@ Visitor = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]
 SignedIn = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.SELF))]
 Reader = Annotated[Principal, Depends(Needs(Role.READER))]
 Admin = Annotated[Principal, Depends(Needs(Role.ADMIN))]
+# The accounts record these changes themselves.
+Owner = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.SELF, audited=Kept.BY_ROUTE))]
+ProjectOwner = Annotated[Principal, Depends(Needs(Role.ADMIN, audited=Kept.BY_ROUTE))]
+Operator = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER, audited=Kept.BY_ROUTE))]
 ServerAdmin = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER))]
 
 T = TypeVar("T")
@@ -132,7 +136,7 @@ def projects(service: Served, principal: Visitor) -> Items[Project]:
 
 
 @router.post("/projects", status_code=201)
-def create_project(service: Served, principal: ServerAdmin, project: NewProject) -> Project:
+def create_project(service: Served, principal: Operator, project: NewProject) -> Project:
     """Make a project."""
     return service.accounts.projects.create(project.name, principal, public=project.public, reuse=project.reuse)
 
@@ -144,13 +148,13 @@ def project(service: Served, project: str, _: Reader) -> Project:
 
 
 @router.patch("/projects/{project}")
-def change_project(service: Served, project: str, principal: Admin, visibility: Visibility) -> Project:
+def change_project(service: Served, project: str, principal: ProjectOwner, visibility: Visibility) -> Project:
     """Make a project public, or readable by its members alone."""
     return service.accounts.projects.change(project, principal, public=visibility.public)
 
 
 @router.put("/projects/{project}/quota")
-def limit_project(service: Served, project: str, principal: ServerAdmin, quota: Quota) -> Project:
+def limit_project(service: Served, project: str, principal: Operator, quota: Quota) -> Project:
     """Limit what a project may hold."""
     return service.accounts.projects.change(
         project, principal, max_bytes=quota.max_bytes, max_artifacts=quota.max_artifacts
@@ -158,7 +162,7 @@ def limit_project(service: Served, project: str, principal: ServerAdmin, quota: 
 
 
 @router.delete("/projects/{project}", status_code=204, response_class=Response)
-def delete_project(service: Served, project: str, principal: Admin) -> None:
+def delete_project(service: Served, project: str, principal: ProjectOwner) -> None:
     """Delete a project that has no artifacts; its name stays reserved."""
     from maskreg.catalog.query import Query as Search
 
@@ -176,13 +180,13 @@ def members(service: Served, project: str, _: Admin) -> Items[Member]:
 
 
 @router.put("/projects/{project}/members/{name}")
-def grant(service: Served, project: str, name: str, principal: Admin, body: Grant) -> Member:
+def grant(service: Served, project: str, name: str, principal: ProjectOwner, body: Grant) -> Member:
     """Give an account a role."""
     return service.accounts.members.grant(project, name, role_named(body.role), principal)
 
 
 @router.delete("/projects/{project}/members/{name}", status_code=204, response_class=Response)
-def revoke(service: Served, project: str, name: str, principal: Admin) -> None:
+def revoke(service: Served, project: str, name: str, principal: ProjectOwner) -> None:
     """Take an account's role, with the tokens and sessions that could have used it."""
     service.accounts.members.revoke(project, name, principal)
 
@@ -195,7 +199,7 @@ def project_tokens(service: Served, project: str, _: Admin) -> Items[Token]:
 
 
 @router.post("/projects/{project}/tokens", status_code=201, dependencies=[Depends(_not_kept)])
-def create_token(service: Served, project: str, principal: Admin, body: TokenRequest) -> NewToken:
+def create_token(service: Served, project: str, principal: ProjectOwner, body: TokenRequest) -> NewToken:
     """Make a token for a project, for an account that becomes a member."""
     return service.accounts.tokens.create(body.name or principal.name, body.scope(project), principal)
 
@@ -220,7 +224,7 @@ def own_tokens(service: Served, principal: SignedIn) -> Items[Token]:
 
 
 @router.post("/tokens", status_code=201, dependencies=[Depends(_not_kept)])
-def create_own_token(service: Served, principal: SignedIn, body: OwnTokenRequest) -> NewToken:
+def create_own_token(service: Served, principal: Owner, body: OwnTokenRequest) -> NewToken:
     """Make a token for oneself, which may no more than the sender.
 
     Who sends a token has to be an admin, so that one that was stolen cannot be exchanged for one that lasts.
@@ -234,7 +238,7 @@ def create_own_token(service: Served, principal: SignedIn, body: OwnTokenRequest
 
 
 @router.delete("/tokens/{token}")
-def revoke_token(service: Served, token: str, principal: SignedIn) -> Token:
+def revoke_token(service: Served, token: str, principal: Owner) -> Token:
     """Revoke a token of one's own, or of a project that one is an admin of."""
     return service.accounts.tokens.revoke(token, principal)
 

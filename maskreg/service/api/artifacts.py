@@ -12,7 +12,7 @@ from maskreg.catalog import query as catalog
 from maskreg.digest import Digest
 from maskreg.errors import BadRefError, UsageError
 from maskreg.ref import Ref
-from maskreg.service import follower
+from maskreg.service import background
 from maskreg.service.access import Needs, Where
 from maskreg.service.api import models
 from maskreg.service.api.conditions import reply
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["artifacts"])
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
-Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
+Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited="request verification"))]
 DigestPath = Annotated[str, Path(pattern="^sha256:[0-9a-f]{64}$", examples=[models.DIGEST])]
 Limit = Annotated[int, Field(ge=1, le=200, description="Most items on a page.")]
 Cursor = Annotated[str, Field(max_length=2048, description="`next` of the page before.")]
@@ -114,7 +114,7 @@ def search(filters: Annotated[Filters, Query()], request: Request, service: Serv
 
 
 def _left_out(request: Request, principal: Principal) -> list[models.LeftOut]:
-    rows = follower.left_out(request.app)
+    rows = background.left_out(request.app)
     return [
         models.LeftOut(ref=row.ref, digest=row.digest, reason=row.reason)
         for row in rows

@@ -39,8 +39,8 @@ from maskreg.store.entry import ref_of
 router = APIRouter(tags=["catalog"], route_class=DocumentRoute)
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
-Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
-Root = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER))]
+Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited="record measurement"))]
+Root = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER, audited="change index"))]
 Row = dict[str, Any]
 MAX_ARGUMENTS = 32 << 10
 """Bytes of the arguments of a question."""

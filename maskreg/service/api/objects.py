@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from maskreg.digest import Digest
 from maskreg.errors import LimitError, NotFoundError
-from maskreg.service.access import Needs, Where
+from maskreg.service.access import Entry, Kept, Needs, Where
 from maskreg.service.api import models
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served
@@ -29,7 +29,21 @@ from maskreg.store.http import DIRECT
 router = APIRouter(tags=["objects"], route_class=DocumentRoute)
 
 READER = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
-WRITER = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
+
+
+def _written(request: Request) -> Entry | None:
+    # Objects stay unseen until an entry of a ref log names them; such entries and public keys are recorded.
+    match request.path_params["key"].split("/"):
+        case ["refs", project, name, tag, _]:
+            return Entry("write tag", project, f"{project}/{name}:{tag}")
+        case ["keys", project, *_]:
+            return Entry("write key", project, project)
+    return None
+
+
+WRITER = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited=_written))]
+KEEPER = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited="delete object"))]
+LINKED = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited=Kept.NOT))]
 
 _LINES = 256
 _FOREVER = "private, max-age=31536000, immutable"
@@ -110,7 +124,7 @@ async def write(key: str, request: Request, objects: Held, principal: WRITER) ->
 
 
 @router.delete("/objects/{key:path}", status_code=204, response_class=Response)
-def delete(key: str, objects: Held, principal: WRITER) -> Response:
+def delete(key: str, objects: Held, principal: KEEPER) -> Response:
     """Delete an object; one that is missing is not an error."""
     objects.delete(objects.permit(key, Action.DELETE, principal), principal)
     return Response(status_code=204)
@@ -140,7 +154,7 @@ class Uploaded(BaseModel):
 
 
 @router.post("/uploads")
-def upload(body: UploadRequest, objects: Held, principal: WRITER) -> Upload:
+def upload(body: UploadRequest, objects: Held, principal: LINKED) -> Upload:
     """Where to upload an object, so that its bytes need not pass through this server; a link is good for minutes.
 
     The object appears when ``/uploads/finished`` was asked and the bytes were checked.
@@ -154,7 +168,7 @@ def upload(body: UploadRequest, objects: Held, principal: WRITER) -> Upload:
 
 
 @router.post("/uploads/finished", status_code=204, response_class=Response)
-def finished(uploaded: Uploaded, objects: Held, principal: WRITER) -> Response:
+def finished(uploaded: Uploaded, objects: Held, principal: LINKED) -> Response:
     """Check what was uploaded, and let it appear under its key."""
     objects.incoming.finish_upload(objects.permit(uploaded.key, Action.SEND, principal), uploaded.number, principal)
     return Response(status_code=204)

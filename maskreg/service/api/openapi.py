@@ -12,9 +12,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.types import Message, Receive, Scope, Send
 
-from maskreg.service.access import Where
+from maskreg.service.access import COOKIE, Where
 from maskreg.service.problems import MEDIA_TYPE, is_taken
-from maskreg.service.sessions import COOKIE
 
 _PROBLEM: dict[str, Any] = {
     "title": "Problem",

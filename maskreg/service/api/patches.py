@@ -15,7 +15,7 @@ from maskreg.artifact.presence import read_manifest
 from maskreg.disk import occupied
 from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, UsageError
 from maskreg.ref import Card, Ref
-from maskreg.service.access import Needs, Where
+from maskreg.service.access import Kept, Needs, Where
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role, check_role
 from maskreg.service.context import Served, Service
 from maskreg.service.documents import DocumentRoute
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["patches"], route_class=DocumentRoute)
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
-Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
+Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited=Kept.BY_ROUTE))]
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Reference = Annotated[str, Field(min_length=1, max_length=400, description="[project/]name[:tag][@sha256:...]")]

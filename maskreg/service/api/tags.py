@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.registry.tags import Expected
-from maskreg.service.access import Needs
+from maskreg.service.access import Entry, Needs
 from maskreg.service.api import models
 from maskreg.service.api.artifacts import Cursor, Limit
 from maskreg.service.api.conditions import etag_of, expected_of, expected_or_new, reply
@@ -36,8 +37,17 @@ from maskreg.workspace.tag import tag as set_tag
 router = APIRouter(tags=["names"], route_class=DocumentRoute)
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER))]
-Writer = Annotated[Principal, Depends(Needs(Role.WRITER))]
-Admin = Annotated[Principal, Depends(Needs(Role.ADMIN))]
+
+
+def _audited(action: str) -> Callable[[Request], Entry]:
+    # The audit log names a tag as people write it.
+    def entry(request: Request) -> Entry:
+        path = request.path_params
+        return Entry(action, path["project"], f"{path['project']}/{path['name']}:{path['tag']}")
+
+    return entry
+
+
 Part = Annotated[str, Path(max_length=255)]
 
 
@@ -137,7 +147,7 @@ def put(
     body: models.SetTag,
     request: Request,
     service: Served,
-    principal: Writer,
+    principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited=_audited("set tag")))],
     expected: IfAny,
 ) -> Response:
     """Point a tag at an artifact that you may read; a tag that exists moves."""
@@ -169,7 +179,7 @@ def patch(
     body: models.EditCard,
     request: Request,
     service: Served,
-    principal: Writer,
+    principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited=_audited("annotate")))],
     expected: IfSet,
 ) -> Response:
     """Edit the card of a tag."""
@@ -186,7 +196,12 @@ def patch(
 
 
 @router.delete("/projects/{project}/refs/{name}/{tag}", status_code=204, responses=_CHANGES)
-def delete(ref: At, service: Served, principal: Admin, expected: IfSet) -> Response:
+def delete(
+    ref: At,
+    service: Served,
+    principal: Annotated[Principal, Depends(Needs(Role.ADMIN, audited=_audited("remove")))],
+    expected: IfSet,
+) -> Response:
     """Remove a tag. Its history stays, and it can be restored until its artifact is collected."""
     _live(service, ref)
     remove(ref, by=principal.name, expected=expected, remote=service.remote, workspace=service.workspace)
@@ -198,7 +213,7 @@ def bring_back(
     ref: At,
     request: Request,
     service: Served,
-    principal: Admin,
+    principal: Annotated[Principal, Depends(Needs(Role.ADMIN, audited=_audited("restore")))],
     expected: IfSet,
 ) -> Response:
     """Bring a removed tag back as it was. `If-Match` is the id of its latest entry, from the history."""

@@ -1,1 +1,1 @@
-"""Who may do what: projects, their members, and tokens."""
+"""Accounts: projects, their members, tokens and sessions, and how a sender proves its identity."""

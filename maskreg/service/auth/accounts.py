@@ -1,4 +1,4 @@
-"""Accounts: who sends a request, and all that can be changed about who may do what."""
+"""Accounts: the sender of a request, and every change of projects, roles and tokens."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from cachetools import TTLCache
+
 from maskreg.errors import MaskregError, TryAgainError, UnauthenticatedError
 from maskreg.service.auth import identity
-from maskreg.service.auth.buckets import Buckets
 from maskreg.service.auth.changes import account, audited, record
 from maskreg.service.auth.chores import Checks, Chores
 from maskreg.service.auth.database import Database
 from maskreg.service.auth.identity import Secret
-from maskreg.service.auth.openid import People
+from maskreg.service.auth.people import People
 from maskreg.service.auth.projects import Members, Projects
 from maskreg.service.auth.roles import Audited, Principal
 from maskreg.service.auth.sessions import Sessions
 from maskreg.service.auth.tokens import Tokens
 
 _USED = timedelta(minutes=1)
+_MOST_NOTED = 65_536
 
 _log = logging.getLogger("maskreg.service.auth")
 
 
 class Accounts:
-    """Who may do what, in a database. Safe to use from many threads.
+    """Principals, projects, roles and tokens in a database. Safe to use from many threads.
 
     Attributes:
-        projects: what there is.
-        members: who has which role in it.
-        tokens: how programs prove who they are.
-        sessions: how browsers do.
-        people: those who sign in with an OpenID provider.
-        chores: what one process of all servers does now and then.
-        checks: artifacts that are to be verified.
-        buckets: what all processes have let through.
+        projects: with their visibility and limits.
+        members: the roles in them.
+        tokens: proofs of identity of programs.
+        sessions: proofs of identity of browsers.
+        people: accounts of an OpenID provider.
+        chores: work that one process of all servers does now and then.
+        checks: artifacts that wait to be verified.
     """
 
     def __init__(self, database: Database) -> None:
@@ -49,8 +50,8 @@ class Accounts:
         self.people = People(database)
         self.chores = Chores(database)
         self.checks = Checks(database)
-        self.buckets = Buckets(database)
-        self._seen = _Seen()
+        self._lock = threading.Lock()
+        self._noted: TTLCache[str, bool] = TTLCache(_MOST_NOTED, _USED.total_seconds())
 
     @classmethod
     def open(cls, url: str) -> Accounts:
@@ -62,9 +63,6 @@ class Accounts:
 
         Args:
             secret: the token as the client sends it.
-
-        Raises:
-            UnauthenticatedError: unknown, expired or revoked; which of them is not said.
         """
         if (token := Secret.parse(secret)) is not None:
             with self._database.read() as connection:
@@ -82,33 +80,22 @@ class Accounts:
             return replace(identity.visitor(connection), name=name, id=id or "", grants=grants)
 
     def visitor(self) -> Principal:
-        """Somebody who shows nothing: may read public projects."""
+        """A visitor without token and session, who can read public projects."""
         with self._database.read() as connection:
             return identity.visitor(connection)
 
     def audit(self, project: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Audited]:
-        """The newest changes that were made, newest first.
-
-        Args:
-            project: where; None for the whole server.
-            before: only those with a lower number, for the next page.
-            limit: how many at most.
-        """
+        """The newest changes that were made, newest first."""
         with self._database.read() as connection:
             return audited(connection, project, before=before, limit=limit)
 
-    def log(self, by: Principal, action: str, *, project: str = "", subject: str = "") -> None:
+    def log(self, by: Principal, action: str, project: str = "", subject: str = "") -> None:
         """Record a change that was made elsewhere than in accounts, such as in the registry."""
         with self._database.write() as connection:
             record(connection, by, action, project=project, subject=subject)
 
     def ready(self) -> None:
-        """Check that accounts can be read, and that their times mean what they say.
-
-        Raises:
-            UnavailableError: the database does not answer.
-            ConfigError: its schema is of another version, or its clock and this machine's differ.
-        """
+        """Check that accounts can be read, and that their times mean what they say."""
         self._database.check()
 
     def close(self) -> None:
@@ -117,30 +104,19 @@ class Accounts:
 
     def _note_use(self, token: str, last: datetime | None) -> None:
         before = datetime.now(UTC) - _USED
-        if (last is None or last < before) and self._seen.add(token, before):
-            try:
-                self.tokens.used(token, before)
-            except TryAgainError:
-                # Somebody else writes for long. The next request notes it; none has to wait for this.
-                self._seen.forget(token)
-            except MaskregError as error:
-                # The disk is full, or only reads: whoever reads is served all the same.
-                _log.warning("the use of token %s is not noted: %s", token, error)
-
-
-class _Seen:
-    # When this process last noted the use of a token, so that requests in parallel write once.
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._at: dict[str, datetime] = {}
-
-    def add(self, token: str, before: datetime) -> bool:
+        if last is not None and last >= before:
+            return
         with self._lock:
-            if (at := self._at.get(token)) is not None and at >= before:
-                return False
-            self._at[token] = datetime.now(UTC)
-            return True
-
-    def forget(self, token: str) -> None:
-        with self._lock:
-            self._at.pop(token, None)
+            # Of requests in parallel, one writes.
+            if token in self._noted:
+                return
+            self._noted[token] = True
+        try:
+            self.tokens.used(token, before)
+        except TryAgainError:
+            # The database is busy; the next request notes the use.
+            with self._lock:
+                self._noted.pop(token, None)
+        except MaskregError as error:
+            # The disk is full or read-only; requests that only read are still answered.
+            _log.warning("the use of token %s is not noted: %s", token, error)

@@ -2,10 +2,10 @@
 
 ::
 
-    grant    ada writer in team         an account for ada where nobody has the name
+    grant    ada writer in team         an account for ada where the name is free
     revoke   ada in team                her role there; her tokens for team and for all projects; her sessions
     grant    ada reader in team         the old tokens stay revoked; an account without any role left was closed,
-                                        so that this ada is somebody new
+                                        so that this ada has a new account
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ _MAX_NAME = 128
 
 
 def check_project_name(name: str) -> None:
-    """Check the name of a project.
-
-    Raises:
-        BadRefError: it is none.
-    """
+    """Check the name of a project."""
     fault = BadRefError(f"{name!r} is not a project", hint="write lower-case letters and digits, as in team-a")
     try:
         is_project = "/" not in name and Ref.parse(f"{name}/a").project == name
@@ -44,24 +40,16 @@ def check_project_name(name: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Check the name of somebody.
-
-    Raises:
-        UsageError: it is empty, long, or has a slash or what a terminal obeys or does not show.
-    """
+    """Check the name of an account."""
     if not name.strip() or name != name.strip() or len(name) > _MAX_NAME or "/" in name or printable(name) != name:
         raise UsageError(
-            f"{printable(name)!r} is not a name of somebody",
+            f"{printable(name)!r} is not a name of an account",
             hint=f"write 1 to {_MAX_NAME} characters that one can see, without a slash or a blank at either end",
         )
 
 
 def existing_project(connection: Connection, name: str) -> Project:
-    """A project that was not deleted.
-
-    Raises:
-        NotFoundError: there is none of that name.
-    """
+    """A project that was not deleted."""
     live = select(ProjectRow.__table__).where(ProjectRow.name == name, ProjectRow.deleted_at.is_(None))
     row = connection.execute(live).mappings().first()
     if row is None:
@@ -78,12 +66,7 @@ def insert_project(connection: Connection, name: str, by: Principal, public: boo
 
 
 def ensure_project(connection: Connection, name: str, by: Principal) -> None:
-    """Make a project that is not there yet, on behalf of an admin of the server; ``*`` is always there.
-
-    Raises:
-        NotFoundError: it is not there, and somebody else asks; or it was deleted.
-        BadRefError: not the name of a project.
-    """
+    """Make a project that is not there yet, on behalf of an admin of the server; ``*`` is always there."""
     if name == EVERY_PROJECT:
         return
     known = connection.execute(select(ProjectRow.name).where(ProjectRow.name == name)).first()
@@ -94,22 +77,17 @@ def ensure_project(connection: Connection, name: str, by: Principal) -> None:
 
 
 def account(connection: Connection, name: str) -> str | None:
-    """The id of the account of that name; None when nobody has it."""
+    """The id of the account of that name; None without one."""
     live = select(PrincipalRow.id).where(PrincipalRow.name == name, PrincipalRow.removed_at.is_(None))
     return connection.execute(live).scalar()
 
 
 def new_account(connection: Connection, name: str, identity: str | None = None) -> str:
-    """Make an account whose name is free; gives its id.
-
-    Raises:
-        UsageError: not a name.
-        NotAllowedError: it looks like that of another account.
-    """
+    """Make an account whose name is free; gives its id."""
     check_name(name)
     held = connection.execute(select(PrincipalRow.name).where(PrincipalRow.removed_at.is_(None))).scalars()
     if look(name) in map(look, held):
-        raise NotAllowedError(f"the name {name} looks like that of another account", hint="choose another name")
+        raise NotAllowedError(f"the name {name} looks like another account's", hint="choose another name")
     row = {"id": random_id(), "name": name, "identity": identity, "created_at": datetime.now(UTC)}
     connection.execute(insert(PrincipalRow).values(**row))
     return str(row["id"])
@@ -152,29 +130,13 @@ def record(
     subject: str = "",
     detail: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Append to the log, in the transaction of the change itself.
-
-    Args:
-        connection: of that transaction.
-        by: who made the change.
-        action: what was done.
-        project: where; empty for the server as a whole.
-        subject: what it happened to.
-        detail: anything else; never a secret.
-    """
+    """Append to the log, in the transaction of the change itself."""
     row = {"at": datetime.now(UTC), "by": by.name, "token": by.token, "action": action, "project": project}
     connection.execute(insert(AuditRow).values(**row, subject=subject, detail=dict(detail)))
 
 
 def audited(connection: Connection, project: str | None, *, before: int | None, limit: int) -> list[Audited]:
-    """The newest changes, newest first.
-
-    Args:
-        connection: of a transaction.
-        project: where; None for the whole server.
-        before: only those with a lower number.
-        limit: how many at most.
-    """
+    """The newest changes, newest first."""
     rows = select(AuditRow.__table__).order_by(AuditRow.id.desc()).limit(limit)
     if project is not None:
         rows = rows.where(AuditRow.project == project)
@@ -185,17 +147,14 @@ def audited(connection: Connection, project: str | None, *, before: int | None, 
 
 @contextmanager
 def keeping_admins(connection: Connection, project: str, change: str) -> Iterator[None]:
-    """Refuse what happens in the block when it leaves nobody who can manage a project, or the server.
+    """Refuse a change that leaves a project, or the server, without an admin who can get in.
 
     The caller's transaction is to end with the error, so that nothing of the change stays.
 
     Args:
         connection: within a transaction that writes.
-        project: where somebody loses something; ``*`` for the whole server.
+        project: where a role or token is lost; ``*`` for the whole server.
         change: what it is, such as ``revoking the role of ada``.
-
-    Raises:
-        NotAllowedError: it does.
     """
     scopes = dict.fromkeys((project, EVERY_PROJECT))
     before = [scope for scope in scopes if _is_managed(connection, scope)]

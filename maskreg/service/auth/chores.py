@@ -4,7 +4,7 @@
 
     every process    is refresh due?     claim: due is put off by the lease, where it is not yet     one row changes
     the winner       does the work, and says when it is due next
-    killed           nobody says so: due again when the lease is over, for whoever claims it then
+    killed           due again when the lease is over, for the next process that claims it
 
 Some chores delete what is old, and a clock that is wrong makes everything old. Times when chores are due show when a
 server ran last, because one of them is due every minute::
@@ -31,7 +31,7 @@ from maskreg.service.auth.database import Database
 from maskreg.service.auth.models import CheckRow, ChoreRow
 
 ABSENCE_S = 86_400.0
-"""A clock that is further ahead of when a server last ran may be wrong, in seconds."""
+"""A clock that is further ahead of the last run of a server can be wrong, in seconds."""
 
 WAIT_S = 86_400.0
 """How long nothing is deleted then, in seconds; no chore is put off for longer."""
@@ -49,7 +49,7 @@ class Chores:
         self._holder = secrets.token_hex(8)
 
     def is_due(self, name: str) -> bool:
-        """Whether a chore may be claimed now; nothing is written."""
+        """Whether a chore can be claimed now; nothing is written."""
         with self._database.read() as connection:
             waits = ChoreRow.name == name, ~_is_over(now(connection))
             return connection.execute(select(ChoreRow.name).where(*waits)).first() is None
@@ -59,8 +59,8 @@ class Chores:
 
         Args:
             name: of the chore.
-            lease_s: how long nobody else may take it, in seconds, unless :meth:`done` says otherwise.
-            deletes: it deletes what is old by the clock, and waits while that may be wrong.
+            lease_s: how long no other process can take it, in seconds, unless :meth:`done` says otherwise.
+            deletes: it deletes what is old by the clock, and waits while that can be wrong.
 
         Returns:
             Whether this process does it.
@@ -76,7 +76,7 @@ class Chores:
             waits = ChoreRow.name == name, ~_is_over(at)
             if connection.execute(select(ChoreRow.name).where(*waits)).first() is not None:
                 return False
-            # Writers follow one another, so that nobody else takes it meanwhile.
+            # Writers follow one another, so that no other process takes it meanwhile.
             _put(connection, name, due=at + lease_s, holder=self._holder)
             return True
 

@@ -20,7 +20,7 @@ _LOCK_KEY = 0x6D61736B72656702
 
 
 class Database:
-    """The service's own tables. Safe to use from many threads; several processes and servers may share them.
+    """The service's own tables. Safe to use from many threads; several processes and servers can share them.
 
     Attributes:
         clock: gives the seconds since 1970 by this machine's clock.
@@ -37,17 +37,10 @@ class Database:
 
     @classmethod
     def open(cls, url: str) -> Database:
-        """Open the database; a SQLite file gets its tables, and those of this version.
+        """Open the database; a SQLite file gets the tables of this version.
 
         Args:
             url: ``sqlite:///PATH``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/DATABASE``.
-
-        Raises:
-            ConfigError: its schema is newer, or PostgreSQL's is older or missing.
-            CorruptError: the SQLite file is damaged.
-            CannotCreateError: the SQLite file cannot be created.
-            NotAllowedError: the server refused the credentials.
-            UnavailableError: the server does not answer.
         """
         address = parse_address(url)
         database = cls(address, make_engine(address))
@@ -61,12 +54,7 @@ class Database:
         return database
 
     def check(self) -> None:
-        """Check that the database answers, has this version's schema, and agrees with this machine about the time.
-
-        Raises:
-            ConfigError: its schema is of another version, or one of the two clocks is wrong.
-            UnavailableError: it does not answer.
-        """
+        """Check that the database answers, has this version's schema, and agrees with this machine about the time."""
         with self.read() as connection:
             check_clock(connection, self._address, self.clock())
             refuse_behind(self._address, installed(connection, ACCOUNTS), ACCOUNTS)

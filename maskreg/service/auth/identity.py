@@ -1,11 +1,11 @@
-"""From what a request shows to the principal behind it, and what that one may do now.
+"""From the secret in a request to its principal, with the roles of this moment.
 
-A token or session never may more than its principal::
+A token or session never has more rights than its owner::
 
     grants of ada                  {team: admin, paper: reader}
     token for team as writer    -> {team: writer}
     token for * as reader       -> {team: reader, paper: reader}
-    ada loses team              -> the first token may nothing
+    ada loses team              -> the first token has no rights
 
 All of it is read by one statement, whose rows are of several kinds. Every request waits for it; and one statement sees
 one state, where several could see a token from before a change and roles from after it.
@@ -109,7 +109,7 @@ _BY_SESSION = union_all(
 
 
 def visitor(connection: Connection) -> Principal:
-    """Somebody who shows nothing."""
+    """A visitor without token and session."""
     rows = connection.execute(_SPECIAL).all()
     return Principal(public=_projects(rows, _PUBLIC), deleted=_projects(rows, _DELETED))
 
@@ -172,7 +172,7 @@ class Secret:
 
     Attributes:
         id: names the token.
-        secret: proves that somebody has it; not in the representation.
+        secret: proves possession; not in the representation.
     """
 
     id: str
@@ -180,12 +180,12 @@ class Secret:
 
     @classmethod
     def new(cls) -> Secret:
-        """A token that nobody has seen."""
+        """A new token."""
         return cls(secrets.token_hex(8), secrets.token_urlsafe(_SECRET_BYTES))
 
     @classmethod
     def parse(cls, text: str) -> Secret | None:
-        """A token that somebody showed; None for a text that is none."""
+        """A token from its text; None for any other text."""
         match = _TOKEN.fullmatch(text)
         return cls(match["id"], match["secret"]) if match else None
 
@@ -200,7 +200,7 @@ class Secret:
         return hashed(self.secret)
 
     def fits(self, stored: str) -> bool:
-        """Whether a stored hash is that of the secret; takes as long for each answer."""
+        """Whether a stored hash fits the secret; takes as long for each answer."""
         return hmac.compare_digest(self.hash, stored)
 
 

@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy models. Only migrations create them; they may share a database with a catalog's."""
+"""The tables, as SQLAlchemy models. Only migrations create them; they can share a database with a catalog's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from maskreg.catalog.sql.columns import SERIAL, Moment, Words
 
 
 class Time(Moment):
-    """A point in time that may be missing."""
+    """A point in time, or none."""
 
     cache_ok = True
 
@@ -35,7 +35,7 @@ class Base(DeclarativeBase):
 
 
 class PrincipalRow(Base):
-    """Somebody who may act. Who is removed and comes back under the same name is somebody else: the id differs.
+    """A user or robot. Ids are never reused: an account that comes back under an old name has another one.
 
     Attributes:
         id: random.
@@ -69,10 +69,10 @@ class PrincipalRow(Base):
 
 
 class ProjectRow(Base):
-    """A project. One that was deleted keeps its row, so that nobody takes its name by accident.
+    """A project. One that was deleted keeps its row, so that its name is not taken by accident.
 
     Attributes:
-        public: everybody may read it.
+        public: every visitor can read it.
         max_bytes: limit of the bytes of its artifacts; NULL for none.
         max_artifacts: limit of their number; NULL for none.
     """
@@ -101,7 +101,7 @@ class GrantRow(Base):
 
 
 class TokenRow(Base):
-    """A token. It may do what its principal may, at most as ``role``, and in ``project`` only unless that is ``*``.
+    """A token. It has the rights of its principal, at most ``role``, and in ``project`` only unless that is ``*``.
 
     Attributes:
         id: the part of the token that is no secret.
@@ -124,7 +124,7 @@ class TokenRow(Base):
 
 
 class SessionRow(Base):
-    """A browser that somebody signed in with.
+    """A browser that is signed in.
 
     Attributes:
         id: sha256 of the cookie, as hex digits.
@@ -141,7 +141,7 @@ class SessionRow(Base):
 
 
 class AuditRow(Base):
-    """One change that somebody made; rows are never changed.
+    """One change; rows are never changed.
 
     Attributes:
         by: the principal's name.
@@ -167,8 +167,8 @@ class ChoreRow(Base):
     """Work that one process of all servers does now and then.
 
     Attributes:
-        due: when it may be claimed next, in seconds since 1970 by the database's clock.
-        holder: who does it now; empty while nobody does.
+        due: when it can be claimed next, in seconds since 1970 by the database's clock.
+        holder: the process that does it now; empty for none.
     """
 
     __tablename__ = "service_chores"
@@ -191,18 +191,3 @@ class CheckRow(Base):
     digest: Mapped[str] = mapped_column(primary_key=True)
     at: Mapped[float] = mapped_column(index=True)
     by: Mapped[str]
-
-
-class BucketRow(Base):
-    """The bucket of an account or an address, as all processes have emptied it together.
-
-    Attributes:
-        held: requests that were left in it.
-        at: when, in seconds since 1970 by the database's clock.
-    """
-
-    __tablename__ = "service_buckets"
-
-    key: Mapped[str] = mapped_column(primary_key=True)
-    held: Mapped[float]
-    at: Mapped[float] = mapped_column(index=True)

@@ -10,33 +10,26 @@ One random cookie ties the three to the browser that began::
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import os
 import secrets
 import stat
-import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
-from authlib.oidc.core import CodeIDToken
-from joserfc import jwt
+from authlib.integrations.starlette_client import OAuth, OAuthError
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
-from joserfc.jws import JWSRegistry
-from sqlalchemy import Connection, select, update
 
 from maskreg.errors import ConfigError, NotAllowedError, UnauthenticatedError
-from maskreg.service.auth.changes import account, drop_grant, ensure_project, new_account, put_grant, record
-from maskreg.service.auth.database import Database
-from maskreg.service.auth.models import GrantRow, PrincipalRow
-from maskreg.service.auth.roles import SYSTEM, Principal, Role, RoleName, name_of, role_named
+from maskreg.service.auth.people import Person
+from maskreg.service.auth.roles import Role, RoleName, role_named
 from maskreg.service.faults import ProviderError
 from maskreg.settings.credentials import is_loopback
 
@@ -44,10 +37,8 @@ SECRET = "MASKREG_OIDC_SECRET"
 """The environment variable with the client's secret; with ``_FILE`` behind it, with the path of a file that has it."""
 
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-_FRESH_S = 3600.0
 _TIMEOUT_S = 10.0
 _LEEWAY_S = 60
-_MAX_ANSWER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -57,7 +48,7 @@ class OpenIdOptions:
     Attributes:
         issuer: the provider's URL, from which all else is found.
         client_id: what the provider calls this server.
-        claim: the claim that lists somebody's groups.
+        claim: the claim that lists a person's groups.
         grants: role by project of each group, as ``GROUP=PROJECT:ROLE``; empty where admins alone give roles.
     """
 
@@ -68,12 +59,7 @@ class OpenIdOptions:
 
 
 def client_secret(env: Mapping[str, str] = os.environ) -> str:
-    """The client's secret; empty for a client that has none.
-
-    Raises:
-        ConfigError: the file cannot be read.
-        NotAllowedError: others may read it.
-    """
+    """The client's secret; empty for a client that has none."""
     if secret := env.get(SECRET, ""):
         return secret
     if not (name := env.get(f"{SECRET}_FILE", "")):
@@ -82,7 +68,7 @@ def client_secret(env: Mapping[str, str] = os.environ) -> str:
     try:
         with path.open() as file:
             if os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise NotAllowedError(f"{path}: others may read it", hint=f"chmod 600 {path}")
+                raise NotAllowedError(f"{path}: others can read it", hint=f"chmod 600 {path}")
             return file.read(4096).strip()
     except NotAllowedError:
         raise
@@ -91,11 +77,7 @@ def client_secret(env: Mapping[str, str] = os.environ) -> str:
 
 
 def mapping(grants: tuple[str, ...]) -> dict[str, dict[str, Role]]:
-    """The role by project of each group.
-
-    Raises:
-        ConfigError: not of the form ``GROUP=PROJECT:ROLE``.
-    """
+    """The role by project of each group."""
     result: dict[str, dict[str, Role]] = {}
     for text in grants:
         group, equals, rest = text.rpartition("=")
@@ -118,106 +100,100 @@ class Attempt:
     cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
     def value(self, purpose: str) -> str:
-        """A value for one purpose, from which nobody finds the cookie or another value."""
+        """A value for one purpose, which reveals neither the cookie nor another value."""
         return hashlib.sha256(f"{purpose}:{self.cookie}".encode()).hexdigest()
-
-    @property
-    def challenge(self) -> str:
-        """The hash of the verifier, as PKCE has it."""
-        digest = hashlib.sha256(self.value("verifier").encode()).digest()
-        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 class OpenId:
-    """One provider. Safe to use from many threads.
-
-    Raises:
-        ConfigError: the issuer is no URL that can be trusted, or a group's role is malformed.
-        NotAllowedError: others may read the secret.
-    """
+    """One provider, which authlib talks to."""
 
     def __init__(self, options: OpenIdOptions, env: Mapping[str, str] = os.environ) -> None:
         _check_url(options.issuer, "the issuer")
-        self._options = options
-        self._groups = mapping(options.grants)
-        self._secret = client_secret(env)
-        self._lock = threading.Lock()
-        self._metadata: dict[str, Any] = {}
-        self._keys: KeySet | None = None
-        self._read_at = 0.0
+        self._options, self._groups = options, mapping(options.grants)
+        secret = client_secret(env)
+        self._client = OAuth().register(
+            "provider",
+            client_id=options.client_id,
+            client_secret=secret or None,
+            server_metadata_url=f"{options.issuer.rstrip('/')}/.well-known/openid-configuration",
+            client_kwargs={
+                "scope": "openid profile email",
+                "code_challenge_method": "S256",
+                "token_endpoint_auth_method": "client_secret_basic" if secret else "none",
+                "timeout": _TIMEOUT_S,
+            },
+        )
 
-    def begin(self, attempt: Attempt, callback: str) -> str:
+    async def begin(self, attempt: Attempt, callback: str) -> str:
         """Where to send the browser.
 
         Args:
             attempt: a new one.
             callback: URL of this server to which the provider sends it back.
-
-        Raises:
-            ProviderError: the provider does not answer.
         """
-        metadata, _ = self._provider()
-        query = {
-            "response_type": "code",
-            "client_id": self._options.client_id,
-            "redirect_uri": callback,
-            "scope": "openid profile email",
-            "state": attempt.value("state"),
-            "nonce": attempt.value("nonce"),
-            "code_challenge": attempt.challenge,
-            "code_challenge_method": "S256",
-        }
-        endpoint = str(metadata["authorization_endpoint"])
-        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+        with self._translated():
+            await self._described()
+            began = await self._client.create_authorization_url(
+                callback,
+                state=attempt.value("state"),
+                nonce=attempt.value("nonce"),
+                code_verifier=attempt.value("verifier"),
+            )
+        return str(began["url"])
 
-    def finish(self, attempt: Attempt, callback: str, code: str, state: str) -> tuple[Person, dict[str, Role] | None]:
-        """Who signed in, and the roles that their groups give; None where groups give none.
+    async def finish(
+        self, attempt: Attempt, callback: str, code: str, state: str
+    ) -> tuple[Person, dict[str, Role] | None]:
+        """The person who signed in, and the roles that their groups give; None where groups give none.
 
         Args:
             attempt: that the browser began.
             callback: as for :meth:`begin`.
             code: what the provider sent with the browser.
             state: what it sent back.
-
-        Raises:
-            UnauthenticatedError: the answer does not belong to this attempt, or is not valid.
-            ProviderError: the provider does not answer.
         """
         if not hmac.compare_digest(attempt.value("state").encode(), state.encode()):
             raise UnauthenticatedError("the answer belongs to another sign-in", hint="sign in again")
-        metadata, keys = self._provider()
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": callback,
-            "client_id": self._options.client_id,
-            "code_verifier": attempt.value("verifier"),
-        }
-        # The secret goes into the header that every provider has to understand.
-        basic = (self._options.client_id, self._secret) if self._secret else None
-        token = self._fetch("POST", str(metadata["token_endpoint"]), data=form, auth=basic)
-        claims = self._verified(token, keys, attempt.value("nonce"))
+        with self._translated():
+            metadata = await self._described()
+            token = await self._client.fetch_access_token(callback, code=code, code_verifier=attempt.value("verifier"))
+            required = {"iss": metadata["issuer"], "aud": self._options.client_id}
+            claims = await self._client.parse_id_token(
+                token,
+                nonce=attempt.value("nonce"),
+                claims_options={name: {"essential": True, "value": value} for name, value in required.items()},
+                leeway=_LEEWAY_S,
+            )
+            if claims is None:
+                raise ValueError("no id_token")
         return self._person(claims), self._grants(claims)
 
-    def _verified(self, token: dict[str, Any], keys: KeySet, nonce: str) -> Mapping[str, Any]:
+    async def _described(self) -> dict[str, Any]:
+        # authlib takes what the provider says of itself; this checks that it speaks for the issuer, over TLS.
+        metadata: dict[str, Any] = await self._client.load_server_metadata()
+        issuer = self._options.issuer.rstrip("/")
+        if str(metadata.get("issuer", "")).rstrip("/") != issuer:
+            self._client.server_metadata.clear()
+            raise ConfigError(f"{issuer} describes another issuer", hint="check --oidc-issuer")
+        for key in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            _check_url(str(metadata.get(key, "")), f"the provider's {key}")
+        signs = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
+        # Neither unsigned tokens nor ones that a public key would sign.
+        metadata["id_token_signing_alg_values_supported"] = [name for name in signs if name in _ALGORITHMS]
+        return metadata
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        host = urlsplit(self._options.issuer).hostname
         try:
-            registry = JWSRegistry(algorithms=_ALGORITHMS)
-            decoded = jwt.decode(str(token["id_token"]), keys, registry=registry)
-            claims = CodeIDToken(
-                decoded.claims,
-                decoded.header,
-                {
-                    "iss": {"essential": True, "value": self._metadata["issuer"]},
-                    "aud": {"essential": True, "value": self._options.client_id},
-                },
-                {"nonce": nonce, "client_id": self._options.client_id, "access_token": token.get("access_token")},
-            )
-            claims.validate(leeway=_LEEWAY_S)
+            yield
+        except (httpx2.HTTPError, httpx2.InvalidURL, JSONDecodeError) as error:
+            raise ProviderError(f"the OpenID provider {host} does not answer ({type(error).__name__})") from error
+        except OAuthError as error:
+            raise UnauthenticatedError("the provider refused the sign-in", hint="sign in again") from error
         except (JoseError, KeyError, ValueError, TypeError) as error:
-            with self._lock:
-                self._read_at = 0.0  # perhaps the provider's keys have changed
+            self._client.server_metadata.clear()  # perhaps the provider's keys have changed
             raise UnauthenticatedError("the provider's answer is not valid", hint="sign in again") from error
-        return dict(claims)
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
         identity = f"{claims['iss']} {claims['sub']}"
@@ -235,109 +211,9 @@ class OpenId:
                 result[project] = max(result.get(project, Role.NOBODY), role)
         return result
 
-    def _provider(self) -> tuple[dict[str, Any], KeySet]:
-        with self._lock:
-            if self._keys is None or time.monotonic() - self._read_at > _FRESH_S:
-                issuer = self._options.issuer.rstrip("/")
-                metadata = self._fetch("GET", f"{issuer}/.well-known/openid-configuration")
-                if str(metadata.get("issuer", "")).rstrip("/") != issuer:
-                    raise ConfigError(f"{issuer} describes another issuer", hint="check --oidc-issuer")
-                for key in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-                    _check_url(str(metadata.get(key, "")), f"the provider's {key}")
-                self._keys = KeySet.import_key_set(self._fetch("GET", metadata["jwks_uri"]))  # type: ignore[arg-type]
-                self._metadata, self._read_at = metadata, time.monotonic()
-            return self._metadata, self._keys
-
-    def _fetch(self, method: str, url: str, **options: Any) -> dict[str, Any]:
-        try:
-            answer = httpx2.request(method, url, timeout=_TIMEOUT_S, follow_redirects=False, **options)
-            if answer.status_code in (400, 401, 403):
-                raise UnauthenticatedError("the provider refused the sign-in", hint="sign in again")
-            answer.raise_for_status()
-            content = answer.json()
-        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-            host = urlsplit(url).hostname
-            raise ProviderError(f"the OpenID provider {host} does not answer ({type(error).__name__})") from error
-        if not isinstance(content, dict) or len(answer.content) > _MAX_ANSWER_BYTES:
-            raise ProviderError(f"the OpenID provider {urlsplit(url).hostname} answers something else")
-        return content
-
 
 def _check_url(url: str, kind: str) -> None:
     parts = urlsplit(url)
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
     if not safe or not parts.hostname or parts.username:
         raise ConfigError(f"{kind} is not an https URL", hint="check --oidc-issuer")
-
-
-PROVIDER = Principal("OpenID provider", SYSTEM.grants)
-"""Who gives the roles that follow from groups."""
-
-
-@dataclass(frozen=True)
-class Person:
-    """Who somebody is, as their provider says.
-
-    Attributes:
-        identity: issuer and subject; never given to somebody else.
-        name: what they are called.
-        verified: the name is an address that the provider has verified.
-    """
-
-    identity: str
-    name: str
-    verified: bool = False
-
-
-class People:
-    """The accounts of people who sign in."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def sign_in(self, person: Person, grants: Mapping[str, Role] | None = None) -> Principal:
-        """The account of somebody who signed in.
-
-        Args:
-            person: who, as the provider says.
-            grants: roles by project that follow from groups, in place of those of the last time; None where roles are
-                given by admins alone.
-
-        Raises:
-            NotAllowedError: the name belongs to another account.
-        """
-        with self._database.write() as connection:
-            id, name = _account_of(connection, person)
-            if grants is not None:
-                _follow_groups(connection, id, name, grants)
-        return Principal(name, id=id)
-
-
-def _account_of(connection: Connection, person: Person) -> tuple[str, str]:
-    live = select(PrincipalRow.id, PrincipalRow.name).where(PrincipalRow.removed_at.is_(None))
-    known = connection.execute(live.where(PrincipalRow.identity == person.identity)).first()
-    if known is not None:
-        return known.id, known.name
-    invited = account(connection, person.name)
-    if invited is None:
-        return new_account(connection, person.name, person.identity), person.name
-    free = update(PrincipalRow).where(PrincipalRow.id == invited, PrincipalRow.identity.is_(None))
-    if not person.verified or connection.execute(free.values(identity=person.identity)).rowcount != 1:
-        raise NotAllowedError(f"the name {person.name} belongs to another account of this server")
-    return invited, person.name
-
-
-def _follow_groups(connection: Connection, id: str, name: str, grants: Mapping[str, Role]) -> None:
-    rows = select(GrantRow.project, GrantRow.role, GrantRow.by).where(GrantRow.principal == id)
-    held = {project: (role, by) for project, role, by in connection.execute(rows)}
-    for project, (_, by) in held.items():
-        if by == PROVIDER.name and project not in grants:
-            drop_grant(connection, id, project)
-            record(connection, PROVIDER, "revoke", project=project, subject=name)
-    for project, role in grants.items():
-        before, by = held.get(project, (Role.NOBODY, PROVIDER.name))
-        # What an admin gave stays as it is.
-        if by == PROVIDER.name and before != role:
-            ensure_project(connection, project, PROVIDER)
-            put_grant(connection, id, project, role, PROVIDER)
-            record(connection, PROVIDER, "grant", project=project, subject=name, detail={"role": name_of(role)})

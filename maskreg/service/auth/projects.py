@@ -33,7 +33,7 @@ class Projects:
         self._database = database
 
     def visible(self, principal: Principal) -> list[Project]:
-        """The projects that somebody may read, by name; those that were deleted for an admin of the server alone."""
+        """The projects that a principal can read, by name; deleted ones for an admin of the server alone."""
         everything = principal.server_role >= Role.ADMIN
         with self._database.read() as connection:
             rows = connection.execute(select(ProjectRow.__table__).order_by(ProjectRow.name)).mappings()
@@ -41,21 +41,12 @@ class Projects:
         return [project for project in projects if everything or principal.role(project.name) >= Role.READER]
 
     def get(self, name: str) -> Project:
-        """A project that was not deleted.
-
-        Raises:
-            NotFoundError: there is none of that name.
-        """
+        """A project that was not deleted."""
         with self._database.read() as connection:
             return existing_project(connection, name)
 
     def ensure(self, name: str, by: Principal) -> None:
-        """Make a project that is not there yet, on behalf of an admin of the server.
-
-        Raises:
-            NotFoundError: it is not there, and somebody else asks; or it was deleted.
-            BadRefError: not the name of a project.
-        """
+        """Make a project that is not there yet, on behalf of an admin of the server."""
         with self._database.read() as connection:
             known = connection.execute(select(ProjectRow.deleted_at).where(ProjectRow.name == name)).first()
         if known is None or known.deleted_at is not None:
@@ -75,13 +66,8 @@ class Projects:
         Args:
             name: as in references.
             by: who makes it.
-            public: let everybody read it.
+            public: every visitor can read it.
             reuse: take the name of a project that was deleted.
-
-        Raises:
-            BadRefError: not a name of a project.
-            OutputExistsError: it exists.
-            NotAllowedError: it was deleted, and ``reuse`` is not set.
         """
         check_project_name(name)
         with self._database.write() as connection:
@@ -90,7 +76,7 @@ class Projects:
                 raise OutputExistsError(f"project {name}", hint="choose another name")
             if before is not None and not reuse:
                 raise NotAllowedError(
-                    f"project {name} was deleted, and references to it may still be in use",
+                    f"project {name} was deleted, and references to it can still be in use",
                     hint="an admin of the server can make it again with reuse",
                 )
             connection.execute(delete(ProjectRow).where(ProjectRow.name == name))
@@ -111,12 +97,9 @@ class Projects:
         Args:
             name: of the project.
             by: who changes it.
-            public: whether everybody may read it.
+            public: whether every visitor can read it.
             max_bytes: limit of the bytes of its artifacts; None for none.
             max_artifacts: limit of their number; None for none.
-
-        Raises:
-            NotFoundError: there is no such project.
         """
         values: dict[str, bool | int | None] = {}
         if public is not None:
@@ -132,11 +115,7 @@ class Projects:
             return existing_project(connection, name)
 
     def delete(self, name: str, by: Principal) -> None:
-        """Delete a project that has no artifacts any more; nobody is a member then, and its name stays taken.
-
-        Raises:
-            NotFoundError: there is no such project.
-        """
+        """Delete a project that has no artifacts any more; it loses its members, and its name stays taken."""
         with self._database.write() as connection:
             existing_project(connection, name)
             for row in connection.execute(select(GrantRow.principal).where(GrantRow.project == name)).all():
@@ -165,13 +144,7 @@ class Members:
             return [Member(name, name_of(role), at, by) for name, role, at, by in connection.execute(rows)]
 
     def grant(self, project: str, name: str, role: Role, by: Principal) -> Member:
-        """Give somebody a role in a project, in place of the one they have.
-
-        Raises:
-            UsageError: not a name.
-            NotFoundError: there is no such project.
-            NotAllowedError: the role is lower, and nobody could manage the project, or the server, any more.
-        """
+        """Give an account a role in a project, in place of its last one."""
         shown = name_of(role)
         with self._database.write() as connection:
             ensure_project(connection, project, by)
@@ -182,12 +155,7 @@ class Members:
         return next(member for member in self.of(project) if member.name == name)
 
     def revoke(self, project: str, name: str, by: Principal) -> None:
-        """Take somebody's role in a project, with their tokens for it and for all projects, and their sessions.
-
-        Raises:
-            NotFoundError: they have none.
-            NotAllowedError: nobody could manage the project, or the server, any more.
-        """
+        """Take an account's role in a project, with its tokens for it and for all projects, and its sessions."""
         with self._database.write() as connection:
             principal = account(connection, name)
             held = select(GrantRow.role).where(GrantRow.principal == principal, GrantRow.project == project)

@@ -14,11 +14,11 @@ EVERY_PROJECT = "*"
 """The grant that holds in all projects, those that do not exist yet included; an admin of it runs the server."""
 
 ROLE_HINT = "maskreg whoami lists your roles; an admin gives others"
-"""The next step of whoever lacks a role."""
+"""The next step for a sender without the role."""
 
 
 class Role(IntEnum):
-    """What somebody may do in a project; each role may do what the ones before it may."""
+    """The rights in a project; each role has the rights of the ones before it."""
 
     NOBODY = 0
     """Nothing: the project does not exist for this principal."""
@@ -32,12 +32,12 @@ class Role(IntEnum):
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who sends requests.
+    """The sender of a request.
 
     Attributes:
         name: recorded as the writer of ref entries and events; empty for a visitor who did not sign in.
         grants: the role by project; ``EVERY_PROJECT`` holds in all.
-        public: projects that everybody may read.
+        public: projects that every visitor can read.
         token: id of the token that was shown, or that a session was signed in with; empty without one.
         id: of the account; who comes back under an old name has another. Empty for a visitor.
         deleted: projects that were deleted: they do not exist, for an admin of the server neither.
@@ -52,7 +52,7 @@ class Principal:
 
     @property
     def is_visitor(self) -> bool:
-        """Whether nobody signed in."""
+        """Whether the sender shows no account."""
         return not self.name
 
     def role(self, project: str) -> Role:
@@ -87,7 +87,7 @@ def role_named(name: RoleName) -> Role:
 
 
 def name_of(role: int) -> RoleName:
-    """The name of a role that somebody has."""
+    """The name of a role."""
     names: dict[int, RoleName] = {Role.READER: "reader", Role.WRITER: "writer", Role.ADMIN: "admin"}
     return names[role]
 
@@ -98,7 +98,7 @@ class Project:
 
     Attributes:
         name: as in references.
-        public: everybody may read it.
+        public: every visitor can read it.
         created_at: when it was made here.
         created_by: by whom.
         max_bytes: limit of the bytes of its artifacts; None for none.
@@ -117,11 +117,11 @@ class Project:
 
 @dataclass(frozen=True)
 class Member:
-    """Somebody's role in a project.
+    """The role of an account in a project.
 
     Attributes:
         name: of the principal.
-        role: what they may do.
+        role: in that project.
         at: when they got it.
         by: who gave it.
     """
@@ -134,13 +134,13 @@ class Member:
 
 @dataclass(frozen=True)
 class Token:
-    """A token, without what would let anybody use it.
+    """A token without its secret.
 
     Attributes:
         id: the second part of its text.
         name: whose it is, as writers are recorded.
-        project: where it may be used; ``*`` for all projects of its principal.
-        role: the most that it may do there.
+        project: where it can be used; ``*`` for all projects of its owner.
+        role: its highest role there.
         created_at: when it was made.
         created_by: by whom.
         expires_at: from when on it is not valid; None for never.
@@ -172,7 +172,7 @@ class NewToken(Token):
 
 @dataclass(frozen=True)
 class Audited:
-    """One change that somebody made.
+    """One change.
 
     Attributes:
         id: numbers the changes.

@@ -10,7 +10,7 @@ ACCOUNTS = Schema(
     ("0001", "0002"),
     "maskreg_service_schema",
     "service",
-    {"service_chores": "0002", "service_checks": "0002", "service_buckets": "0002"},
+    {"service_chores": "0002", "service_checks": "0002"},
     mend={"hint": "restore the database from a backup"},
 )
-"""The tables of who may do what."""
+"""The tables of accounts."""

@@ -1,12 +1,11 @@
-"""Sessions: browsers that somebody signed in with. The cookie is random; the server keeps its hash and what it means.
+"""Sessions: browsers that are signed in. The cookie is random; the server keeps its hash and what it means.
 
-Every form carries a second value that is derived from the cookie: a page elsewhere can make a browser send the cookie,
-but cannot read it, so it cannot know that value.
+So an operator can end a session at once, and a copy of the database signs no browser in. Both are more than a signed
+cookie gives.
 """
 
 from __future__ import annotations
 
-import hmac
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import delete, insert, or_
@@ -18,7 +17,7 @@ from maskreg.service.auth.models import SessionRow
 from maskreg.service.auth.roles import Principal
 
 LIFETIME = timedelta(hours=12)
-"""How long somebody stays signed in."""
+"""How long a session lasts."""
 
 
 class Sessions:
@@ -28,7 +27,7 @@ class Sessions:
         self._database = database
 
     def begin(self, principal: Principal) -> str:
-        """Sign somebody in; gives the cookie. Sessions that have expired are removed."""
+        """Begin a session; gives its cookie. Sessions that have expired are removed."""
         cookie, now = random_secret(), datetime.now(UTC)
         row = {"id": hashed(cookie), "principal": principal.id, "token": principal.token or None}
         with self._database.write() as connection:
@@ -38,7 +37,7 @@ class Sessions:
         return cookie
 
     def principal(self, cookie: str) -> Principal | None:
-        """Who signed in with a browser; None when the session is over."""
+        """The principal of a session; None when it is over."""
         with self._database.read() as connection:
             return by_session(connection, cookie)
 
@@ -47,13 +46,3 @@ class Sessions:
         with self._database.write() as connection:
             gone = or_(SessionRow.id == hashed(cookie), SessionRow.expires_at <= datetime.now(UTC))
             connection.execute(delete(SessionRow).where(gone))
-
-
-def form_token(cookie: str) -> str:
-    """What every form of a session carries."""
-    return hashed(f"form:{cookie}")
-
-
-def fits(cookie: str, token: str) -> bool:
-    """Whether a form comes from a page of this session."""
-    return hmac.compare_digest(form_token(cookie).encode(), token.encode())

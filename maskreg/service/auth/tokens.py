@@ -1,4 +1,4 @@
-"""Tokens: made for somebody, listed without their secrets, revoked, and the first one of a server."""
+"""Tokens: made for an owner, listed without their secrets, revoked; and the first one of a server."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _NAMES = [column.name for column in _SHOWN if column.name != "role"]
 
 @dataclass(frozen=True)
 class Scope:
-    """What a token may do.
+    """The rights of a token.
 
     Attributes:
-        project: where it may be used; ``*`` for all projects of its owner.
-        role: the most that it may do.
+        project: where it can be used; ``*`` for all projects of its owner.
+        role: its highest role.
         expires: how long, from now; None for ever.
     """
 
@@ -57,13 +57,8 @@ class Tokens:
 
         Args:
             name: of its owner, recorded as the writer.
-            scope: what it may do.
+            scope: its rights.
             by: who makes it: an admin of the project, or the owner, whose own role stays what it is.
-
-        Raises:
-            NotFoundError: there is no such project.
-            NotAllowedError: the name belongs to somebody who also acts elsewhere, for whom this admin must not speak.
-            UsageError: not a name.
         """
         with self._database.write() as connection:
             ensure_project(connection, scope.project, by)
@@ -81,8 +76,8 @@ class Tokens:
         """Tokens that were not revoked, newest first, expired ones included.
 
         Args:
-            project: those for this project only.
-            principal: those of this account only.
+            project: tokens for this project only.
+            principal: tokens of this account only.
         """
         conditions: list[ColumnElement[bool]] = [TokenRow.revoked_at.is_(None)]
         if project is not None:
@@ -94,12 +89,7 @@ class Tokens:
             return [_token(row) for row in connection.execute(rows).mappings()]
 
     def revoke(self, token: str, by: Principal) -> Token:
-        """Revoke a token of one's own, or of a project that one is an admin of.
-
-        Raises:
-            NotFoundError: there is no such token, or it is somebody else's.
-            NotAllowedError: nobody could manage the project, or the server, any more.
-        """
+        """Revoke a token of one's own, or of a project that one is an admin of."""
         with self._database.write() as connection:
             live = _shown().add_columns(TokenRow.principal).where(TokenRow.id == token, TokenRow.revoked_at.is_(None))
             row = connection.execute(live).mappings().first()
@@ -112,10 +102,10 @@ class Tokens:
             return _token({**row, "revoked_at": now})
 
     def first(self, *, anew: bool = False) -> NewToken | None:
-        """The first token of a server, for all projects and as admin; None when somebody runs the server already.
+        """The first token of a server, for all projects and as admin; None when the server has an admin already.
 
         Args:
-            anew: make one in any case, and revoke those that were made so before; for whoever lost it.
+            anew: make one in any case, and revoke the earlier ones; for an operator who lost it.
         """
         with self._database.write() as connection:
             runs = select(func.count()).select_from(GrantRow).where(GrantRow.project == EVERY_PROJECT)

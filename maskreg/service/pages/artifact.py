@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 
 from maskreg.artifact.manifest import Manifest
-from maskreg.catalog.query import Query
+from maskreg.catalog.query import Query, SearchResult
+from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.digest import Digest
 from maskreg.ref import Ref
+from maskreg.reports.modules import Grid
+from maskreg.reports.shades import CIVIDIS, scale, table
 from maskreg.service.access import Needs
 from maskreg.service.auth.roles import Principal, Role
-from maskreg.service.context import Served
+from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import latest_check
-from maskreg.service.pages import ancestry
-from maskreg.service.pages.heat import heat_map
-from maskreg.service.pages.reading import ancestors, described, history, names, names_of, resolved, signature
+from maskreg.service.pages.drawing import lineage_picture
+from maskreg.service.pages.reading import ancestors, described, history, names, names_of, signature
 from maskreg.service.pages.rendering import link, page, remote_name
-from maskreg.service.pages.retrained import runs_of
-from maskreg.words import counted, percent, times
+from maskreg.words import counted, percent, three_digits, times
+from maskreg.workspace.lineage import recipes
 from maskreg.workspace.log import LogEntry
+from maskreg.workspace.pairs import COMPARISON
+from maskreg.workspace.show import Description
 
 _TAGS = 100
 """Tags of a name that are shown, the newest first."""
@@ -69,7 +73,7 @@ def artifact(
         sentence=sentence(shown.manifest),
         commands=commands(ref, shown.manifest, str(request.base_url).rstrip("/"), remote_name(request)),
         heat=heat_map(shown.grid()) if shown.manifest.totals.numel else None,
-        picture=ancestry.picture(lineage, known, ref, link),
+        picture=lineage_picture(lineage, known, ref, link),
         left_out=len(lineage.left_out),
         versions=names(service, principal, Query(text=f"{project}/{ref.name}:*", project=project, limit=_TAGS)),
         changes=[
@@ -82,23 +86,7 @@ def artifact(
         signature=signature(service, ref),
         check=latest_check(service.registry, shown.digest),
         waits=service.accounts.checks.is_pending(shown.digest),
-        may_check=principal.role(project) >= Role.WRITER,
     )
-
-
-@router.post("/p/{project}/{reference}/verify", response_class=RedirectResponse, status_code=303)
-def verify(
-    service: Served,
-    project: str,
-    reference: str,
-    principal: Annotated[Principal, Depends(Needs(Role.WRITER))],
-) -> RedirectResponse:
-    """Let the server verify what a name points to."""
-    ref = Ref.parse(f"{project}/{reference}")
-    digest = resolved(service, ref).digest
-    assert digest is not None  # it is pinned
-    service.accounts.checks.request(digest, principal.name)
-    return RedirectResponse(f"{link(ref)}#verification", 303)
 
 
 def sentence(manifest: Manifest) -> str:
@@ -132,3 +120,130 @@ def commands(ref: Ref, manifest: Manifest, base: str, remote: str) -> Mapping[st
         "verify": f"maskreg verify {ref} --remote {remote}",
         "python": python + last,
     }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Density of a module in a layer.
+
+    Attributes:
+        text: in percent; empty without a tensor.
+        shade: number of its color; None where nothing moved, or without a tensor.
+    """
+
+    text: str
+    shade: int | None
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A grid of densities.
+
+    Attributes:
+        modules: heads of the columns.
+        rows: for each layer its label and its cells.
+        low, high: densities at the ends of the color scale.
+        shades: how many colors there are.
+    """
+
+    modules: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    low: float
+    high: float
+    shades: int = len(CIVIDIS)
+
+
+def heat_map(grid: Grid) -> HeatMap | None:
+    """The heat map of a mask; None for one without layers."""
+    if not grid.cells:
+        return None
+    low, high = scale(*table(grid))
+
+    def cell(layer: str, module: str) -> Cell:
+        group = grid.cells.get((layer, module))
+        if group is None:
+            return Cell("", None)
+        share = min(max((group.density - low) / (high - low), 0.0), 1.0)
+        number = round(share * (len(CIVIDIS) - 1)) if group.nnz else None
+        return Cell(three_digits(100 * group.density), number)
+
+    rows = tuple((layer, tuple(cell(layer, module) for module in grid.modules)) for layer in grid.layers)
+    return HeatMap(grid.modules, rows, low, high)
+
+
+_CANDIDATES = 200
+_METRICS = 6
+
+_OTHERS = {OVERLAP, RLVR_OVERLAP, SEED_OVERLAP, COMPARISON}
+"""Metrics that are about two masks, and not about a run."""
+
+_ALL = "full"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run.
+
+    Attributes:
+        name: its artifact.
+        trained: which coordinates: the mask, or a control.
+        is_control: whether it is one.
+        setup: what decided its result.
+        measured: the latest figure of each metric.
+    """
+
+    name: SearchResult
+    trained: str
+    is_control: bool
+    setup: Mapping[str, Any]
+    measured: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs that began with one mask.
+
+    Attributes:
+        runs: those that trained the mask first.
+        metrics: what was measured of any of them.
+    """
+
+    runs: tuple[Run, ...]
+    metrics: tuple[str, ...]
+
+
+def runs_of(service: Service, principal: Principal, shown: Description) -> Runs:
+    """The runs that retrained a mask or a control of it, as far as the reader can read them.
+
+    Args:
+        service: whose registry.
+        principal: who reads.
+        shown: the mask, or one of the runs.
+    """
+    own = shown.manifest.recipe or {}
+    mask = own.get("parent", "") if own.get("kind") == "retrain" else str(shown.digest)
+    entries = names(service, principal, Query(source_root=shown.manifest.source.root, limit=_CANDIDATES)).names
+    by_digest = {entry.digest: entry for entry in entries}
+    known = recipes(by_digest, remote=service.remote, workspace=service.workspace)
+    chosen = {
+        digest: recipe
+        for digest, recipe in known.items()
+        if recipe.get("kind") == "retrain" and mask and recipe.get("parent") == mask
+    }
+    runs = [_run(service, by_digest[digest], recipe) for digest, recipe in chosen.items()]
+    runs.sort(key=lambda run: (run.is_control, run.trained, str(run.name.ref)))
+    metrics = sorted({metric for run in runs for metric in run.measured})[:_METRICS]
+    return Runs(tuple(runs), tuple(metrics))
+
+
+def _run(service: Service, name: SearchResult, recipe: Mapping[str, Any]) -> Run:
+    control = recipe.get("control") or {}
+    kind = str(control.get("kind", "")) if isinstance(control, dict) else ""
+    trained = "the mask" if not kind else "all coordinates" if kind == _ALL else kind
+    return Run(name, trained, bool(kind), recipe, _measured(service, name.digest))
+
+
+def _measured(service: Service, digest: Digest) -> Mapping[str, float]:
+    catalog = service.registry.catalog
+    rows = catalog.measurements(digest) if catalog is not None else []
+    return {row.metric: row.value for row in rows if row.metric not in _OTHERS and not row.by_group}

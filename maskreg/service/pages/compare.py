@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from string import ascii_uppercase
 from typing import Annotated
@@ -13,16 +15,20 @@ from fastapi.responses import HTMLResponse
 
 from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.evidence import GLOBAL, MATCHED, PER_TENSOR, OverlapFigures
-from maskreg.errors import UsageError
+from maskreg.digest import Digest
+from maskreg.errors import TryAgainError, UsageError
 from maskreg.ref import Ref
 from maskreg.reports.modules import in_order
 from maskreg.reports.words import heading_of_pair, mark_of_pair
 from maskreg.service.access import Needs, Where
 from maskreg.service.auth.roles import Principal, Role, check_role
-from maskreg.service.context import Served
-from maskreg.service.pages.comparing import MOST_MASKS, Comparisons
+from maskreg.service.context import Served, Service
 from maskreg.service.pages.reading import resolved
 from maskreg.service.pages.rendering import page
+from maskreg.service.remembered import Remembered
+from maskreg.workspace.compare import MaskComparison
+from maskreg.workspace.compare import compare as compare_masks
+from maskreg.workspace.pairs import check_size
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
@@ -103,3 +109,46 @@ def groups(pair: PairOverlap) -> Mapping[str, Mapping[str, OverlapFigures]]:
     """Figures by layer and by module, in the order of the model."""
     layers = {layer: pair.layers[layer] for layer in in_order(pair.layers)}
     return {"layer": layers, "module": pair.modules}
+
+
+MOST_MASKS = 8
+
+_AT_ONCE = 2
+_KEPT = 32
+
+Key = tuple[tuple[str, Digest | None], ...]
+
+
+@dataclass
+class Comparisons:
+    """The comparisons of a server.
+
+    Attributes:
+        kept: the latest, by what was compared.
+    """
+
+    kept: Remembered[Key, MaskComparison] = field(default_factory=lambda: Remembered(_KEPT))
+    _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_ONCE))
+
+    def of(self, service: Service, refs: Sequence[Ref]) -> MaskComparison:
+        """What masks share.
+
+        Args:
+            service: whose registry has them.
+            refs: their names, each pinned to a digest.
+        """
+        key = tuple((str(ref), ref.digest) for ref in refs)
+        if (kept := self.kept.get(key)) is not None:
+            return kept
+        self._check_size(service, refs)
+        if not self._turns.acquire(blocking=False):
+            raise TryAgainError("the server compares other masks", hint="load the page again in a few seconds")
+        try:
+            result = compare_masks(*refs, allow_different=True, remote=service.remote, workspace=service.workspace)
+        finally:
+            self._turns.release()
+        return self.kept.put(key, result)
+
+    def _check_size(self, service: Service, refs: Sequence[Ref]) -> None:
+        sizes = (service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
+        check_size(sizes, service.most_compared, (Ref(ref.project, ref.name, ref.tag) for ref in refs))

@@ -6,20 +6,23 @@ from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from maskreg.analysis.glossary import ENTRIES
 from maskreg.catalog import query as catalog
+from maskreg.catalog.query import SearchResult
+from maskreg.errors import UsageError
 from maskreg.ref import Ref
-from maskreg.service import follower
+from maskreg.service import background
 from maskreg.service.access import Needs, Where
 from maskreg.service.api.cursors import cursor_of, position_of
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.pages.reading import densities, names
 from maskreg.service.pages.rendering import page
+from maskreg.service.problems import sentence
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
@@ -37,6 +40,20 @@ KINDS = ("mask", "delta", "baseline", "analysis")
 
 LIMITS = (40, 200, 1000)
 """Names on a page."""
+
+LABELS = {
+    "q": "Search",
+    "family": "Family",
+    "method": "Method",
+    "kind": "Kind",
+    "density_min": "Density, from %",
+    "density_max": "Density, to %",
+    "ffn_lift_min": "FFN lift, from",
+    "rlvr_overlap_min": "RLVR overlap, from",
+    "sort": "Order",
+    "limit": "Names on a page",
+}
+"""What the form calls its fields."""
 
 _OPEN = float("inf")
 
@@ -69,7 +86,7 @@ class Filters(BaseModel):
     @field_validator("density_min", "density_max", "ffn_lift_min", "rlvr_overlap_min", mode="before")
     @classmethod
     def _nothing(cls, value: object) -> object:
-        # A form sends every field, also those that nobody filled.
+        # A form sends every field, also empty ones.
         return None if value == "" else value
 
     @property
@@ -84,11 +101,7 @@ class Filters(BaseModel):
         return f"{path}?{urlencode(fields)}" if fields else path
 
     def query(self, project: str) -> catalog.Query:
-        """The query that this is, within a project or, without one, in all.
-
-        Raises:
-            UsageError: it is malformed.
-        """
+        """The query that this is, within a project or, without one, in all."""
         low, high = self.density_min, self.density_max
         density = None if low is None and high is None else ((low or 0) / 100, _OPEN if high is None else high / 100)
         query = catalog.Query(
@@ -109,26 +122,19 @@ class Filters(BaseModel):
 
 
 @router.get("/")
-def everything(
-    request: Request,
-    service: Served,
-    filters: Annotated[Filters, Query()],
-    principal: Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))],
+def all_names(
+    request: Request, service: Served, principal: Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]
 ) -> HTMLResponse:
-    """The names of all projects that the reader may read."""
-    return _list(request, service, principal, filters, "")
+    """The names of all projects that the reader can read."""
+    return _list(request, service, principal, "")
 
 
 @router.get("/p/{project}")
 def names_of_project(
-    request: Request,
-    service: Served,
-    project: str,
-    filters: Annotated[Filters, Query()],
-    principal: Annotated[Principal, Depends(Needs(Role.READER))],
+    request: Request, service: Served, project: str, principal: Annotated[Principal, Depends(Needs(Role.READER))]
 ) -> HTMLResponse:
     """The names of one project."""
-    return _list(request, service, principal, filters, project)
+    return _list(request, service, principal, project)
 
 
 @router.get("/glossary")
@@ -137,23 +143,39 @@ def glossary(request: Request, principal: Annotated[Principal, Depends(Needs(Rol
     return page(request, principal, "glossary.html.j2", entries=ENTRIES)
 
 
-def _list(request: Request, service: Service, principal: Principal, filters: Filters, project: str) -> HTMLResponse:
-    query = filters.query(project)
-    results = names(service, principal, query)
-    rows = follower.left_out(request.app)
+def _list(request: Request, service: Service, principal: Principal, project: str) -> HTMLResponse:
+    given = dict(request.query_params)
+    filters, faults, more = Filters(), dict[str, str](), None
+    entries: tuple[SearchResult, ...] = ()
+    try:
+        filters = Filters.model_validate(given)
+        query = filters.query(project)
+        results = names(service, principal, query)
+        entries, more = results.names, None if results.after is None else cursor_of(query, results.after)
+    except ValidationError as error:
+        # The form keeps what was typed, and says of each field what is wrong with it.
+        for row in error.errors():
+            field = str(row["loc"][0])
+            faults[field] = sentence({**row, "loc": ("query", LABELS.get(field, field))})
+    except UsageError as error:
+        faults["density_min" if "densit" in error.message else "q"] = error.message
     return page(
         request,
         principal,
         "list.html.j2",
+        status=422 if faults else 200,
         project=project,
         filters=filters,
-        entries=results.names,
-        more=None if results.after is None else cursor_of(query, results.after),
-        left_out=[row for row in rows if _is_readable(row.ref, principal, project)],
-        sparks=densities(service, results.names),
+        given={**dict.fromkeys(Filters.model_fields, ""), "sort": "created", "limit": str(LIMITS[0]), **given},
+        faults=faults,
+        entries=entries,
+        more=more,
+        left_out=[row for row in background.left_out(request.app) if _is_readable(row.ref, principal, project)],
+        sparks=densities(service, entries),
         sorts=SORTS,
         kinds=KINDS,
         limits=LIMITS,
+        labels=LABELS,
     )
 
 

@@ -1,4 +1,4 @@
-"""Markdown that somebody wrote, as markup that cannot do harm.
+"""Markdown from outside, as markup that cannot do harm.
 
 Two fences, either of which suffices: the parser takes no HTML, and the sanitizer keeps text, lists, tables, code and
 links to ``http``, ``https`` and ``mailto`` alone. Pictures are dropped: they would tell others who reads a page.
@@ -37,7 +37,7 @@ def rendered(text: str) -> Markup:
     """Markdown as markup.
 
     Args:
-        text: as somebody wrote it.
+        text: of a card.
     """
     tokens = _parser().parse(text[:MAX_TEXT])
     for token in tokens:

@@ -1,4 +1,4 @@
-"""What a reader may see: the one place of the pages that asks the use cases."""
+"""What a reader can see: the one place of the pages that asks the use cases."""
 
 from __future__ import annotations
 
@@ -23,28 +23,22 @@ _NAMES = 5
 
 
 def names(service: Service, principal: Principal, query: Query) -> Page:
-    """The names that match a query and that somebody may read."""
+    """The names that match a query and that a reader can read."""
     return browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
 
 
 def names_of(
     service: Service, principal: Principal, digests: Iterable[Digest]
 ) -> Mapping[Digest, tuple[SearchResult, ...]]:
-    """The names of artifacts that somebody may read, a few of each."""
+    """The names of artifacts that a reader can read, a few of each."""
     return {
         digest: names(service, principal, Query(digest=digest, limit=_NAMES)).names for digest in dict.fromkeys(digests)
     }
 
 
 def resolved(service: Service, ref: Ref) -> Ref:
-    """A name, pinned to what it points to now, or to the digest that it has.
-
-    Raises:
-        NotFoundError: there is no such name; or its digest is none that the name ever had, which could be an artifact
-            of a project that the reader may not read.
-        DataError: its log is damaged.
-    """
-    # The registry's own words would name where it is, and names of projects that the reader may not read.
+    """A name, pinned to what it points to now, or to the digest that it has."""
+    # The registry's own words would name where it is, and names of projects that the reader cannot read.
     head = service.registry.head(ref)
     if head is None:
         raise NotFoundError(f"there is no {replace(ref, digest=None)}")
@@ -58,23 +52,13 @@ def resolved(service: Service, ref: Ref) -> Ref:
 
 
 def described(service: Service, ref: Ref) -> Description:
-    """Everything about an artifact.
-
-    Raises:
-        NotFoundError: as for :func:`resolved`.
-        DataError: it is damaged.
-    """
+    """Everything about an artifact."""
     resolved(service, ref)
     return show(ref, remote=service.remote, workspace=service.workspace)
 
 
 def history(service: Service, ref: Ref) -> tuple[LogEntry, ...]:
-    """Every change of a tag, the oldest first.
-
-    Raises:
-        NotFoundError: the tag never existed.
-        CorruptError: the log is damaged.
-    """
+    """Every change of a tag, the oldest first."""
     return log(replace(ref, digest=None), remote=service.remote, workspace=service.workspace)
 
 
@@ -85,11 +69,7 @@ def signature(service: Service, ref: Ref) -> SignedTag | None:
 
 
 def ancestors(service: Service, ref: Ref) -> Lineage:
-    """What an artifact was derived from.
-
-    Raises:
-        NotFoundError: there is no such artifact.
-    """
+    """What an artifact was derived from."""
     return lineage.lineage(ref, remote=service.remote, workspace=service.workspace)
 
 

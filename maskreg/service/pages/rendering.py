@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from maskreg.digest import Digest
+from maskreg.errors import MaskregError, NotFoundError, UnauthenticatedError
 from maskreg.ref import Ref
+from maskreg.reports.shades import CIVIDIS, channels, ink_on
 from maskreg.reports.templates import Definitions, environment
+from maskreg.reports.theme import DARK, LIGHT
+from maskreg.service.access import COOKIE, PUBLIC, principal_of
 from maskreg.service.auth.roles import Principal
-from maskreg.service.pages import drawing, static
+from maskreg.service.pages import drawing
 from maskreg.service.pages.markdown import rendered
-from maskreg.service.sessions import form_token
 from maskreg.version import __version__
 
 PACKAGE = "maskreg.service.pages"
@@ -21,8 +27,6 @@ PACKAGE = "maskreg.service.pages"
 NAVIGATION = (
     ("/", "Artifacts"),
     ("/compare", "Compare"),
-    ("/activity", "Activity"),
-    ("/jobs", "Jobs"),
     ("/glossary", "Glossary"),
 )
 """What the head of every page leads to."""
@@ -40,12 +44,12 @@ def page(request: Request, principal: Principal, template: str, *, status: int =
     """
     frame = {
         "principal": principal,
-        "form_token": form_token(request),
+        "has_session": COOKIE in request.cookies,
         "path": request.url.path,
         "address": address_of(request),
         "navigation": NAVIGATION,
         "term": Definitions("/glossary"),
-        "asset": static.address,
+        "asset": asset,
         "link": link,
         "draw": drawing,
         "markdown": rendered,
@@ -64,7 +68,7 @@ def address_of(request: Request) -> str:
 
 
 def remote_name(request: Request) -> str:
-    """What people may call this server among their remotes: the first part of its name."""
+    """What people can call this server among their remotes: the first part of its name."""
     label = (request.url.hostname or "").partition(".")[0]
     return label if label.isalpha() and label != "localhost" else "server"
 
@@ -73,3 +77,66 @@ def link(ref: Ref) -> str:
     """The address of an artifact's page."""
     pin = f"@{ref.digest}" if ref.digest else ""
     return quote(f"/p/{ref.project}/{ref.name}:{ref.tag}{pin}", safe="/:@")
+
+
+router = APIRouter(tags=["pages"], dependencies=[PUBLIC])
+
+TYPES = {"site.css": "text/css", "site.js": "text/javascript", "icon.svg": "image/svg+xml"}
+"""Every file that pages load, and its type."""
+
+_DIGITS = 12
+
+
+@cache
+def content(name: str) -> bytes:
+    """The bytes of a file."""
+    if name != "site.css":
+        return (files(PACKAGE) / name).read_bytes()
+    shades = [(color, ink_on(channels(color))) for color in CIVIDIS]
+    return environment(PACKAGE).get_template(name).render(light=LIGHT, dark=DARK, shades=shades).encode()
+
+
+def asset(name: str) -> str:
+    """Where a browser finds a file."""
+    return f"/static/{_version(name)}/{name}"
+
+
+@cache
+def _version(name: str) -> str:
+    return Digest.of(content(name)).hex[:_DIGITS]
+
+
+@router.get("/static/{version}/{name}", response_class=Response)
+def static(version: str, name: str) -> Response:
+    """A file of the pages. With another version's digits, the present file is sent, and not kept."""
+    if name not in TYPES:
+        raise NotFoundError(f"there is no file {name}")
+    kept = "public, max-age=31536000, immutable" if version == _version(name) else "no-cache"
+    return Response(content(name), media_type=TYPES[name], headers={"Cache-Control": kept})
+
+
+_HEADINGS = {403: "Not allowed", 404: "Not found", 422: "That cannot be shown", 503: "Not now"}
+
+
+def error_page(request: Request, status: int, title: str, code: str, hint: str) -> Response | None:
+    """An error as a page; None for a client that reads no pages. A visitor is sent to sign in.
+
+    Args:
+        request: what failed.
+        status: of HTTP.
+        title: what is wrong.
+        code: stable identifier.
+        hint: the next step; empty when there is none.
+    """
+    if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+        return None
+    if code == UnauthenticatedError.code and request.method == "GET":
+        return RedirectResponse(f"/sign-in?next={quote(address_of(request), safe='')}", 303)
+    # What was sent was not to be shown.
+    heading = _HEADINGS.get(status if status != 422 or request.method == "GET" else 0, "That did not work")
+    sentence = f"{title[:1].upper()}{title[1:]}".rstrip(".") + "."
+    try:
+        principal = principal_of(request)
+    except MaskregError:
+        principal = Principal()
+    return page(request, principal, "error.html.j2", status=status, heading=heading, sentence=sentence, hint=hint)

@@ -49,28 +49,3 @@ function copying(part) {
   }
 }
 copying(document);
-
-// Jobs that have not ended: the server is asked until they have.
-for (const part of document.querySelectorAll("[data-follow]")) {
-  const show = job => {
-    const state = document.createElement("span");
-    state.className = "state";
-    state.textContent = job.state;
-    part.replaceChildren(state);
-    if (job.state === "running") {
-      const bar = document.createElement("progress");
-      bar.setAttribute("aria-label", "Progress");
-      bar.max = job.progress.total || 1;
-      bar.value = job.progress.done;
-      part.append(` ${job.progress.phase} `, bar);
-    }
-  };
-  const ask = async () => {
-    const answer = await fetch(`/api/v1/patches/${part.dataset.job}`).catch(() => null);
-    const job = answer && answer.ok ? await answer.json() : null;
-    if (job) show(job);
-    if (!job || !job.finished) setTimeout(ask, 1000);
-    else if (part.hasAttribute("data-reload")) location.reload();
-  };
-  setTimeout(ask, 1000);
-}

@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def accounts(url: str) -> Iterator[Accounts]:
-    """Accounts that nobody has used yet."""
+    """Accounts without any use."""
     upgrade(url, ACCOUNTS)
     accounts = Accounts.open(url)
     yield accounts

@@ -1,4 +1,4 @@
-"""Nobody locks everybody out of a server or a project."""
+"""A server or a project always keeps an admin who can get in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy import update
 from maskreg.errors import NotAllowedError
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.models import TokenRow
-from maskreg.service.auth.openid import Person
+from maskreg.service.auth.people import Person
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.auth.tokens import Scope
 
@@ -39,7 +39,7 @@ def the_admin(accounts: Accounts) -> Principal:
 @pytest.mark.parametrize("way", CHANGES)
 def test_the_last_admin_of_a_server_stays(accounts: Accounts, way: str) -> None:
     admin = the_admin(accounts)
-    # Whoever has the role alone cannot get in, nor can somebody whose tokens may less.
+    # A role alone does not let its owner in, nor do tokens of lower roles.
     accounts.members.grant(EVERY_PROJECT, "bob", Role.ADMIN, admin)
     accounts.tokens.create("bob", Scope(EVERY_PROJECT, Role.WRITER), admin)
     accounts.tokens.create("bob", Scope("team", Role.ADMIN), admin)
@@ -91,7 +91,7 @@ def test_two_admins_who_remove_each_other_at_the_same_time_leave_one(accounts: A
     assert len(accounts.members.of(EVERY_PROJECT)) == 1
 
 
-def test_the_last_admin_of_a_project_stays_where_nobody_runs_the_server(accounts: Accounts) -> None:
+def test_the_last_admin_of_a_project_stays_without_an_admin_of_the_server(accounts: Accounts) -> None:
     admin = the_admin(accounts)
     ada = accounts.authenticate(accounts.tokens.create("ada", Scope("team", Role.ADMIN), admin).token)
     accounts.members.revoke("team", "ada", admin)  # an admin of the server is left

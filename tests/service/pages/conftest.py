@@ -1,4 +1,4 @@
-"""A registry that pages show: two runs of one source, a baseline, a combination, and a name nobody should see."""
+"""A registry that pages show: two runs of one source, a baseline, a combination, and a name hidden from visitors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(home: Path) -> TestClient:
-    """A client of a server where everybody may read the project team."""
+    """A client of a server where visitors can read the project team."""
     return TestClient(
         create_app(service_in(home, frozenset({"team"}))), "http://localhost", headers={"Accept": "text/html"}
     )

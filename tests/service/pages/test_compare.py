@@ -1,4 +1,4 @@
-"""Comparisons and activity: figures that the command line has as well, and nothing of others' projects."""
+"""Comparisons: figures that the command line has as well, and nothing of other projects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.service.app import create_app
-from maskreg.service.pages import comparing
+from maskreg.service.pages import compare as page
 from maskreg.words import percent, times
 from tests.service.pages.test_artifact import plain, section
 from tests.service.serving import ADMIN, headers, service_in
@@ -71,7 +71,7 @@ def test_masks_of_a_project_that_one_may_not_read_do_not_exist(client: TestClien
 
 def test_a_comparison_is_made_once(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     first = client.get(PAIR).text
-    monkeypatch.setattr(comparing, "compare", None)
+    monkeypatch.setattr(page, "compare_masks", None)
     assert client.get(PAIR).text == first
 
 
@@ -89,19 +89,9 @@ def test_what_is_too_large_to_wait_for_names_the_command_on_pages_and_in_the_api
 
 
 def test_a_server_that_compares_enough_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "_AT_ONCE", 0)
+    monkeypatch.setattr(page, "_AT_ONCE", 0)
     app = create_app(service_in(home, frozenset({"team"})))
-    app.state.comparisons = comparing.Comparisons()
+    app.state.comparisons = page.Comparisons()
     answer = TestClient(app, "http://localhost", headers={"Accept": "text/html"}).get(PAIR)
     assert answer.status_code == 503
     assert "load the page again" in answer.text
-
-
-def test_activity_is_that_of_projects_one_may_read(client: TestClient) -> None:
-    text = client.get("/activity").text
-    assert "annotate" in text
-    assert "/p/team/toy-opd:v1" in text
-    assert "secret" not in text
-    assert "secret/plan:v1" in client.get("/activity", headers=headers(ADMIN)).text
-    assert "secret" not in client.get("/activity", headers=headers("stranger-token")).text
-    assert client.get("/activity?cursor=nonsense").status_code == 422

@@ -66,6 +66,17 @@ def test_what_no_number_can_be_is_refused(client: TestClient) -> None:
         answer = client.get(f"/?{query}")
         assert answer.status_code == 422
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert 'role="alert"' in answer.text
+
+
+def test_a_wrong_filter_keeps_the_form_and_names_the_field(client: TestClient) -> None:
+    text = client.get("/?q=toy&density_min=much&ffn_lift_min=-1&sort=name").text
+    for kept in ('value="toy"', 'name="density_min" value="much"', 'name="ffn_lift_min" value="-1"'):
+        assert kept in text
+    assert "Density, from % has to be a number" in text and 'aria-describedby="fault-ffn_lift_min"' in text
+    assert '<option value="name" selected>' in text
+    assert LINKS.findall(text) == []
+    assert "&lt;script" in client.get("/?density_min=<script>").text
 
 
 def test_nothing_says_what_to_do(client: TestClient, tmp_path: Path) -> None:
@@ -90,7 +101,7 @@ def test_files_are_kept_for_good_under_their_digest(client: TestClient) -> None:
     assert client.get("/static/0/site.py").status_code == 404
 
 
-def test_pages_are_not_kept_for_somebody_else(client: TestClient) -> None:
+def test_pages_are_not_kept_for_another_reader(client: TestClient) -> None:
     answer = client.get("/")
     assert answer.headers["cache-control"] == "private, no-cache"
     assert answer.headers["vary"] == "Cookie, Authorization"

@@ -1,8 +1,7 @@
-"""Signing in and out, and that no page elsewhere can act for somebody who did."""
+"""Signing in and out, and that no page elsewhere can act for a person who did."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -23,14 +22,11 @@ ELSEWHERE: list[dict[str, str]] = [
 ]
 
 
-def signed_in(client: TestClient) -> str:
-    """Sign in as an admin; gives what the forms of the session carry."""
-    answer = client.post("/sign-in", data={"token": ADMIN, "next": "/jobs"}, headers=OWN, follow_redirects=False)
+def signed_in(client: TestClient) -> None:
+    """Sign in as an admin."""
+    answer = client.post("/sign-in", data={"token": ADMIN, "next": "/glossary"}, headers=OWN, follow_redirects=False)
     assert answer.status_code == 303
-    assert answer.headers["location"] == "/jobs"
-    match = re.search(r'name="csrf" value="([^"]+)"', client.get("/").text)
-    assert match is not None
-    return match[1]
+    assert answer.headers["location"] == "/glossary"
 
 
 def test_a_session_may_what_its_token_may(client: TestClient) -> None:
@@ -41,9 +37,9 @@ def test_a_session_may_what_its_token_may(client: TestClient) -> None:
 
 
 def test_signing_out_ends_the_session(client: TestClient) -> None:
-    token = signed_in(client)
+    signed_in(client)
     cookies = dict(client.cookies)
-    assert client.post("/sign-out", data={"csrf": token}, headers=OWN).status_code == 200
+    assert client.post("/sign-out", headers=OWN).status_code == 200
     client.cookies.update(cookies)
     assert "Sign in" in client.get("/").text
     assert client.get("/p/secret/plan:v1", follow_redirects=False).status_code == 303
@@ -58,18 +54,11 @@ def test_a_token_that_is_not_valid_is_said_and_not_shown(client: TestClient) -> 
 
 
 @pytest.mark.parametrize("headers", ELSEWHERE, ids=lambda headers: " ".join(headers.values()))
-def test_a_page_elsewhere_signs_nobody_in_or_out(client: TestClient, headers: dict[str, str]) -> None:
+def test_a_page_elsewhere_does_not_sign_in_or_out(client: TestClient, headers: dict[str, str]) -> None:
     assert client.post("/sign-in", data={"token": ADMIN}, headers=headers).status_code == 403
     signed_in(client)
     assert client.post("/sign-out", headers=headers).status_code == 403
     assert client.post("/api/v1/patches", json={}, headers=headers).status_code == 403
-    assert ">root</a>" in client.get("/").text
-
-
-@pytest.mark.parametrize("form_token", ["", "x", "\u00e9", "0" * 64])
-def test_a_form_of_no_page_of_the_session_is_refused(client: TestClient, form_token: str) -> None:
-    signed_in(client)
-    assert client.post("/sign-out", data={"csrf": form_token}, headers=OWN).status_code == 403
     assert ">root</a>" in client.get("/").text
 
 
@@ -80,7 +69,7 @@ def test_a_form_of_no_page_of_the_session_is_refused(client: TestClient, form_to
         *("\\\\evil.example", "/\n/evil.example", "/\t/evil.example", "http:/evil.example", " //evil.example"),
     ],
 )
-def test_nobody_is_sent_elsewhere(client: TestClient, address: str) -> None:
+def test_the_next_page_is_on_this_server(client: TestClient, address: str) -> None:
     assert local(address) == "/"
     headers = {**OWN, "Content-Type": "application/x-www-form-urlencoded"}
     answer = client.post("/sign-in", data={"token": ADMIN, "next": address}, headers=headers, follow_redirects=False)

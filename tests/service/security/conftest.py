@@ -1,4 +1,4 @@
-"""A server with artifacts in three projects, and beside its folder what nobody may reach through it."""
+"""A server with artifacts in three projects, and beside its folder what must stay out of reach."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
 from maskreg.service.app import create_app, routers
-from maskreg.service.sizes import MAX_BYTES
+from maskreg.service.middleware import MAX_BYTES
 from tests.service.security.conftest import Site, routes
 from tests.service.serving import ADMIN, headers, listening
 

@@ -9,10 +9,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.service.access import COOKIE
 from maskreg.service.app import create_app
-from maskreg.service.headers import HEADERS
-from maskreg.service.sessions import COOKIE
-from maskreg.service.sizes import MAX_BYTES
+from maskreg.service.middleware import HEADERS, MAX_BYTES
 from tests.service.security.conftest import Site, routes
 from tests.service.serving import ADMIN, headers
 
@@ -78,7 +77,7 @@ def test_a_cookie_alone_changes_nothing(browser: TestClient) -> None:
     assert browser.get("/").status_code == 200
 
 
-def test_a_header_that_names_nobody_is_no_token(browser: TestClient) -> None:
+def test_an_empty_header_is_no_token(browser: TestClient) -> None:
     """A request that shows an empty one comes with the cookie alone, so it has to prove that it is of a page here."""
     for value in ("", " "):
         answer = browser.post("/api/v1/projects", json={"name": "forged"}, headers={"Authorization": value})
@@ -87,7 +86,7 @@ def test_a_header_that_names_nobody_is_no_token(browser: TestClient) -> None:
 
 
 def test_a_session_that_was_planted_is_not_taken_over(site: Site) -> None:
-    """Whoever knows the cookie from before the sign-in knows nothing."""
+    """The cookie from before the sign-in is worth nothing."""
     planted = "A" * 43
     client = site.client()
     client.cookies.set(COOKIE, planted, domain="localhost.local")

@@ -1,23 +1,89 @@
-"""Time limits of requests: a connection whose headers or body stop coming is closed.
-
-::
-
-    headers    complete within the time limit, from their first byte or the start of the connection
-    body       64 KiB, or its end, within each time limit; only time spent waiting for the client counts
-    the rest   an answer, an upload to the store or a stream of events has no limit
-"""
+"""Headers of every answer: what a browser must not do with it."""
 
 from __future__ import annotations
 
 import asyncio
 
 import h11
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from maskreg.errors import UsageError
+from maskreg.errors import LimitError, UsageError
 from maskreg.service.faults import SlowError
 from maskreg.service.problems import MEDIA_TYPE, problem
+
+POLICY = (
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; img-src 'self'"
+)
+"""Scripts, styles and requests of this server alone, and none inline."""
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Protected:
+    """Adds the headers to every answer of an application, errors included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap an application."""
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+MAX_BYTES = 8 << 20
+"""The largest body of a request, but for uploads of objects; a manifest in a document has room."""
+
+
+class Bounded:
+    """Wraps an application, and refuses larger bodies; what is sent without a length is counted as it comes."""
+
+    def __init__(self, app: ASGIApp, uploads: str) -> None:
+        """Wrap an application."""
+        self.app = app
+        self._uploads = uploads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or (scope["method"] == "PUT" and scope["path"].startswith(self._uploads)):
+            await self.app(scope, receive, send)
+            return
+        stated = Headers(scope=scope).get("content-length", "0")
+        # A number of so many digits is too large as well.
+        if len(stated) > 18 or not stated.isascii() or not stated.isdigit() or int(stated) > MAX_BYTES:
+            await problem(413, _TITLE, code=LimitError.code)(scope, receive, send)
+            return
+        size = 0
+
+        async def counted() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > MAX_BYTES:
+                raise LimitError(_TITLE)
+            return message
+
+        await self.app(scope, counted, send)
+
+
+_TITLE = f"the body of this request can have {MAX_BYTES} bytes at most"
+
 
 _PROGRESS = 64 << 10
 
@@ -26,12 +92,7 @@ class Paced:
     """Wraps an application, and refuses a body that stops coming (408)."""
 
     def __init__(self, app: ASGIApp, patience_s: float) -> None:
-        """Wrap an application.
-
-        Args:
-            app: the application.
-            patience_s: how long to wait for the next 64 KiB of a body, in seconds.
-        """
+        """Wrap an application."""
         self.app = app
         self._patience_s = patience_s
 
@@ -73,7 +134,7 @@ class Punctual(H11Protocol):
     """
 
     def __init__(self, *args: object, patience_s: float, **named: object) -> None:
-        """Serve a connection; all arguments but ``patience_s`` are those of its base class."""
+        """Serve a connection; all arguments but ``patience_s`` go to its base class."""
         super().__init__(*args, **named)  # type: ignore[arg-type]
         self._patience_s = patience_s
         self._before: object = None
