@@ -26,9 +26,6 @@ def require_answer(address: str) -> None:
 
     Args:
         address: ``HOST:PORT``, or ``ray://HOST:PORT``.
-
-    Raises:
-        UnavailableError: nothing listens there.
     """
     try:
         _connect(address, _FIRST_SECONDS)
@@ -54,11 +51,7 @@ class Head:
             self.require()
 
     def require(self) -> None:
-        """Return when the head answers: at once, or when it is back.
-
-        Raises:
-            UnavailableError: it was away for :data:`AWAY_SECONDS`.
-        """
+        """Return when the head answers: at once, or when it is back."""
         began_at = time.monotonic()
         while True:
             try:

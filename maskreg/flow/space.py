@@ -14,11 +14,7 @@ _WHAT = "the artifact"
 
 @contextmanager
 def artifact_space(root: Path, needed: int) -> Iterator[None]:
-    """Write an artifact of ``needed`` bytes inside, on the disk of the registry at ``root``.
-
-    Raises:
-        NoSpaceError: it does not fit; or the disk became full in the meantime.
-    """
+    """Write an artifact of ``needed`` bytes inside, on the disk of the registry at ``root``."""
     hint = f"df -h {shlex.quote(str(nearest_existing(root)))}; or keep the registry elsewhere with MASKREG_HOME"
     require_space(root, needed, what=_WHAT, hint=hint)
     with filling(root, needed, what=_WHAT, hint=hint):

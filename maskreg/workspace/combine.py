@@ -50,7 +50,7 @@ def combine(
         ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         NoSpaceError: the disk would fill up.
     """
-    from maskreg.flow.combine.combination import combine as combine_masks
+    from maskreg.flow.combine import combine as combine_masks
 
     with opened(workspace) as space:
         naming = Naming(space, None if name is None else as_name(name), careful=not force)

@@ -91,7 +91,7 @@ class _Model:
         if self._is_sharded:
             # Every leaf is checked before the first weight is written, so what is not the source is refused.
             return [*chains.below(head)][-1].before
-        from maskreg.flow.chain.snapshot import root_of
+        from maskreg.flow.chain import root_of
         from maskreg.live.state import ModelState
 
         expected = RecordedSide(chains.artifact(head), "target").tensors

@@ -40,9 +40,7 @@ from maskreg.errors import (
     WrongCheckpointError,
     prefixed,
 )
-from maskreg.flow.chain.chained import Chained
-from maskreg.flow.chain.snapshot import root_of
-from maskreg.flow.chain.writing import write_weights
+from maskreg.flow.chain import Chained, root_of, write_weights
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.workspace.arguments import check_arguments

@@ -12,7 +12,7 @@ from maskreg.artifact.manifest import LINK_RECIPE, Link
 from maskreg.closing import Closing
 from maskreg.errors import NotFoundError
 from maskreg.extras import requiring
-from maskreg.flow.chain.snapshot import Snapshot
+from maskreg.flow.chain import Snapshot
 from maskreg.ref import Card, Ref
 from maskreg.registry.transfer.push import Pushed
 from maskreg.result import plain

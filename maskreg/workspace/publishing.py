@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from maskreg.artifact.manifest import Link
 from maskreg.digest import Digest
 from maskreg.errors import BrokenChainError, MissingLinkError, NotOnChainError, TryAgainError, UsageError
-from maskreg.flow.chain.chained import Chained
-from maskreg.flow.chain.snapshot import Snapshot, root_of
+from maskreg.flow.chain import Chained, Snapshot, root_of
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.manifest import Link
 from maskreg.errors import UsageError
-from maskreg.flow.chain.chained import Chained
+from maskreg.flow.chain import Chained
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.chains import Chains

@@ -22,7 +22,7 @@ from maskreg.engine import running_on
 from maskreg.exchange.base import Masks
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline
-from maskreg.flow.combine.combination import combine
+from maskreg.flow.combine import combine
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.exponents import by_exponent
 from maskreg.flow.imported_masks import store_mask
@@ -159,7 +159,7 @@ FLOWS: Mapping[str, Flow] = {
     "survey": flow(lambda p, _: survey_overlaps(p.artifacts, p.source).to_json(), "flow.overlap.survey"),
     "baseline": flow(baselines, "flow.baseline.sweeping"),
     "verify": flow(lambda p, _: list(recount(p.artifacts[0])), "artifact.recount"),
-    "combine": flow(lambda p, folder: combine(p.artifacts, folder, how="and"), "flow.combine.combination"),
+    "combine": flow(lambda p, folder: combine(p.artifacts, folder, how="and"), "flow.combine"),
     "store a mask": flow(stored, "flow.imported_masks"),
     "exponents": flow(exponents, "flow.geometry.exponents"),
     "analyze": flow(analyzed, "flow.geometry.analysis"),

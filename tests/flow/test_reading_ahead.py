@@ -15,7 +15,7 @@ from maskreg.bucket.connection import Bucket
 from maskreg.checkpoint import Checkpoint, copy_tensors, open_checkpoint, plan_like, write_checkpoint
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline
-from maskreg.flow.chain.snapshot import root_of
+from maskreg.flow.chain import root_of
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.exponents import by_exponent
 from maskreg.flow.merge import output

@@ -11,7 +11,7 @@ import torch
 import maskreg
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import WrongCheckpointError
-from maskreg.flow.chain.snapshot import root_of
+from maskreg.flow.chain import root_of
 from maskreg.live.state import ModelState
 from tests.checkpoints import bf16, make_checkpoint
 

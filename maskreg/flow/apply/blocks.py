@@ -42,10 +42,6 @@ class Blocks:
         Args:
             spans: blocks of one tensor or several.
             at_hand: integers of the elements' width, one-dimensional and contiguous, on one device.
-
-        Raises:
-            WrongCheckpointError: a block is not what the route begins with.
-            CorruptError: an artifact is damaged.
         """
         for span, hashes in zip(spans, leaves_of(at_hand), strict=True):
             leaf = first_difference(hashes, span.stations[0])

@@ -49,9 +49,6 @@ def apply_(
         revert: turn the target into the source.
         jobs: threads; by default one per CPU, at most 16.
         group: of the processes that hold the model.
-
-    Raises:
-        MaskregError: as :func:`patch_`.
     """
     patch_(model, lambda: [Delta(artifact, revert=revert)], jobs=jobs, group=group)
 
@@ -67,20 +64,12 @@ def switch_(
         after: with a delta.
         jobs: threads; by default one per CPU, at most 16.
         group: of the processes that hold the model.
-
-    Raises:
-        MaskregError: as :func:`patch_`.
     """
     patch_(model, lambda: switching(before, after), jobs=jobs, group=group)
 
 
 def switching(before: Artifact, after: Artifact) -> list[Delta]:
-    """The deltas from one target to another.
-
-    Raises:
-        UsageError: both are one artifact.
-        PartAbsentError: a part is absent.
-    """
+    """The deltas from one target to another."""
     if before.digest == after.digest:
         raise UsageError(f"{before.digest.short} was given twice: there is nothing to switch to")
     return [Delta(before, revert=True), Delta(after)]
@@ -111,16 +100,6 @@ def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: Proces
         jobs: threads; by default one per CPU, at most 16.
         group: of the processes that hold the model; by default all if a tensor is sharded, those of
             ``DistributedDataParallel`` if the model is wrapped in it, and otherwise this one alone.
-
-    Raises:
-        WrongCheckpointError: a tensor is missing, of another dtype or shape, or not what the first delta applies to;
-            or something else wrote to it during patching, and the model is half patched.
-        AlreadyAppliedError: the model is the result already.
-        PairMismatchError: the artifacts have different sources.
-        UsageError: an artifact adds, removes or reshapes tensors, tensors overlap in memory, or a wrapper keeps them
-            elsewhere: nothing can be done in place; or processes were given different artifacts or models.
-        PartAbsentError: an artifact has no values for its direction, or the part is absent.
-        CorruptError: an artifact is damaged.
     """
     threads = worker_count(jobs)
     if isinstance(model, torch.nn.Module):

@@ -50,10 +50,6 @@ def matched(route: Route, model: Model, rank: int = 0) -> list[Live]:
         route: what becomes of the tensors.
         model: a module or a state dict.
         rank: this process.
-
-    Raises:
-        WrongCheckpointError: a tensor is missing, quantized, of another dtype or shape, or tied otherwise.
-        UsageError: tensors overlap in memory or may not be written, or a wrapper keeps them elsewhere.
     """
     module = model if isinstance(model, torch.nn.Module) else None
     live = _unique(_matched(route, _tensors_of(model), module, rank))
@@ -147,11 +143,7 @@ def _is_distributed(tensor: torch.Tensor) -> bool:
 
 
 def _unique(live: Iterable[Live]) -> list[Live]:
-    """One entry for each piece of memory.
-
-    Raises:
-        WrongCheckpointError: tensors that share memory here have different contents in the artifact.
-    """
+    """One entry for each piece of memory."""
     owners: dict[tuple[object, ...], Live] = {}
     for item in live:
         owner = owners.setdefault(storage_key(item.held.local), item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.artifact.layout import FILES
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location, located
-from maskreg.checkpoint import Checkpoint, OutputPlan, named_like, plan_like, write_checkpoint
+from maskreg.checkpoint import OutputPlan, named_like, plan_like, write_checkpoint
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.companions import can_run_code
 from maskreg.checkpoint.writing import fill
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
-from maskreg.flow.apply.files import SmallFiles, small_files_of
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
@@ -91,13 +93,6 @@ def apply(
         with_code: write small files of the artifact that can run code, such as ``modeling_x.py``, too.
         progress: progress callback, in bytes of the result.
         jobs: threads; by default one per CPU, at most 16.
-
-    Raises:
-        WrongCheckpointError: ``source`` is not the checkpoint that the artifact applies to.
-        PartAbsentError: the artifact has no values for this direction, or the part is absent.
-        DataError: the artifact is damaged.
-        CannotCreateError: ``out`` exists, or cannot be written.
-        ConfigError: there is no such device.
     """
     threads = worker_count(jobs)
     decoder = open_device(device)
@@ -244,3 +239,63 @@ def _notes(delta: Delta) -> tuple[str, ...]:
             wide = " and ".join(sorted(WIDE & manifest.target.dtypes.keys()))
             notes.append(f"target: bf16 cast of an {wide} checkpoint")
     return tuple(notes)
+
+
+_TRUST = "can run code where the checkpoint is loaded with trust_remote_code"
+
+
+@dataclass(frozen=True)
+class SmallFiles:
+    """What an artifact does to the small files beside its source.
+
+    Attributes:
+        written: files that the artifact brings, by name.
+        removed: files of the source that the result has not.
+        code: of those written, what can run code.
+        own_code: the same of those copied from the source.
+        left_out: files of the artifact that can run code and are not written.
+    """
+
+    written: Mapping[str, bytes]
+    removed: frozenset[str]
+    code: tuple[str, ...]
+    own_code: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks for people, one sentence each."""
+        notes = []
+        if self.left_out:
+            notes.append(f"not written: {', '.join(self.left_out)} of the artifact {_TRUST}; --with-code writes it")
+        if self.code:
+            notes.append(f"{', '.join(self.code)} of the artifact {_TRUST}")
+        if self.own_code:
+            notes.append(f"{', '.join(self.own_code)}, copied from the source, {_TRUST}")
+        return tuple(notes)
+
+
+def small_files_of(delta: Delta, checkpoint: Checkpoint, *, with_code: bool) -> SmallFiles:
+    """Decide which small files the result of applying ``delta`` to ``checkpoint`` gets.
+
+    Args:
+        delta: the artifact in one direction.
+        checkpoint: what it is applied to; its own code is copied, as everything of its owner is.
+        with_code: write what can run code too.
+    """
+    own = checkpoint.small_files()
+    brought = delta.artifact.files(delta.part)
+    known = {name: own[name].read_bytes() for name in brought if name in own}
+    code = {name for name, data in brought.items() if can_run_code(name, data, known.get(name))}
+    written = {name: data for name, data in brought.items() if with_code or name not in code}
+    # Reverting drops small files that the target had and the source lacked.
+    added = {o.key.removeprefix(FILES) for o in delta.artifact.manifest.objects if o.key.startswith(FILES)}
+    removed = frozenset(added) if delta.revert else frozenset()
+    copied = sorted(own.keys() - written.keys() - removed)
+    return SmallFiles(
+        written,
+        removed,
+        code=tuple(sorted(code & written.keys())),
+        own_code=tuple(name for name in copied if can_run_code(name, own[name].read_bytes())),
+        left_out=tuple(sorted(code - written.keys())),
+    )

@@ -61,11 +61,7 @@ class Kept:
         return _InMemory(self[need])
 
     def read(self, processes: Processes) -> None:
-        """Read what all processes need; every process must call it.
-
-        Raises:
-            MaskregError: an artifact is damaged, or cannot be read.
-        """
+        """Read what all processes need; every process must call it."""
         own: dict[Array, list[Span]] = {}
         for array, span in sorted(self._data):
             own.setdefault(array, []).append(span)

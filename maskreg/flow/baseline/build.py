@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,12 @@ from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import UsageError
-from maskreg.flow.baseline.choosing import chooser_for
-from maskreg.flow.baseline.sweeping import Sweeper
+from maskreg.flow.baseline.drawing import DrawnChooser
+from maskreg.flow.baseline.ranking import RankedChooser
+from maskreg.flow.baseline.sweeping import Choices, Sweeper
 from maskreg.flow.space import artifact_space
 from maskreg.mask import nnz_of, packed_bytes
-from maskreg.mask.baseline import BaselineSpec
+from maskreg.mask.baseline import BaselineSpec, complement
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
@@ -84,11 +85,6 @@ class Baseline:
             source: the checkpoint that the artifact applies to, for kinds that need its values.
             progress: progress callback, in bytes swept.
             jobs: threads; by default one per CPU, at most 16. The result does not depend on it.
-
-        Raises:
-            UsageError: the kind needs the source, or is undefined for this mask.
-            WrongCheckpointError: ``source`` is another checkpoint.
-            PartAbsentError: the mask part is absent.
         """
         artifact.require("mask")
         threads = worker_count(jobs)
@@ -108,12 +104,7 @@ class Baseline:
         return self._chooser.notes
 
     def blocks(self) -> Generator[Block, None, None]:
-        """Every tensor of the source in the order of the table, in blocks; one empty block where there is no mask.
-
-        Raises:
-            DataError: the artifact is damaged, or the source is another one.
-            UsageError: there is no such baseline of this mask.
-        """
+        """Every tensor of the source in the order of the table, in blocks; one empty block where there is no mask."""
         self._progress.start("draw", self._chooser.sweeps * 2 * sum(row.numel for row in self._rows))
         self._chooser.begin(self._rows)
         for batch in _batches(self._rows):
@@ -145,11 +136,6 @@ def make_baseline(
         source: the checkpoint that the artifact applies to, for kinds that need its values.
         progress: progress callback, in bytes swept.
         jobs: threads; by default one per CPU, at most 16.
-
-    Raises:
-        UsageError: the kind needs the source, or is undefined for this mask.
-        DataError: the artifact is damaged, or ``source`` is another checkpoint.
-        NoSpaceError: the disk would fill up.
     """
     root = Settings.load().home if root is None else Path(root)
     baseline = Baseline(artifact, spec, source, progress=progress, jobs=jobs)
@@ -208,3 +194,49 @@ def _batches(rows: tuple[Tensor, ...]) -> Iterator[list[Tensor]]:
         room -= row.numel
     if batch:
         yield batch
+
+
+class Chooser(Protocol):
+    """Makes the choices of one baseline, batch after batch of tensors."""
+
+    sweeps: int
+    """How often every tensor is swept, storing included."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the choices made so far, one sentence each."""
+
+    def begin(self, rows: Iterable[Tensor]) -> None:
+        """Choose what depends on all tensors together."""
+
+    def choose(self, rows: Sequence[Tensor]) -> Choices:
+        """The choices for some tensors, by name; each of them has coordinates."""
+
+    def end(self) -> None:
+        """Check the choices, now that all tensors are done."""
+
+
+class ComplementChooser:
+    """Chooses every coordinate that the mask lacks."""
+
+    sweeps = 1
+    notes: tuple[str, ...] = ()
+
+    def begin(self, rows: Iterable[Tensor]) -> None:
+        """Do nothing: tensors are independent."""
+
+    def choose(self, rows: Sequence[Tensor]) -> Choices:
+        """The complement of each mask."""
+        return {row.name: complement for row in rows}
+
+    def end(self) -> None:
+        """Do nothing: every mask has a complement."""
+
+
+def chooser_for(artifact: Artifact, spec: BaselineSpec, sweeper: Sweeper) -> Chooser:
+    """The chooser of a kind of baseline."""
+    if spec.kind.name == "complement":
+        return ComplementChooser()
+    if spec.kind.name in ("low-magnitude", "principal", "safe"):
+        return RankedChooser(artifact, spec, sweeper)
+    return DrawnChooser(artifact, spec, sweeper)

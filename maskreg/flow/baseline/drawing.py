@@ -46,11 +46,7 @@ class DrawnChooser:
     """
 
     def __init__(self, artifact: Artifact, spec: BaselineSpec, sweeper: Sweeper) -> None:
-        """Check that there is such a baseline of this mask.
-
-        Raises:
-            UsageError: there is none; the message says why.
-        """
+        """Check that there is such a baseline of this mask."""
         self.sweeps = 3
         self._artifact = artifact
         self._spec = spec
@@ -73,11 +69,7 @@ class DrawnChooser:
         )
 
     def begin(self, rows: Iterable[Tensor]) -> None:
-        """Draw from the whole model, for kinds that do.
-
-        Raises:
-            UsageError: a subset would be larger than the mask.
-        """
+        """Draw from the whole model, for kinds that do."""
         if self._spec.kind.whole:
             present = [row for row in rows if row.numel]
             totals = self._artifact.manifest.totals
@@ -90,11 +82,7 @@ class DrawnChooser:
         return self._settled if self._spec.kind.whole else self._draw_tensors(rows)
 
     def end(self) -> None:
-        """Check that something was drawn, now that all tensors are done.
-
-        Raises:
-            UsageError: every tensor was taken unchanged from the mask.
-        """
+        """Check that something was drawn, now that all tensors are done."""
         if self._unchanged and not self._any_drawn:
             self._refuse(self._unchanged)
 

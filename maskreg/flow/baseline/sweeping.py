@@ -76,10 +76,6 @@ class Sweeper:
             work: called on several threads.
             mask: spans carry the mask's bits.
             check: compare every leaf of the source.
-
-        Raises:
-            WrongCheckpointError: a leaf differs.
-            CorruptError: the mask is damaged.
         """
 
         def task(span: MaskedSpan) -> tuple[MaskedSpan, ResultT]:

@@ -75,11 +75,7 @@ class Difference(NamedTuple):
 
 
 def refuse_other_kinds(source: Checkpoint, target: Checkpoint) -> None:
-    """Refuse a checkpoint of one of the :data:`KINDS`.
-
-    Raises:
-        PairMismatchError: a side is quantized; or one side alone is an adapter.
-    """
+    """Refuse a checkpoint of one of the :data:`KINDS`."""
     for kind in KINDS:
         tensors = {
             side: tuple(info.name for info in checkpoint.tensors.values() if kind.test(info))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,14 @@ from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.companions import can_run_code
+from maskreg.checkpoint.files import same_content
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
 from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.extract.differ import BlockDiff, Differ, spans_of
-from maskreg.flow.extract.files import CodeFiles, add_files
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_up
 from maskreg.flow.space import artifact_space
 from maskreg.parallel import worker_count
@@ -94,12 +95,6 @@ def extract(
         source_root: identity that the source must turn out to have, if known; empty for any.
         progress: progress callback, in bytes of both sides.
         jobs: threads; by default one per CPU, at most 16.
-
-    Raises:
-        UsageError: contradictory options, or an invalid rule.
-        DataError: checkpoints that do not pair up or cannot be read, or another source than ``source_root`` says.
-        NoSpaceError: the disk would fill up.
-        ConfigError: there is no such device; or without ``root``, the settings are wrong.
     """
     if mask_only and reversible:
         raise UsageError("--reversible needs values, and --mask-only keeps none", hint="drop one of the two")
@@ -211,9 +206,6 @@ def require_root(checkpoint: Checkpoint, side: Side, root: str) -> None:
         checkpoint: the source.
         side: what it has turned out to be.
         root: what it has to be; empty for anything.
-
-    Raises:
-        PairMismatchError: it is another checkpoint.
     """
     if root and side.root != root:
         raise PairMismatchError(
@@ -284,3 +276,56 @@ def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: boo
     if kept:
         notes.append(f"{counted(len(kept), 'tensor', 'is')} wider than 16 bits and stored whole, such as {kept[0]}")
     return tuple(notes)
+
+
+@dataclass(frozen=True)
+class CodeFiles:
+    """Small files that can run code, by name; see :func:`maskreg.checkpoint.companions.can_run_code`.
+
+    Attributes:
+        taken: they are in the artifact.
+        left_out: they are not.
+    """
+
+    taken: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def add_files(
+    writer: ArtifactWriter, source: Checkpoint, target: Checkpoint, *, reversible: bool, with_code: bool
+) -> CodeFiles:
+    """Write the small files of the target that the source lacks or has otherwise; with ``reversible`` also back.
+
+    Args:
+        writer: of the artifact.
+        source: the checkpoint that the artifact will apply to.
+        target: the checkpoint that applying it gives.
+        reversible: the source's files too.
+        with_code: also files that can run code.
+
+    Returns:
+        Those that can run code.
+    """
+    directions: list[tuple[Checkpoint, Checkpoint, Callable[[str, bytes], None]]] = [(target, source, writer.add_file)]
+    if reversible:
+        directions.append((source, target, writer.add_reverse_file))
+    code: set[str] = set()
+    for checkpoint, reference, add in directions:
+        for name, data, known in _differing_files(checkpoint, reference):
+            if can_run_code(name, data, known):
+                code.add(name)
+                if not with_code:
+                    continue
+            add(name, data)
+    names = tuple(sorted(code))
+    return CodeFiles(names if with_code else (), () if with_code else names)
+
+
+def _differing_files(checkpoint: Checkpoint, reference: Checkpoint) -> Iterator[tuple[str, bytes, bytes | None]]:
+    """Small files of ``checkpoint`` that ``reference`` lacks or has with other bytes, and those bytes."""
+    known = reference.small_files()
+    for name, path in sorted(checkpoint.small_files().items()):
+        if name not in known:
+            yield name, path.read_bytes(), None
+        elif not same_content(path, known[name]):
+            yield name, path.read_bytes(), known[name].read_bytes()

@@ -93,10 +93,6 @@ def pair_up(
 
     Returns:
         Pairs in the order of the source, then added tensors in the order of the target; and notes, one sentence each.
-
-    Raises:
-        PairMismatchError: a quantized checkpoint, an adapter that is not merged, a source whose values no delta can
-            be taken against, or tensors that do not pair up.
     """
     refuse_other_kinds(source, target)
     if not mask_only:

@@ -24,8 +24,7 @@ from maskreg.device import open_device
 from maskreg.digest import Digest
 from maskreg.engine import ordered
 from maskreg.errors import DataError, UsageError
-from maskreg.flow.geometry.finished import FinishedTensors
-from maskreg.flow.geometry.measuring import RULES, measure
+from maskreg.flow.geometry.measuring import RULES, FinishedTensors, measure
 from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
@@ -81,9 +80,6 @@ def analysis_spec(
         q: directions kept above it.
         niter: power iterations above it.
         selection: the tensors to measure.
-
-    Raises:
-        UsageError: an unknown group or preset, or a number out of range.
     """
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
@@ -145,13 +141,6 @@ def analyze(
         spec: what to measure; everything when left out.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
         progress: progress callback, in bytes of the source.
-
-    Raises:
-        WrongCheckpointError: the source is not the checkpoint that the artifact was made from.
-        WrongTargetError: the target is not.
-        PartAbsentError: there is no target, and no delta to make it from.
-        DataError: the artifact is damaged.
-        ConfigError: there is no such device.
     """
     root, spec = Settings.load().home if root is None else Path(root), spec or analysis_spec()
     recipe = lineage_recipe(artifact, target, spec, device)

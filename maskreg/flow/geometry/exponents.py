@@ -82,11 +82,6 @@ def by_exponent(
         selection: the tensors to count.
         progress: progress callback, in bytes of the source.
         jobs: threads; by default one per CPU, at most 16.
-
-    Raises:
-        UsageError: no tensor is what the selection names.
-        PartAbsentError: the mask part is absent.
-        WrongCheckpointError: another source.
     """
     artifact.require("mask")
     scope = (

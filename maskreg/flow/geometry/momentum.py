@@ -47,12 +47,6 @@ def measure_moments(
         source: the checkpoint that the update was made from.
         selection: the weights, by their names.
         progress: progress callback, in bytes of second moments.
-
-    Raises:
-        UsageError: no weight is what the selection names.
-        PartAbsentError: the artifact holds no values.
-        WrongCheckpointError: ``source`` is another checkpoint.
-        DataError: the state or the artifact is damaged.
     """
     parts = selection.parts({name: state.shape(name) for name in state.names})
     spans = {part: _span(part, state.shape(part.tensor)) for part in parts}

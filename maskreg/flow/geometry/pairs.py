@@ -44,13 +44,6 @@ def compare_updates(
         names: of the artifacts; short digests when left out.
         selection: the tensors to measure.
         progress: progress callback, in bytes of the source, once for every artifact.
-
-    Raises:
-        UsageError: no tensor is what the selection names.
-        PairMismatchError: they are of different sources, or cover different tensors.
-        PartAbsentError: an artifact has no values.
-        WrongCheckpointError: ``source`` is another checkpoint.
-        DataError: an artifact is damaged.
     """
     labels = names or [artifact.digest.short for artifact in artifacts]
     for artifact, label in zip(artifacts, labels, strict=True):

@@ -75,12 +75,6 @@ class UpdateReader:
                 delta, as ``apply`` does.
             device: where blocks are decoded.
             selection: the tensors to read.
-
-        Raises:
-            UsageError: no tensor is what the selection names.
-            WrongCheckpointError: the source is not the checkpoint that the artifact was made from.
-            WrongTargetError: the target is not.
-            PartAbsentError: there is no target, and no delta to make it from.
         """
         self._open(artifact, target, device, selection)
         if target is not None:
@@ -126,11 +120,6 @@ class UpdateReader:
 
         Args:
             row: one of :attr:`by_name`.
-
-        Raises:
-            WrongCheckpointError: the source is not the checkpoint that the artifact was made from.
-            WrongTargetError: the target is not.
-            CorruptError: applying the delta does not give the recorded target.
         """
         part = self._parts[row.name]
         own, row = row, self._wholes[part.tensor]

@@ -27,8 +27,7 @@ from maskreg.device import open_device
 from maskreg.engine import ordered
 from maskreg.errors import UsageError
 from maskreg.flow.geometry.analysis import analysis_spec
-from maskreg.flow.geometry.finished import FinishedTensors
-from maskreg.flow.geometry.measuring import few_threads, has_matrices, moved_by, slices_of
+from maskreg.flow.geometry.measuring import FinishedTensors, few_threads, has_matrices, moved_by, slices_of
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.cast import to_bf16, to_float
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
@@ -74,11 +73,6 @@ def trajectory(
             measurement resumes; None to keep nothing.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where they are decomposed.
         progress: progress callback, in bytes of all checkpoints.
-
-    Raises:
-        UsageError: fewer than two checkpoints, no tensor is what the selection names, or there is no such grouping.
-        WrongCheckpointError: a checkpoint lacks a tensor of the source, or has it in another shape.
-        ConfigError: there is no such device.
     """
     if len(checkpoints) < 2:
         raise UsageError("a trajectory needs two or more checkpoints", hint="give the source, then every checkpoint")

@@ -245,13 +245,6 @@ class MergedCheckpoint(MergedWeights):
             with_code: take along small files that can run code too.
             progress: progress callback, in bytes of a sweep.
             jobs: threads; by default one per CPU, at most 16. The result does not depend on it.
-
-        Raises:
-            UsageError: the recipe does not fit the artifacts.
-            PairMismatchError: artifacts of different sources, or that do different things to what cannot be merged.
-            PartAbsentError: an artifact has no values, or they are not here.
-            WrongCheckpointError: ``source`` is another checkpoint.
-            DataError: an artifact is damaged.
         """
         recipe.check(len(artifacts), masked=mask is not None)
         every = [*artifacts, *([mask] if mask is not None else [])]

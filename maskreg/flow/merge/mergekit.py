@@ -119,10 +119,6 @@ def translated(document: Mapping[str, Any]) -> Translated:
 
     Args:
         document: what the YAML says, scalars as texts.
-
-    Raises:
-        FormatError: a method, a key or a value that cannot be followed here.
-        UsageError: a value that makes no sense.
     """
     name = document["merge_method"]
     if not isinstance(name, str) or name not in LIKE:

@@ -12,8 +12,7 @@ from maskreg.analysis.grid import SpanGrid, count_grid, count_unclassed, shape_o
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope
 from maskreg.artifact.tensors import Tensor
-from maskreg.flow.overlap.reading import SharedSpan, SpanReader
-from maskreg.flow.overlap.tiles import pairs_at_once, tiles_of
+from maskreg.flow.overlap.reading import SharedSpan, SpanReader, pairs_at_once, tiles_of
 from maskreg.tensors.info import BLOCK_NUMEL, ITEM_BYTES
 from maskreg.update.verified import VerifiedSource
 
@@ -80,12 +79,7 @@ class SpanCounter:
     reader: SpanReader
 
     def __call__(self, span: SharedSpan) -> SpanCounts:
-        """Count one span.
-
-        Raises:
-            WrongCheckpointError: the source's elements are not those that the masks were made from.
-            DataError: an artifact is damaged.
-        """
+        """Count one span."""
         rows, start, stop, tile = span
         masks, codes = self.reader.bits(span), self.reader.codes(span)
         operands = [(masks[a], masks[b]) for a, b in tile.pairs]

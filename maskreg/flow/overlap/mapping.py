@@ -15,7 +15,7 @@ from maskreg.artifact.scope import scope_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.flow.overlap.counting import BITS_NUMEL
-from maskreg.flow.overlap.operands import MASKS_BYTES
+from maskreg.flow.overlap.reading import MASKS_BYTES
 from maskreg.mask.packed import unpack
 from maskreg.progress import SILENT, Progress
 
@@ -50,12 +50,6 @@ def write_consensus(
         allow_different: write the tensors that masks of other rules, tensors or sources share.
         selection: the tensors.
         progress: progress callback, in bytes of masks.
-
-    Raises:
-        UsageError: no tensor is what the selection names.
-        PairMismatchError: their rules, tensors or sources differ.
-        PartAbsentError: the mask part of one is absent.
-        DataError: an artifact is damaged.
     """
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
     for artifact in artifacts:
@@ -91,12 +85,6 @@ def picture_consensus(
 
     Returns:
         At most ``MOST_PICTURES``; none where there are more matrices.
-
-    Raises:
-        UsageError: no tensor is what the selection names.
-        PairMismatchError: their rules, tensors or sources differ.
-        PartAbsentError: the mask part of one is absent.
-        DataError: an artifact is damaged.
     """
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
     matrices = [(rows, shape) for rows in scope.rows if len(shape := rows[0].source_shape or ()) == 2]

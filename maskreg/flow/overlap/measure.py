@@ -15,8 +15,7 @@ from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.engine import ordered
 from maskreg.errors import NotFoundError
 from maskreg.flow.overlap.counting import SpanCounter, SpanCounts, spans_of
-from maskreg.flow.overlap.operands import operands_of
-from maskreg.flow.overlap.reading import SharedSpan, SpanReader
+from maskreg.flow.overlap.reading import SharedSpan, SpanReader, operands_of
 from maskreg.flow.overlap.relations import Ancestry
 from maskreg.flow.overlap.totals import OverlapTotals
 from maskreg.parallel import worker_count
@@ -71,14 +70,6 @@ def measure_overlap(
         ancestries: of each mask, what it was made from; by default its parents alone.
         progress: progress callback, in bytes of masks and source.
         jobs: threads; by default one per CPU, at most 16.
-
-    Raises:
-        UsageError: fewer than two masks, or more than 255; or no tensor is what the selection names.
-        PairMismatchError: their rules, tensors or sources differ.
-        PartAbsentError: the mask part of one is absent.
-        NotFoundError: the source is required and was not given.
-        WrongCheckpointError: ``source`` is not the checkpoint that the masks were made from.
-        DataError: an artifact is damaged.
     """
     threads = worker_count(jobs)
     operands = operands_of(artifacts, source, allow_different=allow_different, selection=selection, jobs=threads)

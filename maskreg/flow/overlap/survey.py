@@ -16,9 +16,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.digest import LEAF_NUMEL
 from maskreg.engine import ordered
-from maskreg.flow.overlap.operands import operands_of
-from maskreg.flow.overlap.reading import SharedSpan, SpanReader
-from maskreg.flow.overlap.tiles import Tile
+from maskreg.flow.overlap.reading import SharedSpan, SpanReader, Tile, operands_of
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import numel_of
@@ -60,12 +58,7 @@ class _Counter:
     reader: SpanReader
 
     def __call__(self, span: SharedSpan) -> _Counts:
-        """Count one span.
-
-        Raises:
-            WrongCheckpointError: the source's elements are not those that the masks were made from.
-            DataError: an artifact is damaged.
-        """
+        """Count one span."""
         masks, codes = list(self.reader.bits(span).values()), self.reader.codes(span)
         both = count_pairs(masks)
         if codes is None:
@@ -99,13 +92,6 @@ def survey_overlaps(
         selection: the tensors to count.
         progress: progress callback, in bytes of masks and source.
         jobs: threads; by default one per CPU, at most 16.
-
-    Raises:
-        UsageError: fewer than two masks, or more than 1,000; or no tensor is what the selection names.
-        PairMismatchError: their rules, tensors or sources differ.
-        PartAbsentError: the mask part of one is absent.
-        WrongCheckpointError: ``source`` is not the checkpoint that the masks were made from.
-        DataError: an artifact is damaged.
     """
     threads = worker_count(jobs)
     operands = operands_of(

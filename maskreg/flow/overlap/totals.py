@@ -81,9 +81,6 @@ class OverlapTotals:
         Args:
             counts: of all its spans together, for one tile of pairs.
             grids: for every pair the counts by row and column; none where the tensor has not several of both.
-
-        Raises:
-            CorruptError: a mask does not hold as many coordinates as its artifact says.
         """
         rows, pairs = counts.span.rows, counts.span.tile.pairs
         # Classes are the source's, whatever the masks: any pair tells how many coordinates each class has.

@@ -10,9 +10,7 @@ import pytest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import BrokenChainError, UsageError, WrongCheckpointError
-from maskreg.flow.chain.chained import Chained
-from maskreg.flow.chain.snapshot import Snapshot, root_of
-from maskreg.flow.chain.writing import write_weights
+from maskreg.flow.chain import Chained, Snapshot, root_of, write_weights
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.flow.making import BLOCK, LEAF, edge_pair, extracted, stored
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maskreg.flow.extract.comparing import Comparing, compare, energy_of
+from maskreg.flow.extract.differ import Comparing, compare, energy_of
 from maskreg.mask import pack, packed_bytes
 from maskreg.native import NUMPY, using
 from maskreg.tensors.rules import parse_rule

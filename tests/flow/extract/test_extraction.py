@@ -12,7 +12,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.device import TorchDevice, open_device
 from maskreg.digest import Digest
 from maskreg.errors import BadRuleError, ConfigError, CorruptError, NoSpaceError, UsageError
-from maskreg.flow.extract.comparing import energy_of
+from maskreg.flow.extract.differ import energy_of
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes
 from maskreg.flow.space import artifact_space

@@ -19,7 +19,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import PartAbsentError, UsageError, WrongCheckpointError, WrongTargetError
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.analysis import AnalysisResult, analysis_spec, analyze
-from maskreg.flow.geometry.finished import WORK
+from maskreg.flow.geometry.measuring import WORK
 from maskreg.progress import Silent
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved

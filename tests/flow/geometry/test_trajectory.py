@@ -13,7 +13,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.flow.geometry.analysis import analysis_spec
-from maskreg.flow.geometry.finished import WORK
+from maskreg.flow.geometry.measuring import WORK
 from maskreg.flow.geometry.trajectory import ON_REQUEST, _Follower, trajectory
 from maskreg.progress import Silent
 from maskreg.tensors.cast import to_bf16

@@ -14,9 +14,9 @@ from maskreg.analysis.evidence import STRIPED
 from maskreg.analysis.verdict import Outcome
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.flow.overlap import measure, reading, tiles
+from maskreg.flow.overlap import measure, reading
 from maskreg.flow.overlap.measure import MOST_WITH_GROUPS, measure_overlap
-from maskreg.flow.overlap.tiles import pairs_at_once, tiles_of
+from maskreg.flow.overlap.reading import pairs_at_once, tiles_of
 from maskreg.update.verified import VerifiedSource
 from tests.checkpoints import bf16
 from tests.flow.overlap.test_measure import Bench, dense
@@ -158,4 +158,4 @@ def test_fewer_pairs_at_once_of_larger_tensors() -> None:
     assert pairs_at_once(Tensor("x", "ffn", source_shape=(1 << 16, 1 << 16)), 1 << 22, 18) == 1
     shape = 4096, 4096
     counters = 96 * 4 * sum(shape) * 4
-    assert room_for(*shape) * counters <= tiles.ROOM_BYTES
+    assert room_for(*shape) * counters <= reading.ROOM_BYTES

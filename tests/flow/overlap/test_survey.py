@@ -14,7 +14,7 @@ import pytest
 from maskreg.analysis.evidence import MATCHED, PER_TENSOR
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import UsageError, WrongCheckpointError
-from maskreg.flow.overlap import operands
+from maskreg.flow.overlap import reading
 from maskreg.flow.overlap import survey as module
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.flow.overlap.survey import survey_overlaps
@@ -59,7 +59,7 @@ def test_every_pair_is_counted_as_a_comparison_does(
 def test_a_small_memory_for_all_masks_changes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     masks = [bench.random(fraction, seed) for seed, fraction in enumerate((0.5, 0.3, 0.02))]
     expected = survey_overlaps(masks, bench.source)
-    monkeypatch.setattr(operands, "MASKS_BYTES", 0)
+    monkeypatch.setattr(reading, "MASKS_BYTES", 0)
     survey = survey_overlaps([Artifact.open(mask.store, mask.digest) for mask in masks], bench.source)
     assert np.array_equal(survey.both, expected.both)
     assert np.array_equal(survey.expected, expected.expected)

@@ -60,12 +60,6 @@ def combine(
         allow_different: combine masks of different rules; the lineage recipe lists them, and the result has the first.
         progress: progress callback, in bytes of masks.
         jobs: threads; by default one per CPU, at most 16.
-
-    Raises:
-        UsageError: an unknown operation, or one that does not take this number of masks.
-        PairMismatchError: the masks are of different sources, tensors or rules.
-        PartAbsentError: the mask part of one is absent.
-        NoSpaceError: the disk would fill up.
     """
     root = Settings.load().home if root is None else Path(root)
     operation = partial(at_least, k) if k else OPERATIONS[_checked(how, len(masks))]

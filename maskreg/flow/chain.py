@@ -1,4 +1,4 @@
-"""The checkpoint that several links give one after another, computed span by span as it is read.
+"""Chains of links: what several links give one after another, computed as it is read, held in memory, or written.
 
 A block goes through all links before the next one is read, so nothing that lies between is ever written::
 
@@ -10,11 +10,14 @@ after the one is the check before the next.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import numpy as np
 
@@ -22,13 +25,19 @@ from maskreg.artifact.layout import FILES, REVERSE_FILES, artifact_prefix
 from maskreg.artifact.manifest import Link
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location
+from maskreg.checkpoint import copy_tensors, plan_like, write_checkpoint
+from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.companions import can_run_code
+from maskreg.checkpoint.files import same_content
 from maskreg.device import Device, open_device
+from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.errors import UsageError
-from maskreg.parallel import Buffers, worker_count
+from maskreg.parallel import Buffers, ordered, worker_count
+from maskreg.progress import SILENT, Progress
 from maskreg.store import FileStore
-from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
+from maskreg.tensors.cast import to_bf16
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, blocks_of
 from maskreg.update.delta import Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
 
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     from maskreg.checkpoint.base import Memory
 
     Bits = npt.NDArray[Any]
+    from collections.abc import Iterator
 
 _TENSORS = 64
 """Tensors whose spans are kept at hand; work goes through them in order."""
@@ -67,12 +77,6 @@ class Chained(Checkpoint):
             with_code: also their small files that can run code.
             device: where blocks are decoded.
             jobs: threads for the first check.
-
-        Raises:
-            BrokenChainError: two links do not follow one another.
-            WrongCheckpointError: another checkpoint.
-            PartAbsentError: the values of a link are not in the local registry.
-            UsageError: a link adds, removes or reshapes a tensor.
         """
         self._deltas = [Delta(artifact, revert=revert) for artifact, revert in artifacts]
         _check_order(self._deltas)
@@ -173,3 +177,135 @@ def _path(delta: Delta, name: str) -> Path:
     assert isinstance(artifact.store, FileStore)  # links are brought into the local registry before they are used
     prefix = REVERSE_FILES if delta.revert else FILES
     return artifact.store.path(artifact_prefix(artifact.digest) + prefix + name)
+
+
+def write_weights(
+    weights: Checkpoint,
+    layout: Checkpoint,
+    out: Path,
+    *,
+    force: bool = False,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
+) -> int:
+    """Write weights as a checkpoint; the output appears at the end, whole, or not at all.
+
+    Args:
+        weights: what to write, such as what links make of a checkpoint.
+        layout: the checkpoint whose files and shards the output gets: the one that the links apply to.
+        out: path of the new checkpoint.
+        force: replace an earlier output.
+        progress: progress callback, in bytes of the result.
+        jobs: threads; by default one per CPU, at most 16.
+
+    Returns:
+        Bytes of the weight files.
+    """
+    own, files = layout.small_files(), weights.small_files()
+    added = {name: path.read_bytes() for name, path in files.items() if own.get(name) != path}
+    plan = plan_like(layout, files=added, remove_files=own.keys() - files.keys())
+    progress.start("follow", plan.total_bytes)
+
+    with write_checkpoint(out, plan, force=force) as writer:
+        copy_tensors(weights, plan, writer, progress=progress, jobs=jobs)
+    return plan.total_bytes
+
+
+class Snapshot(Checkpoint):
+    """A checkpoint in memory, which takes as much as its tensors, and its small files in a temporary folder.
+
+    What training publishes next is coded against it, so the run need not keep what it published last on a disk.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, jobs: int | None = None) -> None:
+        """Read a checkpoint whole.
+
+        Args:
+            checkpoint: what to hold.
+            jobs: threads.
+        """
+        self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
+        self.tensors: Mapping[str, TensorInfo] = dict(checkpoint.tensors)
+        self._folder = Path(mkdtemp(prefix="maskreg-"))
+        self._remove_files = finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._other_weights = checkpoint.other_weights()
+        self._values = {name: np.empty(info.numel, f"<u{info.item_bytes}") for name, info in self.tensors.items()}
+        self.take(checkpoint, jobs=jobs)
+
+    def take(self, checkpoint: Checkpoint, *, jobs: int | None = None) -> None:
+        """Replace all values, and the small files, by those of a checkpoint; wider values are cast to bf16.
+
+        Block by block, so the checkpoint may be one that is computed from this one.
+        """
+
+        def copy(span: _Span) -> None:
+            name, start, stop = span
+            info, values = checkpoint.tensors[name], checkpoint.read(name, start, stop)
+            cast = values if info.dtype == self.tensors[name].dtype else to_bf16(values, info.dtype)
+            self._values[name][start:stop] = cast
+
+        spans = ahead(_spans(self), lambda span: span, checkpoint)
+        for _ in ordered(copy, spans, jobs=worker_count(jobs), size=lambda span: span[2] - span[1]):
+            pass
+        self._take_files(checkpoint.small_files())
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
+        """Elements of a tensor, as they lie in memory."""
+        if not 0 <= start <= stop <= self.tensors[name].numel:
+            raise ValueError(f"{name}: elements {start} to {stop} of {self.tensors[name].numel}")
+        return self._values[name][start:stop]
+
+    def small_files(self) -> Mapping[str, Location]:
+        """Those of the checkpoint that was taken last, as they were."""
+        return dict(self._held())
+
+    def other_weights(self) -> tuple[str, ...]:
+        """Those of the checkpoint that was read."""
+        return self._other_weights
+
+    def close(self) -> None:
+        """Remove the small files; memory is freed with the object."""
+        self._remove_files()
+
+    def _held(self) -> dict[str, Path]:
+        return {path.name: path for path in self._folder.iterdir()}
+
+    def _take_files(self, files: Mapping[str, Location]) -> None:
+        # Copies, since a run may delete its checkpoints.
+        held = self._held()
+        for name in held.keys() - files.keys():
+            held[name].unlink()
+        for name, path in files.items():
+            if name not in held or (path != held[name] and not same_content(path, held[name])):
+                (self._folder / name).write_bytes(path.read_bytes())
+
+
+def root_of(checkpoint: Checkpoint, *, jobs: int | None = None) -> str:
+    """The identity of a checkpoint; reads all of it.
+
+    Args:
+        checkpoint: what to hash.
+        jobs: threads.
+    """
+    leaves: dict[str, list[npt.NDArray[np.uint8]]] = {name: [] for name in checkpoint.tensors}
+
+    def hashed(span: _Span) -> tuple[str, npt.NDArray[np.uint8]]:
+        return span[0], leaf_hashes(checkpoint.read(*span))
+
+    spans = ahead(_spans(checkpoint), lambda span: span, checkpoint)
+    for name, hashes in ordered(hashed, spans, jobs=worker_count(jobs), size=lambda span: span[2] - span[1]):
+        leaves[name].append(hashes)
+    empty = np.empty((0, FINGERPRINT_BYTES), np.uint8)
+    return fingerprint_root(
+        (name, info.dtype, info.shape, fingerprint(np.concatenate([empty, *leaves[name]])))
+        for name, info in checkpoint.tensors.items()
+    )
+
+
+_Span = tuple[str, int, int]
+
+
+def _spans(checkpoint: Checkpoint) -> Iterator[_Span]:
+    for name, info in checkpoint.tensors.items():
+        for start, stop in blocks_of(info.numel):
+            yield name, start, stop

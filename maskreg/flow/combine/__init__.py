@@ -1,1 +1,0 @@
-"""Combining: a new mask from several."""
