@@ -60,7 +60,7 @@ class _WithMethods(Command):
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace an earlier output; move a name that somebody else may use.",
+    help="Replace an earlier output; move a name that others can use.",
 )
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Take along files that can run code, such as .py.")

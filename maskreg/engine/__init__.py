@@ -66,7 +66,7 @@ def running_on(engine: str, *, workers: int = 0, label: str = "maskreg") -> Iter
 
 
 def is_here() -> bool:
-    """Whether tasks are worked on in this process, so that what they read may be fetched by it meanwhile."""
+    """Whether tasks are worked on in this process, so that it can fetch what they read meanwhile."""
     return _current.get() is None
 
 

@@ -1,6 +1,6 @@
 """The contract of engines: tasks are handed out, their results come back in order, and memory is bounded.
 
-What is handed out may have to travel. So works and tasks of this contract can be pickled, small: they hold how to open
+What is handed out travels. So works and tasks of this contract can be pickled, small: they hold how to open
 what they read (a path and its version, a store and a digest), and the other process opens it. Secrets do not travel:
 each machine has its own.
 """
@@ -43,13 +43,13 @@ class Engine(Protocol):
         Args:
             work: called in another process. A task is worked on again where the process that did so before has died,
                 so it can write the same twice.
-            tasks: may be a generator that reads from disk.
+            tasks: an iterable, such as a generator that reads from disk.
             size: elements of a task; small ones are handed over together. Without, each task goes alone.
             near: where a task's data lies, such as the name of a file; empty for anywhere. Tasks of one place go to
-                one worker while that is not behind, and those of different places do not go together.
+                one worker while that is not behind, and tasks of different places do not go together.
             together: elements of tasks that go to another process together. More where results are small, and where
                 tasks of one place share what costs much to read.
         """
 
     def close(self) -> None:
-        """End what was started; may be called twice."""
+        """End what was started; can be called twice."""

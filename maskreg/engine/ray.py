@@ -43,7 +43,7 @@ STORE_BYTES = 1 << 30
 """Memory for results of a cluster that is started here, on this machine alone."""
 
 ATTEMPTS = 3
-"""Workers that may die with a batch before it counts as what kills them."""
+"""Workers that die with a batch before the batch counts as the cause."""
 
 PATIENCE_SECONDS = 120
 """How long the first worker may take to start, and a fetch of results."""
@@ -58,7 +58,7 @@ class _Actor(Worker):
 
 @dataclass(eq=False)
 class _Hand:
-    """A worker, as the driver has it; ``number`` is that of the work that was sent to it last."""
+    """A worker, as the driver has it; ``number`` is of the work that was sent to it last."""
 
     actor: Any
     ready: Any
@@ -120,7 +120,7 @@ class RayEngine:
             is_done = True
         finally:
             if not is_done:
-                # What still runs must not go on behind the back of whoever cleans up.
+                # What still runs must end before the clean-up.
                 self._kill()
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ DEPTH = 2
 """Batches that a worker has at a time: while it works on one, the next is on its way."""
 
 WAITING = 2
-"""Finished batches per worker that may wait for an earlier one."""
+"""Finished batches per worker that wait for an earlier one at most."""
 
 
 @dataclass(eq=False)
@@ -80,7 +80,7 @@ class Window(Generic[WorkerT]):
         self._batches.popleft()
 
     def has_room(self) -> bool:
-        """Whether another batch may be drawn: its results will have room, and a worker can begin soon."""
+        """Whether another batch can be drawn: its results will have room, and a worker can begin soon."""
         if not self._batches:
             return True
         unfinished = sum(batch.packed is None for batch in self._batches)

@@ -30,7 +30,7 @@ class Outcome:
 
 
 _OF_A_MACHINE = (CannotCreateError, ConfigError, NotAllowedError, NotFoundError, UnavailableError)
-"""Errors that another machine need not have: it may have credentials, a network or a disk that this one lacks."""
+"""Errors that another machine need not have: it can have credentials, a network or a disk that this one lacks."""
 
 
 class Packed(NamedTuple):
@@ -56,7 +56,7 @@ class Packed(NamedTuple):
         return len(self.pickled) + sum(memoryview(array).nbytes for array in self.arrays)
 
     def value(self) -> Any:
-        """The value; its arrays lie in the memory of :attr:`arrays`, and may be read only."""
+        """The value; its arrays lie in the memory of :attr:`arrays`, and are read-only."""
         return pickle.loads(self.pickled, buffers=self.arrays)  # noqa: S301 - packed by a worker
 
 

@@ -53,7 +53,7 @@ class Outgoing:
 
     Attributes:
         artifact: the artifact.
-        source: path of the source checkpoint, which no output may replace; None for a mask.
+        source: path of the source checkpoint, which no output can replace; None for a mask.
         with_code: small files that can run code are written too.
         progress: progress callback, in bytes.
     """

@@ -67,7 +67,7 @@ def offsets_in(plan: SafetensorsPlan) -> dict[str, int]:
 
 
 def json_file(document: Mapping[str, Any]) -> bytes:
-    """A JSON document as it is written into a file that people may read."""
+    """A JSON document as it is written into a file that people read."""
     return (json.dumps(document, indent=2) + "\n").encode()
 
 
@@ -144,8 +144,8 @@ def new_folder(
     Args:
         update: what is written; its source must not be replaced.
         out: where it appears.
-        weights: pattern of a file that every output of the format has; only a folder with one may be replaced.
-        names: files that it will have; those of folders end in ``/``.
+        weights: pattern of a file that every output of the format has; only a folder with one can be replaced.
+        names: files that it will have; names of folders end in ``/``.
         needed_bytes: about how large it gets.
         force: replace an earlier output.
     """

@@ -33,7 +33,7 @@ _ONES: Mapping[str, int] = {
     "F32": 0x3F80_0000,
     "F64": 0x3FF0_0000_0000_0000,
 }
-# The bits of 1, by the dtypes that a mask may have.
+# The bits of 1, by the dtypes that a mask can have.
 
 FILE_NAME = "masks.safetensors"
 """The file in an output that is a folder."""

@@ -1,6 +1,6 @@
 """The delta directory of slime, which SGLang's ``/pull_weights`` applies and ModelExpress keeps on object storage.
 
-A version is a directory like that of a sharded checkpoint. Its index says which file has which changed tensor, and in
+A version is a directory like a sharded checkpoint's. Its index says which file has which changed tensor, and in
 its metadata, all texts, how: ``version``, ``base_version``, ``delta_encoding``, ``compression_format`` and
 ``checksum_format``. A changed tensor is U8, one-dimensional: one zstd frame, of
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 ENCODINGS = ("xor", "overwrite")
-"""What ``delta_encoding`` may be."""
+"""What ``delta_encoding`` can be."""
 
 _FILE_BYTES = 5 * 10**9
 """Bytes of the tensors that one file is about; only a single larger tensor exceeds it."""
@@ -86,7 +86,7 @@ class _Adler32:
 
 
 CHECKSUMS: Mapping[str, Callable[[], Any]] = {"xxh3-128": xxhash.xxh3_128, "adler32": _Adler32}
-"""What ``checksum_format`` may be."""
+"""What ``checksum_format`` can be."""
 
 
 def as_bytes(values: npt.NDArray[Any]) -> Bytes:
@@ -110,7 +110,7 @@ def write(
         update: what to write.
         out: the directory, such as ``weight_v000001``.
         force: replace an earlier one.
-        encoding: ``xor``, or ``overwrite``, which may be applied twice.
+        encoding: ``xor``, or ``overwrite``, which can be applied twice.
         checksum: ``xxh3-128`` or ``adler32``.
         version: number of this version.
         base_version: number of the version that it is applied to.
@@ -271,7 +271,7 @@ def _checked_metadata(metadata: Any, document: Path) -> dict[str, Any]:
 
 
 class _Frames:
-    """Decoded tensors of a version; those of the last two stay in memory, since their spans are read one by one."""
+    """Decoded tensors of a version; the last two stay in memory, since their spans are read one by one."""
 
     def __init__(self, source: Checkpoint, encoding: str, checksum: Callable[[], Any]) -> None:
         self.source = source

@@ -109,7 +109,7 @@ class Chained(Checkpoint):
         return self._source.checkpoint.expect(name, start, stop)
 
     def small_files(self) -> Mapping[str, Location]:
-        """The source's small files, and over them those of the links, as they lie in the registry."""
+        """The source's small files, and over them the links' own, as they lie in the registry."""
         return {name: path for name, path in self._files.items() if path != _REMOVED}
 
     @cached_property
@@ -126,11 +126,11 @@ class Chained(Checkpoint):
         return files
 
     def other_weights(self) -> tuple[str, ...]:
-        """Those beside the source."""
+        """What lies beside the source."""
         return self._source.checkpoint.other_weights()
 
     def close(self) -> None:
-        """Nothing: the source belongs to whoever opened it."""
+        """Do nothing: the source belongs to its opener."""
 
     def _block(self, name: str, number: int) -> Bits:
         spans = self._spans(name)
@@ -233,9 +233,9 @@ class Snapshot(Checkpoint):
         self.take(checkpoint, jobs=jobs)
 
     def take(self, checkpoint: Checkpoint, *, jobs: int | None = None) -> None:
-        """Replace all values, and the small files, by those of a checkpoint; wider values are cast to bf16.
+        """Take over all values and small files of a checkpoint; wider values are cast to bf16.
 
-        Block by block, so the checkpoint may be one that is computed from this one.
+        Block by block, so the checkpoint can be computed from this one.
         """
 
         def copy(span: _Span) -> None:
@@ -256,11 +256,11 @@ class Snapshot(Checkpoint):
         return self._values[name][start:stop]
 
     def small_files(self) -> Mapping[str, Location]:
-        """Those of the checkpoint that was taken last, as they were."""
+        """Small files of the checkpoint that was taken last, as they were."""
         return dict(self._held())
 
     def other_weights(self) -> tuple[str, ...]:
-        """Those of the checkpoint that was read."""
+        """What lay beside the checkpoint that was read."""
         return self._other_weights
 
     def close(self) -> None:
@@ -271,7 +271,7 @@ class Snapshot(Checkpoint):
         return {path.name: path for path in self._folder.iterdir()}
 
     def _take_files(self, files: Mapping[str, Location]) -> None:
-        # Copies, since a run may delete its checkpoints.
+        # Copies, since runs delete their checkpoints.
         held = self._held()
         for name in held.keys() - files.keys():
             held[name].unlink()

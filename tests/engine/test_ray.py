@@ -56,7 +56,7 @@ def test_what_a_node_had_is_done_by_others_when_it_dies(ray_cluster: Any, tmp_pa
     node = ray_cluster.add_node(num_cpus=1, object_store_memory=200 << 20)
     with running_on("ray", workers=5, label="maskreg test"):
         squares = ordered(Held(tmp_path, 5), range(60), jobs=1)
-        assert next(squares) == 0  # all have begun, that of the node too, and none can finish
+        assert next(squares) == 0  # all have begun, the node's too, and cannot finish
         ray_cluster.remove_node(node, allow_graceful=False)
         (tmp_path / "go").touch()
         assert list(squares) == [number * number for number in range(1, 60)]
@@ -66,7 +66,7 @@ def test_what_a_node_had_is_done_by_others_when_it_dies(ray_cluster: Any, tmp_pa
 def test_what_kills_every_worker_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="3 workers died with the same work"):
         list(ordered(Deadly(tmp_path, 7, 9), range(30), jobs=1))
-    # A worker that dies may take along its last answer, and that batch is blamed: at most twice without an error.
+    # A worker that dies can take along its last answer, and that batch is blamed: at most twice without an error.
     assert 3 <= len(list(tmp_path.iterdir())) <= 5
     assert list(ordered(Poisoned(-1), range(5), jobs=1)) == list(range(5))  # new workers
 

@@ -1,4 +1,4 @@
-"""Checkpoints that workers write to a bucket: they send the parts, and whoever handed out the work completes them."""
+"""Checkpoints that workers write to a bucket: they send the parts, and the driver completes them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def sizes_of_parts(server: S3Server, bucket: str) -> list[list[int]]:
         client.list_parts(Bucket=bucket, Key=row["Key"], UploadId=row["UploadId"])["Parts"]
         for row in sorted(uploads, key=lambda row: row["Key"])
     ]
-    # A part that was sent twice may be listed twice.
+    # A part that was sent twice can be listed twice.
     sizes = [{part["PartNumber"]: part["Size"] for part in own} for own in parts]
     return [[size for _, size in sorted(own.items())] for own in sizes]
 

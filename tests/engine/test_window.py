@@ -47,7 +47,7 @@ def test_bytes_that_are_to_come_are_counted_as_the_largest_so_far() -> None:
     add(two)
     assert two.has_room()
     two.finish(one, packed(50))
-    # 50 are there, 50 may come of the other, and there is no room for a third.
+    # 50 are there, 50 can come of the other, and there is no room for a third.
     assert not two.has_room()
     two.take()
     assert two.has_room()

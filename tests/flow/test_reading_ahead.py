@@ -123,7 +123,7 @@ def requests_of(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[list[int], list[int], int]:
-    """Sizes of what was fetched ahead, and of what somebody waited for; and the size of a checkpoint."""
+    """Sizes of what was fetched ahead, and of what a reader waited for; and the size of a checkpoint."""
     read, ahead, waited = Bucket.read, list[int](), list[int]()
 
     def counted(self: Bucket, key: str, start: int, stop: int, etag: str = "") -> Buffer:

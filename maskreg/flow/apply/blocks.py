@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Blocks:
-    """Turns blocks at hand into those of the result. Safe to call from several threads."""
+    """Turns blocks at hand into blocks of the result. Safe to call from several threads."""
 
     def __init__(self, route: Route, *, write: bool, most: int) -> None:
         """Prepare for calls with at most so many blocks.

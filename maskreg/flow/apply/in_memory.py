@@ -56,7 +56,7 @@ def apply_(
 def switch_(
     model: Model, before: Artifact, after: Artifact, *, jobs: int | None = None, group: ProcessGroup | None = None
 ) -> None:
-    """Patch a model in place: the target of one artifact into that of another, over the source of both.
+    """Patch a model in place: from the target of one artifact to the target of another, over the source of both.
 
     Args:
         model: a module or a state dict; the target of ``before``.

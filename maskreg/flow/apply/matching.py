@@ -62,7 +62,7 @@ def matched(route: Route, model: Model, rank: int = 0) -> list[Live]:
 def _tensors_of(model: Model) -> dict[str, torch.Tensor]:
     if isinstance(model, torch.nn.Module):
         model = model.state_dict(keep_vars=True)
-    # State dicts may hold other things too: whatever a module's get_extra_state returns.
+    # State dicts hold other things too: what a module's get_extra_state returns.
     return {name: value for name, value in model.items() if isinstance(name, str) and isinstance(value, torch.Tensor)}
 
 
@@ -128,7 +128,7 @@ def _check_form(
     if not _is_distributed(tensor) and _computes(tensor):
         raise WrongCheckpointError(
             route.name,
-            f"a {type(tensor).__name__} in this model, whose memory is not that of a plain tensor",
+            f"a {type(tensor).__name__} in this model, whose memory is not laid out as a plain tensor's",
             hint="patch the model before its weights are converted",
         )
 

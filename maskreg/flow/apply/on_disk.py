@@ -150,7 +150,7 @@ class _Task(NamedTuple):
 
 
 def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[_Task]:
-    """Spans of every tensor in the order of the output, then those of removed tensors."""
+    """Spans of every tensor in the order of the output, then of removed tensors."""
     removed = [tensor.name for tensor in delta.values() if tensor.after is None]
     offset = 0
     for name in [*(info.name for info in plan.tensors), *removed]:
@@ -165,7 +165,7 @@ def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[_Task]:
 def _object_of(task: _Task) -> str:
     """The object of the artifact that a task needs; empty where it needs none.
 
-    Who reads a part of an object hashes all of it, so tasks of one object are not scattered.
+    A reader of a part of an object hashes all of it, so tasks of one object stay together.
     """
     payload = (task.span.coded or task.span.stored) if task.span else None
     return payload.key if isinstance(payload, Stored) else ""

@@ -208,7 +208,7 @@ class _Stream:
         """The next bytes of a process."""
         at = self._at[rank]
         self._at[rank] = at + n
-        # Copied, because a part of 2-byte elements may begin anywhere between those of 4 bytes.
+        # Copied, because a part of 2-byte elements can begin anywhere between elements of 4 bytes.
         return self._received[rank][at : at + n].clone()
 
 
@@ -253,7 +253,7 @@ _ELEMENTS_PER_BYTE = 256
 """Elements that take as long to check as a coded byte takes to decode, about."""
 
 _SHARE = 0.5
-"""A process that holds this share of what the one with most holds may decode a block."""
+"""A process that holds this share of the largest share can decode a block."""
 
 
 class Work(NamedTuple):

@@ -164,7 +164,7 @@ def make_baseline(
     notes = baseline.notes
     if nnz != manifest.totals.nnz:
         density = percent(nnz / max(manifest.totals.numel, 1))
-        notes += (f"its density is {density}, that of the mask {percent(manifest.totals.density)}",)
+        notes += (f"its density is {density}, the mask has {percent(manifest.totals.density)}",)
     return BaselineResult(digest, notes)
 
 

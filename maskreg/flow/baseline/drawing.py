@@ -123,7 +123,7 @@ class DrawnChooser:
         return self._why_unchanged(row) or quota_of_tensor(self._spec, members, moved)
 
     def _why_unchanged(self, row: Tensor) -> str:
-        """Why a tensor has no such null, as far as its row tells; empty if it may have one."""
+        """Why a tensor has no such null, as far as its row tells; empty if none is known."""
         if self._spec.kind.name not in STARTS:
             return ""
         if row.nnz in (0, row.numel):
@@ -133,7 +133,7 @@ class DrawnChooser:
         return off_grid(row.source_dtype) if grid else ""
 
     def _class_counts(self, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, tuple[Counts, Counts]]]:
-        """Coordinates of every class, and those of the mask; hashes the masks."""
+        """Coordinates of every class, and how many the mask has; hashes the masks."""
 
         def work(span: MaskedSpan) -> tuple[Bits, Counts, Counts]:
             assert span.codes is not None and span.packed is not None

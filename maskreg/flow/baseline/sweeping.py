@@ -63,7 +63,7 @@ class Sweeper:
         self._jobs = jobs
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Whoever hands out the spans reports progress.
+        # The caller, which hands out the spans, reports progress.
         return Sweeper, (self._artifact, self.source, SILENT, self._jobs)
 
     def sweep(

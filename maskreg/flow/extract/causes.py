@@ -152,7 +152,7 @@ def _renamed(source: Checkpoint, target: Checkpoint) -> Why | None:
     """
     lacking = [name for name in source.tensors if name not in target.tensors]
     surplus = {name for name in target.tensors if name not in source.tensors}
-    # Any one name may lie on one side alone, such as an output head that is tied.
+    # A single name can be on one side alone, such as an output head that is tied.
     for sample in dict.fromkeys(lacking[at] for at in (0, len(lacking) // 2, -1) if lacking and surplus):
         likest = max(surplus, key=lambda name: (_common_end(sample, name), -len(name), name))
         before, after = _prefixes(sample, likest)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class PairSpan(NamedTuple):
-    """Elements ``[start, stop)`` of a pair; either side may end before."""
+    """Elements ``[start, stop)`` of a pair; either side can end before."""
 
     pair: Pair
     start: int

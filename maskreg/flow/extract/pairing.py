@@ -88,7 +88,7 @@ def pair_up(
     Args:
         source: read from only to find tied weights.
         target: likewise.
-        mask_only: store no values; then the source may be wider than 16 bits.
+        mask_only: store no values; then the source can be wider than 16 bits.
         allow_mismatch: store whole what does not pair up, instead of refusing.
 
     Returns:

@@ -96,7 +96,7 @@ def lineage_recipe(artifact: Artifact, target: Checkpoint | None, spec: Analysis
 
     Args:
         artifact: whose update it is.
-        target: the other side, whose values may be wider than those that the artifact holds; None to make it.
+        target: the other side, whose values can be wider than the artifact's; None to make it.
         spec: what is measured.
         device: where matrices are decomposed.
     """

@@ -1,4 +1,4 @@
-"""The work of an analysis on one tensor: figures of its matrices, beside those of the rounding null."""
+"""The work of an analysis on one tensor: figures of its matrices, beside the rounding null."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class FinishedTensors:
     """
 
     def __init__(self, root: Path, decides: object) -> None:
-        """Those of a measurement.
+        """The tensors of a measurement.
 
         Args:
             root: folder of the local registry.

@@ -57,7 +57,7 @@ def compare_updates(
     for reader, label in zip(readers[1:], labels[1:], strict=True):
         if reader.by_name.keys() != readers[0].by_name.keys():
             raise PairMismatchError(
-                f"{labels[0]} and {label} cover different tensors", hint="choose those of both with --role or --layers"
+                f"{labels[0]} and {label} cover different tensors", hint="choose common tensors with --role or --layers"
             )
     progress.start("compare updates", sum(row.numel for row in readers[0].rows) * 2 * len(readers))
     pairs = [_Pair((labels[a], labels[b])) for a, b in combinations(range(len(readers)), 2)]

@@ -71,7 +71,7 @@ class UpdateReader:
         Args:
             artifact: the artifact.
             source: the checkpoint that it was made from.
-            target: the other side, in which fp32 or fp64 masters may stand for bf16; None to make it from source and
+            target: the other side, in which fp32 or fp64 masters can stand for bf16; None to make it from source and
                 delta, as ``apply`` does.
             device: where blocks are decoded.
             selection: the tensors to read.

@@ -172,7 +172,7 @@ class MergedWeights(Checkpoint):
 
     def count(self, counted: BlockCounts) -> None:
         """Add what was done to blocks, here or elsewhere."""
-        # A block may be read several times; what is counted stays the same.
+        # A block can be read several times; what is counted stays the same.
         self._counts.update({(name, number): counts for name, number, counts in counted})
 
     def close(self) -> None:
@@ -293,7 +293,7 @@ class MergedCheckpoint(MergedWeights):
         return tuple(notes)
 
     def changes(self) -> Iterator[tuple[str, TensorInfo | None]]:
-        """Tensors whose form is not that of the source, by name; None for one that is removed."""
+        """Tensors whose form is not the source's, by name; None for one that is removed."""
         for name in (name for outcome in self.outcomes for name in outcome.group.names):
             before, after = self.source.tensors.get(name), self.tensors.get(name)
             if after is None or before is None or (before.dtype, before.shape) != (after.dtype, after.shape):

@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 def outcomes_of(deltas: Sequence[Delta]) -> list[Outcome]:
     """Decide for every tensor, in the order of the source, then for those that artifacts add.
 
-    Values are merged where all artifacts keep the form and it is one of numbers. Any other tensor may be changed by one
+    Values are merged where all artifacts keep the form and it is one of numbers. Any other tensor can be changed by one
     artifact, or by several in the same way; anything else is refused.
     """
     outcomes = []

@@ -109,7 +109,7 @@ _KEYS = ("merge_method", "base_model", "models", "parameters", "dtype", "out_dty
 _INSTEAD = {
     "slices": "list whole models under models, unless layers are stacked or left out",
     "modules": "list whole models under models",
-    "tokenizer": "leave it out; the tokenizer is that of the source",
+    "tokenizer": "leave it out; the tokenizer is the source's",
     "chat_template": "leave it out, and change the template of the result",
 }
 
@@ -197,7 +197,7 @@ def _unchanging(document: Mapping[str, Any], base: str) -> Iterator[str]:
             f"tokenizer_source {shown(tokenizer)} cannot be followed",
             hint="leave it out if all models have the tokenizer of the source",
         )
-    yield "tokenizer_source has no effect: the tokenizer is that of the source"
+    yield "tokenizer_source has no effect: the tokenizer is the source's"
 
 
 def _unused(name: str, like: _Like, places: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

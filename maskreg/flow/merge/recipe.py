@@ -107,7 +107,7 @@ class Depths:
                 self._last[tower] = max(self._last.get(tower, 0), int(number))
 
     def of(self, name: str) -> float:
-        """0 for tensors of the first layer and outside the layers, 1 for those of the last."""
+        """0 for tensors of the first layer and outside the layers, 1 for the last layer's."""
         tower, _, number = layer_of(name).rpartition(".")
         if not number:
             return 0.0

@@ -1,6 +1,6 @@
 """The arithmetic on one span: bits to tiles of fp32 numbers, a method's function on each, and back to bits.
 
-Two rules make a merge exact where it can be. A coordinate whose merged update is that of an artifact gets that
+Two rules make a merge exact where it can be. A coordinate whose merged update is an artifact's gets that
 artifact's bits, and one whose merged update is 0 keeps the source's. In fp32, source + (target - source) differs from
 the target where the source is over 2^15 times as large, and the sign of zero would be lost. Coordinates that are NaN or
 infinite on a side take no part in the arithmetic: they get the bits of the first artifact that changes them.
@@ -203,7 +203,7 @@ class SpanMerger:
 
 
 def add_up(sums: Sums, more: Sums) -> Sums:
-    """The sum of two measures, of which the first may be empty."""
+    """The sum of two measures, of which the first can be empty."""
     return sums + more if sums.size else more
 
 
@@ -215,7 +215,7 @@ def _is_nonfinite(bits: Bits, dtype: str) -> _Bools:
 
 
 def _without_nonfinite(source: Floats, targets: Sequence[Floats], updates: Sequence[Floats]) -> _Bools | None:
-    """Set updates to 0, and numbers to those of 0, where any is not finite; None where all are."""
+    """Set updates and numbers to 0 where any is not finite; None where all are finite."""
     # A sum is finite only if all its terms are, and adding up is faster than looking at each.
     if all(np.isfinite(np.add.reduce(update)) for update in updates):
         return None

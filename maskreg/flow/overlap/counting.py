@@ -22,7 +22,7 @@ BITS_NUMEL = 1 << 25
 
 @dataclass(frozen=True, eq=False)
 class SpanCounts:
-    """The counts of a span. Those of a tensor are the sum over its spans.
+    """The counts of a span; a tensor's are the sum over its spans.
 
     Attributes:
         span: which one; of a sum, the last.

@@ -65,7 +65,7 @@ def measure_overlap(
         smallest: the smallest headroom that matters to a verdict.
         start: whether the source is what training started from, bit for bit; of all masks, or of each.
         by: of more masks than ``MOST_WITH_GROUPS``, the groups whose figures are kept: some of
-            :data:`~maskreg.checkpoint.roles.GROUPS`. Of fewer masks, those of all groups are.
+            :data:`~maskreg.checkpoint.roles.GROUPS`. With fewer masks, tests of all groups are.
         selection: the tensors to compare.
         ancestries: of each mask, what it was made from; by default its parents alone.
         progress: progress callback, in bytes of masks and source.
@@ -97,7 +97,7 @@ def measure_overlap(
 def _tile_counts(
     counter: SpanCounter, spans: Iterator[SharedSpan], progress: Progress, jobs: int
 ) -> Iterator[tuple[SpanCounts, tuple[Grid, ...]]]:
-    """The counts of every tensor by tile: those of its spans, added up."""
+    """The counts of every tensor by tile: its spans, added up."""
     tile: SpanCounts | None = None
     grids: tuple[Grid, ...] = ()
     with closing(ordered(counter, spans, jobs=jobs, in_flight=jobs + _WAITING, size=numel_of)) as results:

@@ -55,7 +55,7 @@ class Tile(NamedTuple):
     """Pairs of masks that are counted together.
 
     Attributes:
-        number: of the tile among those of its tensor, from 0.
+        number: of the tile within its tensor, from 0.
         tiles: of the tensor.
         pairs: numbers of both masks, the lower first.
     """
@@ -75,7 +75,7 @@ def tiles_of(masks: int, most: int) -> tuple[Tile, ...]:
 
     Args:
         masks: how many.
-        most: pairs that a tile may have; at least 1.
+        most: pairs of a tile at most; at least 1.
     """
     pairs = tuple(combinations(range(masks), 2))
     if len(pairs) <= most:
@@ -96,7 +96,7 @@ def pairs_at_once(row: Tensor, length: int, spans: int, room: int = ROOM_BYTES) 
     Args:
         row: the tensor.
         length: coordinates of a span.
-        spans: how many spans of it may be counted, or wait to be added up, at the same time.
+        spans: how many spans of it are counted, or wait to be added up, at the same time.
         room: bytes of memory.
     """
     shape = shape_of(row.source_shape or ())
@@ -112,7 +112,7 @@ def pairs_at_once(row: Tensor, length: int, spans: int, room: int = ROOM_BYTES) 
 
 
 HELD_BYTES = 1 << 30
-"""Memory for the bits and codes of a tensor that is counted in several tiles. Those of a larger one are read for each
+"""Memory for the bits and codes of a tensor that is counted in several tiles. A larger tensor is read for each
 tile."""
 
 
@@ -159,7 +159,7 @@ class SpanReader:
     Where the bits and codes of a tensor fit into memory, the first tile that needs a span of a mask reads it, and the
     others wait for it::
 
-        tile 1   reads bits 0-4M of A, B, C       tile 2   reads those of D, E and has A's
+        tile 1   reads bits 0-4M of A, B, C       tile 2   reads bits of D, E and has A's
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class SpanReader:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Elsewhere nobody knows when a tensor is done with, so nothing is held.
+        # Elsewhere the end of a tensor is not known, so nothing is held.
         return SpanReader, (self._artifacts, self._source, self._scope, 0)
 
     def bits(self, span: SharedSpan) -> dict[int, Packed]:

@@ -50,7 +50,7 @@ Pair = tuple[Relative, Relative]
 
 
 def relation(pair: Pair, table: OverlapCounts) -> Iterator[str]:
-    """Why the overlap of two masks says nothing of training, one sentence each; nothing where it may.
+    """Why the overlap of two masks says nothing of training, one sentence each; empty where it can.
 
     Args:
         pair: the masks.
@@ -91,7 +91,7 @@ def likeness(pair: Pair, table: OverlapCounts, names: Mapping[str, str]) -> Iter
 
 
 def doubt(pair: Pair) -> Iterator[str]:
-    """Why masks for which no relation is known may have one all the same.
+    """Why masks without a known relation can still be related.
 
     Args:
         pair: the masks.

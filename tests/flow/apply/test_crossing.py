@@ -37,7 +37,7 @@ def test_no_weights_cross_the_bus(outcome: Any) -> None:
     bus = outcome["bus"]
     assert set(bus) <= {"blocks", "stored", "addresses", "hashes", "outcomes", "short leaves", "constants"}
     assert bus["blocks"] + bus["stored"] < 2 * (outcome["payload"] + 2_000)
-    # An address, a length and a hash of each leaf: those of three passes over results and what is at hand.
+    # An address, a length and a hash of each leaf, for three passes over results and what is at hand.
     assert bus["addresses"] == bus["hashes"] <= 16 * 3 * 5
     assert "short leaves" not in bus
 

@@ -274,11 +274,11 @@ def test_what_changes_between_check_and_write_is_not_decoded(tmp_path: Path, mon
     state = live(source)
     run = patching._for_each
 
-    def then_somebody_writes(*args: Any) -> None:
+    def then_another_writer_writes(*args: Any) -> None:
         run(*args)
         state["w"][3] = 7.0
 
-    monkeypatch.setattr(patching, "_for_each", then_somebody_writes)
+    monkeypatch.setattr(patching, "_for_each", then_another_writer_writes)
     with pytest.raises(WrongCheckpointError, match="tensor w: something else wrote to it"):
         apply_(state, artifact)
     codes = source["w"][1].copy()

@@ -22,7 +22,7 @@ from tests.checkpoints import Tensor
 from tests.flow.making import LEAF, bits, extracted, opened
 
 OPTIONS: dict[str, dict[str, Any]] = {"subset": {"density": 0.1}}
-# The part of low rank may differ in its last coordinates between machines.
+# The part of low rank can differ in its last coordinates between machines.
 SAME_EVERYWHERE = [kind for kind in KINDS if kind not in ("principal", "safe")]
 SEEDED = [kind for kind in KINDS if KINDS[kind].seeded]
 
@@ -75,7 +75,7 @@ Packaging = Callable[[Path, pytest.MonkeyPatch], tuple[Artifact, Checkpoint]]
 
 
 def packaged(shards: int = 1, *, reverse: bool = False, wide: bool = False, **options: Any) -> Packaging:
-    """How one mask of one source may be stored."""
+    """How one mask of one source can be stored."""
 
     def package(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Artifact, Checkpoint]:
         sides: list[dict[str, Tensor]] = [SOURCE, TARGET]

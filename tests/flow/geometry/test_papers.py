@@ -1,4 +1,4 @@
-"""Figures beside those of papers: each from the paper's own formula, on dense arrays."""
+"""Figures beside published ones: each from the paper's own formula, on dense arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selected tensors: the figures of a part of a fused matrix are those of that matrix stored alone."""
+"""Selected tensors: a part of a fused matrix has the figures of that matrix stored alone."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.flow.making import BLOCK
 from tests.flow.merge.test_checkpoint import artifacts_of, merged
 
 UPDATE = np.array([0, 1e-42, -0.0, 3, 0, -1e-41, 0], np.float32)
-"""Four zeros and two sizes whose upper 15 bits are those of zero."""
+"""Four zeros and two sizes whose upper 15 bits are zero's."""
 
 
 def test_a_threshold_among_the_smallest_sizes() -> None:

@@ -1,4 +1,4 @@
-"""The contract of merge methods: what a method sees of a piece of a tensor, what it may know before, what it returns.
+"""The contract of merge methods: what a method sees of a piece of a tensor, what it can know before, what it returns.
 
 A method is a function from a tile to the merged update, decorated with :class:`Method`. Tiles are the same coordinates
 of the source and of every artifact, as fp32 numbers. What depends on a whole tensor or a whole model is gathered
@@ -41,7 +41,7 @@ class Setting:
         default: its value when none is given; a whole number, a number or a word.
         meaning: for people.
         low, high: bounds of a number, both allowed.
-        words: the values that a word may have.
+        words: the values that a word can have.
         each: whether it can differ between artifacts.
         fixed: whether it is one number for all tensors, as words and whole numbers are.
     """
@@ -135,7 +135,7 @@ class Tile(NamedTuple):
         updates: target minus source in fp32, for each artifact; 0 where a side is not finite.
         weights: of the artifacts, in this tensor.
         settings: of the method in this tensor, complete.
-        each: those of each artifact.
+        each: settings of each artifact.
         known: about this tensor or the model.
         first: position of the first coordinate in its tensor.
         words: random words of an artifact, uint32 of the tile's shape, each in [0, 2^31).
