@@ -14,22 +14,15 @@ from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 from maskreg.flow.merge.inputs import Inputs, Span, SpanBits
 from maskreg.flow.merge.methods.base import Known, Sums, Threshold, Tile
 from maskreg.flow.merge.thresholds import (
-    END,
-    EVERYTHING,
     LOWER,
-    NOTHING,
     UPPER,
-    Bin,
     Codes,
     Counts,
-    Edge,
+    Search,
     Tally,
-    bin_of,
     codes_inside,
     count_lower,
     count_upper,
-    edge_of,
-    exact_edge,
     positions_of,
 )
 from maskreg.flow.merge.tiles import SpanMerger, add_up
@@ -46,8 +39,7 @@ NOTHING_KNOWN: Mapping[str, Known] = {}
 Thresholds = Sequence[Sequence[Threshold]]
 """By artifact, for each rank."""
 
-_Bins = list[list[Bin | Threshold]]
-_Edges = list[list[Edge | Threshold]]
+_Places = Mapping[str, Sequence[tuple[int, int]]]
 _Look = Callable[[Span, Iterable[Tile]], ResultT]
 
 
@@ -93,82 +85,66 @@ class Sweeps:
 
     def _thresholds_of_model(self) -> dict[str, Thresholds]:
         numel = sum(tensor.numel for tensor in self.tensors)
-        count = self.merger.rankings
-        upper = np.zeros((count, UPPER), np.int64)
-        with closing(self._sweep("count sizes", self.tensors, partial(_upper_tallies, self.merger))) as results:
+        upper = np.zeros((self.merger.rankings, UPPER), np.int64)
+        with closing(self._sweep("count sizes", self.tensors, partial(_upper, self.merger))) as results:
             for _, tallies in results:
-                for tally, counts in zip(tallies, upper, strict=True):
-                    tally.add_to(counts)
-        bins = _ranked(self.merger, MODEL, upper, numel)
-        lower = _no_lower(bins)
-        with closing(
-            self._sweep("rank sizes", self.tensors, partial(_lower_tallies, self.merger, {MODEL: bins}))
-        ) as results:
-            for _, rows in results:
-                _add_tallies(lower, rows)
+                _add(upper, tallies)
+        searches = _begun(self.merger, MODEL, upper, numel)
+        places = {MODEL: [(search.order, search.upper) for search in searches if not search.found]}
+        lower = np.zeros((len(places[MODEL]), LOWER), np.int64)
+        with closing(self._sweep("rank sizes", self.tensors, partial(_lower, self.merger, places))) as results:
+            for _, tallies in results:
+                _add(lower, tallies)
+        for search, counts in zip(_open(searches), lower, strict=True):
+            search.narrow(counts)
         # Of the size at the threshold of a model, all are above it.
-        edges = _edges(bins, lower)
-        return {MODEL: [[_threshold(edge) for edge in row] for row in edges]}
+        return {MODEL: self._by_order(searches)}
 
     def _thresholds_of_tensors(self) -> dict[str, Thresholds]:
-        thresholds: dict[str, Thresholds] = {}
         # A tensor that is taken as a whole has no thresholds, and is not read for them.
         none = [0] * self.merger.rankings
         ranked = [each for each in self.tensors if any(self.merger.ranks(each.name, each.numel, none))]
         large = [tensor for tensor in ranked if tensor.numel > BLOCK_NUMEL]
         small = [tensor for tensor in ranked if tensor.numel <= BLOCK_NUMEL]
-        at_once = partial(_thresholds_of_block, self.merger)
-        with closing(self._sweep("rank sizes", small, at_once)) as results:
-            for span, own in results:
-                thresholds[span.name] = own
-        bins = self._bins(large)
-        edges = self._edges(large, bins)
-        ends = self._ends(large, edges)
-        for name in (tensor.name for tensor in large):
-            thresholds[name] = [
-                [_threshold(edge, end) for edge, end in zip(*row, strict=True)]
-                for row in zip(edges[name], ends[name], strict=True)
-            ]
-        return thresholds
-
-    def _bins(self, tensors: Sequence[TensorInfo]) -> dict[str, _Bins]:
-        count = self.merger.rankings
-        bins: dict[str, _Bins] = {}
-        with closing(self._sweep("count sizes", tensors, partial(_upper_tallies, self.merger))) as results:
+        searches: dict[str, list[Search]] = {}
+        with closing(self._sweep("rank sizes", small, partial(_searched_at_hand, self.merger))) as results:
+            for span, found in results:
+                searches[span.name] = found
+        with closing(self._sweep("count sizes", large, partial(_upper, self.merger))) as results:
             for span, tallies in results:
                 if span.start == 0:
-                    totals = np.zeros((count, UPPER), np.int64)
-                for tally, counts in zip(tallies, totals, strict=True):
-                    tally.add_to(counts)
+                    upper = np.zeros((self.merger.rankings, UPPER), np.int64)
+                _add(upper, tallies)
                 if span.ends_tensor:
-                    bins[span.name] = _ranked(self.merger, span.name, totals, span.tensor.numel)
-        return bins
+                    searches[span.name] = _begun(self.merger, span.name, upper, span.tensor.numel)
+        self._narrow(large, searches)
+        self._place(large, searches)
+        return {name: self._by_order(found) for name, found in searches.items()}
 
-    def _edges(self, tensors: Sequence[TensorInfo], bins: Mapping[str, _Bins]) -> dict[str, _Edges]:
-        edges: dict[str, _Edges] = {}
-        with closing(self._sweep("rank sizes", tensors, partial(_lower_tallies, self.merger, bins))) as results:
-            for span, rows in results:
+    def _narrow(self, tensors: Sequence[TensorInfo], searches: Mapping[str, list[Search]]) -> None:
+        # What travels stays as it is here, while searches go on.
+        places = {each.name: [(s.order, s.upper) for s in _open(searches[each.name])] for each in tensors}
+        left = [each for each in tensors if places[each.name]]
+        with closing(self._sweep("rank sizes", left, partial(_lower, self.merger, places))) as results:
+            for span, tallies in results:
                 if span.start == 0:
-                    totals = _no_lower(bins[span.name])
-                _add_tallies(totals, rows)
+                    lower = np.zeros((len(places[span.name]), LOWER), np.int64)
+                _add(lower, tallies)
                 if span.ends_tensor:
-                    edges[span.name] = _edges(bins[span.name], totals)
-        return edges
+                    for search, counts in zip(_open(searches[span.name]), lower, strict=True):
+                        search.narrow(counts)
 
-    def _ends(self, tensors: Sequence[TensorInfo], edges: Mapping[str, _Edges]) -> dict[str, list[list[int]]]:
-        """The end of the last of equal sizes above the threshold; :data:`END` where all are above it."""
-        ends = {name: [[END for _ in row] for row in rows] for name, rows in edges.items()}
-        left = {name: [[_missing(edge) for edge in row] for row in rows] for name, rows in edges.items()}
-        tied = [tensor for tensor in tensors if any(number for row in left[tensor.name] for number in row)]
-        with closing(self._sweep("place thresholds", tied, partial(_positions_at, self.merger, edges))) as results:
+    def _place(self, tensors: Sequence[TensorInfo], searches: Mapping[str, list[Search]]) -> None:
+        tied = {each.name: _open(searches[each.name]) for each in tensors}
+        places = {name: [(s.order, s.code) for s in own] for name, own in tied.items()}
+        left = [each for each in tensors if tied[each.name]]
+        with closing(self._sweep("place thresholds", left, partial(_equal, self.merger, places))) as results:
             for span, equal in results:
-                for artifact, row in enumerate(equal):
-                    for number, positions in enumerate(row):
-                        missing = left[span.name][artifact][number]
-                        if 0 < missing <= positions.size:
-                            ends[span.name][artifact][number] = _end(positions, missing)
-                        left[span.name][artifact][number] = max(0, missing - positions.size)
-        return ends
+                for search, positions in zip(tied[span.name], equal, strict=True):
+                    search.place(positions)
+
+    def _by_order(self, searches: Sequence[Search]) -> Thresholds:
+        return [[s.threshold for s in searches if s.order == order] for order in range(self.merger.rankings)]
 
     def _sweep(
         self,
@@ -232,38 +208,44 @@ def _measured(merger: SpanMerger, span: Span, tiles: Iterable[Tile]) -> Sums:
     return sums
 
 
-def _thresholds_of_block(merger: SpanMerger, span: Span, tiles: Iterable[Tile]) -> Thresholds:
-    """The thresholds of a tensor of one block, which is at hand: its tiles are made anew for each count."""
-    counts = _upper(merger, tiles)
-    bins = _ranked(merger, span.name, counts, int(counts[0].sum()))
-    edges = _edges_at_hand(merger, tiles, bins)
-    equal = _positions(merger, tiles, edges) if any(_missing(edge) for row in edges for edge in row) else []
-    thresholds = [[_threshold(edge) for edge in row] for row in edges]
-    for artifact, rows in enumerate(equal):
-        for number, positions in enumerate(rows):
-            if missing := _missing(edges[artifact][number]):
-                thresholds[artifact][number] = _threshold(edges[artifact][number], _end(positions, missing))
-    return thresholds
+def _begun(merger: SpanMerger, name: str, upper: Counts, numel: int) -> list[Search]:
+    ranks = merger.ranks(name, numel, upper[:, 0].tolist())
+    return [
+        Search.begin(order, rank, counts, numel)
+        for order, (counts, row) in enumerate(zip(upper, ranks, strict=True))
+        for rank in row
+    ]
 
 
-def _upper_tallies(merger: SpanMerger, span: Span, tiles: Iterable[Tile]) -> list[Tally]:
-    return [Tally.of(counts) for counts in _upper(merger, tiles)]
+def _open(searches: Sequence[Search]) -> list[Search]:
+    return [search for search in searches if search.found is None]
 
 
-def _lower_tallies(
-    merger: SpanMerger, bins: Mapping[str, _Bins], span: Span, tiles: Iterable[Tile]
-) -> list[list[Tally]]:
-    own = bins.get(MODEL) or bins[span.name]
-    return [[Tally.of(counts) for counts in row] for row in _lower(merger, tiles, own)]
+def _add(totals: Counts, tallies: Sequence[Tally]) -> None:
+    for total, tally in zip(totals, tallies, strict=True):
+        tally.add_to(total)
 
 
-def _positions_at(
-    merger: SpanMerger, edges: Mapping[str, _Edges], span: Span, tiles: Iterable[Tile]
-) -> list[list[Counts]]:
-    return _positions(merger, tiles, edges[span.name])
+def _searched_at_hand(merger: SpanMerger, span: Span, tiles: Iterable[Tile]) -> list[Search]:
+    """The searches of a tensor of one block, which is at hand: its tiles are made anew for each count."""
+    counts = _counted(merger, tiles)
+    searches = _begun(merger, span.name, counts, int(counts[0].sum()))
+    if left := _open(searches):
+        codes: list[list[Codes]] = [[] for _ in left]
+        for tile in tiles:
+            ranked = merger.ranked(tile)
+            for search, own in zip(left, codes, strict=True):
+                own.append(codes_inside(ranked[search.order], search.upper))
+        for search, own in zip(left, codes, strict=True):
+            search.narrow_to(own)
+    if left := _open(searches):
+        at_hand = {span.name: [(search.order, search.code) for search in left]}
+        for search, positions in zip(left, _equal(merger, at_hand, span, tiles), strict=True):
+            search.place(positions)
+    return searches
 
 
-def _upper(merger: SpanMerger, tiles: Iterable[Tile]) -> Counts:
+def _counted(merger: SpanMerger, tiles: Iterable[Tile]) -> Counts:
     counts = np.zeros((merger.rankings, UPPER), np.int64)
     for tile in tiles:
         for update, own in zip(merger.ranked(tile), counts, strict=True):
@@ -271,81 +253,26 @@ def _upper(merger: SpanMerger, tiles: Iterable[Tile]) -> Counts:
     return counts
 
 
-def _lower(merger: SpanMerger, tiles: Iterable[Tile], bins: _Bins) -> list[list[Counts]]:
-    counts = _no_lower(bins)
+def _upper(merger: SpanMerger, span: Span, tiles: Iterable[Tile]) -> list[Tally]:
+    return [Tally.of(counts) for counts in _counted(merger, tiles)]
+
+
+def _lower(merger: SpanMerger, places: _Places, span: Span, tiles: Iterable[Tile]) -> list[Tally]:
+    """Counts of lower bits for each search, which has these upper bits."""
+    own = places.get(MODEL) or places.get(span.name, [])
+    counts = np.zeros((len(own), LOWER), np.int64)
     for tile in tiles:
-        for update, row, own in zip(merger.ranked(tile), bins, counts, strict=True):
-            for narrowed, total in zip(row, own, strict=True):
-                if isinstance(narrowed, Bin):
-                    count_lower(update, narrowed.upper, total)
-    return counts
+        ranked = merger.ranked(tile)
+        for (order, upper), total in zip(own, counts, strict=True):
+            count_lower(ranked[order], upper, total)
+    return [Tally.of(total) for total in counts]
 
 
-def _no_lower(bins: _Bins) -> list[list[Counts]]:
-    return [[np.zeros(LOWER if isinstance(b, Bin) else 0, np.int64) for b in row] for row in bins]
-
-
-def _add_tallies(totals: Sequence[Sequence[Counts]], rows: Sequence[Sequence[Tally]]) -> None:
-    for own, tallies in zip(totals, rows, strict=True):
-        for counts, tally in zip(own, tallies, strict=True):
-            tally.add_to(counts)
-
-
-def _edges_at_hand(merger: SpanMerger, tiles: Iterable[Tile], bins: _Bins) -> _Edges:
-    inside: list[list[list[Codes]]] = [[[] for _ in row] for row in bins]
+def _equal(merger: SpanMerger, places: _Places, span: Span, tiles: Iterable[Tile]) -> list[Counts]:
+    """Positions of the sizes with these bits, for each search."""
+    parts: list[list[Counts]] = [[np.empty(0, np.int64)] for _ in places[span.name]]
     for tile in tiles:
-        for update, row, own in zip(merger.ranked(tile), bins, inside, strict=True):
-            for narrowed, codes in zip(row, own, strict=True):
-                if isinstance(narrowed, Bin):
-                    codes.append(codes_inside(update, narrowed.upper))
-    return [
-        [
-            exact_edge(codes, narrowed) if isinstance(narrowed, Bin) else narrowed
-            for narrowed, codes in zip(*rows, strict=True)
-        ]
-        for rows in zip(bins, inside, strict=True)
-    ]
-
-
-def _positions(merger: SpanMerger, tiles: Iterable[Tile], edges: _Edges) -> list[list[Counts]]:
-    parts: list[list[list[Counts]]] = [[[] for _ in row] for row in edges]
-    for tile in tiles:
-        for update, row, own in zip(merger.ranked(tile), edges, parts, strict=True):
-            for edge, positions in zip(row, own, strict=True):
-                if _missing(edge):
-                    assert isinstance(edge, Edge)
-                    positions.append(positions_of(update, edge.code) + tile.first)
-    return [[np.concatenate([np.empty(0, np.int64), *positions]) for positions in row] for row in parts]
-
-
-def _edges(bins: _Bins, counts: Sequence[Sequence[Counts]]) -> _Edges:
-    return [
-        [edge_of(own, narrowed) if isinstance(narrowed, Bin) else narrowed for narrowed, own in zip(*rows, strict=True)]
-        for rows in zip(bins, counts, strict=True)
-    ]
-
-
-def _ranked(merger: SpanMerger, name: str, counts: Counts, numel: int) -> _Bins:
-    pairs = zip(counts, merger.ranks(name, numel, counts[:, 0].tolist()), strict=True)
-    return [[_bin(row, rank, numel) for rank in ranks] for row, ranks in pairs]
-
-
-def _bin(counts: Counts, rank: int, numel: int) -> Bin | Threshold:
-    return bin_of(counts, rank) if 0 < rank < numel else _trivial(rank)
-
-
-def _trivial(rank: int) -> Threshold:
-    return EVERYTHING if rank > 0 else NOTHING
-
-
-def _threshold(edge: Edge | Threshold, end: int = END) -> Threshold:
-    return edge if isinstance(edge, Threshold) else Threshold(edge.code, end)
-
-
-def _missing(edge: Edge | Threshold) -> int:
-    """How many of equal sizes are above the threshold, where not all are; else 0."""
-    return 0 if isinstance(edge, Threshold) or edge.missing == edge.equal else edge.missing
-
-
-def _end(positions: Counts, missing: int) -> int:
-    return int(positions[missing - 1]) + 1
+        ranked = merger.ranked(tile)
+        for (order, code), positions in zip(places[span.name], parts, strict=True):
+            positions.append(positions_of(ranked[order], code) + tile.first)
+    return [np.concatenate(positions) for positions in parts]

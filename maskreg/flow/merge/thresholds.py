@@ -25,10 +25,74 @@ from maskreg.flow.merge.methods.base import Floats, Threshold, size_codes
 
 UPPER = 1 << 15
 LOWER = 1 << 16
-_NONE = 0xFFFFFFFF
 
 Codes = npt.NDArray[np.uint32]
 Counts = npt.NDArray[np.int64]
+
+_END = 1 << 62
+# End of a threshold that all of its size are above.
+NOTHING = Threshold(0xFFFFFFFF, 0)
+EVERYTHING = Threshold(0, _END)
+
+
+@dataclass
+class Search:
+    """The search for one threshold: above it are ``missing`` of an order's sizes, in the end of equal sizes alone.
+
+    Attributes:
+        order: which of the orders: the update of an artifact, or the spread over all.
+        missing: how many of the sizes that are left are above the threshold.
+        found: the threshold, once it is known.
+        upper: upper bits of the size at the threshold, once upper bits are counted.
+        code: all of its bits, once lower bits are counted.
+    """
+
+    order: int
+    missing: int
+    found: Threshold | None = None
+    upper: int = 0
+    code: int = 0
+
+    @classmethod
+    def begin(cls, order: int, rank: int, counts: Counts, numel: int) -> Search:
+        """Search for the threshold above which ``rank`` of ``numel`` sizes are, given their counts by upper bits."""
+        if not 0 < rank < numel:
+            return cls(order, rank, EVERYTHING if rank > 0 else NOTHING)
+        upper, missing = _largest(counts, rank)
+        return cls(order, missing, upper=upper)
+
+    def narrow(self, counts: Counts) -> None:
+        """Take the counts of lower bits among sizes with these upper bits, without zeros."""
+        if self.missing > counts.sum():
+            self.found = EVERYTHING
+            return
+        lower, self.missing = _largest(counts, self.missing)
+        self.code = self.upper << 16 | lower
+        if self.missing == counts[lower]:
+            self.found = Threshold(self.code, _END)
+
+    def narrow_to(self, codes: Sequence[Codes]) -> None:
+        """The same, given all sizes with these upper bits, without zeros."""
+        inside = np.concatenate(codes)
+        if self.missing > inside.size:
+            self.found = EVERYTHING
+            return
+        at = inside.size - self.missing
+        self.code = int(np.partition(inside, at)[at])
+        self.missing -= int(np.count_nonzero(inside > np.uint32(self.code)))
+        if self.missing == np.count_nonzero(inside == np.uint32(self.code)):
+            self.found = Threshold(self.code, _END)
+
+    def place(self, positions: Counts) -> None:
+        """Take the next positions of sizes that equal the one at the threshold, ascending."""
+        if self.found is None and self.missing <= positions.size:
+            self.found = Threshold(self.code, int(positions[self.missing - 1]) + 1)
+        self.missing -= positions.size
+
+    @property
+    def threshold(self) -> Threshold:
+        """What was found; where equal sizes were not placed, all of them are above."""
+        return self.found or Threshold(self.code, _END)
 
 
 class Tally(NamedTuple):
@@ -53,48 +117,6 @@ class Tally(NamedTuple):
         total[self.bins] += self.counts
 
 
-END = 1 << 62
-"""End of a threshold that all of its size are above."""
-
-NOTHING = Threshold(_NONE, 0)
-"""A threshold above all."""
-
-EVERYTHING = Threshold(0, END)
-"""A threshold below all."""
-
-
-@dataclass(frozen=True)
-class Bin:
-    """The counts of the upper bits narrowed a threshold down to this.
-
-    Attributes:
-        upper: upper bits of the size at the threshold.
-        missing: how many of that bin are above the threshold.
-    """
-
-    upper: int
-    missing: int
-
-
-@dataclass(frozen=True)
-class Edge:
-    """The counts of the lower bits narrowed a threshold down to this.
-
-    Attributes:
-        code: bits of the size at the threshold.
-        missing: how many of that size are above the threshold.
-        equal: how many of that size there are.
-    """
-
-    code: int
-    missing: int
-    equal: int
-
-
-_ZERO = Edge(0, 0, 0)
-# A threshold among zeros: all of them are above it.
-
-
 def count_upper(update: Floats, counts: Counts) -> None:
     """Add a tile to the counts of upper bits, int64 ``[2^15]``."""
     counts += np.bincount(size_codes(update) >> np.uint32(16), minlength=UPPER)
@@ -107,20 +129,6 @@ def count_lower(update: Floats, upper: int, counts: Counts) -> None:
         counts += np.bincount(inside & np.uint32(0xFFFF), minlength=LOWER)
 
 
-def bin_of(counts: Counts, rank: int) -> Bin:
-    """The bin of the ``rank``-th largest, of at least as many numbers; ``rank`` is positive."""
-    upper, missing = _largest(counts, rank)
-    return Bin(upper, missing)
-
-
-def edge_of(counts: Counts, narrowed: Bin) -> Edge:
-    """The size at the threshold, given the counts of lower bits in its bin."""
-    if narrowed.missing > counts.sum():
-        return _ZERO
-    lower, missing = _largest(counts, narrowed.missing)
-    return Edge(narrowed.upper << 16 | lower, missing, int(counts[lower]))
-
-
 def codes_inside(update: Floats, upper: int) -> Codes:
     """Bits of the sizes with these upper bits, without zeros."""
     codes = size_codes(update)
@@ -129,17 +137,6 @@ def codes_inside(update: Floats, upper: int) -> Codes:
         chosen &= codes != 0
     inside: Codes = codes[chosen]
     return inside
-
-
-def exact_edge(codes: Sequence[Codes], narrowed: Bin) -> Edge:
-    """The size at the threshold, given all codes in its bin, without zeros."""
-    inside = np.concatenate(codes)
-    if narrowed.missing > inside.size:
-        return _ZERO
-    at = inside.size - narrowed.missing
-    code = int(np.partition(inside, at)[at])
-    larger = int(np.count_nonzero(inside > np.uint32(code)))
-    return Edge(code, narrowed.missing - larger, int(np.count_nonzero(inside == np.uint32(code))))
 
 
 def positions_of(update: Floats, code: int) -> Counts:

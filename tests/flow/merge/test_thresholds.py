@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from maskreg.flow.merge import sweeps
-from maskreg.flow.merge.thresholds import LOWER, Bin, codes_inside, count_lower, edge_of, exact_edge
+from maskreg.flow.merge.methods.base import Threshold
+from maskreg.flow.merge.thresholds import EVERYTHING, LOWER, Search, codes_inside, count_lower
 from tests.checkpoints import bf16, moved
 from tests.flow.making import BLOCK
 from tests.flow.merge.test_checkpoint import artifacts_of, merged
@@ -23,17 +24,21 @@ def test_a_threshold_among_the_smallest_sizes() -> None:
     counts = np.zeros(LOWER, np.int64)
     count_lower(UPDATE, 0, counts)
     for missing, code in ((1, inside.max()), (2, inside.min())):
-        edge = exact_edge([inside], Bin(0, missing))
-        assert edge == edge_of(counts, Bin(0, missing)) == (edge.__class__(int(code), 1, 1))
+        counted, exact = Search(0, missing), Search(0, missing)
+        counted.narrow(counts)
+        exact.narrow_to([inside])
+        assert counted == exact
+        assert exact.threshold == Threshold(int(code), EVERYTHING.end)
 
 
 @pytest.mark.parametrize("missing", [3, 4, 6])
 def test_a_threshold_among_zeros_has_all_of_them_above_it(missing: int) -> None:
     inside, counts = codes_inside(UPDATE, 0), np.zeros(LOWER, np.int64)
     count_lower(UPDATE, 0, counts)
-    edge = exact_edge([inside], Bin(0, missing))
-    assert edge == edge_of(counts, Bin(0, missing))
-    assert (edge.code, edge.missing) == (0, edge.equal)
+    counted, exact = Search(0, missing), Search(0, missing)
+    counted.narrow(counts)
+    exact.narrow_to([inside])
+    assert counted.found == exact.found == EVERYTHING
 
 
 @pytest.mark.parametrize("numel", [BLOCK // 2, BLOCK + 999])
