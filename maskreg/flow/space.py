@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from maskreg.disk import filling, nearest_existing, require_space
+from maskreg.disk import filling, require_space
 
 _WHAT = "the artifact"
 
@@ -15,7 +14,6 @@ _WHAT = "the artifact"
 @contextmanager
 def artifact_space(root: Path, needed: int) -> Iterator[None]:
     """Write an artifact of ``needed`` bytes inside, on the disk of the registry at ``root``."""
-    hint = f"df -h {shlex.quote(str(nearest_existing(root)))}; or keep the registry elsewhere with MASKREG_HOME"
-    require_space(root, needed, what=_WHAT, hint=hint)
-    with filling(root, needed, what=_WHAT, hint=hint):
+    require_space(root, needed, what=_WHAT, registry=str(root))
+    with filling(root, needed, what=_WHAT, registry=str(root)):
         yield
