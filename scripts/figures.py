@@ -107,15 +107,7 @@ def main() -> None:
 
 
 def page_of(pair: Path, folder: Path) -> Path:
-    """Write the report about the target of a pair against the target of its other seed.
-
-    Args:
-        pair: holds the checkpoints.
-        folder: to work in.
-
-    Returns:
-        The page.
-    """
+    """Write the report about the target of a pair against the target of its other seed."""
     page = folder / "report.html"
     with workspace(folder) as space:
         stored = [

@@ -64,13 +64,7 @@ def sections(changelog: str) -> list[Section]:
 
 
 def problems(version: str, changelog: str, tag: str = "") -> Iterator[str]:
-    """What keeps this version from being a release; without a tag, from becoming one.
-
-    Args:
-        version: of the package.
-        changelog: its text.
-        tag: that is about to be released; empty for none.
-    """
+    """What keeps this version from being a release; without a tag, from becoming one."""
     entries = sections(changelog)
     unreleased = [entry for entry in entries[:1] if entry.name == UNRELEASED]
     released = entries[len(unreleased) :]
@@ -103,11 +97,7 @@ def heading_problem(entry: Section) -> str:
 
 
 def main(tag: str = "") -> int:
-    """Check the repository.
-
-    Returns:
-        The exit code.
-    """
+    """Check the repository."""
     lines = list(problems(version(), (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), tag))
     for line in lines:
         print(f"error: {line}", file=sys.stderr)

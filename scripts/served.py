@@ -19,12 +19,7 @@ PROJECT = "lab"
 
 
 def fill(pair: Path, home: Path) -> None:
-    """Fill a registry with the updates of a pair, a baseline, and what two updates share.
-
-    Args:
-        pair: holds the checkpoints.
-        home: of the registry.
-    """
+    """Fill a registry with the updates of a pair, a baseline, and what two updates share."""
     with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as space:
         for target, tag in (("target-seed1", "seed1"), ("target", "v1")):
             ref = f"{PROJECT}/sums-opd:{tag}"

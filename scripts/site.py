@@ -76,17 +76,7 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """A page's text with its links.
-
-    Args:
-        markdown: the text.
-        page: MkDocs' page.
-        config: MkDocs' configuration.
-        files: all files of the documentation.
-
-    Returns:
-        The text to render.
-    """
+    """A page's text with its links."""
     path: str = page.file.src_uri
     repository = f"{config['extra']['repository']}/blob/main/"
 
@@ -101,15 +91,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """A page's HTML, in which ``console`` blocks say what the theme's button copies.
-
-    Args:
-        content: the HTML.
-        **_: other arguments of MkDocs, unused.
-
-    Returns:
-        The HTML with ``data-copy`` on these blocks.
-    """
+    """A page's HTML, in which ``console`` blocks say what the theme's button copies."""
 
     def with_commands(block: re.Match[str]) -> str:
         lines = _TYPED.findall(html.unescape(re.sub(r"<[^>]+>", "", block[1])))
@@ -123,13 +105,6 @@ def with_terms(markdown: str, glossary: str) -> str:
     """A text in which the first use of each term is a link to the glossary.
 
     Headings, tables, code, quotations of code and links stay as they are.
-
-    Args:
-        markdown: the text.
-        glossary: path of the glossary, relative to the page.
-
-    Returns:
-        The text with links.
     """
     left = dict(TERMS)
 

@@ -15,10 +15,6 @@ def with_both_themes(svg: str, counterparts: Mapping[str, str]) -> str:
     """An SVG whose colors follow the reader's color scheme.
 
     Example: ``fill: #0072b2`` becomes ``fill: var(--c0)``, which is ``#0072b2`` by day and ``#56b4e9`` by night.
-
-    Args:
-        svg: drawn for a light page.
-        counterparts: for each of its colors, in lower case, what a dark page shows.
     """
     names = {color: f"--c{number}" for number, color in enumerate(counterparts)}
     colors = re.compile("|".join(map(re.escape, names)), re.IGNORECASE)

@@ -103,12 +103,7 @@ class DemoError(Exception):
 
 
 def main() -> int:
-    """Run the demo.
-
-    Returns:
-        The exit code: 1 if the result differs from the target, 2 if the folder is not a demo's, 65 if the pair is
-        damaged, 69 if something could not be installed, otherwise that of the line that failed.
-    """
+    """Run the demo."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
     parser.add_argument("--open", action="store_true", help="open the report in the browser at the end")
     parser.add_argument("--dir", type=Path, default=ROOT / ".demo", help="work folder [.demo]")

@@ -24,7 +24,6 @@ from maskreg_cli.output import Output
 
 from maskreg.mask.packed import TensorMask, pack
 from scripts import reference
-from scripts.pictures import FOLDER, pictures
 from tests import warm
 from tests.pages import Block, blocks, commands, run
 from tests.repository import ROOT, tracked
@@ -239,10 +238,6 @@ def test_the_readme_fits_on_two_screens_and_begins_with_a_picture() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 130
     assert any(line.startswith("![") for line in lines[:20])
-
-
-def test_pictures_are_what_the_script_draws() -> None:
-    assert {name: (FOLDER / name).read_text() for name in pictures()} == pictures(), "run python -m scripts.pictures"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)

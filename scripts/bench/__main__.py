@@ -3,7 +3,7 @@
   scripts/bench/run --quick                        does everything work? (a minute)
   scripts/bench/run --pair SOURCE TARGET --page docs
   scripts/bench/run codec                          only one of codec, commands, threads and start
-  scripts/bench/run page docs/benchmarks.json      write the page and its pictures again
+  scripts/bench/run page docs/benchmarks.json      write the page again
 
 CPU seconds are those of the best repetition, which other load affects least; medians are beside them. What is compared
 runs in turns. GB = 10^9 bytes of one checkpoint.
@@ -37,7 +37,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=0, help="repetitions (default 5, of large checkpoints 3)")
     parser.add_argument("--dir", type=Path, help="work folder (default: a temporary folder)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
-    parser.add_argument("--page", type=Path, metavar="DIR", help=f"write {JSON}, the page and its pictures into DIR")
+    parser.add_argument("--page", type=Path, metavar="DIR", help=f"write {JSON} and the page into DIR")
     options = parser.parse_args()
     if options.what[:1] == ["page"]:
         if len(options.what) != 2:

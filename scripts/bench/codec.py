@@ -90,11 +90,7 @@ class _Runner:
 
 
 def measure(pair: CodecPair, rounds: int, enough: int) -> Pair:
-    """Every codec in turn, ``rounds`` times; a repetition codes a pair below ``enough`` bytes several times.
-
-    Raises:
-        SystemExit: a codec does not restore the target.
-    """
+    """Every codec in turn, ``rounds`` times; a repetition codes a pair below ``enough`` bytes several times."""
     blocks, ways = list(pair.blocks()), coders()
     passes = max(1, enough // (2 * pair.params))
     runners = [_Runner(coder, blocks, passes) for coder in ways if not coder.missing]

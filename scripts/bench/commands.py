@@ -136,11 +136,7 @@ def same(left: Path, right: Path) -> bool:
 
 
 def generate(folder: Path, gigabytes: float) -> None:
-    """Write ``folder/source`` and ``folder/target`` in a process of its own, whose memory is not this one's.
-
-    Raises:
-        SystemExit: it failed.
-    """
+    """Write ``folder/source`` and ``folder/target`` in a process of its own, whose memory is not this one's."""
     args = (folder / "source", [folder / "target"], gigabytes)
     generator = multiprocessing.get_context("spawn").Process(target=make_models, args=args)
     generator.start()
@@ -150,11 +146,7 @@ def generate(folder: Path, gigabytes: float) -> None:
 
 
 def measure(gigabytes: float, parent: Path | None, rounds: int) -> Size:
-    """Generate checkpoints of a size, and measure the commands and what stands beside them in turn.
-
-    Raises:
-        SystemExit: the disk is too full, a command failed, or the result was not the target.
-    """
+    """Generate checkpoints of a size, and measure the commands and what stands beside them in turn."""
     with work_folder(parent, gigabytes) as folder, cores(CORES):
         generate(folder, gigabytes)
         source, target, out = folder / "source", folder / "target", folder / "out"

@@ -6,7 +6,6 @@ import os
 import platform
 import resource
 import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -26,11 +25,7 @@ class Watch:
     """Follows a run from its beginning; see :meth:`conditions`."""
 
     def __init__(self, load: float) -> None:
-        """Start.
-
-        Args:
-            load: load average of one minute, before anything was prepared for the run.
-        """
+        """Start."""
         self._load = load
         self._began = datetime.now(UTC)
         self._start = time.monotonic()
@@ -38,12 +33,7 @@ class Watch:
         self._used, self._own = _used_seconds(), _own_seconds()
 
     def conditions(self, folder: Path, *, quick: bool) -> Conditions:
-        """Everything, up to now.
-
-        Args:
-            folder: where files were written.
-            quick: whether data were tiny.
-        """
+        """Everything, up to now."""
         seconds = time.monotonic() - self._start
         used, others = _used_seconds(), None
         if used is not None and self._used is not None:
@@ -72,7 +62,7 @@ def machine(folder: Path) -> dict[str, str]:
         "cores": str(cores),
         "kernels": compiled.level if compiled else "numpy",
         "memory": f"{memory / 1e9:.0f} GB",
-        "disk": f"{_disk(folder)}, {free_bytes(folder) / 1e9:.0f} GB free",
+        "disk": f"{free_bytes(folder) / 1e9:.0f} GB free",
         "system": platform.platform(),
     }
 
@@ -104,25 +94,10 @@ def commit() -> tuple[str, bool]:
 
 def _processor() -> str:
     path = Path("/proc/cpuinfo")
-    if not path.exists():
-        return platform.processor() or platform.machine()
-    lines = (line.partition(":") for line in path.read_text().splitlines())
+    lines = (line.partition(":") for line in (path.read_text().splitlines() if path.exists() else ()))
     facts = {key.strip(): value.strip() for key, _, value in lines}
-    name = facts.get("model name", platform.machine())
-    numbers = [f"{key} {facts[key]}" for key in ("cpu family", "model") if key in facts]
-    return f"{name} ({', '.join(numbers)})" if numbers else name
-
-
-def _disk(folder: Path) -> str:
-    """File system and device under a folder."""
-    mounts = Path("/proc/mounts")
-    if not mounts.exists():
-        return sys.platform
-    lines = [line.split()[:3] for line in mounts.read_text().splitlines()]
-    real = folder.resolve()
-    above = [line for line in lines if real.is_relative_to(line[1])]
-    device, _, kind = max(above, key=lambda line: len(line[1]))
-    return f"{kind} on {device}"
+    name = facts.get("model name", platform.processor() or platform.machine())
+    return f"{name} (cpu family {facts.get('cpu family', '?')}, model {facts.get('model', '?')})"
 
 
 def _used_seconds() -> float | None:

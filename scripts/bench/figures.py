@@ -197,12 +197,7 @@ def dump(run: Run, path: Path) -> None:
 
 
 def load(path: Path) -> Run:
-    """Read what :func:`dump` wrote.
-
-    Raises:
-        NotFoundError: there is no such file.
-        FormatError: it is something else, or of another schema.
-    """
+    """Read what :func:`dump` wrote."""
     again = "measure again: scripts/bench/run --json FILE"
     try:
         data = json.loads(path.read_text())

@@ -111,11 +111,7 @@ def coded_blocks(name: str, count: int, device: torch.device) -> list[Coded]:
 
 
 def measured(name: str, blocks: list[Coded], repeat: int, threads: int) -> list[Row]:
-    """Every way on one pair.
-
-    Raises:
-        SystemExit: a block was not decoded to the target.
-    """
+    """Every way on one pair."""
     codec = get_codec(DEFAULT_CODEC)
     device = blocks[0].source.device
     params = sum(block.source.numel() for block in blocks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -141,18 +140,8 @@ def _sample(pair: Pair, codec: str, direction: str, kernels: str = "") -> Sample
 
 
 def write(path: Path) -> None:
-    """Write ``NAME.md`` and the pictures beside ``NAME.json``."""
-    from scripts.bench import plots
-
-    run = load(path)
-    if run.pairs:
-        plots.draw(run.pairs, run.default_codec, path.parent, stamp(path))
-    path.with_suffix(".md").write_text(page(run, path.name))
-
-
-def stamp(path: Path) -> str:
-    """What pictures carry in their metadata, to tell which figures they show."""
-    return f"drawn from {path.name}, sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    """Write ``NAME.md`` beside ``NAME.json``."""
+    path.with_suffix(".md").write_text(page(load(path), path.name))
 
 
 def page(run: Run, name: str) -> str:
@@ -243,7 +232,6 @@ def _codec(run: Run) -> Iterator[str]:
         f"GB of checkpoint per CPU second on one thread: the codec `{run.default_codec}`, with AVX2 alone, and its "
         f"peers. `of memcpy` is the speed beside copying the checkpoint in memory; `x` is that over {BASE}."
     )
-    yield from ("", "![decoding speed against size](codec-speed.svg)")
     for direction in ("decode", "encode"):
         lines = []
         for pair in run.pairs:
@@ -278,7 +266,7 @@ def _sizes(run: Run) -> Iterator[str]:
         "that uses nothing else; one that also uses rows, columns and low rank can be below it. The mask is stored "
         "beside the delta, as packed bits, compressed where that is smaller."
     )
-    yield from ("", "![bits per parameter of every codec, with the entropy as a line](codec-size.svg)", "")
+    yield ""
     peers = sorted({row.codec for pair in run.pairs for row in pair.codings if not row.ours})
     lines = []
     for pair in run.pairs:

@@ -49,11 +49,7 @@ Work = Callable[[], Mapping[str, Cost]]
 
 
 def run(command: Sequence[str | Path], folder: Path, env: Mapping[str, str] | None = None) -> tuple[Cost, str]:
-    """Run a program in ``folder``; returns what it took, and its output.
-
-    Raises:
-        SystemExit: it fails.
-    """
+    """Run a program in ``folder``; returns what it took, and its output."""
     path = folder.absolute() / "usage.json"
     starter = [sys.executable, "-I", "-S", "-c", _STARTER, path, *command]
     done = subprocess.run(starter, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -133,11 +129,7 @@ def cores(count: int) -> Iterator[None]:
 
 @contextmanager
 def work_folder(parent: Path | None, gigabytes: float = 0.0) -> Iterator[Path]:
-    """A temporary folder in ``parent``; in the system's place for them by default.
-
-    Raises:
-        SystemExit: source, target, result and an artifact of ``gigabytes`` each do not fit on the disk.
-    """
+    """A temporary folder in ``parent``; in the system's place for them by default."""
     place = parent or Path(tempfile.gettempdir())
     place.mkdir(parents=True, exist_ok=True)
     needed, free = int(gigabytes * 4e9) + (256 << 20), free_bytes(place)

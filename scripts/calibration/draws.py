@@ -188,13 +188,7 @@ def tiny(a: int, b: int) -> Callable[[np.random.Generator], Pair]:
 
 
 def raised(share: float, size: int = 887, *, of_room: bool = False) -> Callable[[np.random.Generator], Pair]:
-    """At .37 and .25 by rounding, with an overlap that is higher within every exponent.
-
-    Args:
-        share: how much higher, as a share of the overlap that is expected, or of the room above it.
-        size: rows and columns.
-        of_room: the latter.
-    """
+    """At .37 and .25 by rounding, with an overlap that is higher within every exponent."""
 
     def draw(rng: np.random.Generator) -> Pair:
         codes = weights(rng, size)

@@ -25,11 +25,7 @@ class Folder:
     """A results folder."""
 
     def __init__(self, path: Path, setting: Setting, workers: int) -> None:
-        """Create it, or resume in it.
-
-        Raises:
-            UsageError: it holds results of another setting, or something else.
-        """
+        """Create it, or resume in it."""
         foreign = path.is_dir() and any(path.iterdir()) and not (path / "setting.json").is_file()
         if foreign or (path.exists() and not path.is_dir()):
             raise UsageError(f"{path} exists and holds no results", hint="choose another --out")

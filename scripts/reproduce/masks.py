@@ -51,11 +51,7 @@ class NothingLearnedError(Exception):
 
 
 def extract_mask(setting: Setting, target: Path, registry: Path) -> str:
-    """Extract what changed between the source and a checkpoint; returns the artifact's digest.
-
-    Raises:
-        NothingLearnedError: nothing changed.
-    """
+    """Extract what changed between the source and a checkpoint; returns the artifact's digest."""
     result = extract(open_checkpoint(setting.path("source")), open_checkpoint(target), registry, jobs=1)
     digest = str(result.digest)
     if not open_artifact(digest, registry).manifest.totals.nnz:

@@ -61,11 +61,7 @@ class Setting:
     sgd_rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3)
 
     def __post_init__(self) -> None:
-        """Refuse what would fail later, or count for more than it is.
-
-        Raises:
-            UsageError: a number is out of range, or seeds are not independent of each other.
-        """
+        """Refuse what would fail later, or count for more than it is."""
         for name, least in (("steps", 1), ("batch", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} cannot be {getattr(self, name)}", hint=f"--{name} of at least {least}")

@@ -95,21 +95,7 @@ def _lesson(encode: Any, part: list[Problem]) -> Lesson:
 
 @torch.no_grad()
 def measure(model: Any, teacher: Any, lesson: Lesson, *, tokens: int, seed: int | None) -> dict[str, float]:
-    """Measure a model on problems.
-
-    Args:
-        model: in fp32.
-        teacher: likewise.
-        lesson: the problems.
-        tokens: that the model samples after each prompt, at most.
-        seed: of these samples; None skips them.
-
-    Returns:
-        ``kl``: KL(model || teacher) over the vocabulary, mean over the tokens of right answers, each given those before
-        it; ``forward_kl``: the other direction; ``p``: mean probability of the right answer and its end; ``accuracy``:
-        share of problems with a right greedy completion; ``kl_samples``: KL(model || teacher) on completions that the
-        model samples itself.
-    """
+    """Measure a model on problems."""
     answers = given(lesson.prompts, lesson.answers, pad=PAD)
     logits, teacher_logits = logits_of(model, answers), logits_of(teacher, answers)
     log_p = torch.where(answers.counted, log_probabilities(logits, answers.completions), 0.0).sum(1)

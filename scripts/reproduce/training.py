@@ -68,19 +68,7 @@ def slug(name: str) -> str:
 
 
 def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
-    """Train and measure.
-
-    Args:
-        setting: of all runs.
-        job: of this run.
-        registry: folder of the store with the masks.
-
-    Returns:
-        The record of the run.
-
-    Raises:
-        AssertionError: a coordinate outside the mask has changed.
-    """
+    """Train and measure."""
     torch.manual_seed(0)  # nothing depends on it; samples have generators of their own
     mask, digest = open_mask(job.mask, setting, registry)
     student, teacher = Student(setting.path("source")), teacher_of(setting.path("teacher"))
@@ -197,11 +185,7 @@ class Reference:
         self.optimizer.step()
 
     def check(self, student: Student) -> None:
-        """Compare the bits of the weights.
-
-        Raises:
-            AssertionError: they differ.
-        """
+        """Compare the bits of the weights."""
         for name, parameter in student.weights.named_parameters():
             cast = self.copies[name].detach().to(parameter.dtype)
             assert torch.equal(cast.view(torch.int16), parameter.detach().view(torch.int16)), name

@@ -115,10 +115,6 @@ def density_for(visible: float, points: Sequence[tuple[float, float]]) -> float:
 
         (.65, .390) and (.95, .513) measured: shares .60 and .54
         .90 has a share of .55, so .495 visible: to look as dense as .495, a random mask needs a density of .90
-
-    Args:
-        visible: visible density to reach, as a share of all coordinates.
-        points: two densities with the visible densities measured there.
     """
     (low, low_visible), (high, high_visible) = points
     start, slope = low_visible / low, (high_visible / high - low_visible / low) / (high - low)
