@@ -9,7 +9,6 @@ ARG PYTHON=3.13
 
 FROM python:${PYTHON}-slim-trixie AS build
 # The version of the compiler is the distribution's.
-# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
@@ -19,7 +18,6 @@ COPY maskreg maskreg
 COPY cli cli
 COPY migrations migrations
 # Without pip in what is kept: the one outside of it installs. There is no version to pin: it is what lies here.
-# hadolint ignore=DL3013
 RUN python -m venv --without-pip /opt/maskreg \
     && pip --python /opt/maskreg/bin/python install --no-cache-dir '.[server]' \
     && /opt/maskreg/bin/maskreg --version

@@ -24,7 +24,7 @@ from setuptools.command.build_ext import build_ext
 SOURCES = Path("maskreg", "native", "src")
 
 # Results must not depend on the processor: no fused multiply-add, no reordered sums. Loops with square roots and
-# comparisons of floats still become vectors, because nobody reads errno or the floating-point exceptions.
+# comparisons of floats still become vectors, because nothing reads errno or the floating-point exceptions.
 FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"]
 
 AVX2 = ["-mavx2", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt"]

@@ -200,7 +200,7 @@ def _class(name: str, value: type) -> Iterator[str]:
         yield "**Methods**\n"
         yield "\n".join(f"- `{signature}`: {summary}" for signature, summary in methods) + "\n"
     if issubclass(value, maskreg.MaskregError):
-        # Rooms that only a server has, such as that of its jobs, add kinds of their own when they are imported.
+        # Rooms that only a server has, such as its jobs, add kinds of their own when they are imported.
         kinds = (leaf for leaf in value.__subclasses__() if leaf.__module__ == value.__module__)
         leaves = ", ".join(f"`{leaf.__name__}`" for leaf in kinds)
         if leaves and value is not maskreg.MaskregError:

@@ -1,6 +1,6 @@
 """Checks that CHANGELOG.md describes the version in ``maskreg/version.py``, and that a release tag names both.
 
-Without a tag, the newest section is "Unreleased" or that of the version. With a tag, it is that of the version: dated,
+Without a tag, the newest section is "Unreleased" or the version's. With a tag, it is the version's: dated,
 with something to say, and nothing left in "Unreleased" above it. Needs no installed package.
 
   python -m scripts.release_check

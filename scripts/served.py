@@ -39,7 +39,7 @@ def fill(pair: Path, home: Path) -> None:
 
 @contextmanager
 def serving(home: Path) -> Iterator[str]:
-    """A server of this registry on a free port of this machine, whose project everybody may read; gives its URL."""
+    """A server of this registry on a free port of this machine, whose project is public; gives its URL."""
     with open_service(Options(home=str(home))) as service, socket.socket() as listener:
         _open_to_all(service)
         listener.bind(("127.0.0.1", 0))

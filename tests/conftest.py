@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -77,8 +78,11 @@ collect_ignore = [] if HAS_TORCH else NEED_TORCH
 _FOREIGN = ("AWS_", "MASKREG_", "XDG_", "HF_", "HUGGINGFACE_", "PG", "BOTO_")
 
 
-SERVED = {"mortal_cluster", "nodes_with_credentials", "other_s3_server", "postgres", "ray_cluster", "s3_server"}
-"""Fixtures that start a server; ``--fast`` leaves out the tests that have one, or whose parameters name one."""
+COSTLY = {
+    *("mortal_cluster", "nodes_with_credentials", "other_s3_server", "postgres", "ray_cluster", "s3_server"),
+    "sanitized_kernels",
+}
+"""Fixtures that start servers or compile; ``--fast`` leaves out tests that have one or whose parameters name one."""
 
 NAMES_SERVER = re.compile("http|postgres|s3|seaweed")
 
@@ -119,7 +123,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if ((fast or not HAS_TORCH) and item.get_closest_marker("torch"))
         or (
             fast
-            and (SERVED & set(getattr(item, "fixturenames", ())) or NAMES_SERVER.search(item.name.partition("[")[2]))
+            and (COSTLY & set(getattr(item, "fixturenames", ())) or NAMES_SERVER.search(item.name.partition("[")[2]))
         )
     }
     config.hook.pytest_deselected(items=list(left_out))
@@ -183,9 +187,9 @@ def compiled_kernels() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
-def sanitized_kernels(compiled_kernels: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def sanitized_kernels(compiled_kernels: tuple[str, ...]) -> dict[str, str]:
     """Environment of processes whose kernels end them at the first read or write outside an array."""
-    return sanitized(tmp_path_factory.mktemp("sanitized"))
+    return sanitized(Path(sys.prefix) / "sanitized-kernels")
 
 
 @pytest.fixture(autouse=True)

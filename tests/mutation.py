@@ -1,7 +1,7 @@
 """Structure-aware mutations of JSON documents and of binary objects, as a hostile publisher would make them.
 
-A mutated document is still JSON, and whoever seals or hashes it again gets past every digest. So these reach the code
-behind the digests, which random damage never does.
+A mutated document is still JSON, and an attacker who seals or hashes it again gets past every digest. So these reach
+the code behind the digests, which random damage never does.
 """
 
 from __future__ import annotations

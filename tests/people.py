@@ -1,4 +1,4 @@
-"""Who runs a test: root may do everything, so tests of permissions become somebody else."""
+"""Who runs a test: root can do everything, so tests of permissions become another user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def not_root() -> Iterator[None]:
-    """Root may read everything, so for a while it is somebody else."""
+    """Root can read everything, so for a while the test is another user."""
     if os.geteuid() != 0:
         yield
         return

@@ -49,7 +49,7 @@ class S3Server(ABC):
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # Somebody else can take a port between the search for a free one and its use: try again then.
+        # Another process can take a port between the search for a free one and its use: try again then.
         for _ in range(3):
             self.port, *self._others = free_ports(5)
             process = self._spawn(*self._others)
@@ -295,7 +295,7 @@ class Postgres:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, whose gRPC neighbors are free too.
+    """Free ports, whose gRPC neighbors are free too.
 
     They lie below the range from which the kernel gives clients their ports.
     """
@@ -367,7 +367,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 def start_postgres() -> Postgres:
-    """Start the newest PostgreSQL of this machine; whoever asked closes it."""
+    """Start the newest PostgreSQL of this machine; the caller closes it."""
     newest_first = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     initdb = find_program("initdb", newest_first, "apt-get install -y postgresql")
     return Postgres(initdb.resolve().parent)

@@ -53,7 +53,7 @@ def drawer() -> Iterator[Drawer]:
         keyring.set_keyring(before)
 
 
-def test_a_token_is_kept_in_a_file_that_nobody_else_may_read() -> None:
+def test_a_token_is_kept_in_a_file_that_only_its_owner_can_read() -> None:
     path = credentials_path()
     assert token_for(URL) == ""
     assert remember(URL, "mr_abc_secret") == str(path)

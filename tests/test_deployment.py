@@ -1,4 +1,4 @@
-"""What a server is deployed with: linters accept it, what it starts can be started, and it may no more than it has to.
+"""What a server is deployed with: its commands can be started, and its pods have no more rights than they need.
 
 No container is built or run here: there is no daemon. The commands that containers run are run without one.
 """
@@ -27,7 +27,7 @@ from maskreg.version import __version__
 from tests.buckets import log_in
 from tests.e2e.running import Person
 from tests.repository import ROOT, tracked
-from tests.servers import Postgres, SeaweedFS, find_program
+from tests.servers import Postgres, SeaweedFS
 from tests.service.serving import listening, service_in
 from tests.service.test_serve import serving
 
@@ -43,39 +43,14 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 FINAL = DOCKERFILE.rpartition("\nFROM ")[2]
 """The stage that is the image."""
 
-STYLE = "{extends: default, rules: {line-length: {max: 120}, document-start: disable, braces: {max-spaces-inside: 0}}}"
-
-
-def program(name: str) -> str:
-    return str(find_program(name, [Path(sys.executable).parent], f"pip install {name}"))
-
 
 def pods() -> list[dict[str, Any]]:
     return [document["spec"]["template"]["spec"] for document in OBJECTS if "template" in document["spec"]]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["hadolint", "Dockerfile"],
-        ["yamllint", "--strict", "--config-data", STYLE, "compose.yaml", "deploy"],
-        ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml"],
-    ],
-    ids=lambda command: command[0],
-)
-def test_linters_accept_it(command: list[str]) -> None:
-    done = subprocess.run([program(command[0]), *command[1:]], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("document", OBJECTS, ids=lambda document: document["kind"])
 def test_kubernetes_knows_every_field(document: dict[str, Any]) -> None:
     kubernetes_validate.validate(document, "1.37", strict=True)
-
-
-def test_a_field_that_kubernetes_does_not_know_is_noticed() -> None:
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate({**OBJECTS[0], "replicas": 2}, "1.37", strict=True)
 
 
 def test_every_manifest_is_applied() -> None:
@@ -173,7 +148,7 @@ def test_compose_publishes_nothing_beyond_this_machine_and_has_no_password() -> 
     assert all(re.fullmatch(r"\$\{\w+:\?put it into \.env\}", secret) for secret in secrets)
 
 
-def test_pods_may_no_more_than_they_have_to() -> None:
+def test_pods_have_no_more_rights_than_they_need() -> None:
     for pod in pods():
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True

@@ -263,7 +263,7 @@ SECRETS = [
     *("h/d?application_name=password%3Ds3cr3t", "h/d?application_name=password%253Ds3cr3t", "h/d?host=u:s3cr3t@h"),
     *("h/d?sslmode=require&application_name=x%26password%3Ds3cr3t", "h/d?sslmode=a;password=s3cr3t"),
 ]
-"""What follows ``postgresql://`` where somebody tries to store a password."""
+"""What follows ``postgresql://`` where a user tries to store a password."""
 
 
 @pytest.mark.parametrize("rest", SECRETS)

@@ -91,7 +91,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     assert (pages, styles) == ([], [])
 
 
-def test_pages_ask_nobody_and_can_be_searched_without_a_server(site: Path, browser: Any) -> None:
+def test_pages_ask_no_server_and_can_be_searched(site: Path, browser: Any) -> None:
     with Opened(browser, site / "concepts" / "rounding-null.html", "dark") as opened:
         opened.page.locator("input.md-search__input").click()
         opened.page.keyboard.type("headroom")

@@ -5,7 +5,7 @@
   scripts/bench/run codec                          only one of codec, commands, threads and start
   scripts/bench/run page docs/benchmarks.json      write the page again
 
-CPU seconds are those of the best repetition, which other load affects least; medians are beside them. What is compared
+CPU seconds are of the best repetition, which other load affects least; medians are beside them. What is compared
 runs in turns. GB = 10^9 bytes of one checkpoint.
 """
 

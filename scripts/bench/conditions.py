@@ -53,7 +53,7 @@ class Watch:
 
 
 def machine(folder: Path) -> dict[str, str]:
-    """The hardware, as far as the system tells; the disk is that of ``folder``."""
+    """The hardware, as far as the system tells; the disk holds ``folder``."""
     compiled = library()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

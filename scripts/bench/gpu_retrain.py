@@ -3,7 +3,7 @@
 Layers of random weights are updated by maskreg's Triton kernels with dense gradients, and by ``torch.optim.AdamW`` on
 fp32 parameters with fp32 gradients: for bf16 weights those are master copies, copied back after each step. Times are
 GPU times; the best repetition counts. Bytes are those a masked step must read and write: weights, gradients, bits,
-ranks and state. The results of a masked step are compared with those of PyTorch operations first.
+ranks and state. The results of a masked step are compared with PyTorch operations first.
 
   python -m scripts.bench.gpu_retrain --json gpu.json
 """
@@ -42,7 +42,7 @@ class Row:
         of_fused: ``milliseconds`` / ``fused_milliseconds``.
         bytes_per_param: that a masked step reads and writes.
         gb_per_s: 10^9 of these bytes a second.
-        of_copy: ``gb_per_s`` / that of a copy.
+        of_copy: ``gb_per_s`` / a copy's.
         accumulate_milliseconds: of adding all masked gradients to packed ones.
         square_sum_milliseconds: of summing the squares of all masked gradients.
     """

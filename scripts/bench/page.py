@@ -66,7 +66,7 @@ def _command_rows(run: Run) -> Iterator[Row]:
     for command, bar in LOOP_BARS.items():
         subject = f"{command} of {small.gigabytes if small else 1.2:g} GB: CPU seconds / a bare loop's"
         yield _most(subject, bar, ratio(small.whole(command).sample, small.loop) if small else None)
-    subject = f"apply of {large.gigabytes if large else 4:g} GB: seconds on 2 cores / those of cp and fsync"
+    subject = f"apply of {large.gigabytes if large else 4:g} GB: seconds on 2 cores / cp and fsync's"
     yield _most(subject, COPY_BAR, ratio(large.whole("apply").sample, large.copy, wall=True) if large else None)
     for command in LOOP_BARS:
         peaks = [size.whole(command).peak for size in run.sizes]
@@ -211,7 +211,7 @@ def _threads(run: Run) -> Iterator[str]:
     yield from ("## Two threads beside one", "")
     yield (
         "Wall time. Extract and apply run in one process, on files in memory where the system offers that, so that "
-        "threads are compared and not the disk. Decoding and encoding are those of the generated distillation pair."
+        "threads are compared and not the disk. Decoding and encoding are on the generated distillation pair."
     )
     yield ""
     cells = (

@@ -31,7 +31,7 @@ def start_of(name: str) -> Start:
 def result_of(name: str, seed: int) -> Result:
     """The verdict on one draw; whether the intervals of headroom and ratio hold no difference; and the headroom.
 
-    They are those of the null of rows and columns. It is not true of draws off the grid, of which no null is.
+    They belong to the null of rows and columns, which does not hold for draws off the grid; no null does.
     """
     figures = figures_of_pair(_KINDS[name](np.random.default_rng([seed, *name.encode()])))
     excess, start = figures.nulls[STRIPED], start_of(name)

@@ -163,7 +163,7 @@ def still_rows(share: float) -> Callable[[np.random.Generator], Pair]:
 
 
 def stripes(rng: np.random.Generator, sigma: float, size: int = SIZE) -> Floats:
-    """Scales of noise, as products of those of rows and columns."""
+    """Scales of noise, as products of rows' and columns' scales."""
     scales: Floats = 3e-5 * np.exp(sum(rng.normal(0, sigma, shape) for shape in ((size, 1), (1, size))))
     return scales
 

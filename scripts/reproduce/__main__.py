@@ -15,7 +15,7 @@ Primary endpoints, fixed before the first run, on held-out problems, without sam
   P(answer)  mean probability of the right answer and its end
 Arms are compared by paired differences, of the same mask seed and training seed. Each mask is trained on with a
 training seed of its own, or with all of them (``--crossed``). Either way, 95 % intervals include the variance of masks
-and that of training (the module ``statistics`` says how), and p-values are corrected for all comparisons on both
+and of training (the module ``statistics`` says how), and p-values are corrected for all comparisons on both
 endpoints (Holm). Where there is one mask, the interval is for that mask only. Greedy accuracy over all held-out
 problems, and KL on the model's own samples, are secondary.
 
@@ -137,7 +137,7 @@ def reproduce(setting: Setting, folder: Folder, *, finished: bool = False) -> tu
     Args:
         setting: of all runs.
         folder: with the runs that are done.
-        finished: do not start runs of arms that are missing; masks and tuning runs are computed all the same.
+        finished: do not start runs of arms that are missing; masks and tuning runs are still computed.
 
     Raises:
         NotFoundError: there is no finished run of the full arm.

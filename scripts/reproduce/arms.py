@@ -13,7 +13,7 @@ from scripts.reproduce.training import Job
 from scripts.reproduce.tuning import Needs, Tuning
 
 Rate = Literal["lr", "norm matched", "SGD"]
-"""The setting's learning rate of AdamW, that at which an update has the OPD mask's norm, or that of SGD."""
+"""AdamW's learning rate of the setting, the one at which an update has the OPD mask's norm, or SGD's."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ COMPARISONS = (
 
 
 def arms_of(setting: Setting) -> list[str]:
-    """Names of the arms to run: the named ones, or those of the claim whose masks there are."""
+    """Names of the arms to run: the named ones, or the claim's whose masks there are."""
     chosen = setting.arms or tuple(arm for arm in CLAIM if _has_mask(setting, arm))
     return [arm for arm in ARMS if arm in chosen]
 
@@ -135,7 +135,7 @@ def _is_there(setting: Setting, checkpoint: str) -> bool:
 
 
 def jobs_of(setting: Setting, tuning: Tuning) -> list[Job]:
-    """All runs; first those of all arms with the first seeds, so that a part of them is a comparison already."""
+    """All runs; first all arms with the first seeds, so that a part of them is a comparison already."""
     jobs = [
         _job(setting, tuning, name, mask_seed, seed)
         for name in arms_of(setting)

@@ -31,7 +31,7 @@ class Folder:
             raise UsageError(f"{path} exists and holds no results", hint="choose another --out")
         self.path, self.registry = path, path / "registry"
         (path / "runs").mkdir(parents=True, exist_ok=True)
-        # Seeds and arms can be added later; everything else affects every run. The first mask is that of tuning runs.
+        # Seeds and arms can be added later; everything else affects every run. The first mask is the tuning runs'.
         fixed = {
             **setting.to_json(),
             "seeds": [],

@@ -85,7 +85,7 @@ def open_mask(spec: MaskSpec, setting: Setting, registry: Path) -> tuple[Mask, s
 
 
 def random_mask(shapes: Mapping[str, tuple[int, ...]], seed: int, density: float) -> Mask:
-    """Random coordinates, of one density in all tensors; those of a tensor depend on its name and the seed alone."""
+    """Random coordinates, of one density in all tensors; a tensor's depend on its name and the seed alone."""
     mask = {}
     for name, shape in shapes.items():
         numel = math.prod(shape)

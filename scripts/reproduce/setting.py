@@ -75,7 +75,7 @@ class Setting:
                 if not 0 <= seed < 1 << 63:
                     raise UsageError(f"seed {seed} is not in 0..2^63-1", hint=hint)
                 if seed in RESERVED_SEEDS:
-                    raise UsageError(f"seed {seed} is that of {RESERVED_SEEDS[seed]}", hint=hint)
+                    raise UsageError(f"seed {seed} belongs to {RESERVED_SEEDS[seed]}", hint=hint)
             if len(set(seeds)) < len(seeds):
                 raise UsageError("a seed is given twice, which would count one run as two", hint="give each seed once")
         if not self.crossed and len(self.seeds) != len(self.mask_seeds):

@@ -6,7 +6,7 @@ seed t, and modeled with random effects::
     y[m, t] = mean + mask[m] + seed[t] + rest[m, t]
 
 If every mask has a training seed of its own, the n differences are independent, and each contains all three effects:
-the interval is that of Student's t with n - 1 degrees of freedom. It is exact for normal effects, and no other design
+the interval is Student's t with n - 1 degrees of freedom. It is exact for normal effects, and no other design
 of as many runs has a smaller error. If M masks are crossed with T training seeds, the effects can be told apart::
 
     A = T * variance of the means of masks     expected: T var(mask) + var(rest)
@@ -15,7 +15,7 @@ of as many runs has a smaller error. If M masks are crossed with T training seed
     squared standard error of the mean = var(mask) / M + var(seed) / T + var(rest) / (M T), estimated by (A + B) / (M T)
     degrees of freedom (Satterthwaite) = (A + B)^2 / (A^2 / (M - 1) + B^2 / (T - 1))
 
-The estimate counts var(rest) twice. So it cannot be negative, and its intervals are not too narrow: those of 3 x 3
+The estimate counts var(rest) twice. So it cannot be negative, and its intervals are not too narrow: with 3 x 3
 cover in 95 to 99 % of simulated draws, in more of them, the more of the spread is ``rest``. With one mask, an interval
 is the paired t over training seeds, and holds for that mask only. All hold for the held-out problems as they are.
 """
@@ -188,7 +188,7 @@ class Results:
         """First arm minus second, within mask seed and training seed.
 
         An arm whose masks have no seeds is paired with every mask of the other; of arms with masks of two origins,
-        those of one mask seed, whose runs saw the same problems in the same order, are paired.
+        the ones of one mask seed, whose runs saw the same problems in the same order, are paired.
         """
         return Estimate.of(self.paired(first, second, endpoint))
 

@@ -42,7 +42,7 @@ class Student:
 
     @torch.no_grad()
     def hand_back(self) -> None:
-        """Move gradients to the bf16 parameters, rounded to bf16 as those of a bf16 model."""
+        """Move gradients to the bf16 parameters, rounded to bf16 as in a bf16 model."""
         for wide, narrow in zip(self.compute.parameters(), self.weights.parameters(), strict=True):
             narrow.grad = None if wide.grad is None else wide.grad.to(narrow.dtype)
             wide.grad = None

@@ -28,8 +28,8 @@ class Tuning:
         masks: digests by origin and mask seed, or "None" for a checkpoint's only mask.
         sgd_rate: learning rate of SGD with the smallest KL on the training problems.
         matched_rate: learning rate of AdamW at which the update of random masks has the norm of the OPD mask's.
-        thinned_share: share of the OPD mask's coordinates at which its visible density is that of random masks.
-        visible: density at which the visible density of a random mask is that of an origin's masks, by origin.
+        thinned_share: share of the OPD mask's coordinates at which its visible density equals random masks'.
+        visible: density at which a random mask has the visible density of an origin's masks, by origin.
     """
 
     masks: Mapping[str, Mapping[str, str]]

@@ -20,7 +20,7 @@ MASKREG = str(Path(sys.executable).with_name("maskreg"))
 
 
 class Person:
-    """Somebody with a home of their own: settings, local registry, seen checkpoints."""
+    """A user with a home of their own: settings, local registry, seen checkpoints."""
 
     def __init__(self, home: Path, extra: Mapping[str, str] | None = None) -> None:
         self.home = home

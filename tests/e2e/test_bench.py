@@ -1,4 +1,4 @@
-"""The benchmark runs, its page is that of its figures, and the memory of commands does not grow with the checkpoint."""
+"""The benchmark runs, its page shows its figures, and the memory of commands does not grow with the checkpoint."""
 
 import json
 import subprocess
@@ -59,7 +59,7 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
         assert more["peak"] < 1.12 * less["peak"] < 1_200_000_000
 
 
-def test_the_page_in_the_docs_is_that_of_its_figures() -> None:
+def test_the_page_in_the_docs_shows_its_figures() -> None:
     path = ROOT / "docs" / "benchmarks.json"
     run = figures.load(path)
     assert path.with_suffix(".md").read_text() == page(run, path.name), f"scripts/bench/run page docs/{path.name}"

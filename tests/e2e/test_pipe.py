@@ -18,7 +18,7 @@ from tests.e2e.running import MASKREG, Person, big_pair, same_files
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Person:
-    """Somebody who has extracted ``opd``, and has its source and target at hand."""
+    """A user who has extracted ``opd``, and has its source and target at hand."""
     person = Person(tmp_path_factory.mktemp("person"))
     source, target = big_pair(person.home, 8, shards=1)
     person.run("extract", source, target, "--name", "opd")

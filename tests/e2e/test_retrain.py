@@ -21,7 +21,7 @@ LONG = [*FEW, "--steps", "80", "--save-every", "7", "--micro-batch-size", "2"]
 
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Person:
-    """Somebody with a mask called ``toy`` of a checkpoint that is called ``source``."""
+    """A user with a mask called ``toy`` of a checkpoint that is called ``source``."""
     someone = Person(tmp_path_factory.mktemp("trainer"), {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
     source = make_model(someone.home / "source", seed=1)
     someone.run("extract", source, make_target(source, someone.home / "target"), "--name", "toy")

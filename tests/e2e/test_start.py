@@ -56,7 +56,7 @@ class Done(NamedTuple):
 
 
 class Alone(Person):
-    """Somebody whose environment has no torch."""
+    """A user whose environment has no torch."""
 
     def do(self, *args: str | Path) -> Done:
         """Run a command."""
@@ -84,7 +84,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def ada(tmp_path_factory: pytest.TempPathFactory, pair: tuple[Path, Path]) -> Iterator[Alone]:
-    """Somebody with an update and a baseline of it, and a remote that has the update."""
+    """A user with an update and a baseline of it, and a remote that has the update."""
     home = tmp_path_factory.mktemp("ada")
     (home / "team").mkdir()
     yield prepared(Alone(home), pair)

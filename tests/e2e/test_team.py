@@ -70,7 +70,7 @@ def test_a_bucket_with_a_postgres_index(
 
 def held_up(person: Person, store: Store) -> subprocess.Popen[bytes]:
     """A push that has begun to send, and has not written its tag, stopped."""
-    for _ in range(10):  # on a crowded machine it may be done before anybody looks: then it starts over
+    for _ in range(10):  # on a crowded machine it can end before the test looks: then it starts over
         process = person.start("push", "opd")
         while process.poll() is None and not any(store.list("artifacts/")):
             time.sleep(0.001)

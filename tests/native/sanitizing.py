@@ -2,13 +2,16 @@
 
 A read or write outside an array, a signed overflow or a shift too far ends the process that uses them::
 
-    environment = sanitized(folder)
+    environment = sanitized(cache)
     subprocess.run([sys.executable, "-m", "tests.codec.fuzz"], env={**os.environ, **environment})
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,25 +27,35 @@ maskreg.native.__path__.insert(0, {folder!r})
 """
 
 
-def sanitized(folder: Path) -> dict[str, str]:
-    """Build the kernels of all levels in a folder; returns the environment of processes that are to use them."""
-    build: list[str | Path] = [
-        sys.executable,
-        "setup.py",
-        "-q",
-        "build_ext",
-        "--build-lib",
-        folder,
-        "--build-temp",
-        folder / "temp",
-    ]
-    flags = {"CFLAGS": _CHECKS, "LDFLAGS": "-fsanitize=address,undefined"}
-    subprocess.run(build, cwd=ROOT, env=os.environ | flags, check=True, capture_output=True)
+def sanitized(cache: Path) -> dict[str, str]:
+    """The environment of processes that are to use these kernels, of all levels.
+
+    They are compiled when their sources have changed, which takes a minute of a core, and kept in ``cache``.
+    """
+    sources = [ROOT / "setup.py", *sorted((ROOT / "maskreg/native/src").iterdir())]
+    digest = hashlib.sha256(_CHECKS.encode() + b"".join(path.read_bytes() for path in sources)).hexdigest()
+    folder = cache / digest[:16]
+    cache.mkdir(exist_ok=True)
+    # Other processes that run tests wait for the first one.
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            for earlier in (path for path in cache.iterdir() if path.is_dir()):
+                shutil.rmtree(earlier)
+            _build(cache / "unfinished")
+            (cache / "unfinished").rename(folder)
+    start = folder / "start"
     # The interpreter was not built that way, so the library has to be there before everything else.
     located = ["gcc", "-print-file-name=libasan.so"]
     asan = subprocess.run(located, check=True, capture_output=True, text=True).stdout.strip()
     # Every interpreter imports a module of this name when it starts.
-    start = folder / "start"
-    start.mkdir()
+    start.mkdir(exist_ok=True)
     (start / "sitecustomize.py").write_text(_CUSTOMIZE.format(folder=str(folder / "maskreg" / "native")))
     return {"LD_PRELOAD": asan, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONPATH": str(start)}
+
+
+def _build(folder: Path) -> None:
+    build = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", folder, "--build-temp", folder / "temp"]
+    flags = {"CFLAGS": _CHECKS, "LDFLAGS": "-fsanitize=address,undefined"}
+    subprocess.run(build, cwd=ROOT, env=os.environ | flags, check=True, capture_output=True)
+    shutil.rmtree(folder / "temp")

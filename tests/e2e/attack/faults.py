@@ -163,7 +163,7 @@ class Rounds:
         if said.status:
             return said, []
         rows = {row["ref"]: row["digest"] for row in said.json["names"]}
-        # Somebody who has not seen the latest entries cannot know that a listing lacks them, or lacks a tag.
+        # A reader who has not seen the latest entries cannot know that a listing lacks them, or lacks a tag.
         knows = who.home.name == "ada"
         wrong = [
             f"lists {tag} as {digest}"

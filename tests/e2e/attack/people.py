@@ -62,7 +62,7 @@ class Said:
 
 
 class Member:
-    """Somebody with a home of their own: settings, a local registry."""
+    """A user with a home of their own: settings, a local registry."""
 
     def __init__(self, home: Path, variables: Mapping[str, str] | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ class Site:
     Attributes:
         url: of the store.
         endpoint: of the S3 service; empty for a folder.
-        variables: environment of everybody who uses it.
+        variables: environment of its users.
     """
 
     url: str
@@ -67,7 +67,7 @@ class Site:
         return open_store(self.url, StoreOptions(endpoint=self.endpoint))
 
     def add_to(self, member: Member) -> None:
-        """Make it somebody's remote ``team``."""
+        """Make it a user's remote ``team``."""
         member.must("remote", "add", "team", self.url, *(["--endpoint", self.endpoint] if self.endpoint else []))
 
 
@@ -98,7 +98,7 @@ class Stage:
     older: dict[str, list[bytes]]
 
     def artifact(self, member: Member, name: str) -> Path:
-        """Where an artifact is in somebody's registry."""
+        """Where an artifact is in a user's registry."""
         return member.registry / "artifacts" / "sha256" / self.digests[name].removeprefix("sha256:")
 
     def fresh(self) -> Member:
