@@ -1,29 +1,28 @@
-"""Draw what the documentation shows of reports and of a server's pages: ``python -m scripts.figures --help``.
+"""Take the documentation's screenshots of reports and of a server's pages: ``python -m scripts.figures``.
 
-Without a pair, screenshots of the report about the checkpoints in ``demo``, and of the pages of a server that has
-them: on a wide screen, a tablet and a phone, by day and by night. With ``--evidence DIR``, the plots of
-``docs/evidence.md`` about DIR/source, DIR/opd and DIR/rlvr, each in one SVG for both themes.
+They show the report about the checkpoints in ``demo``, and the pages of a server that has them: on a wide screen, a
+tablet and a phone, by day and by night.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import shutil
+import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
 import maskreg
-from maskreg.reports.findings import NamedMask, gather
-from maskreg.reports.page import plots_of
-from maskreg.reports.pictures import compact, svg
-from maskreg.reports.theme import LIGHT, SIZES
-from scripts.served import fill, serving
-from scripts.themes import COUNTERPARTS, with_both_themes
+from maskreg.service.app import create_app
+from maskreg.service.context import Service
+from maskreg.service.start import Options, open_service
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "assets"
@@ -34,9 +33,6 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 
 COLORS = 64
 """In a screenshot's palette: text and plots look the same, at a quarter of the size."""
-
-PLOTS = {"overlap-1": "evidence-overlap", "exponents": "evidence-magnitude"}
-"""Plots of a report, and how the files begin that the page of evidence shows."""
 
 
 @dataclass(frozen=True)
@@ -89,21 +85,13 @@ SHOTS = (*REPORT_SHOTS, *SERVER_SHOTS)
 
 def main() -> None:
     """Write the pictures into ``docs/assets``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--evidence", type=Path, metavar="DIR", help="draw the plots of these checkpoints instead")
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if options.evidence:
-            draw_evidence(options.evidence.absolute(), folder)
-        else:
-            photograph(page_of(ROOT / "demo", folder))
-            fill(ROOT / "demo", folder / "served")
-            with serving(folder / "served") as url, chromium() as browser:
-                for shot in SERVER_SHOTS:
-                    (FOLDER / shot.name).write_bytes(small(picture(browser, f"{url}{shot.path}", shot)))
+        photograph(page_of(ROOT / "demo", folder))
+        fill(ROOT / "demo", folder / "served")
+        with serving(folder / "served") as url, chromium() as browser:
+            for shot in SERVER_SHOTS:
+                (FOLDER / shot.name).write_bytes(small(picture(browser, f"{url}{shot.path}", shot)))
 
 
 def page_of(pair: Path, folder: Path) -> Path:
@@ -122,20 +110,6 @@ def page_of(pair: Path, folder: Path) -> Path:
 def workspace(folder: Path) -> maskreg.Workspace:
     """A registry of its own."""
     return maskreg.Workspace(maskreg.Settings(folder / "registry", folder / "config.toml"))
-
-
-def draw_evidence(pair: Path, folder: Path) -> None:
-    """Write the plots of the page of evidence, for a laptop and for a phone."""
-    with workspace(folder) as space:
-        masks = []
-        for target in ("opd", "rlvr"):
-            stored = maskreg.extract(pair / "source", pair / target, target, workspace=space)
-            masks.append(NamedMask(stored.name, stored.artifact, stored.card))
-        plots = plots_of(gather(masks[0], masks[1:], maskreg.open_checkpoint(pair / "source")))
-        for name, file in PLOTS.items():
-            for size in SIZES:
-                drawn = compact(svg(plots[name], LIGHT, size))
-                (FOLDER / f"{file}-{size.name}.svg").write_text(with_both_themes(drawn, COUNTERPARTS) + "\n")
 
 
 def photograph(page: Path) -> None:
@@ -182,6 +156,54 @@ def small(png: bytes) -> bytes:
         flat = taken.convert("RGB").quantize(COLORS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         flat.save(packed, format="png", optimize=True)
     return packed.getvalue()
+
+
+PROJECT = "lab"
+
+
+def fill(pair: Path, home: Path) -> None:
+    """Fill a registry with the updates of a pair, a baseline, and what two updates share."""
+    with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as space:
+        for target, tag in (("target-seed1", "seed1"), ("target", "v1")):
+            ref = f"{PROJECT}/sums-opd:{tag}"
+            maskreg.extract(pair / "source", pair / target, ref, family="sums", method="opd", workspace=space)
+        maskreg.annotate(
+            f"{PROJECT}/sums-opd:v1",
+            description="On-policy distillation of a small model on **sums** of two numbers; teacher and prompts are "
+            "in the folder `demo` of the sources.",
+            license="apache-2.0",
+            meta={"seed": "0"},
+            workspace=space,
+        )
+        seeds = [f"{PROJECT}/sums-opd:v1", f"{PROJECT}/sums-opd:seed1"]
+        maskreg.baseline(seeds[0], kind="random-per-tensor", seed=1, name=f"{PROJECT}/sums-random", workspace=space)
+        maskreg.combine(seeds, f"{PROJECT}/sums-both-seeds", how="and", workspace=space)
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[str]:
+    """A server of this registry on a free port of this machine, whose project is public; gives its URL."""
+    with open_service(Options(home=str(home))) as service, socket.socket() as listener:
+        _open_to_all(service)
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                thread.join(0.05)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _open_to_all(service: Service) -> None:
+    first = service.accounts.tokens.first()
+    assert first is not None  # the registry is new
+    admin = service.accounts.authenticate(first.token)
+    service.accounts.projects.ensure(PROJECT, admin)
+    service.accounts.projects.change(PROJECT, admin, public=True)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,16 @@ def sanitized(cache: Path) -> dict[str, str]:
 
 
 def _build(folder: Path) -> None:
-    build = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", folder, "--build-temp", folder / "temp"]
+    build: list[str | Path] = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build_ext",
+        "--build-lib",
+        folder,
+        "--build-temp",
+        folder / "temp",
+    ]
     flags = {"CFLAGS": _CHECKS, "LDFLAGS": "-fsanitize=address,undefined"}
     subprocess.run(build, cwd=ROOT, env=os.environ | flags, check=True, capture_output=True)
     shutil.rmtree(folder / "temp")
