@@ -92,8 +92,8 @@ SLOW = {"cli", "contract", "e2e", "engine", "flow", "live", "reports", "service"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    slow = collection_path.is_dir() and collection_path.name in SLOW and collection_path.parent == Path(__file__).parent
-    return True if slow and config.getoption("--fast") else None
+    name = str(collection_path.relative_to(Path(__file__).parent))
+    return True if config.getoption("--fast") and name in {*SLOW, *NEED_TORCH} else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
