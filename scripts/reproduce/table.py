@@ -19,7 +19,7 @@ says little. Two controls are informative: `exponent-matched`, whose coordinates
 `random, as visible`, which ends with as many visibly changed coordinates. All arms of a training seed use the same \
 prompts and random numbers, and controls are drawn anew for each. Intervals are 95 %, each by itself; where there are \
 several masks, they include the variance of the mask, and where there is one, they hold for that mask only. All hold \
-for these held-out problems. `sd` is that of masks, of training seeds and of the rest, in percentage points of share; \
+for these held-out problems. `sd` is the spread of masks, seeds and the rest, in percentage points of share; \
 where these cannot be told apart, all is in the last. p is corrected for the comparisons of the table on \
 both endpoints together (Holm)."""
 
