@@ -87,8 +87,11 @@ COSTLY = {
 NAMES_SERVER = re.compile("http|postgres|s3|seaweed")
 
 
-SLOW = {"cli", "contract", "e2e", "engine", "flow", "live", "reports", "service", "train", "workspace"}
-"""Folders whose tests start programs or train; ``--fast`` leaves them out."""
+SLOW = {
+    *("cli", "contract", "e2e", "engine", "flow", "live", "reports", "service", "train", "workspace"),
+    *("catalog/test_concurrency.py", "catalog/test_faults.py", "test_deployment.py", "test_docs.py", "test_site.py"),
+}
+"""Folders and files whose tests start programs or train; ``--fast`` leaves them out."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -7,15 +7,18 @@ Every selection has exactly the requested size; ties go to the lower flat index.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from maskreg.analysis.angles import Factors
 from maskreg.analysis.overlap import ratio
 from maskreg.errors import UsageError
+
+if TYPE_CHECKING:  # reports name presets where there is no torch
+    import torch
+
+    from maskreg.analysis.angles import Factors
 
 
 @dataclass(frozen=True)
