@@ -4,7 +4,7 @@ Indices are flat, in C order and ascending: I32 up to 2^31 elements, I64 beyond.
 hold the target's bits: ``tensor.view(-1)[indices] = values``. These are the fields of vLLM's
 ``CheckpointWeightPatch``, too. Grail itself writes rows and columns, which are read as well.
 
-A reader does not hold a tensor's indices. It finds by bisection where those of a span begin and end, and checks what
+A reader does not hold a tensor's indices. It bisects for the indices of a span, and checks what
 it reads. If each span's part is ascending and within the span, all indices are ascending, unique and within the
 tensor::
 

@@ -98,7 +98,7 @@ def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: Proces
             are resolved where that is unambiguous.
         deltas: opens them.
         jobs: threads; by default one per CPU, at most 16.
-        group: of the processes that hold the model; by default all if a tensor is sharded, those of
+        group: of the processes that hold the model; by default all if a tensor is sharded, the group of
             ``DistributedDataParallel`` if the model is wrapped in it, and otherwise this one alone.
     """
     threads = worker_count(jobs)

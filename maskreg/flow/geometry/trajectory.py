@@ -54,7 +54,7 @@ def trajectory(
 ) -> dict[str, Any]:
     """Measure how an update grew over the checkpoints of one run, the last of which is its end.
 
-    For each checkpoint: density (exact rule, on bf16 casts), norm of the update over that of the source, mean stable
+    For each checkpoint: density (exact rule, on bf16 casts), norm of the update over the source's, mean stable
     rank, spectral norm and Hill exponent of its matrices, mean subspace similarity of their top 16 right directions to
     the final update's (after "On the Geometry of On-Policy Distillation") beside K/n, and what changed since the
     checkpoint before. On request what an analysis of one update has: principal angles, the shift of the spectrum,
