@@ -85,18 +85,13 @@ def check(output: Output, remote: str | None) -> None:
 
 @command.command(example="maskreg db rebuild")
 @_remote_option
-@click.option("--full", is_flag=True, help="List the whole log of tags, also where there is a snapshot of it.")
 @click.pass_obj
-def rebuild(output: Output, remote: str | None, full: bool) -> None:
-    """Recreate the index from the store; measurements and events are kept.
-
-    Of more than 10,000 tags it reads the snapshot that the last `gc` wrote, and what moved since. With --full it lists
-    the log, which takes a bucket a request for 1,000 entries and one for each tag; do that if entries were lost.
-    """
+def rebuild(output: Output, remote: str | None) -> None:
+    """Recreate the index from the store; measurements and events are kept."""
     from maskreg.workspace import db
 
     with output.progress() as progress:
-        rebuilt = db.rebuild(remote, full=full, progress=progress, workspace=workspace(output))
+        rebuilt = db.rebuild(remote, progress=progress, workspace=workspace(output))
     if output.json:
         output.document(rebuilt.to_json())
         return

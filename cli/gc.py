@@ -16,7 +16,8 @@ from .output import Output, told
 from .values import DURATION
 
 if TYPE_CHECKING:
-    from maskreg.registry.garbage.report import Collected, Garbage
+    from maskreg.registry.garbage.candidates import Collected
+    from maskreg.registry.garbage.collect import Garbage
 
 
 @click.command(
@@ -43,12 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--trust-listing",
     is_flag=True,
-    help="Accept the list of tags although it is empty, shorter than before, or lacks known entries.",
-)
-@click.option(
-    "--trust-clock",
-    is_flag=True,
-    help="Believe the store's clock although it is a day ahead of this machine's, or nothing was written for 30 days.",
+    help="Accept the list of tags although it is empty, or lacks known entries.",
 )
 @click.pass_obj
 def command(
@@ -58,14 +54,12 @@ def command(
     remote: str | None,
     yes_delete_many: bool,
     trust_listing: bool,
-    trust_clock: bool,
 ) -> None:
     """Delete artifacts that no tag points to.
 
     Also deletes what interrupted work left behind. Safe while others push: an artifact that
     is tagged in the meantime is kept. What will go is printed to stderr first. Nothing is
-    deleted while listings of the store disagree, or lack tags that were there before, nor
-    while its clock may be ahead, which makes what is new look old.
+    deleted while listings of the store disagree, or lack tags that were there before.
     """
     from maskreg.workspace.gc import gc
 
@@ -81,7 +75,6 @@ def command(
             dry_run=dry_run,
             remote=remote,
             trust_listing=trust_listing,
-            trust_clock=trust_clock,
             delete_many=yes_delete_many,
             announce=announce,
             progress=progress,
@@ -93,7 +86,7 @@ def command(
         where = f" --remote {remote}" if remote else ""
         raise TryAgainError(
             f"this run stood still while it deleted {listed([d.short for d in report.overtaken])}, and was taken for "
-            "dead: whoever pushed them meanwhile may lack objects",
+            "dead: a client that pushed them meanwhile may lack objects",
             hint=f"maskreg verify --all{where}",
         )
 

@@ -83,7 +83,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
     },
     errors.CorruptError: {
         "seen": "maskreg show {ref}{on} --allow-rollback takes the tag as it is now",
-        "indexed": "maskreg db rebuild --full{on}",
+        "indexed": "maskreg db rebuild{on}",
         "unreferenced": "maskreg annotate {unreferenced}{on} --description TEXT",
         "artifact": _fetched,
     },
@@ -116,7 +116,6 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "new_value": "maskreg config set {setting} {new_value}",
         "setting": "maskreg config show --origin",
         "token_of": "maskreg login {token_of} --token-stdin",
-        "clock": "maskreg gc{on} --trust-clock",
     },
     errors.BadRefError: {"digits": "maskreg list -q", "not_a_name": "maskreg list"},
     errors.UsageError: {

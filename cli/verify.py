@@ -47,7 +47,7 @@ def command(
     """Check stored artifacts and tags, and list what is damaged.
 
     Every object of each artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
-    registry. An --all that was interrupted goes on where it was, for a day. Exits with 65 when anything is damaged;
+    registry.  Exits with 65 when anything is damaged;
     with 69, 77 or 78, as `db check` does, when the catalog could not be looked at. A service named with --remote is
     asked to verify each artifact itself, too; its page says what came of it.
 
@@ -76,10 +76,6 @@ def command(
             line = f"{damage.key}: {damage.fault}  ({', '.join(damage.names) or 'no name'})"
             output.damage(line, damage.error)
         output.note(f"checked {_checked(report)}")
-        if report.resumed:
-            output.note(
-                f"{report.resumed:,} of these tags and artifacts were checked before, until that was interrupted"
-            )
         if report.damaged and report.unchecked is not None:
             output.note(told(f"the catalog was not checked: {report.unchecked.message}", report.unchecked))
     if report.damaged:

@@ -6,7 +6,7 @@ use of a key begins with. Its ``schema`` tells kinds of documents apart, its ``r
     document    {"schema": ..., "registry": <uuid>, ..., "signatures": {<public key>: <signature>}, "seal": ...}
     statement   b"maskreg signed document\n" + canonical({"schema": ..., "registry": <uuid>, ...})
 
-The signatures are inside the document, and the seal is over them. So one create-only write stores both, nobody sees
+The signatures are inside the document, and the seal is over them. So one create-only write stores both, no reader sees
 one without the other, and an id that is the seal fixes who signed.
 """
 
@@ -40,11 +40,7 @@ class PublicKey(str):
     __slots__ = ()
 
     def __new__(cls, text: str) -> PublicKey:
-        """Validate ``text``.
-
-        Raises:
-            ValueError: it is not ``ed25519:`` and 64 lower-case hex digits.
-        """
+        """Validate ``text``."""
         if not _KEY.fullmatch(text):
             raise ValueError(f"not an ed25519 public key: {text!r}")
         return super().__new__(cls, text)
@@ -84,11 +80,7 @@ class PrivateKey:
 
     @classmethod
     def generate(cls) -> PrivateKey:
-        """A new key, from the system's random numbers.
-
-        Raises:
-            ConfigError: the package ``cryptography`` is not installed.
-        """
+        """A new key, from the system's random numbers."""
         with requiring("a signing key"):
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         return cls(Ed25519PrivateKey.generate())
@@ -100,10 +92,6 @@ class PrivateKey:
         Args:
             data: the file's content.
             name: what messages call it.
-
-        Raises:
-            FormatError: it is none.
-            ConfigError: the package ``cryptography`` is not installed.
         """
         with requiring("a signing key"):
             from cryptography.exceptions import UnsupportedAlgorithm
@@ -142,21 +130,13 @@ def signed(row: Mapping[str, object], *signers: Signer) -> dict[str, object]:
 
 
 def require_checking() -> None:
-    """Refuse work whose result this machine could not check.
-
-    Raises:
-        ConfigError: the package ``cryptography`` is not installed.
-    """
+    """Refuse work whose result this machine could not check."""
     with requiring("checking a signature"):
         from cryptography.exceptions import InvalidSignature  # noqa: F401
 
 
 def is_signed_by(row: Mapping[str, object], key: PublicKey) -> bool:
-    """Whether a document carries a valid signature by a key.
-
-    Raises:
-        ConfigError: the package ``cryptography`` is not installed.
-    """
+    """Whether a document carries a valid signature by a key."""
     signatures = row.get(SIGNATURES)
     value = signatures.get(key) if isinstance(signatures, Mapping) else None
     if not isinstance(value, str) or not _SIGNATURE.fullmatch(value):
@@ -177,9 +157,6 @@ def parse_signatures(row: Mapping[str, Any], where: str) -> dict[PublicKey, str]
     Args:
         row: the document.
         where: names it in messages.
-
-    Raises:
-        FormatError: not a mapping of public keys to signatures.
     """
     value = row.get(SIGNATURES, {})
     if not isinstance(value, dict):

@@ -39,7 +39,6 @@ from maskreg.artifact.presence import read_object, read_object_into, reading
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.store.base import ObjectInfo, Store
-from maskreg.store.file import FileStore
 
 CACHE_BYTES = 48 << 20
 """Verified objects kept in memory, so that ranges of the same shard cost one fetch."""
@@ -58,7 +57,7 @@ class _Held:
     users: int = 0
 
 
-class VerifiedObjects:
+class VerifiedObjects(Store):
     """A read-only store of one artifact's objects; keys are relative to the artifact.
 
     It holds exactly what the manifest lists. Safe to use from many threads.
@@ -111,19 +110,20 @@ class VerifiedObjects:
     @property
     def holds_shards(self) -> bool:
         """Whether there is room for two shards, which threads that go through an array need at a time."""
-        return self.room >= 2 * self._largest or not isinstance(self._store, FileStore)
+        return self.room >= 2 * self._largest or self._store.files is None
 
     @contextmanager
     def opened(self, key: str, *, max_bytes: int) -> Iterator[tuple[BufferedReader, int]]:
         """The file of an object on a disk and its size, to read parts of it; hashed whole before the first of them."""
         expected = self._expected(key, max_bytes)
-        assert isinstance(self._store, FileStore)  # see holds_shards
+        files = self._store.files
+        assert files is not None  # see holds_shards
         with self._lock:
             key_lock = self._key_locks.setdefault(key, threading.Lock())
         with key_lock:
             if key not in self.hashed:
                 self.check(expected)
-        with reading(self._digest, expected) as path, self._store.opened(path, expected.size) as (file, size):
+        with reading(self._digest, expected) as path, files.opened(path, expected.size) as (file, size):
             yield file, size
 
     def check(self, expected: Object) -> None:
@@ -199,10 +199,10 @@ class VerifiedObjects:
         return held
 
     def _load(self, expected: Object) -> _Held:
-        if isinstance(self._store, FileStore):
+        if (files := self._store.files) is not None:
             memory = self._memory(expected.size)
             data = memory.data[: expected.size]
-            read_object_into(self._store, self._digest, expected, data)
+            read_object_into(files, self._digest, expected, data)
         else:
             memory, data = np.empty(0, np.uint8), memoryview(read_object(self._store, self._digest, expected))
         with self._lock:

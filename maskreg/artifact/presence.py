@@ -24,8 +24,7 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix, 
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.limits import LIMITS, Limits
-from maskreg.store.base import ObjectInfo, Store
-from maskreg.store.file import FileStore
+from maskreg.store.base import Files, ObjectInfo, Store
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest, Object
@@ -59,7 +58,7 @@ def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
     return data
 
 
-def read_object_into(store: FileStore, digest: Digest, entry: Object, into: memoryview) -> None:
+def read_object_into(store: Files, digest: Digest, entry: Object, into: memoryview) -> None:
     """The same into memory of exactly its size."""
     with reading(digest, entry) as key:
         size = store.get_into(key, into)

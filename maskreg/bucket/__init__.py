@@ -25,9 +25,6 @@ def located(text: str | Location, options_of: OptionsOf | None = None) -> Locati
     Args:
         text: a path, or a URL of object storage; a location stays what it is.
         options_of: how to talk to the service of a URL; by default as the AWS chain says.
-
-    Raises:
-        ConfigError: a URL that is malformed, or holds a user, a password or a query; or one of another scheme.
     """
     if not isinstance(text, str):
         return text
@@ -44,9 +41,6 @@ def on_disk(location: Location, work: str) -> Path:
     Args:
         location: where it lies.
         work: what needs it; begins the message, as in "training".
-
-    Raises:
-        UsageError: it is in a bucket.
     """
     if isinstance(location, BucketPath):
         raise UsageError(

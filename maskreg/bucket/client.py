@@ -1,21 +1,146 @@
-"""The client of an S3 service: from settings and the AWS chain, with patience of its own."""
+"""The client of an S3 service, from settings and the AWS chain, and what its errors mean, without secrets they quote.
+
+A service's answer is classified by its error code, then by its HTTP status; an error of the client by the names of its
+classes, since which classes exist depends on the version of botocore.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from maskreg.errors import ConfigError
+from maskreg.errors import ConfigError, MaskregError, NoSpaceError, NotFoundError, RefusedError, UnavailableError
 from maskreg.settings import StoreOptions
 from maskreg.settings.urls import check_address
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+PERMISSIONS = {
+    "get": "s3:GetObject",
+    "head": "s3:GetObject",
+    "put": "s3:PutObject",
+    "create": "s3:PutObject",
+    "list": "s3:ListBucket",
+    "delete": "s3:DeleteObject",
+}
+"""The permission that each method of a store needs."""
+
+_DENIED = {
+    *("AccessDenied", "AllAccessDisabled", "AccountProblem", "ExpiredToken", "InvalidAccessKeyId"),
+    *("InvalidSecurity", "InvalidToken", "NotSignedUp", "SignatureDoesNotMatch"),
+}
+_ELSEWHERE = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraint"}
+_FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage"}
+_PASSING = {"BadDigest", "IncompleteBody", "RequestTimeout", "SlowDown", "XAmzContentSHA256Mismatch"}
+# RecursionError: botocore follows redirects by asking for the bucket's region, and recurses without end when the
+# service redirects that request too.
+_NO_CREDENTIALS = {
+    *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "SSOError"),
+    *("TokenRetrievalError", "NoAuthTokenError", "LoginError"),
+}
+_NOT_USABLE = {
+    *("ConfigParseError", "ConfigNotFound", "InvalidConfigError", "NoRegionError"),
+    *("InvalidRegionError", "ParamValidationError", "EndpointProviderError", "ValueError", "RecursionError"),
+}
+
+
+CREDENTIALS_HINT = "aws configure, or set AWS_PROFILE"
+"""The next step where there are no credentials."""
+
+
+def denied_hint(operation: str, bucket: str) -> str:
+    """The next step where credentials were refused."""
+    return f"check the credentials (aws sts get-caller-identity), or grant {PERMISSIONS[operation]} on {bucket}"
+
+
+@contextmanager
+def translated(url: str, bucket: str, operation: str, key: str = "") -> Iterator[None]:
+    """Let only this package's errors leave the block.
+
+    Args:
+        url: the store, as messages name it.
+        bucket: its bucket.
+        operation: the store's method, such as ``put``.
+        key: the object, if any.
+    """
+    import botocore.exceptions as aws
+    from botocore.parsers import ResponseParserError
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except MaskregError:
+        raise
+    except aws.ClientError as error:
+        raise of_answer(error, url, bucket, operation, key) from error
+    except (aws.BotoCoreError, ResponseParserError, HTTPError, OSError, ValueError, RecursionError) as error:
+        raise _of_client(error, url, operation) from error
+
+
+def status_of(error: Exception) -> int:
+    """HTTP status of a ``ClientError``; 0 for anything else."""
+    response = getattr(error, "response", {})
+    return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str) -> MaskregError:
+    """This package's error for a ``ClientError``, an answer that refuses the request."""
+    status = status_of(error)
+    code = str(getattr(error, "response", {}).get("Error", {}).get("Code", "")) or str(status)
+    # Only the code is quoted: the service's text can hold key ids and signed headers.
+    refusal = f"{url}: {operation} was refused ({status} {code})" + (f" for {key}" if key else "")
+    if code in _FULL or status == 507:
+        return NoSpaceError(refusal, hint=f"delete what is not needed in {bucket}, or raise its quota")
+    if code == "RequestTimeTooSkewed":
+        return RefusedError(f"{refusal}: the clocks of this machine and of the service differ", hint="timedatectl")
+    if code in _DENIED or status in (401, 403):
+        return RefusedError(
+            refusal,
+            hint=denied_hint(operation, bucket),
+        )
+    if code == "NoSuchBucket":
+        return NotFoundError(f"there is no bucket {bucket} at {url}", hint=f"aws s3 mb s3://{bucket}")
+    if code in _ELSEWHERE or status in (301, 307, 308):
+        return ConfigError(refusal, hint=f"bucket {bucket} is in another region: set the remote's region")
+    if status == 404 and operation in ("put", "create"):
+        # A write needs nothing to exist but the bucket.
+        return ConfigError(f"{refusal}: no such bucket, or a wrong endpoint", setting="endpoint")
+    if status == 404:
+        return NotFoundError(f"{url}: there is no {key}" if key else f"there is no bucket {bucket} at {url}")
+    if status == 501:
+        lacks = "create-only writes" if operation == "create" else f"the request for {operation}"
+        return ConfigError(f"{url}: the service does not support {lacks}", hint="use another service")
+    if status == 429 or status >= 500 or code in _PASSING:
+        return UnavailableError(refusal, hint="run the same command again in a moment")
+    return ConfigError(refusal, setting="endpoint")
+
+
+def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    name = type(error).__name__
+    if kinds & _NO_CREDENTIALS:
+        return RefusedError(f"{url}: no usable credentials ({name})", hint=CREDENTIALS_HINT)
+    if "ProfileNotFound" in kinds:
+        fault = f"{url}: the S3 settings are not usable ({name})"
+        return ConfigError(f"{fault}: the AWS configuration has no such profile", hint="aws configure list-profiles")
+    if "SSLError" in kinds:
+        return UnavailableError(
+            f"{url}: {operation}: the service's certificate was not accepted", hint="set the remote's ca_bundle"
+        )
+    # A service that redirects to itself: the recursion surfaces in whatever error was being handled at its limit.
+    endless = isinstance(getattr(error, "kwargs", {}).get("error"), RecursionError)
+    if endless or (kinds & _NOT_USABLE and "HTTPClientError" not in kinds):
+        return ConfigError(f"{url}: the S3 settings are not usable ({name})", setting="endpoint")
+    return UnavailableError(f"{url}: {operation}: the service does not answer ({name})", hint="check the endpoint")
+
 
 _CONNECTIONS = 32
 
@@ -28,7 +153,7 @@ def connect(
     attempts: int = 3,
     patience_seconds: float = math.inf,
 ) -> S3Client:
-    """A client, which sends nothing yet; whoever gets it closes it.
+    """A client, which sends nothing yet; the caller closes it.
 
     Args:
         options: how to talk to the service.
@@ -36,9 +161,6 @@ def connect(
         read_seconds: how long to wait for the next bytes of an answer.
         attempts: tries of a request before the service counts as unavailable.
         patience_seconds: since its first try, after which a request without an answer is not tried again.
-
-    Raises:
-        botocore.exceptions.BotoCoreError: settings that are not usable; see :mod:`maskreg.bucket.answers`.
     """
     import boto3
     from botocore.config import Config
@@ -62,7 +184,7 @@ def connect(
     )
     # A service that hangs takes the whole time to read at each try, and one that is gone takes none.
     client.meta.events.register("before-call.s3", _begin)
-    client.meta.events.register_first("needs-retry.s3", partial(_give_up, patience_seconds))
+    client.meta.events.register_first("needs-retry.s3", partial(_give_up, patience_seconds, connect_seconds))
     return client
 
 
@@ -74,18 +196,23 @@ def _begin(context: dict[str, Any], **_: object) -> None:
 
 
 def _give_up(
-    patience_seconds: float, request_dict: dict[str, Any], caught_exception: Exception | None, **_: object
+    patience_seconds: float,
+    connect_seconds: float,
+    request_dict: dict[str, Any],
+    caught_exception: Exception | None,
+    **_: object,
 ) -> None:
-    if caught_exception is not None and time.monotonic() - request_dict["context"][_BEGUN] > patience_seconds:
+    if caught_exception is None:
+        return
+    # A host that is gone answers nothing, however often it is asked; one that restarts refuses at once.
+    is_gone = type(caught_exception).__name__ == "ConnectTimeoutError"
+    limit = min(connect_seconds, patience_seconds) if is_gone else patience_seconds
+    if time.monotonic() - request_dict["context"][_BEGUN] >= limit:
         raise caught_exception
 
 
 def check_options(options: StoreOptions) -> None:
-    """Check what needs no request.
-
-    Raises:
-        ConfigError: an endpoint that is none, or has a user or password in it; a missing CA bundle.
-    """
+    """Check what needs no request."""
     if endpoint := _endpoint(options):
         check_address(endpoint, "the store's endpoint")
         parts = urlsplit(endpoint)
@@ -105,5 +232,5 @@ def addressing(options: StoreOptions) -> Literal["auto", "path", "virtual"]:
 
 
 def _endpoint(options: StoreOptions) -> str:
-    """As the options say, or else the environment; empty for that of AWS."""
+    """As the options say, or else the environment; empty for the endpoint of AWS."""
     return options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""

@@ -1,6 +1,6 @@
 """Reading an object part by part, with parts that are needed soon on their way already.
 
-Whoever hands out work says which bytes it will need (``expect``), some tasks before a thread reads them leaf by leaf::
+A caller that hands out work says which bytes it will need (``expect``), before a thread reads them leaf by leaf::
 
     expect(0, 8M)     expect(8M, 8M)     ...        two requests are on their way
     fill(leaf 0)  fill(leaf 1)  ...                 from the answer to the first; the last leaf drops it
@@ -54,15 +54,7 @@ class BucketFile:
     """An object that is open for reading; see :class:`maskreg.checkpoint.files.OpenFile`."""
 
     def __init__(self, path: BucketPath, version: tuple[int, str] | None = None) -> None:
-        """Nothing is read yet.
-
-        Args:
-            path: of the object.
-            version: its size and ETag, when they are known; reading another version raises.
-
-        Raises:
-            NotFoundError: there is none.
-        """
+        """Nothing is read yet."""
         self.path = path
         self.size, self._etag = version or path.version()
         self._lock = threading.Lock()

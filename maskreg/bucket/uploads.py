@@ -1,4 +1,4 @@
-"""Writing objects in parts, from several threads, which nobody sees before they are completed.
+"""Writing objects in parts, from several threads, which no reader sees before they are completed.
 
 ::
 
@@ -7,21 +7,21 @@
     complete()                               the object is there, whole
     abort()                                  it never was; the service drops its parts
 
-A process that is killed can do neither. Its parts cost money and are invisible: see :mod:`maskreg.bucket.abandoned`.
+A process that is killed can do neither. Its parts cost money and no list shows them: :func:`drop_abandoned` finds them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from maskreg.bucket.answers import status_of, translated
-from maskreg.bucket.client import check_options, connect
+from maskreg.bucket.client import check_options, connect, status_of, translated
 from maskreg.bucket.path import BucketPath
 from maskreg.errors import CannotCreateError, ConfigError, MaskregError, NotFoundError, OutputExistsError
 from maskreg.parallel import DaemonPool, acquire, interruptible, result_of
@@ -61,15 +61,7 @@ _WAITING = 8
 
 
 def check_output(path: BucketPath) -> None:
-    """Check what can be said of an output before anything is sent.
-
-    Args:
-        path: where a checkpoint is to appear.
-
-    Raises:
-        ConfigError: a bucket of another kind than S3.
-        CannotCreateError: a bucket, and no prefix in it.
-    """
+    """Check what can be said of an output before anything is sent."""
     _require_s3(path)
     if not path.key:
         raise CannotCreateError(f"{path}: a checkpoint needs a prefix of its own", hint=f"write to {path}/NAME")
@@ -93,9 +85,6 @@ class Uploads:
 
         Args:
             folder: what is written; in a bucket of S3.
-
-        Raises:
-            ConfigError: a bucket of another kind, or settings that are not usable.
         """
         _require_s3(folder)
         check_options(folder.bucket.options)
@@ -218,20 +207,11 @@ class Upload:
             self.upload_id = self._begin()
 
     def sent(self, number: int, etag: str) -> None:
-        """Take note of a part that another process has sent with :func:`send_part`.
-
-        Args:
-            number: of the part, from 0 on.
-            etag: that the service gave it.
-        """
+        """Take note of a part that another process has sent with :func:`send_part`."""
         self._sent.append({"PartNumber": number + 1, "ETag": etag})
 
     def sync(self) -> None:
-        """Wait until all parts that are full have arrived.
-
-        Raises:
-            UnavailableError, NotAllowedError, NoSpaceError: the service did not take them.
-        """
+        """Wait until all parts that are full have arrived."""
         for part in self._sending:
             result_of(part)
 
@@ -243,9 +223,6 @@ class Upload:
 
         Args:
             only_new: not where there is one; for an object that is sent in one request.
-
-        Raises:
-            OutputExistsError: there is one.
         """
         uploads, key = self._uploads, self.path.key
         with uploads.errors(key):
@@ -344,9 +321,6 @@ def send_part(uploads: Uploads, key: str, upload_id: str, number: int, data: byt
         upload_id: what the service calls the upload.
         number: of the part, from 1 on.
         data: the part.
-
-    Raises:
-        UnavailableError, NotAllowedError, NoSpaceError: the service did not take it.
     """
     with uploads.errors(key):
         answer = uploads.client.upload_part(
@@ -357,3 +331,74 @@ def send_part(uploads: Uploads, key: str, upload_id: str, number: int, data: byt
             Body=data,  # type: ignore[arg-type]  # which the stubs do not know to be taken
         )
     return {"PartNumber": number, "ETag": answer["ETag"]}
+
+
+IDLE = timedelta(hours=1)
+"""Without a new part in their folder for so long, uploads count as abandoned."""
+
+
+def drop_abandoned(folder: BucketPath, *, idle: timedelta = IDLE) -> tuple[BucketPath, ...]:
+    """Drop abandoned uploads and claims."""
+    uploads = Uploads(folder)
+    try:
+        return tuple(_drop(uploads, idle))
+    finally:
+        uploads.close()
+
+
+class Begun(NamedTuple):
+    """An upload that is not completed, or a claim.
+
+    Attributes:
+        key: of the object.
+        upload_id: what the service calls it; empty for a claim.
+        latest: when its last part came, or it began.
+    """
+
+    key: str
+    upload_id: str
+    latest: datetime
+
+
+def abandoned(begun: Sequence[Begun], now: datetime, idle: timedelta) -> list[Begun]:
+    """The uploads that no process goes on with.
+
+    A run completes all its files together, at its end: the first waits for the last, without new parts, for hours.
+    """
+    latest: dict[str, datetime] = {}
+    for upload in begun:
+        folder = upload.key.rpartition("/")[0]
+        latest[folder] = max(upload.latest, latest.get(folder, upload.latest))
+    return [upload for upload in begun if now - latest[upload.key.rpartition("/")[0]] >= idle]
+
+
+def _drop(uploads: Uploads, idle: timedelta) -> Iterator[BucketPath]:
+    client, bucket = uploads.client, uploads.bucket
+    with uploads.errors(uploads.folder.key):
+        for upload in abandoned(list(_begun(uploads)), datetime.now(UTC), idle):
+            path = BucketPath(uploads.folder.bucket, upload.key)
+            with suppress(client.exceptions.NoSuchUpload):
+                if upload.upload_id:
+                    client.abort_multipart_upload(Bucket=bucket, Key=upload.key, UploadId=upload.upload_id)
+                else:
+                    uploads.delete(path)
+                yield path
+
+
+def _begun(uploads: Uploads) -> Iterator[Begun]:
+    client, bucket, folder = uploads.client, uploads.bucket, uploads.folder.key
+    for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=folder):
+        for row in page.get("Uploads", ()):
+            key, upload_id, latest = row["Key"], row["UploadId"], row["Initiated"]
+            if folder and key != folder and not key.startswith(f"{folder}/"):
+                continue
+            # It may be completed by now.
+            with suppress(client.exceptions.NoSuchUpload):
+                for parts in client.get_paginator("list_parts").paginate(Bucket=bucket, Key=key, UploadId=upload_id):
+                    latest = max([latest, *(part["LastModified"] for part in parts.get("Parts", ()))])
+                yield Begun(key, upload_id, latest)
+    for objects in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=folder):
+        for entry in objects.get("Contents", ()):
+            key = entry["Key"]
+            if key.endswith(CLAIM) and (not folder or key == folder + CLAIM or key.startswith(f"{folder}/")):
+                yield Begun(key, "", entry["LastModified"])

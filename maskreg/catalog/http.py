@@ -22,8 +22,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.ref import Ref
 from maskreg.store.connection import Connection
-from maskreg.store.message import Message
-from maskreg.store.refusals import understanding
+from maskreg.store.message import Message, understanding
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest

@@ -35,7 +35,6 @@ from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, lea
 from maskreg.errors import UsageError
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.store import FileStore
 from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, blocks_of
 from maskreg.update.delta import Delta, SpanDelta
@@ -174,9 +173,9 @@ def _root(delta: Delta, side: str) -> str:
 
 def _path(delta: Delta, name: str) -> Path:
     artifact = delta.artifact
-    assert isinstance(artifact.store, FileStore)  # links are brought into the local registry before they are used
+    assert artifact.store.files is not None  # links are brought into the local registry before they are used
     prefix = REVERSE_FILES if delta.revert else FILES
-    return artifact.store.path(artifact_prefix(artifact.digest) + prefix + name)
+    return artifact.store.files.path(artifact_prefix(artifact.digest) + prefix + name)
 
 
 def write_weights(

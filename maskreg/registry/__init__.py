@@ -1,7 +1,7 @@
 """Push, pull, tag, verify, collect garbage: a store and a catalog, on this machine or elsewhere."""
 
 from maskreg.registry.identity import who
-from maskreg.registry.index.results import Rebuilt
+from maskreg.registry.index.searching import Rebuilt
 from maskreg.registry.naming import Resolved
 from maskreg.registry.registry import Registry
 

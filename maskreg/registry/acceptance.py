@@ -18,10 +18,6 @@ def accept_registry(registry: Registry) -> str:
 
     Returns:
         What was refused until now; empty when nothing was.
-
-    Raises:
-        UntrustedError: the key of a project that this machine trusted in the registry before does not vouch for its
-            key in this one, and no other key was trusted there on purpose.
     """
     if registry.witness is None:
         return ""
@@ -67,10 +63,6 @@ def accept_tag(registry: Registry, ref: Ref) -> str:
 
     Returns:
         What was refused until now; empty when nothing was.
-
-    Raises:
-        RolledBackError: the registry is another one than before; :func:`accept_registry` takes it.
-        UntrustedError: its project is signed, and no trusted key vouches for the tag as it is now.
     """
     refused = ""
     try:

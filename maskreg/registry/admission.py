@@ -1,7 +1,7 @@
-"""Entries of the ref log that somebody else has made, such as a client of a service: checked here, then appended.
+"""Entries of the ref log that clients of a service have made: checked here, then appended.
 
 The client appends as it would to any store, and its one create-only write comes out here. So the rules of the log are
-checked where nobody can leave them out::
+checked where no client can leave them out::
 
     the next number, and the id of the entry before it     else it exists already, or does not follow
     an immutable tag stays, and stays immutable
@@ -18,24 +18,13 @@ from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, ImmutableTagError, UsageError
 from maskreg.ref import DEFAULT_TAG
 from maskreg.registry.registry import Registry
-from maskreg.registry.settling.publishing import settle_in_place
-from maskreg.registry.trust.document import KeyDocument, fresh_key, parse_heads
-from maskreg.registry.trust.fresh import MAX_SKEW
+from maskreg.registry.settling.settle import in_place
+from maskreg.registry.trust.document import MAX_SKEW, KeyDocument, fresh_key, parse_heads
 from maskreg.store.reflog import RefEntry
 
 
 def admit(registry: Registry, entry: RefEntry) -> bool:
-    """Append an entry that somebody else has made; False when there is an entry of its number already.
-
-    Raises:
-        ConflictError: its number is not the next one.
-        CorruptError: it does not follow from the latest entry, or a part of its artifact is incomplete.
-        NotFoundError: its artifact is not in this registry.
-        ImmutableTagError: the tag must not move, or has to be immutable.
-        UsageError: its time is far from this machine's, or it removes what does not exist.
-        TryAgainError: a garbage collection is deciding about the artifact.
-        UntrustedError: it is signed, and not by the project's key.
-    """
+    """Append an entry that a client has made; False when there is an entry of its number already."""
     before = registry.refs.head(entry.ref)
     if before is not None and entry.n <= before.n:
         return False
@@ -58,14 +47,12 @@ def admit(registry: Registry, entry: RefEntry) -> bool:
         entry = registry.trust.sign(entry)
     else:
         registry.trust.check(entry)
-
-    def write() -> bool:
-        return registry.refs.accept(entry, before)
-
-    if entry.digest is None:
-        written = write()
-    else:
-        written = settle_in_place(registry.store, entry.digest, write, patience_s=registry.patience_s)
+    settling = in_place(registry.store, entry.digest, patience_s=registry.patience_s) if entry.digest else None
+    if settling is not None:
+        settling.make_whole()
+    written = registry.refs.accept(entry, before)
+    if settling is not None:
+        settling.confirm()
     if written:
         registry.index.note(entry, action_of(entry, before))
     return written
@@ -76,11 +63,6 @@ def admit_key(registry: Registry, key: str, data: bytes, *, by: str) -> bool:
 
     Returns:
         Whether it was written; False when there is one already, or a newer statement.
-
-    Raises:
-        CorruptError: it is not signed as it has to be, or not of this registry; or a list that it names is missing.
-        UsageError: somebody else is named as its writer.
-        ConflictError: it is not the next one.
     """
     folder, _, name = key.rpartition("/")
     if folder.endswith("/heads"):
@@ -88,7 +70,7 @@ def admit_key(registry: Registry, key: str, data: bytes, *, by: str) -> bool:
         parse_heads(key, data, digest)
         return registry.store.create(key, data)
     if key == fresh_key(project := folder.rpartition("/")[2]):
-        return registry.trust.accept_statement(project, data)
+        return registry.trust.accept_renewal(project, data)
     document = KeyDocument.parse(key, data)
     if document.by != by:
         raise UsageError(f"{key}: it says that it is by {document.by!r}, and {by} sent it")

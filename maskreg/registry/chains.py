@@ -6,7 +6,7 @@
     search   when that is long, or a link is missing: also by what other tags of the name, and earlier entries of
              this tag, point to. Artifacts are edges between roots; the way with the fewest wins.
 
-For example, a reader at R1 of the chain R0 -A-> R1 -B-> R2 -C-> R3 takes B and C. If somebody squashed B and C into
+For example, a reader at R1 of the chain R0 -A-> R1 -B-> R2 -C-> R3 takes B and C. If the owner squashed B and C into
 S: R1 -> R3, and gave S a tag of the same name, a slow reader takes S alone. A tag that moved back to B is reached from
 R3 only where C is reversible.
 """
@@ -73,39 +73,24 @@ class Chains:
     _known: dict[Digest, Link] = field(default_factory=dict, repr=False)
 
     def link(self, digest: Digest) -> Link:
-        """An artifact of a chain, by its manifest.
-
-        Raises:
-            MissingLinkError: no registry has it.
-            DataError: its manifest is damaged.
-        """
+        """An artifact of a chain, by its manifest."""
         if digest not in self._known:
             self._known[digest] = self._read(digest)
         return self._known[digest]
 
     def forget(self) -> None:
-        """Free the manifests that were read: those of a long run are many, and of a large model large."""
+        """Free the manifests that were read: a long run has many, and a large model large ones."""
         self._known.clear()
 
     def artifact(self, digest: Digest) -> Artifact:
-        """An artifact, where the nearest registry has it.
-
-        Raises:
-            MissingLinkError: no registry has it.
-            DataError: it is damaged.
-        """
+        """An artifact, where the nearest registry has it."""
         for registry in self.registries[:-1]:
             with suppress(NotFoundError, CorruptError):
                 return registry.artifact(digest)
         return self.registries[-1].artifact(digest)
 
     def below(self, head: Digest) -> Iterator[Link]:
-        """The links from an artifact down to the first of its chain, each checked to follow from the one below.
-
-        Raises:
-            MissingLinkError: a link is in no registry; names it and the one that stands on it.
-            BrokenChainError: two do not follow one another, or a state occurs twice.
-        """
+        """The links from an artifact down to the first of its chain, each checked to follow from the one below."""
         link = self.link(head)
         _check_values(link)
         states = {link.after: link}
@@ -131,11 +116,6 @@ class Chains:
             ref: the tag that points to the artifact; shorter ways are looked for beside it.
             head: the artifact.
             at: root of the weights at hand.
-
-        Raises:
-            MissingLinkError: no way is whole.
-            NotOnChainError: no way begins at these weights.
-            BrokenChainError: links do not follow one another.
         """
         if self.link(head).after == at:
             return ()

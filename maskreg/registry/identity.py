@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 from maskreg.digest import sealed
+from maskreg.disk import nearest_existing
 from maskreg.document import parse_object
 from maskreg.errors import ConfigError, DataError, FormatError, NotFoundError, UnavailableError
 from maskreg.extras import upgrade_command
 from maskreg.store.base import Store
+
+
+def check_home(home: Path) -> None:
+    """Refuse a directory that does not exist and cannot be made; it would pass for an empty registry."""
+    existing = nearest_existing(Path(os.path.realpath(home)))
+    if not existing.is_dir():
+        reason = f"{existing} is not a directory"
+    elif not home.exists() and not os.access(existing, os.W_OK | os.X_OK):
+        reason = f"it does not exist, and {existing} is not writable"
+    else:
+        return
+    raise ConfigError(
+        f"MASKREG_HOME: {home} cannot hold a registry: {reason}", hint="export MASKREG_HOME=/path/to/a/directory"
+    )
+
 
 IDENTITY = "maskreg.json"
 IDENTITY_HINT = f"restore {IDENTITY} from a copy of the store; other registries know this one by its uuid"
@@ -24,12 +42,7 @@ _WHO_CHARS = 200
 
 
 def read_identity(store: Store) -> str:
-    """The registry's uuid; empty when the store holds no registry yet.
-
-    Raises:
-        ConfigError: the registry has a format that this version does not know.
-        FormatError: the document is damaged.
-    """
+    """The registry's uuid; empty when the store holds no registry yet."""
     try:
         data = store.get(IDENTITY, max_bytes=_MAX_BYTES)
     except NotFoundError:
@@ -60,11 +73,6 @@ def check_same(store: Store, uuid: str) -> None:
     Args:
         store: the store.
         uuid: of the registry; empty when it held none, and any will do.
-
-    Raises:
-        UnavailableError: it does not answer, or it holds another registry or none, such as below a disk that is not
-            mounted.
-        ConfigError, FormatError: as :func:`read_identity`.
     """
     present = read_identity(store)
     if uuid and present != uuid:
@@ -80,10 +88,6 @@ def ensure_identity(store: Store, create: Callable[[str, bytes], object]) -> str
     Args:
         store: where the registry is.
         create: writes an object unless it exists.
-
-    Raises:
-        ConfigError: the registry has a format that this version does not know.
-        FormatError: the document is damaged.
     """
     if identity := read_identity(store):
         return identity

@@ -7,7 +7,7 @@ A rename is an entry in each of two logs, which no store writes together. A reco
     append old removed              (2)
     delete moves/<id>.json
 
-The record is in the local registry of whoever renames, also where the names are a remote's. Until then both names are
+The record is in the caller's local registry, also where the names are a remote's. Until then both names are
 there. The next rename in that registry by the same machine finishes what a killed process left; until it does, ``list``
 and ``doctor`` say so of a local one::
 
@@ -71,22 +71,7 @@ class Unfinished:
 def rename(
     registry: Registry, entry: RefEntry, new: Ref, after: RefEntry | None, *, records: Store
 ) -> tuple[RefEntry, RefEntry]:
-    """Give the artifact of a tag a new name, with its card, and remove the old one.
-
-    Args:
-        registry: where both are.
-        entry: the latest of the old name; live.
-        new: the new name.
-        after: its latest entry; None when it has none.
-        records: the store of the local registry, for the record of what is meant.
-
-    Returns:
-        The entries of the new and of the old name.
-
-    Raises:
-        ConflictError: a name was moved concurrently; the message says whether both exist.
-        ImmutableTagError: the new name must not move to another artifact.
-    """
+    """Give the artifact of a tag a new name, with its card, and remove the old one."""
     digest = entry.digest
     assert digest is not None  # it is live
     move = Unfinished(entry.ref, new, digest, f"{MOVES}{uuid.uuid4().hex}.json", registry.uuid)
@@ -109,10 +94,10 @@ def _recorded(records: Store, move: Unfinished, n: int) -> Iterator[None]:
         records.put(move.key, sealed({"schema": _SCHEMA, **names, **where, **process}))
         yield
     except UnavailableError:
-        # Nobody knows how far it came; the next run looks.
+        # How far it came is unknown; the next run looks.
         raise
     except MaskregError:
-        # Whoever reads the message knows, and decides.
+        # The reader of the message decides.
         records.delete([move.key])
         raise
     else:
@@ -133,10 +118,6 @@ def finish(registry: Registry, records: Store) -> tuple[Unfinished, ...]:
 
     Returns:
         What was finished.
-
-    Raises:
-        ConflictError: a name was moved concurrently.
-        NotAllowedError: the registry may only be read.
     """
     finished = []
     for row, is_needed in list(_records(registry, records)):

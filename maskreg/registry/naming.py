@@ -45,7 +45,7 @@ class Removal(Result):
     Attributes:
         digest: what it pointed to until then.
         by: who removed it.
-        at: when, by the clock of whoever did (aware, UTC).
+        at: when, by the remover's clock (aware, UTC).
     """
 
     digest: Digest
@@ -76,7 +76,7 @@ class Removal(Result):
 
 
 def nearby(log: RefLog, ref: Ref) -> list[Ref]:
-    """Tags among which to look for what was meant: all; of a large registry those of the project, and not too many."""
+    """Tags among which to look for what was meant: all; in a large registry some of the project."""
     tags = list(islice(log.tags(), LARGE + 1))
     return tags if len(tags) <= LARGE else list(islice(log.tags(ref.project), LARGE))
 

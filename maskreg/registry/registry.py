@@ -12,24 +12,18 @@ from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
-from maskreg.registry.home import check_home
-from maskreg.registry.identity import ensure_identity, read_identity, who
-from maskreg.registry.index.index import Index
-from maskreg.registry.index.results import Search
-from maskreg.registry.known import KnownLog
+from maskreg.registry.identity import check_home, ensure_identity, read_identity, who
+from maskreg.registry.index.index import Index, Turns
+from maskreg.registry.index.searching import Search
 from maskreg.registry.naming import Resolved, nearby, similar_names
-from maskreg.registry.settling.publishing import settle_in_place
-from maskreg.registry.settling.settle import PATIENCE_S
-from maskreg.registry.trust.pins import Pins
-from maskreg.registry.trust.privatekeys import PrivateKeys
+from maskreg.registry.settling.settle import PATIENCE_S, in_place
+from maskreg.registry.trust.machine import Pins, PrivateKeys
 from maskreg.registry.trust.trust import Trust
-from maskreg.registry.turns import Turns
-from maskreg.registry.witness import Witness
+from maskreg.registry.witness import KnownLog, Witness
 from maskreg.settings import Remote, Settings
 from maskreg.signature import PublicKey
 from maskreg.store import FileStore, Store, open_store
 from maskreg.store.chain import check_movable
-from maskreg.store.http import HttpStore
 from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
@@ -73,7 +67,7 @@ class Registry(Closing):
         self.url = store.url
         self.root = root
         self.witness = witness
-        self.served = isinstance(store, HttpStore)
+        self.served = store.service is not None
         self._by = by
         self.immutable_projects: frozenset[str] = frozenset()
         self.patience_s = PATIENCE_S
@@ -128,12 +122,12 @@ class Registry(Closing):
     def by(self) -> str:
         """Who writes, as the ref log records it."""
         if not self._by:
-            self._by = (self.store.principal if isinstance(self.store, HttpStore) else "") or who()
+            self._by = (self.store.service.principal if self.store.service is not None else "") or who()
         return self._by
 
     @by.setter
     def by(self, name: str) -> None:
-        """Write in somebody's name."""
+        """Write in this name."""
         self._by = name
 
     def close(self) -> None:
@@ -155,11 +149,7 @@ class Registry(Closing):
         return self._uuid
 
     def check_format(self) -> None:
-        """Refuse a registry of an unknown format before reading anything else from it.
-
-        Raises:
-            ConfigError: it has a format that this version does not know.
-        """
+        """Refuse a registry of an unknown format before reading anything else from it."""
         self._uuid = self.uuid
 
     def ensure_uuid(self) -> str:
@@ -324,15 +314,6 @@ class Registry(Closing):
     ) -> RefEntry:
         """Point a tag at an artifact of this registry.
 
-        Args:
-            ref: the tag.
-            digest: the artifact; each part that is present has to be complete.
-            card: what people say about it.
-            after: the tag's latest entry when the work began, None when it had none; read now when left out.
-            origin: uuid of the registry that it was pulled from; empty when it was made locally.
-            immutable: the tag must never point to another artifact again; left out, ``immutable_projects`` says so.
-            by: who does it; empty for whom the registry was opened by.
-
         Raises:
             NotFoundError: the artifact is not in this registry.
             CorruptError: a part of it is incomplete.
@@ -342,11 +323,11 @@ class Registry(Closing):
         """
         latest = self.head(ref) if isinstance(after, EllipsisType) else after
         check_movable(latest, digest)
-        return settle_in_place(
-            *(self.store, digest),
-            lambda: self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable, by=by),
-            patience_s=self.patience_s,
-        )
+        settling = in_place(self.store, digest, patience_s=self.patience_s)
+        settling.make_whole()
+        entry = self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable, by=by)
+        settling.confirm()
+        return entry
 
     def append(
         self,
@@ -372,9 +353,8 @@ class Registry(Closing):
         self.ensure_uuid()
         if immutable is None:
             immutable = ref.project in self.immutable_projects and ref.tag != DEFAULT_TAG
-        head = self.refs.head(ref)
-        is_after = head is not None and after is not None and head.id == after.id
-        if head and is_after and (head.digest, head.card) == (digest, card) and head.immutable >= immutable:
+        is_same = after is not None and (after.digest, after.card) == (digest, card) and after.immutable >= immutable
+        if is_same and after is not None and (head := self.refs.head(ref)) is not None and head.id == after.id:
             return head
         entry = self.refs.append(
             ref, after=after, digest=digest, card=card, by=by or self.by, origin=origin, immutable=immutable

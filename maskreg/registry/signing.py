@@ -20,8 +20,7 @@ from maskreg.errors import (
 )
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
-from maskreg.registry.trust.document import KeyDocument
-from maskreg.registry.trust.fresh import Statement, latest
+from maskreg.registry.trust.document import MAX_SKEW, KeyDocument
 from maskreg.result import Result
 from maskreg.signature import PublicKey, Signer
 from maskreg.store.entry import RefEntry
@@ -95,11 +94,7 @@ class Signatures(Result):
 
 
 def check_project(project: str) -> str:
-    """A project's name, when it is one.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """A project's name, when it is one."""
     try:
         if Ref.parse(f"{project}/name").project == project:
             return project
@@ -118,12 +113,7 @@ def create_key(
         project: its name.
         signer: has the key.
         fresh_s: how long a statement of freshness is good for, in seconds; 0 where none is needed.
-        lost: the project has a key that nobody has any more; every reader has to be told of the new one.
-
-    Raises:
-        NotAllowedError: the project has a key.
-        UntrustedError: a tag is not as a trusted key vouches for.
-        ConflictError: somebody else has just done the same.
+        lost: the project's private key is lost; every reader has to be told of the new one.
     """
     registry.ensure_uuid()
     documents = registry.trust.documents(check_project(project))
@@ -140,20 +130,7 @@ def create_key(
 
 
 def rotate_key(registry: Registry, project: str, signer: Signer, *, fresh_s: int | None = None) -> KeyDocument:
-    """Replace the key of a project; the old one signs the new one, and nothing after that.
-
-    Args:
-        registry: where the project is.
-        project: its name.
-        signer: has the new key.
-        fresh_s: as for :func:`create_key`; as it was when left out.
-
-    Raises:
-        NotFoundError: the project has no key.
-        NotAllowedError: the old key is not here.
-        UntrustedError: a tag is not as the old key vouches for.
-        ConflictError: somebody else has just done the same.
-    """
+    """Replace the key of a project; the old one signs the new one, and nothing after that."""
     current = current_key(registry, project)
     registry.trust.signer_of(project)
     heads = list(_heads(registry, project))
@@ -162,12 +139,7 @@ def rotate_key(registry: Registry, project: str, signer: Signer, *, fresh_s: int
 
 
 def current_key(registry: Registry, project: str) -> KeyDocument:
-    """The key document of a project that counts now.
-
-    Raises:
-        NotFoundError: the project has no key.
-        UntrustedError: the key that is pinned or configured does not lead to it.
-    """
+    """The key document of a project that counts now."""
     documents = registry.trust.documents(check_project(project))
     if not documents:
         raise NotFoundError(f"{project} on {registry.name} has no key", keyless=project, remote=registry.remote_name)
@@ -179,11 +151,6 @@ def vouch(registry: Registry, ref: Ref) -> RefEntry:
 
     Returns:
         Its latest entry: a new one that says the same, or the present one when a trusted key vouches for it already.
-
-    Raises:
-        NotFoundError: there is no such tag, or the project has no key.
-        NotAllowedError: the project's key is not here.
-        CorruptError: the log is damaged.
     """
     ref = replace(ref, digest=None)
     current_key(registry, ref.project)
@@ -204,15 +171,8 @@ def vouch(registry: Registry, ref: Ref) -> RefEntry:
     return signed
 
 
-def refresh(registry: Registry, project: str) -> Statement:
-    """State how the tags of a project stand now, so that readers go on taking them for the current state.
-
-    Raises:
-        NotFoundError: the project has no key.
-        NotAllowedError: its private key is not here.
-        UntrustedError: a tag is not as the key vouches for, or behind the last statement.
-        RolledBackError: a tag does not continue what this machine has seen of it.
-    """
+def refresh(registry: Registry, project: str) -> KeyDocument:
+    """State how the tags of a project stand now, so that readers go on taking them for the current state."""
     current_key(registry, project)
     registry.trust.signer_of(project)
     heads = list(registry.refs.heads(project=project))
@@ -220,7 +180,7 @@ def refresh(registry: Registry, project: str) -> Statement:
         registry.trust.check_latest(head.ref, head, expired_ok=True)
         if registry.witness is not None:
             registry.witness.compare(registry.refs, registry.uuid, head.ref, head)
-    return registry.trust.refresh(project, heads)
+    return registry.trust.refresh(project, heads, by=registry.by)
 
 
 def refresh_due(registry: Registry, *, share: float = 0.5) -> tuple[str, ...]:
@@ -235,9 +195,6 @@ def refresh_due(registry: Registry, *, share: float = 0.5) -> tuple[str, ...]:
 
     Returns:
         The projects.
-
-    Raises:
-        MaskregError: the first reason why a project was not renewed, when all others are; as for :func:`refresh`.
     """
     renewed: list[str] = []
     failed: list[MaskregError] = []
@@ -260,18 +217,12 @@ def _is_due(registry: Registry, project: str, share: float) -> bool:
     if document.fresh_s == 0 or registry.trust.find(document.key) is None:
         return False
     now = registry.trust.clock()
-    statement = latest(document, registry.trust.log, registry.trust.pins, now)
-    return statement.is_ahead(now) or now >= statement.at + share * timedelta(seconds=document.fresh_s)
+    newest = registry.trust.renewed(document)
+    return newest.at - now > MAX_SKEW or now >= newest.at + share * timedelta(seconds=document.fresh_s)
 
 
 def trust_key(registry: Registry, project: str, key: PublicKey) -> KeyDocument:
-    """Trust a key of a project from now on, whatever was trusted until now.
-
-    Raises:
-        UntrustedError: the project's current key is another one.
-        NotFoundError: it has none.
-        CorruptError: its key document is damaged.
-    """
+    """Trust a key of a project from now on, whatever was trusted until now."""
     check_project(project)
     n = registry.trust.log.numbers().get(project, 0)
     document = registry.trust.log.read(project, n) if n else None
@@ -290,11 +241,7 @@ def trust_key(registry: Registry, project: str, key: PublicKey) -> KeyDocument:
 
 
 def signed_tags(registry: Registry, ref: Ref | None = None) -> Iterator[SignedTag]:
-    """Who vouches for a tag, or for all tags of a registry; damage is told, not raised.
-
-    Raises:
-        NotFoundError: there is no such tag.
-    """
+    """Who vouches for a tag, or for all tags of a registry; damage is told, not raised."""
     registry.check_format()
     known = set(registry.refs.tags())
     if ref is not None:

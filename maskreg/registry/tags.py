@@ -14,7 +14,7 @@ from maskreg.registry.registry import Registry
 from maskreg.store.reflog import RefEntry
 
 Expected: TypeAlias = "Digest | Literal['absent'] | None"
-"""What whoever changes a tag has last seen: the id of its latest entry, or that it is not set. None for no matter."""
+"""What the caller has last seen of a tag: the id of its latest entry, or that it is not set. None skips the check."""
 
 
 def check_expected(ref: Ref, head: RefEntry | None, expected: Expected) -> None:
@@ -24,9 +24,6 @@ def check_expected(ref: Ref, head: RefEntry | None, expected: Expected) -> None:
         ref: the tag.
         head: its latest entry.
         expected: what was seen.
-
-    Raises:
-        StaleError: it is not.
     """
     if expected == "absent" and head is not None and not head.deleted:
         raise StaleError(f"{ref} exists: {_last(head)}", history=ref)
@@ -57,11 +54,6 @@ def tag(
         after: the latest entry of ``new`` when the work began; read now when left out.
         immutable: ``new`` must never point to another artifact again; left out, the registry's settings say so.
         by: who does it; empty for whom the registry was opened by.
-
-    Raises:
-        NotFoundError: there is no such artifact.
-        ConflictError: ``new`` was moved concurrently.
-        ImmutableTagError: ``new`` must not move to another artifact.
     """
     if isinstance(after, EllipsisType):
         after = registry.head(new)
@@ -87,13 +79,7 @@ def annotate(
     by: str = "",
     expected: Expected = None,
 ) -> RefEntry:
-    """Edit the card of a tag. None leaves a field as it is; an empty value in ``meta`` removes its key.
-
-    Raises:
-        NotFoundError: there is no such tag, or it points to another digest than ``ref`` pins.
-        StaleError: the tag is not as ``expected``.
-        ConflictError: the tag was moved concurrently.
-    """
+    """Edit the card of a tag. None leaves a field as it is; an empty value in ``meta`` removes its key."""
     live = registry.live(ref)
     check_expected(ref, live, expected)
     _check_pin(ref, live.digest)
@@ -106,13 +92,7 @@ def annotate(
 
 
 def remove(registry: Registry, ref: Ref, *, by: str = "", expected: Expected = None) -> RefEntry:
-    """Remove a tag. Its log stays, and :func:`restore` brings it back until its objects are collected.
-
-    Raises:
-        NotFoundError: there is no such tag, or it points to another digest than ``ref`` pins.
-        StaleError: the tag is not as ``expected``.
-        ConflictError: the tag was moved concurrently.
-    """
+    """Remove a tag. Its log stays, and :func:`restore` brings it back until its objects are collected."""
     live = registry.live(ref)
     check_expected(ref, live, expected)
     _check_pin(ref, live.digest)
@@ -122,14 +102,7 @@ def remove(registry: Registry, ref: Ref, *, by: str = "", expected: Expected = N
 
 
 def restore(registry: Registry, ref: Ref, *, by: str = "", expected: Expected = None) -> RefEntry:
-    """Bring a removed tag back as it was.
-
-    Raises:
-        StaleError: the tag is not as ``expected``.
-        NotFoundError: the tag never existed, pointed to another digest than ``ref`` pins, or its artifact was
-            collected.
-        UsageError: the tag was not removed.
-    """
+    """Bring a removed tag back as it was."""
     log = registry.history(ref)
     check_expected(ref, log[-1], expected)
     if not log[-1].deleted:
@@ -144,7 +117,7 @@ def restore(registry: Registry, ref: Ref, *, by: str = "", expected: Expected = 
 
 
 def _check_pin(ref: Ref, digest: Digest | None) -> None:
-    """Refuse to change a tag that has moved since somebody looked at it."""
+    """Refuse to change a tag that has moved since the caller looked at it."""
     if ref.digest is not None and ref.digest != digest:
         tag = replace(ref, digest=None)
         raise NotFoundError(f"{tag} does not point to {ref.digest.short}", history=tag)

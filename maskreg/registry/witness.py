@@ -1,6 +1,6 @@
 """What this machine has seen of the tags of remotes, so that a log that goes back, forks or is rewritten is refused.
 
-Whoever can write to a store can delete the newest entry of a tag, or seal another history, and everything in the store
+A writer to a store can delete the newest entry of a tag, or seal another history, and everything in the store
 fits together again. Only a reader who was there before can tell, so it remembers, in the local registry's store::
 
     seen/registries/<sha256 of the location>.json      which registry (uuid) was at this URL
@@ -15,11 +15,11 @@ A tag is compared whenever its latest entry is looked up, ``n`` being the rememb
     latest > n                  entry n has another id, or one of n..latest does not follow: another history
     otherwise                   remember the latest
 
-For example, Bob pulls ``v3`` at entry 5. Somebody deletes entry 5, so that the remote ends at entry 4 again. Bob's next
+For example, Bob pulls ``v3`` at entry 5. A writer deletes entry 5, so that the remote ends at entry 4 again. Bob's next
 pull finds 4 < 5, reads entry 5, which is gone, and refuses with who set it, when, and both digests.
 
 Records are created, never replaced, and the highest number counts. So two pulls that race never move the memory back:
-the slower one adds a lower record, which nobody looks at and the next one deletes.
+the slower one adds a lower record, which no reader looks at and the next one deletes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from maskreg.digest import Digest, parse_sealed, sealed
@@ -43,12 +44,15 @@ from maskreg.errors import (
 )
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
+from maskreg.registry.index.index import Index
+from maskreg.registry.index.searching import lost
+from maskreg.registry.naming import Removal
+from maskreg.registry.trust.trust import Trust, audit
 from maskreg.settings import Remote
 from maskreg.store.base import Store
-from maskreg.store.chain import removal
-from maskreg.store.entry import RefEntry, entry_key
-from maskreg.store.listing import looks, not_listed
-from maskreg.store.reflog import RefLog
+from maskreg.store.chain import looks, not_listed, removal
+from maskreg.store.entry import entry_key
+from maskreg.store.reflog import RefEntry, RefLog
 
 SEEN = "seen/"
 """Prefix of the memory in a local registry."""
@@ -68,14 +72,7 @@ class Witness:
     """
 
     def __init__(self, store: Store, remote: Remote, url: str, note: Callable[[str], None] = _log.info) -> None:
-        """Name the memory; nothing is read or written yet.
-
-        Args:
-            store: of the local registry.
-            remote: the remote.
-            url: where it is, without credentials.
-            note: called with remarks for people.
-        """
+        """Name the memory; nothing is read or written yet."""
         self.note = note
         self._store = store
         self._name = remote.name
@@ -95,10 +92,6 @@ class Witness:
         Args:
             uuid: its identity.
             remember: False to write nothing.
-
-        Raises:
-            RolledBackError: it is another one, or has lost its identity.
-            CorruptError: the record is damaged.
         """
         if uuid and uuid == self._checked:
             return
@@ -139,11 +132,6 @@ class Witness:
         Returns:
             What was seen before, None when nothing was; and it and everything since, up to the latest entry. When
             nothing was seen that is the latest entry alone, and nothing when there is no such tag.
-
-        Raises:
-            RolledBackError: the log went back, was rewritten, or has another history.
-            UnavailableError: the store's listing stays stale.
-            CorruptError: the log, or the memory, is damaged.
         """
         known = self.remembered(uuid, ref)
         if known is None:
@@ -159,11 +147,7 @@ class Witness:
         raise not_listed(self._location["url"], entry_key(ref, known.n))
 
     def remember(self, uuid: str, entry: RefEntry) -> None:
-        """Remember an entry that was compared, or that this machine wrote.
-
-        Raises:
-            RolledBackError: another process has just seen another entry of this number.
-        """
+        """Remember an entry that was compared, or that this machine wrote."""
         prefix = _prefix(uuid, entry.ref)
         numbers = self._numbers(uuid, entry.ref)
         if numbers and numbers[-1] >= entry.n:
@@ -176,11 +160,7 @@ class Witness:
         self._delete([f"{prefix}{n:020d}.json" for n in numbers])
 
     def remembered(self, uuid: str, ref: Ref) -> RefEntry | None:
-        """The latest entry of a tag that was seen; None when none was.
-
-        Raises:
-            CorruptError: the record is damaged.
-        """
+        """The latest entry of a tag that was seen; None when none was."""
         numbers = self._numbers(uuid, ref)
         if not numbers:
             return None
@@ -230,29 +210,16 @@ class Witness:
         return numbers
 
     def shorter(self, log: Mapping[Ref, int], uuid: str) -> int:
-        """How many tags went back.
-
-        Args:
-            log: number of the latest entry of every tag, from one listing.
-            uuid: the remote's identity.
-        """
+        """How many tags went back, by the number of the latest entry of every tag in one listing."""
         return sum(n > log.get(ref, 0) for ref, n in self.numbers(uuid).items())
 
     def forget_registry(self) -> None:
-        """Forget which registry is at this location: what is there next is taken as it is.
-
-        Raises:
-            CannotCreateError, NotAllowedError: the local store cannot be written.
-        """
+        """Forget which registry is at this location: what is there next is taken as it is."""
         self._checked = ""
         self._store.delete([self._registry_key])
 
     def forget_tag(self, uuid: str, ref: Ref) -> None:
-        """Forget what was seen of a tag: what is there next is taken as it is.
-
-        Raises:
-            CannotCreateError, NotAllowedError: the local store cannot be written.
-        """
+        """Forget what was seen of a tag: what is there next is taken as it is."""
         self._store.delete([info.key for info in self._store.list(_prefix(uuid, ref))])
 
     def _follow(self, log: RefLog, ref: Ref, known: RefEntry, head: RefEntry) -> list[RefEntry]:
@@ -308,7 +275,7 @@ class Witness:
         return sorted(int(match[1]) for match in matches if match)
 
     def _write(self, key: str, data: bytes) -> bool:
-        # Whether the record is there now, whoever wrote it.
+        # Whether the record is there now, by this process or another.
         try:
             self._store.create(key, data)
         except _UNWRITABLE as error:
@@ -339,3 +306,93 @@ def _now() -> str:
 def _described(entry: RefEntry) -> str:
     state = entry.digest.short if entry.digest else f"the removal of {entry.last_digest and entry.last_digest.short}"
     return f"entry {entry.n}, {state} by {entry.by} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_LOOKS = 2
+
+
+class KnownLog:
+    """A ref log, and what this machine knows of it."""
+
+    def __init__(
+        self,
+        refs: RefLog,
+        uuid: Callable[[], str],
+        trust: Trust,
+        *,
+        witness: Witness | None,
+        index: Index | None,
+    ) -> None:
+        """Name the log; nothing is read yet."""
+        self._refs = refs
+        self._uuid = uuid
+        self._trust = trust
+        self._witness = witness
+        self._index = index
+
+    def head(self, ref: Ref) -> RefEntry | None:
+        """The latest entry of a tag; None when there is none. The entry of a remote's tag is remembered."""
+        ref = replace(ref, digest=None)
+        head = self._refs.head(ref)
+        if self._index is not None:
+            head = self._indexed(self._index, ref, head)
+        elif self._witness is not None:
+            return self._seen(self._witness, ref, head)
+        self._trust.check_latest(ref, head)
+        return head
+
+    def audit(self, ref: Ref | None = None) -> list[CorruptError]:
+        """Everything that is wrong with the log of a tag, or with all logs; nothing new is remembered."""
+        ref = ref and replace(ref, digest=None)
+        damaged = [*self._refs.audit(ref), *self.audit_known(ref)]
+        return list({(error.key, error.message): error for error in damaged}.values())
+
+    def audit_known(self, ref: Ref | None = None) -> list[CorruptError]:
+        """What does not continue what this machine knows of a tag, or of all; the logs themselves are not read."""
+        damaged: list[CorruptError] = []
+        if self._witness is not None:
+            seen = self._witness.audit(self._refs, self._uuid(), ref)
+            self._advise(self._witness, [error for error in seen if isinstance(error, RolledBackError)])
+            damaged += seen
+        return [*damaged, *audit(self._trust, self._refs, ref)]
+
+    def _seen(self, witness: Witness, ref: Ref, head: RefEntry | None) -> RefEntry | None:
+        uuid = self._uuid()
+        witness.check_registry(uuid)
+        if not uuid:
+            self._trust.check_latest(ref, head)
+            return head
+        if head is not None:
+            # First, so that an unsigned entry is refused as that, and not as something to accept.
+            self._trust.check(head)
+        try:
+            known, since = witness.compare(self._refs, uuid, ref, head)
+        except RolledBackError as error:
+            self._advise(witness, [error])
+            raise
+        self._trust.check_latest(ref, since[-1] if since else None)
+        if not since:
+            return None
+        if known is None or known.n < since[-1].n:
+            witness.remember(uuid, since[-1])
+        if removal := Removal.between(since):
+            witness.note(removal.sentence(ref))
+        return since[-1]
+
+    def _advise(self, witness: Witness, errors: list[RolledBackError]) -> None:
+        # One listing shows which tags became shorter, as those do that a backup knows less of.
+        if not errors:
+            return
+        with suppress(UnavailableError):
+            shorter = witness.shorter(self._refs.numbers(), self._uuid())
+            for error in errors if shorter > 1 else ():
+                error.facts["tags"] = shorter
+
+    def _indexed(self, index: Index, ref: Ref, head: RefEntry | None) -> RefEntry | None:
+        # A later entry that the catalog knows was written since the listing, or is lost from the store.
+        for _ in range(_LOOKS):
+            known = index.number(ref)
+            if known <= (head.n if head else 0):
+                return head
+            head = self._refs.head(ref)
+        raise lost({ref: head.n if head else 0}, {ref: known})[ref]

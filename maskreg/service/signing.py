@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from maskreg.errors import ConfigError
-from maskreg.registry.trust.privatekeys import PrivateKeys, read_private_key, service_key
+from maskreg.registry.trust.machine import PrivateKeys, read_private_key, service_key
 from maskreg.settings import Settings
 from maskreg.signature import Signer
 

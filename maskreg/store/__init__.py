@@ -56,9 +56,6 @@ def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # no
     Args:
         url: a path, ``file:///path``, ``s3://bucket/prefix``, ``memory://name``, or ``https://host`` for a service.
         options: how to talk to a store that is a service.
-
-    Raises:
-        ConfigError: an unknown scheme, or a URL that is malformed or holds a user, a password or a query.
     """
     if "://" not in url:
         if not url:

@@ -6,7 +6,7 @@ page) would make its artifact garbage. So a writer leaves a trace under the arti
     put     names/sha256/<hex>/<20-digit n>-<hash of the tag>.json     entry n of the tag names the artifact
     create  refs/<project>/<name>/<tag>/<20-digit n>.json              the entry
 
-Whoever wants to delete the artifact checks each of its back references::
+Garbage collection checks each back reference of an artifact before it deletes it::
 
     the listing of the log shows entry n of that tag     it was read, and the tag has moved on since: fine
     it does not, and reading entry n finds it            the listing is wrong
@@ -61,20 +61,11 @@ class BackReference:
         return cls(info, Digest(f"sha256:{match[1]}"), int(match[2]), match[3]) if match else None
 
     def read(self, store: Store) -> Ref:
-        """The tag, from the object.
-
-        Raises:
-            CorruptError: it is damaged, or another tag's or number's.
-            NotFoundError: it is not there any more.
-        """
+        """The tag, from the object."""
         return self.parse(store.get(self.info.key, max_bytes=_MAX_BYTES))
 
     def parse(self, data: bytes) -> Ref:
-        """The tag, from the object's bytes.
-
-        Raises:
-            CorruptError: they are damaged, or another tag's or number's.
-        """
+        """The tag, from the object's bytes."""
         key = self.info.key
         hint = "it guards its artifact against a wrong listing; gc keeps the artifact until the object is removed"
         try:

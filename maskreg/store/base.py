@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from io import BufferedReader
+from pathlib import Path
 from typing import Protocol
+
+from maskreg.digest import Digest
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,87 @@ class ObjectInfo:
     modified: datetime
 
 
+class Files(Protocol):
+    """What a store can do whose objects are files of this machine."""
+
+    root: Path
+    """The directory."""
+
+    def path(self, key: str) -> Path:
+        """The file of an object, which need not exist."""
+
+    def opened(self, key: str, max_bytes: int) -> AbstractContextManager[tuple[BufferedReader, int]]:
+        """The object's file and size, to be read in pieces; raises what ``get`` raises."""
+
+    def get_into(self, key: str, into: memoryview) -> int:
+        """Write the whole object to the beginning of ``into``; returns its size, and raises what ``get`` raises."""
+
+    def make(self) -> None:
+        """Make the directory; one that exists stays as it is."""
+
+
+LINK_SECONDS = 900
+"""How long a signed link is good for."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A signed link to upload an object.
+
+    Attributes:
+        url: where to put it.
+        headers: which the request must have.
+    """
+
+    url: str
+    headers: dict[str, str]
+
+
+class Links(Protocol):
+    """What a store can do whose objects are read and written by signed links, without credentials."""
+
+    def read_link(self, key: str) -> str:
+        """A link to read an object."""
+
+    def upload_link(self, key: str, size: int, sha256: Digest) -> Link:
+        """A link to upload an object of this size and digest."""
+
+    def promote(self, staged: str, key: str, size: int, sha256: Digest) -> None:
+        """Copy an upload to its key, if it is what was stated; the upload stays.
+
+        Raises:
+            NotFoundError: nothing was uploaded.
+            CorruptError: it is something else.
+            ConflictError: it was replaced or taken meanwhile.
+        """
+
+
+class Service(Protocol):
+    """What a store can do that is a service: it knows who asks, appends to the log itself, and keeps the index."""
+
+    @property
+    def principal(self) -> str:
+        """Whose token is used; empty without one."""
+
+    @property
+    def signs(self) -> bool:
+        """Whether the service signs entries for clients that have no key."""
+
+    def may_remove(self, project: str) -> bool:
+        """Whether the token's owner can remove tags of a project."""
+
+    def announce(self, digest: Digest, manifest: bytes) -> None:
+        """Say which objects an artifact has, before any of them is put."""
+
+    def want_verified(self, digest: Digest) -> None:
+        """Let the service verify an artifact itself, soon."""
+
+
 class Store(Protocol):
     """Strongly consistent object storage. Safe to use from many threads.
+
+    An implementation inherits from this class. What only some stores can do is in ``files``, ``links`` and ``service``,
+    which are None elsewhere: no caller asks for the class of a store.
 
     Every method raises ``UnavailableError`` when the store does not answer after retries,
     ``NotAllowedError`` when it refuses the credentials, and ``ValueError`` for a key that is not clean
@@ -33,6 +117,21 @@ class Store(Protocol):
 
     url: str
     """Its URL, without credentials."""
+
+    @property
+    def files(self) -> Files | None:
+        """The objects as files of this machine."""
+        return None
+
+    @property
+    def links(self) -> Links | None:
+        """Signed links to the objects."""
+        return None
+
+    @property
+    def service(self) -> Service | None:
+        """The service that keeps the objects."""
+        return None
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """The whole object.

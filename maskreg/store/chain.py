@@ -1,18 +1,55 @@
-"""What makes a log of entries one history: where each lies, how they are numbered, and how they follow one another."""
+"""What makes a log of entries one history: where each lies, how they are numbered, and how they follow one another.
+
+An entry that a listing leaves out, and that is there when it is read directly, makes the listing stale; nothing is
+damaged::
+
+    for turn in looks():          at once, then after 0.25, 0.5 and 0.75 s
+        list; nothing missing?    return it
+        missing, and not there?   damage, or something deleted it: the caller decides
+    raise not_listed(url, key)    UnavailableError
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain, groupby, islice
 from urllib.parse import unquote, urlsplit
 
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, ImmutableTagError
+from maskreg.errors import CorruptError, DataError, ImmutableTagError, NotFoundError, UnavailableError
 from maskreg.limits import LIMITS
-from maskreg.store.base import ObjectInfo
+from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.entry import REFS, RefEntry, numbered
+
+ASK = "run the same command again in a minute; if it fails again, ask who runs the store"
+"""The next step where a store contradicts itself."""
+
+_LOOKS = 4
+_PAUSE_S = 0.25
+
+
+def looks() -> Iterator[int]:
+    """Turns at a listing, numbered from 0, with a longer pause before each."""
+    for turn in range(_LOOKS):
+        if turn:
+            time.sleep(_PAUSE_S * turn)
+        yield turn
+
+
+def not_listed(url: str, key: str, consequence: str = "") -> UnavailableError:
+    """The error for a store that holds an object and does not list it."""
+    return UnavailableError(
+        f"{url} holds {key} and does not list it: its listing is stale, or a proxy answers for it"
+        + (f"; {consequence}" if consequence else ""),
+        hint=ASK,
+    )
+
 
 _FILE = re.compile(r"([0-9]{20})\.json")
 _TAG_DEPTH = REFS.count("/") + 3
@@ -87,7 +124,8 @@ def each_folder(listing: Iterable[ObjectInfo]) -> Iterator[Folder]:
     folder = None
     for info in listing:
         parts = info.key.split("/")
-        if len(parts) <= _TAG_DEPTH or parts[-1].startswith("."):
+        # An object in the place of a tag's folder, such as a link to itself, is a stray of that tag.
+        if len(parts) < _TAG_DEPTH or parts[-1].startswith("."):
             continue
         path = "/".join(parts[:_TAG_DEPTH])
         if folder is None or folder.path != path:
@@ -123,11 +161,7 @@ def link_fault(before: RefEntry, entry: RefEntry) -> str:
 
 
 def check_link(before: RefEntry, entry: RefEntry, damaged: list[CorruptError] | None = None) -> None:
-    """Refuse an entry that cannot be the one after ``before``; with ``damaged`` the error is appended to it instead.
-
-    Raises:
-        CorruptError: it cannot.
-    """
+    """Refuse an entry that cannot be the one after ``before``; with ``damaged`` the error is appended to it instead."""
     if not (fault := link_fault(before, entry)):
         return
     error = CorruptError(entry.key, fault, hint=f"compare entries {before.n} and {entry.n} with a copy of the log")
@@ -137,31 +171,14 @@ def check_link(before: RefEntry, entry: RefEntry, damaged: list[CorruptError] | 
 
 
 def check_movable(after: RefEntry | None, digest: Digest | None, *, hint: str = "", **facts: object) -> None:
-    """Refuse to move an immutable tag to another artifact; deleting it is allowed.
-
-    Args:
-        after: the tag's latest entry; None when it has none.
-        digest: where it is to move; None deletes it.
-        hint: what helps; another tag when empty.
-        facts: of the error.
-
-    Raises:
-        ImmutableTagError: it is immutable, and this is not the artifact that it points or pointed to.
-    """
+    """Refuse to move an immutable tag to another artifact; deleting it is allowed."""
     if after is None or not after.immutable or digest is None or digest == after.last_digest:
         return
     raise _immovable(after, digest.short, hint, **facts)
 
 
 def check_free(after: RefEntry) -> None:
-    """Refuse an immutable tag before an artifact is made for it.
-
-    Args:
-        after: the tag's latest entry.
-
-    Raises:
-        ImmutableTagError: it is immutable.
-    """
+    """Refuse an immutable tag before an artifact is made for it."""
     if after.immutable:
         raise _immovable(after, "an artifact that is still to be made", "")
 
@@ -185,3 +202,125 @@ def removal(url: str, *keys: str) -> str:
     if parts.scheme == "s3":
         return " && ".join(f"aws s3 rm {shlex.quote(f'{url}/{key}')}" for key in keys)
     return shlex.join(["rm", *(f"{unquote(parts.path)}/{key}" for key in keys)])
+
+
+_PATH_SEGMENTS = 4
+
+
+def folders_with_listing(listing: Iterable[ObjectInfo]) -> Iterator[tuple[Folder, dict[str, ObjectInfo]]]:
+    """The tags that a listing of ``refs/`` shows, each with what is listed in its folder, by key."""
+    for _, group in groupby(listing, lambda info: info.key.split("/")[:_PATH_SEGMENTS]):
+        infos = {info.key: info for info in group}
+        for folder in each_folder(infos.values()):
+            yield folder, infos
+
+
+def walk(
+    listing: Iterable[ObjectInfo],
+    check: Callable[[Folder], bool],
+    read: Callable[[Iterable[str]], Iterator[RefEntry]],
+    damaged: list[CorruptError],
+) -> Iterator[tuple[Folder, RefEntry | None]]:
+    """Read every entry of every tag, and hold it against the one before.
+
+    Args:
+        listing: of ``refs/``.
+        check: whether a folder has all numbers and nothing else; appends to ``damaged`` what is wrong.
+        read: reads entries by their keys, in order, and appends to ``damaged`` those that cannot be read.
+        damaged: everything that is wrong is appended to it.
+
+    Yields:
+        Each tag, in the order of their keys, with its latest entry; None where that cannot be read, or the folder has a
+        gap or something else in it.
+    """
+    waiting: deque[tuple[Folder, bool]] = deque()
+
+    def keys() -> Iterator[str]:
+        for folder in each_folder(listing):
+            waiting.append((folder, check(folder)))
+            yield from folder.keys
+
+    def done() -> tuple[Folder, RefEntry | None]:
+        folder, is_whole = waiting.popleft()
+        is_latest = before is not None and before.key == folder.latest_key
+        return folder, before if is_whole and is_latest else None
+
+    before: RefEntry | None = None
+    for entry in read(keys()):
+        while not entry.key.startswith(f"{waiting[0][0].path}/"):
+            yield done()
+        if before is not None and (before.ref, before.n + 1) == (entry.ref, entry.n):
+            check_link(before, entry, damaged)
+        before = entry
+    while waiting:
+        yield done()
+
+
+_READERS = 16
+_BATCH = 1_024
+
+
+class Entries:
+    """The entries in a store.
+
+    Args:
+        store: where they are.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(self, key: str) -> RefEntry:
+        """One entry."""
+        try:
+            return RefEntry.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
+        except DataError as error:
+            # An entry of a later version has a hint already, and must not be removed.
+            error.hint = error.hint or self._repair(key)
+            raise
+
+    def read_or_error(self, key: str) -> RefEntry | DataError:
+        """One entry that was listed, or what is wrong with it."""
+        try:
+            return self.read(key)
+        except DataError as error:
+            return error
+        except NotFoundError:
+            return CorruptError(key, "it was listed, and is not there", hint="run the same command again in a moment")
+
+    def read_all(self, keys: Iterable[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
+        """Entries by their keys, in order; a few are in memory at a time.
+
+        Args:
+            keys: of entries that were listed.
+            damaged: errors of those that cannot be read are appended to it; without it the first error is raised.
+        """
+        for key, result in self._results(keys):
+            if isinstance(result, RefEntry):
+                yield result
+            elif damaged is None:
+                raise result
+            else:
+                damaged.append(CorruptError(key, result.message.removeprefix(f"{key}: "), hint=result.hint))
+
+    def _results(self, keys: Iterable[str]) -> Iterator[tuple[str, RefEntry | DataError]]:
+        rest = iter(keys)
+        first = list(islice(rest, 2))
+        if len(first) < 2:
+            yield from ((key, self.read_or_error(key)) for key in first)
+            return
+        with ThreadPoolExecutor(_READERS) as pool:
+            batch = [*first, *islice(rest, _BATCH)]
+            # In batches, so that a caller who stops early does not wait for all of them.
+            while batch:
+                # Some to each thread at a time: handing over a key costs more than parsing its entry.
+                size = -(-len(batch) // (4 * _READERS))
+                parts = [batch[start : start + size] for start in range(0, len(batch), size)]
+                yield from zip(batch, chain.from_iterable(pool.map(self._read_some, parts)), strict=True)
+                batch = list(islice(rest, _BATCH))
+
+    def _read_some(self, keys: list[str]) -> list[RefEntry | DataError]:
+        return [self.read_or_error(key) for key in keys]
+
+    def _repair(self, key: str) -> str:
+        return f"restore it from a copy, or return to the entry before it: {removal(self._store.url, key)}"

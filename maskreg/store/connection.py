@@ -24,8 +24,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from maskreg.errors import ConfigError, MaskregError, UnavailableError
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import is_loopback, service_url, token_for
-from maskreg.store.message import Answer, LostError, Message
-from maskreg.store.refusals import document, refused, understanding
+from maskreg.store.message import Answer, LostError, Message, document, refused, understanding
 from maskreg.version import __version__
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class ElsewhereError(UnavailableError):
 
 
 class Connection:
-    """One service. Proxies and certificates are those of the environment; safe to use from many threads.
+    """One service. Proxies and certificates come from the environment; safe to use from many threads.
 
     Args:
         url: of the service.
@@ -55,7 +54,7 @@ class Connection:
         connect_seconds: how long to wait for a connection.
         read_seconds: how long to wait for the next bytes of an answer.
         attempts: how often a request is sent before the service counts as unavailable.
-        token: to show, in place of the one that somebody logged in with.
+        token: to show, in place of the stored one.
 
     Raises:
         ConfigError: not the URL of a service, or there is no such CA bundle.
@@ -82,16 +81,8 @@ class Connection:
         self._token = token
 
     def ask(self, message: Message) -> Answer:
-        """Send a request, again if need be.
-
-        Raises:
-            MaskregError: what the service answered, unless the message accepts it.
-            UnavailableError: it does not answer, or is busy all the time.
-            ElsewhereError: another host, to which it redirects, does not answer.
-            LimitError: the answer is too large.
-            ConfigError: something else answers at this URL.
-        """
-        pause = 0.0
+        """Send a request, again if need be."""
+        pause, begun, connect_seconds = 0.0, time.monotonic(), self.arguments[2]
         problem: MaskregError = UnavailableError(f"{self.url}: not asked")
         for attempt in range(self._attempts):
             time.sleep(pause)
@@ -100,7 +91,9 @@ class Connection:
                 answer = self._follow(message)
             except LostError as lost:
                 problem = self._unavailable(message, lost)
-                if not (message.repeatable or lost.unsent):
+                # A host that is gone answers nothing, however often it is asked; one that restarts refuses at once.
+                is_gone = lost.unsent and time.monotonic() - begun >= connect_seconds
+                if is_gone or not (message.repeatable or lost.unsent):
                     raise problem from lost
                 continue
             if answer.status < 400 or answer.status in message.accepted:
@@ -114,20 +107,11 @@ class Connection:
         raise problem
 
     def document(self, message: Message) -> dict[str, Any]:
-        """The document that a request is answered with.
-
-        Raises:
-            MaskregError: as :meth:`ask`.
-            ConfigError: the answer is no document.
-        """
+        """The document that a request is answered with."""
         return document(self.url, self.ask(message).data)
 
     def send_elsewhere(self, url: str, headers: Mapping[str, str], data: bytes) -> None:
-        """Put bytes where a signed link of the service leads, without the token.
-
-        Raises:
-            ElsewhereError: that host does not answer, refuses, or may not be asked.
-        """
+        """Put bytes where a signed link of the service leads, without the token."""
         with understanding(self.url):
             self._check_secure(_well_formed(url))
         for attempt in range(_ATTEMPTS_ELSEWHERE):
@@ -145,17 +129,7 @@ class Connection:
         raise ElsewhereError(f"{urlsplit(url).hostname} does not take the upload ({reason})")
 
     def fetch_elsewhere(self, url: str, key: str, max_bytes: int) -> bytes:
-        """The bytes behind a signed link of the service, asked for without the token.
-
-        Args:
-            url: the link.
-            key: what it leads to, for messages.
-            max_bytes: the most that it may be.
-
-        Raises:
-            ElsewhereError: that host does not answer, refuses, or may not be asked.
-            LimitError: there are more bytes.
-        """
+        """The bytes behind a signed link of the service, asked for without the token."""
         with understanding(self.url):
             self._check_secure(_well_formed(url))
         answer = self._fetch(Message("GET", key, max_bytes=max_bytes), url)

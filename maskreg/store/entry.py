@@ -6,7 +6,7 @@ payload, and also the entry's id. Each entry holds the id of the one before it::
     1.json  {n: 1, previous: null,  digest: A, ..., seal: id1}      id1 = sha256 of the rest
     2.json  {n: 2, previous: id1,   digest: B, ..., seal: id2}
 
-So whoever remembers id2 has fixed everything up to entry 2: entry 1 cannot be edited, not even with a fresh seal,
+So a reader that remembers id2 has fixed everything up to entry 2: entry 1 cannot be edited, not even with a fresh seal,
 without entry 2 showing it.
 
 Where the project has a key (:mod:`maskreg.registry.trust`), an entry also names its registry and is signed
@@ -54,7 +54,7 @@ class RefEntry:
         removed: what a deleted tag pointed to until then; None while the tag is set.
         immutable: the tag must never point to another digest again.
         registry: uuid of the registry, in an entry that is signed; empty in another.
-        signer: public key of who signed it; None when nobody did. :meth:`is_signed_by` says whether that is so.
+        signer: public key of the signer; None without a signature. :meth:`is_signed_by` says whether that is so.
         signature: 128 hex digits; empty when it is not signed.
     """
 
@@ -109,11 +109,7 @@ class RefEntry:
         return replace(entry, signer=signer.key, signature=row[SIGNATURES][signer.key])  # type: ignore[index]
 
     def is_signed_by(self, key: PublicKey) -> bool:
-        """Whether it carries a valid signature by a key; the registry that it is for is another question.
-
-        Raises:
-            ConfigError: the package ``cryptography`` is not installed.
-        """
+        """Whether it carries a valid signature by a key; the registry that it is for is another question."""
         return is_signed_by(self._row(), key)
 
     def payload(self) -> bytes:
@@ -153,12 +149,7 @@ class RefEntry:
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> RefEntry:
-        """Parse and check a stored entry; unknown fields are ignored, but its id covers them.
-
-        Raises:
-            CorruptError: its bytes do not match its seal, or it belongs to another key.
-            FormatError, LimitError: not an entry, or one of an unknown version.
-        """
+        """Parse and check a stored entry; unknown fields are ignored, but its id covers them."""
         row = parse_sealed(data, key, schema=SCHEMA, max_bytes=LIMITS.ref_bytes)
         ref, n = _identity(key, row)
         digest, previous, removed = (_digest(key, row, name) for name in ("digest", "previous", "removed"))
@@ -199,7 +190,7 @@ def numbered(folder: str, n: int) -> str:
 
 def ref_of(key: str) -> Ref:
     """The tag in whose folder an object lies."""
-    project, name, tag, _ = key.removeprefix(REFS).split("/", 3)
+    project, name, tag, *_ = key.removeprefix(REFS).split("/", 3)
     return Ref(project, name, tag)
 
 

@@ -43,7 +43,7 @@ from maskreg.errors import (
     RefusedError,
     UnavailableError,
 )
-from maskreg.store.base import ObjectInfo
+from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.keys import TEMPORARY, check_key, check_prefix, is_clean
 
 _PARENT_TRIES = 100
@@ -55,7 +55,7 @@ _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
-class FileStore:
+class FileStore(Store):
     """Objects as files below one directory; ``a/b`` is the file ``a/b``.
 
     Symbolic links below the root are never followed: no key reads or writes anything outside. What is neither a file
@@ -79,13 +79,13 @@ class FileStore:
         self.url = self.root.as_uri()
         self._swept = False
 
-    def path(self, key: str) -> Path:
-        """The file of an object, which need not exist.
+    @property
+    def files(self) -> FileStore:
+        """The objects as files of this machine."""
+        return self
 
-        Raises:
-            UsageError: the key is not clean.
-            RefusedError: the path leads through a symbolic link.
-        """
+    def path(self, key: str) -> Path:
+        """The file of an object, which need not exist."""
         path = self._place(key)
         if path.is_symlink():
             raise _is_link(path)
@@ -180,12 +180,7 @@ class FileStore:
                 self._sync_folders(self._prune(folder))
 
     def make(self) -> None:
-        """Make the directory with the permissions that the umask leaves; one that exists stays as it is.
-
-        Raises:
-            RefusedError: not allowed to.
-            CannotCreateError: something else has the name.
-        """
+        """Make the directory with the permissions that the umask leaves; one that exists stays as it is."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:

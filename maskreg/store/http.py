@@ -4,7 +4,7 @@ The service decides what each key may hold (``maskreg/service/gateway``): a writ
 artifact's manifest says, so it has to know the manifest first::
 
     announce(digest, manifest)                      the service checks that it hashes to the digest
-    put("artifacts/sha256/<hex>/data.zarr/...")     each is checked against the manifest before anybody sees it
+    put("artifacts/sha256/<hex>/data.zarr/...")     each is checked against the manifest before any reader sees it
     put("artifacts/sha256/<hex>/manifest.json")     readers see the artifact from now on, by its names
 
 An object may come from another host, such as a signed link into a bucket. It is asked for without the token, and when
@@ -28,11 +28,10 @@ from maskreg.digest import Digest
 from maskreg.document import checked
 from maskreg.errors import NotFoundError, UnavailableError
 from maskreg.settings import StoreOptions
-from maskreg.store.base import ObjectInfo
+from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.connection import Connection, ElsewhereError
 from maskreg.store.keys import check_key, check_prefix
-from maskreg.store.message import Message
-from maskreg.store.refusals import document, understanding
+from maskreg.store.message import Message, document, understanding
 
 MODIFIED = "x-maskreg-modified"
 """Header with the time of an object, to the microsecond."""
@@ -73,7 +72,7 @@ class _Row:
     link: str = ""
 
 
-class HttpStore:
+class HttpStore(Store):
     """The objects of a service's registry.
 
     Args:
@@ -100,13 +99,18 @@ class HttpStore:
         self._links: dict[str, str] = {}
 
     @property
+    def service(self) -> HttpStore:
+        """The service that keeps the objects."""
+        return self
+
+    @property
     def principal(self) -> str:
         """Who the token belongs to, as the service records it; empty without a token."""
         return self._identity().name
 
     @property
     def signs(self) -> bool:
-        """Whether the service signs what is pushed, so that whoever reads it back has to check signatures."""
+        """Whether the service signs what is pushed, so that a client that reads it back has to check signatures."""
         return self._identity().signs
 
     def may_remove(self, project: str) -> bool:
@@ -197,20 +201,11 @@ class HttpStore:
         return Message("PUT", _path(key), headers=stated, content=content, accepted=accepted)
 
     def announce(self, digest: Digest, manifest: bytes) -> None:
-        """Say which objects an artifact has, before any of them is put.
-
-        Raises:
-            DataError: the manifest does not hash to the digest, or is none.
-        """
+        """Say which objects an artifact has, before any of them is put."""
         self.put(f"announced/sha256/{digest.hex}/manifest.json", manifest)
 
     def want_verified(self, digest: Digest) -> None:
-        """Let the service verify an artifact itself, soon.
-
-        Raises:
-            NotAllowedError: the token may not write to a project that names it.
-            NotFoundError: there is no such artifact for this token.
-        """
+        """Let the service verify an artifact itself, soon."""
         self.connection.ask(_posting(f"/artifacts/{digest}/verify", {}))
 
     def _listing(self, prefix: str) -> list[ObjectInfo]:
@@ -236,7 +231,7 @@ class HttpStore:
                 list(pool.map(lambda path: self.connection.ask(Message("DELETE", path)), paths))
 
     def clock(self) -> datetime:
-        """The time by the service's clock, or by that of the store behind it."""
+        """The time by the service's clock, or by the clock of the store behind it."""
         row = self.connection.document(Message("GET", "/clock"))
         with understanding(self.url):
             return _time(row["now"])

@@ -1,6 +1,6 @@
 """The journal: which tags moved lately, so that a reader need not list all of them to find out.
 
-The log of a registry with a million tags takes ten thousand requests to list. So whoever appends an entry writes down
+The log of a registry with a million tags takes ten thousand requests to list. So a writer notes
 first which tag it is about to move, in the latest *generation* of the journal::
 
     put     changes/<g>/<project>/<name>/<tag>/<n>.json    entry n of the tag is about to be there
@@ -8,7 +8,7 @@ first which tag it is about to move, in the latest *generation* of the journal::
     create  refs/<project>/<name>/<tag>/<n>.json           the entry
 
 A reader that has taken in the log up to generation g lists the changes of g and of what came after it, and reads the
-latest entries of these tags alone. Generations are kept short by whoever finds one long::
+latest entries of these tags alone. A client that finds a generation long begins another::
 
     put     generations/<g + 1>.json         writers go there from now on
     list    changes of the generations before it, whose entry is not there (its writer died, or is about to write it)
@@ -22,7 +22,7 @@ So what a whole generation and those after it lack has its entry in the log by t
 A record of a generation never says anything but that it is there, so two who begin the same one do each other no harm.
 
 The journal is a hint, the log is the truth. A change that is lost only makes readers late: to resolve, pull and verify
-a tag, and to collect garbage, its log is read. Whoever writes past the journal is found by the next full listing.
+a tag, and to collect garbage, its log is read. A writer past the journal is found by the next full listing.
 """
 
 from __future__ import annotations
@@ -65,11 +65,7 @@ class Journal:
         self._latest = 0
 
     def note(self, entry: RefEntry) -> None:
-        """Write down that an entry is about to be created.
-
-        Raises:
-            UnavailableError, NotAllowedError: the store does not answer, or refuses.
-        """
+        """Write down that an entry is about to be created."""
         generation = self._latest or self.latest()
         if not generation:
             # Nothing was ever noted, so there is nothing to carry over.
@@ -89,11 +85,7 @@ class Journal:
         return self._latest
 
     def start(self) -> int:
-        """Where a reader may begin who takes in the whole log after this call.
-
-        Returns:
-            The latest whole generation; 0 when nothing was ever noted.
-        """
+        """Where a reader may begin who takes in the whole log after this call."""
         _, whole = self._generations()
         return max(whole, default=0)
 
@@ -165,7 +157,7 @@ class Journal:
                 try:
                     yield Ref.parse(f"{match[1]}/{match[2]}:{match[3]}"), int(match[4])
                 except BadRefError:
-                    continue  # nobody can append to such a tag
+                    continue  # no client can append to such a tag
 
     def _put(self, generation: int, ref: Ref, n: int) -> None:
         self._store.put(f"{_folder(generation)}{ref.path}/{n:020d}.json", _RECORD)

@@ -19,12 +19,7 @@ _UNCLEAN = re.compile(r"[\\\x00-\x1f\x7f-\x9f]")
 
 
 def check_key(key: str) -> str:
-    """Return ``key`` when it is clean.
-
-    Raises:
-        UsageError: it is empty, absolute, too long, not UTF-8, has an empty, ``.`` or ``..`` segment,
-            a backslash or a control character, or begins with a folder that is no part of the store's objects.
-    """
+    """Return ``key`` when it is clean."""
     fault = _fault(key)
     if fault:
         raise UsageError(f"{key!r} is not a key: {fault}")
@@ -32,11 +27,7 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` when it is empty, or a clean key and a slash.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """Return ``prefix`` when it is empty, or a clean key and a slash."""
     if prefix:
         if not prefix.endswith("/"):
             raise UsageError(f"{prefix!r} is not a prefix: it must end with '/'")

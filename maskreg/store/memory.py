@@ -10,11 +10,11 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from maskreg.errors import LimitError, NotFoundError
-from maskreg.store.base import ObjectInfo
+from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.keys import check_key, check_prefix
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Objects in a dictionary. A pickle of it is a reference that is valid in the same process only."""
 
     def __init__(self) -> None:

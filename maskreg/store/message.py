@@ -1,9 +1,37 @@
-"""What is sent to a service and what comes back: one request, its whole answer, or that the connection broke off."""
+"""What is sent to a service and what comes back: one request, its whole answer, or that the connection broke off.
+
+A refusal becomes the error that its code names, else the one of its status. Whatever else answers at a service's URL is
+one error: :func:`strange`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+
+from maskreg.document import parse_object
+from maskreg.errors import (
+    CannotCreateError,
+    ConfigError,
+    ConflictError,
+    DataError,
+    FormatError,
+    ImmutableTagError,
+    LimitError,
+    MaskregError,
+    NoSpaceError,
+    NotAllowedError,
+    NotFoundError,
+    PartAbsentError,
+    QuotaError,
+    TryAgainError,
+    UnauthenticatedError,
+    UnavailableError,
+    UsageError,
+)
+from maskreg.extras import upgrade_command
 
 DEFAULT_ANSWER_BYTES = 64 << 20
 """The most bytes of an answer's body, where a message does not say."""
@@ -62,3 +90,104 @@ class LostError(Exception):
     def __init__(self, reason: str, *, unsent: bool = False) -> None:
         super().__init__(reason)
         self.unsent = unsent
+
+
+_BY_CODE: Mapping[str, type[MaskregError]] = {
+    kind.code: kind
+    for kind in (
+        *(UsageError, DataError, FormatError, LimitError, NotFoundError, PartAbsentError, UnavailableError),
+        *(CannotCreateError, NoSpaceError, TryAgainError, ConflictError, NotAllowedError, UnauthenticatedError),
+        *(ImmutableTagError, ConfigError, QuotaError),
+    )
+} | {
+    "DIGEST_MISMATCH": DataError,
+    "OUTPUT_EXISTS": CannotCreateError,
+    "QUEUE_FULL": TryAgainError,
+    "RATE_LIMITED": TryAgainError,
+}
+
+_FACTS = ("history", "removed", "similar", "shown", "not_pulled", "ref", "project", "job_sources", "whoami")
+"""Of a service's facts that next steps use."""
+
+_MOST_CHARACTERS = 1_000
+"""Of a service's sentence that is shown."""
+
+_BY_STATUS: dict[int, type[MaskregError]] = {
+    401: UnauthenticatedError,
+    403: NotAllowedError,
+    404: NotFoundError,
+    408: UnavailableError,
+    409: ConflictError,
+    412: ConflictError,
+    413: LimitError,
+    422: UsageError,
+    507: NoSpaceError,
+}
+
+
+def strange(url: str) -> ConfigError:
+    """The error for what is no answer of a registry service of this version."""
+    return ConfigError(
+        f"{url}: this is no answer of a registry service of this version",
+        hint=f"check the URL, or upgrade with: {upgrade_command()}",
+        known_remotes=True,
+    )
+
+
+def document(url: str, data: bytes) -> dict[str, Any]:
+    """The document that a service answered with; its size was limited when it was received."""
+    with understanding(url):
+        return parse_object(data, url, max_bytes=len(data), max_values=len(data))
+
+
+@contextmanager
+def understanding(url: str) -> Iterator[None]:
+    """Read what a service answered: what is missing, or is of another type, makes the answer a strange one."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise strange(url) from error
+
+
+def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> MaskregError:
+    """The error that a service answered with.
+
+    Args:
+        url: the service.
+        status: of HTTP.
+        headers: of the answer, by name in lower case.
+        data: its body.
+    """
+    row = _problem(url, headers, data)
+    code, title, hint = (sentence(row.get(key)) for key in ("code", "title", "hint"))
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(status)
+    if kind is None:
+        kind = UnavailableError if status == 429 or status >= 500 else ConfigError
+    if not row and kind is not UnavailableError:
+        return strange(url)
+    told = row.get("facts")
+    # Known names only: they become arguments of the error.
+    facts = {name: sentence(told[name]) for name in _FACTS if name in told} if isinstance(told, dict) else {}
+    if kind is UnauthenticatedError:
+        hint = ""
+        facts["url"] = url
+    if kind in (UnavailableError, TryAgainError) and not hint:
+        hint = "run the same command again in a moment"
+    return kind(f"{url}: {title or f'the request was refused ({status})'}", hint=hint, **facts)
+
+
+def sentence(value: object) -> str:
+    """What a service says, fit to be shown: one line, so that it writes none of its own below, and no screen of it."""
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
+
+
+def _problem(url: str, headers: Mapping[str, str], data: bytes) -> dict[str, Any]:
+    if not headers.get("content-type", "").startswith("application/problem+json"):
+        return {}
+    if not data:
+        return {"title": ""}  # the answer to a HEAD has no body
+    try:
+        return document(url, data)
+    except ConfigError:
+        return {}

@@ -10,7 +10,7 @@ to a fresh key do::
 
 Whatever happens, both objects are deleted again, and a store that still has them is refused.
 
-Credentials that may list and read, and not write, are those of somebody who only pulls: nothing is tried then.
+Credentials that can list and read, and not write, serve a user who only pulls: nothing is tried then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 from uuid import uuid4
 
-from maskreg.bucket.answers import PERMISSIONS
+from maskreg.bucket.client import PERMISSIONS
 from maskreg.errors import ConfigError, CorruptError, NotAllowedError
 from maskreg.store.base import Store
 
@@ -50,15 +50,7 @@ class Probe:
 
 
 def probe(store: Store) -> Probe:
-    """Try every method of a store on two small objects, which are deleted again; only reading where writing is refused.
-
-    Raises:
-        NotAllowedError: a permission is missing, and it is not read-only; the message names it.
-        NotFoundError: the bucket does not exist.
-        ConfigError: nothing accepts a write, so the bucket or the endpoint is wrong.
-        UnavailableError: the store does not answer.
-        CorruptError: the store does not return what was written.
-    """
+    """Try every method of a store on two small objects, which are deleted again."""
     folder = f"probe/{uuid4().hex}/"
     written, created = folder + "written", folder + "created"
     try:

@@ -15,16 +15,15 @@ each holds the id of the one before it (:mod:`maskreg.store.entry`)::
         same digest, card, mark, deletion     both writers wanted the same: go on
         anything else                         ConflictError, naming the winner
         no such entry, the answer was lost    the request was lost: UnavailableError, safe to try again
-    read what a reader would resolve          this entry, or a later one whose chain goes through it: done
-                                              anything else: an error, for the tag did not move
+    list the tag                              this entry, or a later one, is listed: done
 
 For example, Ada and Bob both read entry 3 and push different artifacts. Both create entry 4; the store accepts Ada's.
 Bob reads entry 4, finds Ada's digest and fails with her name: his tag is not silently lost, and neither is hers.
 So a tag needs no lock, no transaction and no clock, only a store that honors create-only writes. Where it does not
-(:mod:`maskreg.store.probe`), ``create`` is one that takes turns (:mod:`maskreg.registry.turns`).
+(:mod:`maskreg.store.probe`), ``create`` is one that takes turns (:mod:`maskreg.registry.index.index`).
 
 A listing only says where to look. An entry that it leaves out while a later one, or a direct read, shows it makes the
-listing stale, not the log damaged (:mod:`maskreg.store.listing`).
+listing stale, not the log damaged (:mod:`maskreg.store.chain`).
 """
 
 from __future__ import annotations
@@ -39,13 +38,20 @@ from maskreg.errors import ConflictError, CorruptError, NotFoundError, Unavailab
 from maskreg.ref import Card, Ref
 from maskreg.store.backrefs import put_back_reference
 from maskreg.store.base import ObjectInfo, Store
-from maskreg.store.chain import Folder, check_link, check_movable, each_folder, folders, link_fault
-from maskreg.store.entries import Entries
+from maskreg.store.chain import (
+    Entries,
+    Folder,
+    check_link,
+    check_movable,
+    each_folder,
+    folders,
+    link_fault,
+    looks,
+    not_listed,
+    walk,
+)
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
 from maskreg.store.journal import Journal
-from maskreg.store.listing import looks, not_listed
-from maskreg.store.snapshots import heads_of, latest_snapshot
-from maskreg.store.walking import Skip, Walked, never, walk
 
 __all__ = ["RefEntry", "RefLog"]
 
@@ -62,7 +68,7 @@ class RefLog:
         sign: called with each entry that is about to be written; returns it, signed where that is due.
         may_change: the store is a service's, which may sign what it is given: what it stored counts.
         check: called with each latest entry that :meth:`head` and :meth:`heads` have read; raises ``CorruptError`` for
-            one that nobody may be shown.
+            one that must not be shown.
     """
 
     def __init__(
@@ -83,14 +89,7 @@ class RefLog:
         self._check = check
 
     def head(self, ref: Ref) -> RefEntry | None:
-        """The latest entry of a tag, which may say that the tag was deleted; None if the tag never existed.
-
-        Raises:
-            CorruptError: the entry is damaged, or stored under another's key; an entry before it is missing; an
-                object in the tag's folder is no entry.
-            FormatError, LimitError: it is not a ref entry that this version reads.
-            UnavailableError: the store's listings lack entries that are there.
-        """
+        """The latest entry of a tag, which may say that the tag was deleted; None if the tag never existed."""
         folder = self._sound(self._folder(ref))
         if not folder.latest:
             return None
@@ -126,13 +125,7 @@ class RefLog:
         return [*older, head]
 
     def history(self, ref: Ref, damaged: list[CorruptError] | None = None) -> list[RefEntry]:
-        """All entries of a tag, the oldest first, each checked to follow from the one before.
-
-        Args:
-            ref: the tag.
-            damaged: what is wrong is appended to it, and only entries that cannot be read are left out; without it
-                the first error is raised, as by :meth:`head`.
-        """
+        """All entries of a tag, the oldest first, each checked to follow from the one before."""
         folder = self._folder(ref)
         self._is_sound(folder, damaged)
         return list(self._linked(folder.keys, damaged))
@@ -144,37 +137,20 @@ class RefLog:
             pass
         return sorted(damaged, key=lambda error: error.key)
 
-    def walk(self, damaged: list[CorruptError], listing: Iterable[ObjectInfo], skip: Skip = never) -> Iterator[Walked]:
-        """The tags of a listing, each when all of its entries were read; see :func:`maskreg.store.walking.walk`."""
+    def walk(
+        self, damaged: list[CorruptError], listing: Iterable[ObjectInfo]
+    ) -> Iterator[tuple[Folder, RefEntry | None]]:
+        """The tags of a listing, each when all of its entries were read; see :func:`maskreg.store.chain.walk`."""
         read = partial(self._entries.read_all, damaged=damaged)
-        return walk(listing, lambda folder: self._is_sound(folder, damaged), read, damaged, skip)
+        return walk(listing, lambda folder: self._is_sound(folder, damaged), read, damaged)
 
     def heads(
         self, damaged: list[CorruptError] | None = None, *, project: str = "", name: str = ""
     ) -> Iterator[RefEntry]:
-        """The latest entry of every tag, deleted ones included, in the order of their keys, as they are read.
-
-        Args:
-            damaged: errors of tags that cannot be read are appended to it and the tags left out; without it the first
-                error is raised, as by :meth:`head`.
-            project: only its tags; those of all projects when empty.
-            name: only the tags of this name in the project; those of all names when empty.
-        """
+        """The latest entry of every tag, deleted ones included, in the order of their keys, as they are read."""
         tags = each_folder(self._store.list(_prefix(project, name)))
         keys = (folder.latest_key for folder in tags if self._is_sound(folder, damaged))
         return (e for e in self._entries.read_all(keys, damaged) if self._may_be_shown(e, damaged))
-
-    def snapshot_heads(self, damaged: list[CorruptError]) -> Iterator[RefEntry] | None:
-        """The same by the latest snapshot and the journal, in any order; None where they do not suffice.
-
-        A tag that lost an entry since is shown as it was: see :mod:`maskreg.store.snapshots`.
-        """
-        if (snapshot := latest_snapshot(self._store)) is None:
-            return None
-        if (changes := self.journal.since(snapshot.start)) is None:
-            snapshot.close()
-            return None
-        return (e for e in heads_of(snapshot, changes, self.head, damaged) if self._may_be_shown(e, damaged))
 
     def _may_be_shown(self, entry: RefEntry, damaged: list[CorruptError] | None) -> bool:
         try:
@@ -200,23 +176,21 @@ class RefLog:
         return self._entries.read_all(keys, damaged)
 
     def tags(self, project: str = "", name: str = "") -> Iterator[Ref]:
-        """Every tag that was ever set, deleted ones included; lists keys, as they are asked for, and reads no entry.
-
-        Args:
-            project: only its tags; those of all projects when empty.
-            name: only the tags of this name in the project; those of all names when empty.
-        """
+        """Every tag that was ever set, deleted ones included; lists keys, as they are asked for, and reads no entry."""
         infos = self._store.list(_prefix(project, name))
         return (ref_of(f"{folder.path}/") for folder in each_folder(infos))
 
-    def numbers(self) -> dict[Ref, int]:
+    def numbers(self, damaged: list[CorruptError] | None = None) -> dict[Ref, int]:
         """Number of the latest entry of every tag, removed ones included; lists keys and reads no entry."""
-        return dict(self.each_number())
+        return dict(self.each_number(damaged))
 
-    def each_number(self) -> Iterator[tuple[Ref, int]]:
+    def each_number(self, damaged: list[CorruptError] | None = None) -> Iterator[tuple[Ref, int]]:
         """The same, tag by tag, in the order of their keys."""
-        tags = each_folder(self._store.list(REFS))
-        return ((ref_of(f"{folder.path}/"), folder.latest) for folder in tags if folder.latest)
+        for folder in each_folder(self._store.list(REFS)):
+            if folder.latest:
+                yield ref_of(f"{folder.path}/"), folder.latest
+            elif damaged is not None:
+                damaged.append(folder.stray_error(self._store.url))
 
     def has(self, ref: Ref, n: int) -> bool:
         """Whether entry ``n`` of a tag is there, by a direct look."""
@@ -247,14 +221,6 @@ class RefLog:
         Returns:
             The entry with number ``after.n + 1``: this one, or an equivalent one by another writer. Readers resolve the
             tag to it, or to one that follows from it.
-
-        Raises:
-            ConflictError: another writer moved the tag; the message says who, when and where to.
-            ImmutableTagError: the tag must not move from the digest that it has or had.
-            UnavailableError: the store does not answer, or its listing is stale; the tag may or may not have moved.
-            CorruptError: readers would not resolve the tag to the entry that was written.
-            FormatError, LimitError: an entry with this card or ``by`` could not be read back.
-            NotAllowedError: the project has a key, and this machine cannot sign with it.
         """
         entry = RefEntry(
             *(ref.project, ref.name, ref.tag, after.n + 1 if after else 1, digest, digest is None, card, by),
@@ -274,20 +240,23 @@ class RefLog:
         # An unreadable entry must never become the latest one.
         RefEntry.parse(entry.key, data)
         self._announce(entry)
-        return self._read_back(self._write(entry, data))
+        lost: UnavailableError | None = None
+        try:
+            is_mine = self._create(entry.key, data) and not self._may_change
+        except UnavailableError as error:
+            # The answer is lost; the write may have arrived.
+            is_mine, lost = False, error
+        written = entry if is_mine else self._settle(entry, lost)
+        # A move that readers do not see is not reported as done.
+        self._listed(ref, written.n)
+        return written
 
     def accept(self, entry: RefEntry, after: RefEntry | None) -> bool:
-        """Append an entry that somebody else has made, who reads it back; False when there is one of its number.
+        """Append an entry that a client has made, which reads it back; False when there is one of its number.
 
         Args:
             entry: the entry, as it was parsed.
             after: the latest entry of its tag; None when there is none.
-
-        Raises:
-            ConflictError: its number is not the next one.
-            CorruptError: it does not follow from ``after``.
-            ImmutableTagError: the tag must not move from the digest that it has or had.
-            UnavailableError: the store does not answer; the entry may have been written.
         """
         latest = after.n if after else 0
         if entry.n != latest + 1:
@@ -306,14 +275,6 @@ class RefLog:
             self.journal.note(entry)
         put_back_reference(self._store, entry)
 
-    def _write(self, entry: RefEntry, data: bytes) -> RefEntry:
-        try:
-            written = self._create(entry.key, data)
-            return entry if written and not self._may_change else self._settle(entry, None)
-        except UnavailableError as lost:
-            # The answer is lost; the write may have arrived.
-            return self._settle(entry, lost)
-
     def _settle(self, mine: RefEntry, lost: UnavailableError | None) -> RefEntry:
         try:
             theirs = self._entries.read(mine.key)
@@ -331,18 +292,6 @@ class RefLog:
             f"so it was not moved to {_state(mine)}",
             history=mine.ref,
         )
-
-    def _read_back(self, entry: RefEntry) -> RefEntry:
-        ref = entry.ref
-        first = self.entries(ref, entry.n, self._listed(ref, entry.n))[0]
-        if first.id != entry.id:
-            raise CorruptError(
-                entry.key,
-                f"{first.by} replaced the entry that was just written: the tag is at {_state(first)}, "
-                f"not at {_state(entry)}",
-                history=ref,
-            )
-        return first
 
     def _listed(self, ref: Ref, n: int) -> int:
         # Number of the latest entry, which is n at least.

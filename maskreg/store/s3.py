@@ -2,36 +2,75 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import heapq
 import random
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import islice
+from operator import attrgetter
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from maskreg.bucket.answers import status_of, translated
-from maskreg.bucket.client import check_options, connect
-from maskreg.errors import LimitError, UnavailableError
+from maskreg.bucket.client import check_options, connect, status_of, translated
+from maskreg.digest import Digest
+from maskreg.errors import ConflictError, CorruptError, LimitError, NotFoundError, UnavailableError
 from maskreg.settings import StoreOptions
-from maskreg.store.base import ObjectInfo
+from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo, Store
 from maskreg.store.keys import check_key, check_prefix, is_clean
-from maskreg.store.sorting import in_key_order
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
+
+RUN = 50_000
+"""Objects that are sorted in memory."""
+
+_KEY = attrgetter("key")
+
+
+def in_key_order(listing: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
+    """The same objects in the order of their keys."""
+    rest = iter(listing)
+    first = sorted(islice(rest, RUN), key=_KEY)
+    return iter(first) if len(first) < RUN else _merged(first, rest)
+
+
+def _merged(stretch: list[ObjectInfo], rest: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+    with ExitStack() as stack:
+        files: list[TextIO] = []
+        last = ""
+        while stretch:
+            # One that goes on where the last one ended needs no file of its own.
+            if not files or stretch[0].key < last:
+                files.append(stack.enter_context(TemporaryFile("w+", encoding="utf-8", newline="\n")))
+            files[-1].writelines(f"{info.key}\t{info.size}\t{info.modified.isoformat()}\n" for info in stretch)
+            last = stretch[-1].key
+            stretch = sorted(islice(rest, RUN), key=_KEY)
+        yield from heapq.merge(*map(_read_run, files), key=_KEY)
+
+
+def _read_run(file: TextIO) -> Iterator[ObjectInfo]:
+    file.seek(0)
+    for line in file:
+        key, size, modified = line[:-1].split("\t")
+        yield ObjectInfo(key, int(size), datetime.fromisoformat(modified))
+
 
 _T = TypeVar("_T")
 _DELETERS = 8
 _PAUSE_SECONDS = 0.05
 
 
-class S3Store:
+class S3Store(Store):
     """Objects in a bucket, below a prefix. Credentials come from the AWS chain at the first request.
 
     Args:
@@ -108,11 +147,7 @@ class S3Store:
         )
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object only if there is none, in one conditional request.
-
-        Raises:
-            ConfigError: the service does not support create-only writes.
-        """
+        """Write an object only if there is none, in one conditional request."""
         check_key(key)
 
         def request() -> bool:
@@ -216,6 +251,73 @@ class S3Store:
 
     def _errors(self, operation: str, key: str = "") -> AbstractContextManager[None]:
         return translated(self.url, self._bucket, operation, key)
+
+    # Signed links
+
+    @property
+    def links(self) -> S3Store:
+        """Signed links to the objects."""
+        return self
+
+    def read_link(self, key: str) -> str:
+        """A link to read an object."""
+        client, place = self.client_and_place(key)
+        url: str = client.generate_presigned_url(
+            "get_object", Params={"Bucket": place[0], "Key": place[1]}, ExpiresIn=LINK_SECONDS
+        )
+        return url
+
+    def upload_link(self, key: str, size: int, sha256: Digest) -> Link:
+        """A link to upload an object of this size and digest."""
+        client, place = self.client_and_place(key)
+        checksum = base64.b64encode(bytes.fromhex(sha256.hex)).decode()
+        params = {"Bucket": place[0], "Key": place[1], "ContentLength": size, "ChecksumSHA256": checksum}
+        url: str = client.generate_presigned_url("put_object", Params=params, ExpiresIn=LINK_SECONDS)
+        return Link(url, {"Content-Length": str(size), "x-amz-checksum-sha256": checksum})
+
+    def promote(self, staged: str, key: str, size: int, sha256: Digest) -> None:
+        """Copy an upload to its key, if it is what was stated; the upload stays."""
+        client, source = self.client_and_place(staged)
+        _, target = self.client_and_place(key)
+
+        def look() -> dict[str, object] | None:
+            try:
+                return dict(client.head_object(Bucket=source[0], Key=source[1], ChecksumMode="ENABLED"))
+            except client.exceptions.ClientError as error:
+                if status_of(error) == 404:
+                    return None
+                raise
+
+        facts = self.answer("head", staged, look)
+        if facts is None or (size and facts["ContentLength"] == 0):
+            raise NotFoundError(f"nothing was uploaded for {key}")
+        etag = str(facts["ETag"])
+        if facts["ContentLength"] != size or not self._is_stated(staged, facts, sha256):
+            raise CorruptError(key, "what was uploaded is not what was stated")
+
+        def copy() -> bool:
+            bucket, name = target
+            seen = {"Bucket": source[0], "Key": source[1]}
+            try:
+                client.copy_object(Bucket=bucket, Key=name, CopySource=seen, CopySourceIfMatch=etag)  # type: ignore[arg-type]
+            except client.exceptions.ClientError as error:
+                # 412: replaced since. 404: another request has taken it since.
+                if status_of(error) in (404, 412):
+                    return False
+                raise
+            return True
+
+        if not self.answer("put", key, copy):
+            fault = f"the upload for {key} was replaced or taken while it was checked"
+            raise ConflictError(fault, hint="upload it again if it is not there")
+
+    def _is_stated(self, key: str, facts: dict[str, object], sha256: Digest) -> bool:
+        stated = facts.get("ChecksumSHA256")
+        if isinstance(stated, str):
+            # The service has computed it when the object was written.
+            return base64.b64decode(stated).hex() == sha256.hex
+        data = self.get(key, max_bytes=int(str(facts["ContentLength"])))
+        return hashlib.sha256(data).hexdigest() == sha256.hex
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"

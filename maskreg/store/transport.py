@@ -56,11 +56,6 @@ class Transport:
             message: gives method, query, content and limit.
             url: where to send it.
             headers: all of them; the length of the content is added.
-
-        Raises:
-            LostError: the connection broke off.
-            LimitError: the answer is too large.
-            ValueError: what is not a URL, or cannot be a header.
         """
         body, stated = None, dict(headers)
         if message.method in ("PUT", "POST"):

@@ -9,9 +9,9 @@ neighboring ranges of a shard cost one fetch::
 
 Zarr is asynchronous and the stores are not, so each call runs on a thread.
 
-A missing object is None to Zarr, which silently reads the fill value, here zeros: an unmoved mask. So whoever reads
-through a view makes sure first that every chunk is listed (``Artifact._array``) and that the store raises when one
-is missing.
+A missing object is None to Zarr, which silently reads the fill value, here zeros: an unmoved mask. So a caller that
+reads through a view makes sure first that every chunk is listed (``Artifact._array``) and that the store raises when
+one is missing.
 """
 
 from __future__ import annotations
@@ -77,11 +77,7 @@ class ZarrView(ZarrStore):
         return await asyncio.to_thread(self._store.head, self._prefix + key) is not None
 
     async def getsize(self, key: str) -> int:
-        """Size of an object in bytes, without reading it.
-
-        Raises:
-            NotFoundError: there is none.
-        """
+        """Size of an object in bytes, without reading it."""
         info = await asyncio.to_thread(self._store.head, self._prefix + key)
         if info is None:
             raise NotFoundError(f"there is no {self._prefix}{key}")

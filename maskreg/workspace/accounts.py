@@ -17,8 +17,7 @@ from maskreg.result import Result
 from maskreg.settings import Settings
 from maskreg.settings.credentials import check_token, forget, known_services, remember, service_url
 from maskreg.store.connection import Connection
-from maskreg.store.message import Message
-from maskreg.store.refusals import understanding
+from maskreg.store.message import Message, understanding
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 

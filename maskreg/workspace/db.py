@@ -87,7 +87,6 @@ def check(remote: str | None = None, *, workspace: Workspace | None = None) -> U
 def rebuild(
     remote: str | None = None,
     *,
-    full: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Rebuilt:
@@ -95,8 +94,6 @@ def rebuild(
 
     Args:
         remote: whose catalog; that of the local registry when left out.
-        full: list the whole log of tags. Otherwise what the last collection of garbage read of it is taken, and what
-            moved since; a tag that lost an entry since then is indexed as it was.
         progress: progress callback, in tags and artifacts.
         workspace: by default what the settings say.
 
@@ -106,7 +103,7 @@ def rebuild(
         DataError: the catalog is damaged.
     """
     with _registry(remote, workspace) as registry:
-        return registry.index.rebuild(full=full, progress=progress)
+        return registry.index.rebuild(progress=progress)
 
 
 @contextmanager

@@ -218,7 +218,7 @@ def _stale(directory: Location) -> Finding:
     from maskreg.checkpoint import clean_stale
 
     if isinstance(directory, BucketPath):
-        from maskreg.bucket.abandoned import drop_abandoned
+        from maskreg.bucket.uploads import drop_abandoned
 
         cleaned: tuple[Location, ...] = drop_abandoned(directory)
     else:

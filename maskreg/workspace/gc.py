@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.garbage.collect import GRACE, collect
-from maskreg.registry.garbage.report import Collected, Garbage
+from maskreg.registry.garbage.candidates import Collected
+from maskreg.registry.garbage.collect import GRACE, Garbage, collect
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -20,7 +20,6 @@ def gc(
     dry_run: bool = False,
     remote: str | None = None,
     trust_listing: bool = False,
-    trust_clock: bool = False,
     delete_many: bool = False,
     announce: Callable[[Sequence[Collected]], object] | None = None,
     progress: Progress = SILENT,
@@ -34,10 +33,8 @@ def gc(
         grace: keep what was written, or lost its name, less than this ago.
         dry_run: report what would be deleted, and delete nothing.
         remote: collect on a remote instead of in the local registry.
-        trust_listing: believe the list of names although it is empty, shorter than at the last collection, or lacks
-            entries that are known here or that artifacts mention.
-        trust_clock: believe the store's clock although it is a day ahead of this machine's, or nothing was written for
-            30 days by it.
+        trust_listing: believe the list of names although it is empty, or lacks entries that are known here or that
+            artifacts mention.
         delete_many: delete more than half of all artifacts, if it comes to that.
         announce: is given what will be deleted, before anything is.
         progress: progress callback: tags and artifacts that were looked at, then deleted bytes.
@@ -46,10 +43,9 @@ def gc(
     Raises:
         UsageError: ``grace`` is negative, or not a timedelta; or more than half of all artifacts would be deleted, and
             more than ten.
-        DataError: no name is listed beside artifacts, or fewer than at the last collection.
-        CorruptError: no entry of a tag can be read, so the artifacts that it names are unknown; or an entry that this
-            machine has seen is lost.
-        ConfigError: there is no such remote, its format is of a newer version, or its clock may be ahead.
+        DataError: no name is listed beside artifacts.
+        CorruptError: an entry that this machine has seen is lost.
+        ConfigError: there is no such remote, or its format is of a newer version.
         UnavailableError: the remote does not answer, its listings disagree, or offline is set.
     """
     if not isinstance(grace, timedelta) or grace < timedelta():
@@ -60,7 +56,6 @@ def gc(
             grace,
             dry_run=dry_run,
             trust_listing=trust_listing,
-            trust_clock=trust_clock,
             delete_many=delete_many,
             announce=announce,
             progress=progress,

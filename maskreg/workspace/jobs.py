@@ -17,8 +17,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.store.connection import Connection
-from maskreg.store.message import Message
-from maskreg.store.refusals import sentence, understanding
+from maskreg.store.message import Message, sentence, understanding
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, as_ref, opened
 

@@ -14,8 +14,7 @@ from maskreg.errors import MaskregError, NotAllowedError, NotFoundError, OutputE
 from maskreg.registry import Registry, signing
 from maskreg.registry.signing import Signatures, SignedTag
 from maskreg.registry.trust.document import KeyDocument
-from maskreg.registry.trust.fresh import latest
-from maskreg.registry.trust.privatekeys import PrivateKeys, read_private_key, write_private_key
+from maskreg.registry.trust.machine import PrivateKeys, read_private_key, write_private_key
 from maskreg.result import Result, plain
 from maskreg.signature import PrivateKey, PublicKey
 from maskreg.workspace.arguments import check_arguments
@@ -358,7 +357,7 @@ def _seconds(fresh: timedelta | None) -> int:
 def _told(registry: Registry, document: KeyDocument) -> ProjectKey:
     is_current = document == registry.trust.documents(document.project)[-1]
     trust = registry.trust
-    stated = latest(document, trust.log, trust.pins, trust.clock()).at if is_current else None
+    stated = trust.renewed(document).at if is_current else None
     return ProjectKey(
         *(document.project, registry.name, document.n, document.key, document.at, document.by, is_current),
         private=registry.trust.find(document.key) is not None,

@@ -11,7 +11,6 @@ from maskreg.registry import Registry
 from maskreg.registry.moving import Unfinished, finish, rename
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
-from maskreg.store.http import HttpStore
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog, note_move, note_removal
@@ -125,7 +124,7 @@ def _planned(
         )
     if entry.ref == new:
         raise UsageError(f"{new} is its name already")
-    if isinstance(registry.store, HttpStore) and not registry.store.may_remove(old.project):
+    if (service := registry.store.service) is not None and not service.may_remove(old.project):
         raise NotAllowedError(
             f"renaming {entry.ref} removes that name, which needs the role admin in project {old.project} at "
             f"{registry.name}; nothing was moved",

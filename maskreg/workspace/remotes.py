@@ -12,7 +12,7 @@ from maskreg.registry import Registry
 from maskreg.registry.acceptance import accept_all
 from maskreg.result import Result
 from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
-from maskreg.store import FileStore, open_store
+from maskreg.store import open_store
 from maskreg.store.probe import Probe, probe
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
@@ -293,8 +293,8 @@ def _catalog_to_upgrade(remote: Remote) -> ConfigError | None:
 
 def _first_probe(remote: Remote) -> Probe:
     with Registry.remote(remote) as registry:
-        if isinstance(registry.store, FileStore):
-            registry.store.make()
+        if (files := registry.store.files) is not None:
+            files.make()
         result = probe(registry.store)
         if not result.writable and not registry.uuid:
             raise NotAllowedError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from maskreg.catalog.query import Position, Query, Range, SearchResult
 from maskreg.errors import BadRefError, MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Ref
-from maskreg.registry.index.results import LeftOut
+from maskreg.registry.index.searching import LeftOut
 from maskreg.registry.moving import Unfinished, unfinished
 from maskreg.registry.naming import similar_names
 from maskreg.result import ROWS_SHOWN, html_table, plain

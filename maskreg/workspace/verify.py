@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from maskreg.digest import Digest
-from maskreg.document import canonical
 from maskreg.errors import DataError, NotAllowedError, NotFoundError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.audit.verify import Verified, joined
 from maskreg.registry.audit.verify import verify as audit
-from maskreg.store.http import HttpStore
 from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
@@ -32,8 +30,7 @@ def verify(
 
     Every object is hashed and opened as readers open it, and the log of each artifact's tag is read whole. Without
     artifacts, all tags and artifacts are checked, the registry's identity, and its catalog against its store. Damage is
-    not an error: it is in the result, and does not stop the rest from being verified. An audit of everything that is
-    interrupted goes on where it was, for a day: ``resumed`` says how much was verified before.
+    not an error: it is in the result, and does not stop the rest from being verified.
 
     A remote that is a service is asked to verify the artifacts itself, too, in its own time: here they are hashed as
     they come over the network.
@@ -53,8 +50,7 @@ def verify(
     with opened(workspace) as space, engine_of(space, "verify"):
         registry = space.registry(remote)
         if not artifacts:
-            marks = space.root / "audits" / _file(registry, recount=recount)
-            report = audit(registry, recount=recount, progress=progress, marks=marks)
+            report = audit(registry, recount=recount, progress=progress)
             if registry.served:
                 live = {entry.digest for entry in registry.refs.heads([]) if entry.digest is not None}
                 _let_verify(space, registry, sorted(live), counted(len(live), "artifact"))
@@ -72,20 +68,14 @@ def verify(
         return joined(reports)
 
 
-def _file(registry: Registry, *, recount: bool) -> str:
-    # Of one registry at one place; what was verified without counting does not stand for counting.
-    what = canonical({"url": registry.url, "uuid": registry.uuid, "recount": recount, "version": 1})
-    return f"{Digest.of(what).hex}.db"
-
-
 def _let_verify(space: Workspace, registry: Registry, digests: Sequence[Digest], what: str) -> None:
     # A service reads its disk or bucket itself, and shows everybody what came of it.
-    if not isinstance(registry.store, HttpStore):
+    if (service := registry.store.service) is None:
         return
     refusals = []
     for digest in digests:
         try:
-            registry.store.want_verified(digest)
+            service.want_verified(digest)
         except (NotAllowedError, NotFoundError) as error:
             refusals.append(error)
 

@@ -16,10 +16,9 @@ from maskreg.digest import Digest
 from maskreg.errors import ConfigError, MaskregError, NotFoundError, UnavailableError, UsageError, prefixed, stating
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
-from maskreg.registry.abbreviation import expand, only_name_of
 from maskreg.registry.acceptance import accept_tag
-from maskreg.registry.transfer.fetch import asks_remote, open_remote
-from maskreg.registry.transfer.pull import pull
+from maskreg.registry.lookup import expand, only_name_of
+from maskreg.registry.transfer.pull import asks_remote, open_remote, pull
 from maskreg.result import Brief
 from maskreg.settings import Settings
 

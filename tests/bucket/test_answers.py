@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from botocore.exceptions import ClientError
 
-from maskreg.bucket.answers import of_answer
+from maskreg.bucket.client import of_answer
 from maskreg.errors import RefusedError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from maskreg.bucket import BucketPath
-from maskreg.bucket.connection import Bucket
+from maskreg.bucket.path import Bucket
 from maskreg.bucket.reading import GAP_BYTES, HELD_BYTES, TOGETHER_BYTES, BucketFile
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.ahead import LeafReader

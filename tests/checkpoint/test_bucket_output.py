@@ -16,8 +16,7 @@ import pytest
 
 from maskreg.bucket import BucketPath
 from maskreg.bucket import uploads as uploads_module
-from maskreg.bucket.abandoned import Begun, abandoned, drop_abandoned
-from maskreg.bucket.uploads import CLAIM, Upload, Uploads
+from maskreg.bucket.uploads import CLAIM, Begun, Upload, Uploads, abandoned, drop_abandoned
 from maskreg.checkpoint import Checkpoint, OutputPlan, open_checkpoint, plan_like, write_checkpoint
 from maskreg.errors import CannotCreateError, ConfigError, FormatError, NotFoundError, OutputExistsError, TryAgainError
 from maskreg.settings import StoreOptions

@@ -106,7 +106,7 @@ def test_a_forged_tag_is_refused_by_name(
     run: Run, key: str, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forge(tmp_path, artifact)
-    step = "next: if it is right, whoever has the key can sign it: maskreg key sign toy-opd:v1 --remote lab\n"
+    step = "next: if it is right, the holder of the key can sign it: maskreg key sign toy-opd:v1 --remote lab\n"
     second(monkeypatch, run, tmp_path)
     refused = run("pull", "toy-opd:v1", status=65)
     assert "toy-opd:v1 on lab: entry 2, " in refused.err

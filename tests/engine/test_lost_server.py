@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from maskreg.bucket import BucketPath
-from maskreg.bucket.abandoned import drop_abandoned
+from maskreg.bucket.uploads import drop_abandoned
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.engine import running_on
 from maskreg.errors import RefusedError

@@ -11,7 +11,7 @@ import pytest
 
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
-from maskreg.bucket.abandoned import drop_abandoned
+from maskreg.bucket.uploads import drop_abandoned
 from maskreg.checkpoint import Checkpoint, open_checkpoint, plan_like, write_checkpoint
 from maskreg.checkpoint.base import CheckpointWriter, Part
 from maskreg.checkpoint.writing import _blocks

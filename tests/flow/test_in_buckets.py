@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from maskreg.bucket import BucketPath
-from maskreg.bucket.connection import Bucket
+from maskreg.bucket.path import Bucket
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import CorruptError, WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply

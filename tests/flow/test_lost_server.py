@@ -15,12 +15,12 @@ from uuid import uuid4
 
 import pytest
 
-import maskreg.bucket.connection
+import maskreg.bucket.path
 import maskreg.bucket.uploads
 import maskreg.checkpoint.ahead
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
-from maskreg.bucket.abandoned import drop_abandoned
+from maskreg.bucket.uploads import drop_abandoned
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import UnavailableError
 from maskreg.flow.apply.on_disk import apply
@@ -110,7 +110,7 @@ def _quick(own_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
     log_in(own_server, monkeypatch)
     monkeypatch.setattr(maskreg.checkpoint.ahead, "AHEAD_BYTES", 1 << 20)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", uuid4().hex)  # a connection of its own
-    monkeypatch.setattr(maskreg.bucket.connection, "_PATIENCE", timedelta(minutes=10))
+    monkeypatch.setattr(maskreg.bucket.path, "_PATIENCE", timedelta(minutes=10))
     monkeypatch.setattr(maskreg.bucket.uploads, "_PATIENCE_SECONDS", 600)
     monkeypatch.setattr(maskreg.bucket.uploads, "ATTEMPTS", 40)
 
@@ -186,7 +186,7 @@ def test_a_server_that_is_gone_ends_the_work_with_nothing_visible(
     killer = Killer(own_server, None)
     with monkeypatch.context() as impatient, pytest.raises(UnavailableError, match="does not answer"):
         # It soon gives up where nothing listens, and waits for a server that is slow.
-        impatient.setattr(maskreg.bucket.connection, "_RETRIES", 2)
+        impatient.setattr(maskreg.bucket.path, "_RETRIES", 2)
         impatient.setattr(maskreg.bucket.uploads, "ATTEMPTS", 1)
         WORKS[name](again(own_server, stored), artifact, tmp_path / "home", out, killer)
     assert not [path for path in (tmp_path / "home").glob("**/*") if path.is_file()]

@@ -11,7 +11,7 @@ import pytest
 
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
-from maskreg.bucket.connection import Bucket
+from maskreg.bucket.path import Bucket
 from maskreg.checkpoint import Checkpoint, copy_tensors, open_checkpoint, plan_like, write_checkpoint
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline

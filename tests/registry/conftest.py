@@ -50,7 +50,7 @@ def objects(registry: Registry, digest: Digest) -> dict[str, bytes]:
 
 
 def second(remote: Registry) -> Registry:
-    """The same remote as somebody else sees it."""
+    """The same remote as another user sees it."""
     return Registry(remote.store, name=remote.name, by="bob@there")
 
 

@@ -1,4 +1,4 @@
-"""A remote as somebody uses it who remembers, and changes of its log that fit the format."""
+"""A remote as a user with a memory sees it, and changes of its log that fit the format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX = 1 << 20
 
 
 class Reader(Registry):
-    """A remote as somebody uses it who remembers."""
+    """A remote as a user with a memory sees it."""
 
     def __init__(self, store: Store, memory: Store, notes: list[str] | None = None) -> None:
         said = [] if notes is None else notes

@@ -1,4 +1,4 @@
-"""A signed project, who reads and writes it, and what somebody who can write to its store can do to it."""
+"""A signed project, who reads and writes it, and what a writer to its store can do to it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from maskreg.digest import Digest, sealed
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.signing import create_key
-from maskreg.registry.trust.pins import Pins
+from maskreg.registry.trust.machine import Pins
 from maskreg.signature import PrivateKey, Signer, signed
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.reflog import RefLog
 from tests.registry.meddling import REF, A, B, C, Reader, row_of
 
-# Always the same, because their names are in those of tests.
+# Always the same, because test names contain them.
 KEY, NEXT, EVES = (PrivateKey(Ed25519PrivateKey.from_private_bytes(bytes([n] * 32))) for n in (1, 2, 3))
 
 
 def writer(store: Store, signer: Signer | None, *, by: str = "ada@here") -> Registry:
-    """Somebody who has a private key and remembers nothing."""
+    """A user who has a private key and remembers nothing."""
     registry = Registry(store, name="lab", by=by)
     registry.trust.find = lambda key: signer if signer is not None and signer.key == key else None  # type: ignore[method-assign]
     return registry
 
 
 def reader(store: Store, memory: Store, notes: list[str] | None = None) -> Registry:
-    """Somebody who has no private key and remembers what was seen."""
+    """A user who has no private key and remembers what was seen."""
     registry = Reader(store, memory, notes)
     registry.trust.pins = Pins(memory)
     if notes is not None:
@@ -55,7 +55,7 @@ def signed_store() -> MemoryStore:
 
 
 def unsigned(store: Store) -> None:
-    """Somebody who has no key, but may write to the store, moves the tag."""
+    """A user who has no key, but may write to the store, moves the tag."""
     eve = RefLog(store)
     eve.append(REF, after=eve.head(REF), digest=A, card=Card(), by="eve@evil")
 

@@ -1,4 +1,4 @@
-"""A store that stops at its k-th operation: to let somebody else run, or for ever."""
+"""A store that stops at its k-th operation: to let another process run, or for ever."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Killed(BaseException):
     """The process is gone; nothing catches this."""
 
 
-class Steps:
+class Steps(Store):
     """Passes every operation on, and calls ``then`` just before number ``at`` (counted from 0).
 
-    When ``dies`` is set the store does nothing from that operation on: whoever uses it was killed.
+    When ``dies`` is set the store does nothing from that operation on: its user was killed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A part appears as a whole or not at all, also when whoever moves its objects dies between two of them."""
+"""A part appears as a whole or not at all, also when the process that moves its objects dies between two of them."""
 
 from __future__ import annotations
 

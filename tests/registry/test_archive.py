@@ -241,12 +241,26 @@ def test_members_that_promise_too_much_are_refused_before_they_are_read(empty: R
         info.size = size
         with pytest.raises(LimitError):
             read(empty, info.tobuf(tarfile.GNU_FORMAT) + b"{}")
-    info.type, info.size = tarfile.XHDTYPE, 1 << 30
-    with pytest.raises(LimitError):
-        read(empty, info.tobuf(tarfile.GNU_FORMAT))
-    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 30
-    with pytest.raises(FormatError):
-        read(empty, info.tobuf(tarfile.GNU_FORMAT))
+    for kind in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_SPARSE):
+        info.type, info.size = kind, 1 << 30
+        endless = Endless(info.tobuf(tarfile.GNU_FORMAT))
+        with pytest.raises(DataError):
+            import_file(empty, endless)  # type: ignore[arg-type]
+        assert endless.read_bytes < 1 << 20
+
+
+class Endless:
+    """A stream that begins with a header, and goes on for ever."""
+
+    def __init__(self, header: bytes) -> None:
+        self.header = header
+        self.read_bytes = 0
+
+    def read(self, size: int) -> bytes:
+        data = (self.header + b"x" * size)[:size]
+        self.header = self.header[size:]
+        self.read_bytes += size
+        return data
 
 
 @pytest.mark.parametrize("record", [b"20 size=99999999999\n", b"12 path=abc", b"9 path=a\n", b"12 path=\xff\xff\xff\n"])

@@ -40,7 +40,7 @@ def behind(store: Store, *, last: int) -> Puts:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.listing._PAUSE_S", 0)
+    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
 
 
 @pytest.mark.usefixtures("quick")

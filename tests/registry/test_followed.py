@@ -30,7 +30,7 @@ def bob(empty: Registry, local: Registry, pushed: Digest, other: Digest) -> Regi
     return empty
 
 
-def test_a_tag_that_somebody_else_set_stays(
+def test_a_tag_that_another_user_set_stays(
     local: Registry, remote: Registry, bob: Registry, pushed: Digest, other: Digest
 ) -> None:
     with pytest.raises(ConflictError) as caught:
@@ -98,7 +98,7 @@ class Breaks(FileStore):
         super().put(key, data)
 
 
-def test_a_push_that_broke_off_is_not_somebody_elses(
+def test_a_push_that_broke_off_is_not_another_users(
     local: Registry, remote: Registry, pushed: Digest, other: Digest
 ) -> None:
     assert local.root is not None

@@ -1,4 +1,4 @@
-"""A large index follows the journal: it takes in what moved, and nobody lists the log."""
+"""A large index follows the journal: it takes in what moved, and the log is not listed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Noting(Wrapped):
 
 @pytest.fixture
 def other(local: Registry, digest: Digest, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """Somebody who works without a catalog, on a registry with three names; any that has more than one is large."""
+    """A user who works without a catalog, on a registry with three names; any that has more than one is large."""
     monkeypatch.setattr("maskreg.catalog.sql.numbers.LARGE", 1)
     other = Registry(MemoryStore(), name="lab", by="ada@here")
     push(local, other, REF)
@@ -85,7 +85,7 @@ def test_another_artifact_is_indexed_with_its_name(local: Registry, other: Regis
 def test_many_changes_begin_another_generation(
     other: Registry, store: Noting, searched: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.registry.index.following.LONG", 2)
+    monkeypatch.setattr("maskreg.registry.index.searching.LONG", 2)
     for name in ("d", "e", "f"):
         tag(other, REF, Ref.parse(f"team/{name}"))
         assert name in found(searched)
@@ -125,7 +125,7 @@ def test_who_may_not_write_follows_all_the_same(
     def refuse(*_: object) -> None:
         raise NotAllowedError("read only")
 
-    monkeypatch.setattr("maskreg.registry.index.following.LONG", 1)
+    monkeypatch.setattr("maskreg.registry.index.searching.LONG", 1)
     tag(other, REF, Ref.parse("team/d"))
     monkeypatch.setattr(store, "put", refuse)
     assert "d" in found(searched)

@@ -1,4 +1,4 @@
-"""A project whose state is dated: nobody can show an old one for ever, not even to who never looked before."""
+"""A project whose state is dated: no old one can be shown for ever, not even to a reader who never looked before."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.signing import create_key, refresh, refresh_due, rotate_key
 from maskreg.registry.trust.document import fresh_key
-from maskreg.registry.trust.fresh import Statement
-from maskreg.registry.trust.pins import Pins
+from maskreg.registry.trust.machine import Pins
 from maskreg.signature import Signer
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import entry_key
@@ -25,7 +24,7 @@ WEEK = 7 * 86_400
 
 
 class Time:
-    """A clock that stands still until somebody moves it."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 3, 1, tzinfo=UTC)
@@ -97,7 +96,7 @@ def test_a_tag_behind_the_statement_is_refused_by_who_never_looked_before(store:
     store.delete([entry_key(REF, 1)])
     with pytest.raises(UntrustedError, match=f"{REF} on lab is gone, and had entry 2"):
         bob.head(REF)
-    # Whoever renews the statement does not sign that away.
+    # A renewal of the statement does not sign that away.
     ada = at(time, writer(store, KEY))
     set_to(ada, C, OTHER)
     assert any("is gone" in error.message for error in ada.audit())
@@ -132,25 +131,25 @@ def test_the_newest_statement_is_remembered(store: MemoryStore, time: Time) -> N
 
 
 def reader_of_keys(store: Store, memory: Store) -> Registry:
-    """Somebody who remembers keys and statements, and no tags."""
+    """A user who remembers keys and statements, and no tags."""
     alone = Registry(store, name="lab")
     alone.trust.pins = Pins(memory)
     return alone
 
 
 def put_statement(store: Store, signer: Signer, time: Time) -> None:
-    """Write a statement of today that lists nothing, as somebody does who has not the right."""
+    """Write a statement of today that lists nothing, as an attacker does."""
     trust = Registry(store).trust
     document = trust.documents("team")[-1]
     heads = trust.log.put_heads(document.registry, "team", {})
-    statement = Statement(document.registry, "team", document.n, heads, time.now, {})
-    store.put(fresh_key("team"), statement.signed(signer).to_bytes())
+    renewal = document.renewed(heads, "eve@there", time.now, signer)
+    store.put(fresh_key("team"), renewal.to_bytes())
 
 
 def test_a_statement_by_another_key_is_refused(store: MemoryStore, time: Time) -> None:
     time.forward(8)
     put_statement(store, EVES, time)
-    with pytest.raises(CorruptError, match=f"{KEY.key.short}, the key of team, did not sign it"):
+    with pytest.raises(CorruptError, match="not signed by the key that it names"):
         at(time, reader(store, MemoryStore())).head(REF)
     with pytest.raises(NotAllowedError, match="its private key is not on this machine"):
         refresh(at(time, writer(store, EVES)), "team")
@@ -165,11 +164,11 @@ def test_a_replaced_key_dates_nothing_any_more(store: MemoryStore, time: Time) -
     assert at(time, reader(store, MemoryStore())).head(REF).digest == B  # type: ignore[union-attr]
     time.forward(6)
     put_statement(store, KEY, time)
-    with pytest.raises(CorruptError, match=f"{NEXT.key.short}, the key of team, did not sign it"):
+    with pytest.raises(CorruptError, match="not signed by the key that it names"):
         at(time, reader(store, MemoryStore())).head(REF)
 
 
-def test_where_nobody_asked_for_it_no_date_is_needed(time: Time) -> None:
+def test_without_a_limit_no_date_is_needed(time: Time) -> None:
     store = MemoryStore()
     ada = at(time, writer(store, KEY))
     set_to(ada, A)
@@ -210,13 +209,13 @@ def test_lists_that_nothing_names_any_more_are_deleted(store: MemoryStore, time:
         set_to(ada, digest)
         time.forward(1)
         refresh(ada, "team")
-    # That of the key document, of this statement, and of the one before, which somebody may have just read.
+    # The lists of the key document, of this statement, and of the one before, which a reader may have just read.
     assert len(list(store.list("keys/team/heads/"))) == 3
     assert at(time, reader(store, MemoryStore())).audit() == []
 
 
 def test_a_statement_of_the_future_is_refused_until_a_right_clock_replaces_it(store: MemoryStore, time: Time) -> None:
-    """Else nobody would see for ten years that the state is not renewed any more."""
+    """Else it would stay hidden for ten years that the state is not renewed any more."""
     ada, memory = at(time, writer(store, KEY)), MemoryStore()
     at(time, reader(store, memory)).head(REF)
     time.forward(3650)
@@ -246,7 +245,7 @@ def test_a_statement_of_the_future_is_not_accepted(store: MemoryStore, time: Tim
     data = elsewhere.get(fresh_key("team"), max_bytes=MAX)
     time.forward(-1)
     with pytest.raises(UsageError, match=r"of 2026-03-02 .* clock of this machine says 2026-03-01"):
-        at(time, writer(store, KEY)).trust.accept_statement("team", data)
+        at(time, writer(store, KEY)).trust.accept_renewal("team", data)
 
 
 def test_a_key_that_began_in_the_future_is_of_use_once_the_clock_is_right(time: Time) -> None:

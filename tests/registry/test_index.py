@@ -93,8 +93,7 @@ def test_one_damaged_entry_is_reported_and_the_rest_looked_at(home: Path, digest
         assert (rebuilt.refs, rebuilt.artifacts, len(rebuilt.damaged)) == (1, 1, 1)
         assert isinstance(rebuilt.damaged[0], CorruptError)
         assert found(registry) == {REF.name}
-        with pytest.raises(CorruptError):
-            collect(registry)
+        assert [error.key for error in collect(registry).damaged] == [key]
 
 
 def test_search_without_a_catalog_names_the_damaged_entry(local: Registry, home: Path, remote: Registry) -> None:

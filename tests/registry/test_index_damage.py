@@ -185,10 +185,12 @@ def test_two_processes_repair_once(home: Path) -> None:
 
 
 def left_out(registry: Registry) -> list[tuple[str, Digest | None, str]]:
-    return [(name.ref, name.digest, name.reason) for name in registry.search(Query(family="nobody")).left_out]
+    return [(name.ref, name.digest, name.reason) for name in registry.search(Query(family="unknown")).left_out]
 
 
-def test_an_artifact_whose_manifest_is_damaged_is_left_out_aloud(home: Path, other: Digest, remote: Registry) -> None:
+def test_an_artifact_whose_manifest_is_damaged_is_left_out_with_a_warning(
+    home: Path, other: Digest, remote: Registry
+) -> None:
     key = artifact_prefix(other) + MANIFEST
     with new_local(home) as registry:
         for name in ("name-1", "name-2"):
@@ -210,7 +212,7 @@ def test_an_artifact_whose_manifest_is_damaged_is_left_out_aloud(home: Path, oth
         assert len(registry.search(Query()).results) == 13
 
 
-def test_a_ref_entry_that_is_damaged_is_left_out_aloud(home: Path) -> None:
+def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(home: Path) -> None:
     ref = Ref.parse("team/name-1")
     key = entry_key(ref, 1)
     with new_local(home) as registry:

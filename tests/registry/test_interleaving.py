@@ -29,7 +29,7 @@ FOREVER = 10**9
 
 
 class Gate(Steps):
-    """Stops before operation ``at`` until somebody lets it go on; dies at operation ``dies_at``."""
+    """Stops before operation ``at`` until it is let go on; dies at operation ``dies_at``."""
 
     def __init__(self, inner: Store, at: int, dies_at: int = FOREVER) -> None:
         super().__init__(inner, at=at)
@@ -158,7 +158,7 @@ def test_a_push_that_says_it_worked_did(here: Registry, grace: timedelta) -> Non
     assert outcomes == {type(None), TryAgainError}
 
 
-def test_nobody_who_dies_leaves_a_name_without_its_artifact(here: Registry) -> None:
+def test_no_killed_process_leaves_a_name_without_its_artifact(here: Registry) -> None:
     week = timedelta(days=7)
     pushes = lambda store: push(here, over(store), REF, jobs=1)  # noqa: E731
     collects = lambda store: collect(over(store), week, trust_listing=True)  # noqa: E731

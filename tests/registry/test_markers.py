@@ -1,8 +1,11 @@
-"""Who may lift whose marker: ended, stopped, running and unknown collections, by record and by age."""
+"""Who may lift whose marker: ended, running and unknown collections, by record and by age."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import os
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
@@ -16,12 +19,13 @@ from maskreg.registry.settling.markers import (
     MARKERS,
     RUNS,
     Run,
+    has_ended,
     judge,
     marker_prefix,
     run_of,
     take_over,
+    this_process,
 )
-from maskreg.registry.settling.process import Fate, Process
 from maskreg.store import MemoryStore
 from tests.store.wrapped import Wrapped
 
@@ -50,10 +54,10 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return naps
 
 
-def left_behind(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, process: Process) -> str:
+def left_behind(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, process: dict[str, object]) -> str:
     """A run that has marked an artifact and never ends; returns its id."""
     with monkeypatch.context() as patch:
-        patch.setattr(Process, "this", classmethod(lambda cls: process))
+        patch.setattr(markers, "this_process", lambda: process)
         Run(store, "ada@here").__enter__().mark(A)
     return run_of(next(store.list(marker_prefix(A))).key)
 
@@ -63,12 +67,12 @@ def grow_older(store: MemoryStore, by: timedelta) -> None:
         store._objects[key] = data, modified - by
 
 
-def ended() -> Process:
-    return replace(Process.this(), pid=2**22 + 1)
+def ended() -> dict[str, object]:
+    return {**this_process(), "pid": 2**22 + 1}
 
 
-def foreign() -> Process:
-    return replace(Process.this(), host="elsewhere", pid=2**22 + 1)
+def foreign() -> dict[str, object]:
+    return {**ended(), "host": "elsewhere"}
 
 
 def test_nothing_is_left_of_a_run_that_ends() -> None:
@@ -107,18 +111,36 @@ def test_a_run_of_another_machine_is_over_when_its_record_is_old(
     assert slept == []
 
 
-def test_a_stopped_run_is_not_over_however_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore()
-    run = left_behind(store, monkeypatch, Process.this())
-    grow_older(store, 10 * LIFE)
-    monkeypatch.setattr(Process, "fate", lambda self: Fate.STOPPED)
-    verdict = judge(store, run)
-    assert not verdict.over
-    assert verdict.until is None
-    assert "stopped" in verdict.who
-    monkeypatch.undo()
-    # It runs, and has not renewed its record: it gave up, and could not say so.
-    assert judge(store, run).over
+def test_a_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    naming = (
+        "import json, sys; from maskreg.registry.settling.markers import this_process as it; print(json.dumps(it()))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{naming}; sys.stdout.flush(); sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        process = json.loads(child.stdout.readline())
+        assert process["pid"] == child.pid
+        assert not has_ended(process)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie, which its parent has not waited for
+        assert has_ended(process)
+        child.wait()
+        assert has_ended(process)
+
+
+def test_a_number_that_is_used_again_is_another_process() -> None:
+    mine = this_process()
+    assert not has_ended(mine)
+    assert has_ended({**mine, "started": 1})
+
+
+@pytest.mark.parametrize("field", ["host", "boot", "namespace"])
+def test_nothing_is_known_about_other_machines_boots_and_containers(field: str) -> None:
+    assert has_ended(ended())
+    assert not has_ended({**ended(), field: "elsewhere"})
 
 
 @pytest.mark.parametrize("record", [b"{", b"[]", b'{"process":{"pid":-1,"started":1}}', b'{"by":1}'])
@@ -197,7 +219,7 @@ def test_a_request_that_failed_keeps_the_marker_until_its_record_is_old(monkeypa
         with run.deleting(A):
             raise UnavailableError("no answer: the request may arrive later")
     assert [run_of(info.key) for info in store.list(MARKERS)] == [run_of(next(store.list(marker_prefix(A))).key)]
-    monkeypatch.setattr(Process, "fate", lambda self: Fate.ENDED)
+    monkeypatch.setattr(markers, "has_ended", lambda process: process is not None)
     take_over(store)
     assert list(store.list(marker_prefix(A)))
     grow_older(store, 2 * LIFE)

@@ -19,7 +19,7 @@ from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, re
 @pytest.fixture(autouse=True, scope="module")
 def no_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("maskreg.store.listing._PAUSE_S", 0)
+        patch.setattr("maskreg.store.chain._PAUSE_S", 0)
         yield
 
 
@@ -41,7 +41,7 @@ FIELDS: dict[str, st.SearchStrategy[object]] = {
 
 
 class Meddling(RuleBasedStateMachine):
-    """Writers move a tag, a reader looks now and then, and somebody else changes what is stored."""
+    """Writers move a tag, a reader looks now and then, and an attacker changes what is stored."""
 
     def __init__(self) -> None:
         super().__init__()

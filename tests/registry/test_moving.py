@@ -42,7 +42,7 @@ def test_what_was_killed_between_the_steps_is_said_and_finished(run: Run, artifa
     killed(*BETWEEN)
     assert names(run) == ["team/toy:v1", "toy-opd:v1"]
     sentence = f"the rename of toy-opd:v1 to team/toy:v1 was interrupted: both name {artifact[:19]}"
-    assert f"note: {sentence}; next: maskreg mv toy-opd:v1 team/toy:v1\n" in run("list").err
+    assert f"note: {sentence}; maskreg mv toy-opd:v1 team/toy:v1\n" in run("list").err
     assert sentence in run("doctor", status=1).out
     told = run("mv", "toy-opd:v1", "team/toy:v1")
     assert told.out == f"team/toy:v1@{artifact}\n"
@@ -104,10 +104,10 @@ def test_a_second_step_that_fails_says_that_both_names_exist(
     run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise ConflictError("somebody was faster")
+        raise ConflictError("another was faster")
 
     with monkeypatch.context() as patch:
         patch.setattr(tags, "remove", refuse)
         told = run("mv", "toy-opd:v1", "team/toy", status=75).err
     assert "the rename of toy-opd:v1 to team/toy:v1 was interrupted: both name" in told
-    assert "somebody was faster" in told
+    assert "another was faster" in told

@@ -79,7 +79,7 @@ def test_a_part_that_the_remote_lacks(empty: Registry, remote: Registry, pushed:
             pull(third, masks, REF)
         assert caught.value.facts["elsewhere"] == "mask"
         assert pull(third, masks, REF, parts=("mask",)).artifact.present() == {"mask"}
-        # The rest comes from whoever has it.
+        # The rest comes from another registry.
         assert pull(third, remote, replace(REF, digest=pushed)).artifact.present() == {"mask", "delta"}
 
 

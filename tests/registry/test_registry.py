@@ -347,7 +347,7 @@ def test_a_remote_is_opened_by_its_url(tmp_path: Path) -> None:
         Registry.remote(Remote("odd", "gopher://somewhere"))
 
 
-def test_somebodys_home_can_be_a_remote(local: Registry, digest: Digest, empty: Registry) -> None:
+def test_a_users_home_can_be_a_remote(local: Registry, digest: Digest, empty: Registry) -> None:
     with Registry.remote(Remote("ada", str(local.root))) as ada:
         assert pull(empty, ada, REF).resolved.digest == digest
 
@@ -369,8 +369,8 @@ def test_an_unsafe_store_needs_a_catalog_to_take_turns(local: Registry, digest: 
 
 
 def test_a_safe_store_needs_no_turns(local: Registry, digest: Digest, tmp_path: Path) -> None:
-    # A PostgreSQL that does not answer keeps nobody from pushing.
-    url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
+    # A PostgreSQL that does not answer does not keep users from pushing.
+    url = "postgresql+psycopg://user@127.0.0.1:1/none"
     with Registry(FileStore(tmp_path / "s"), name="lab", catalog_url=url) as registry:
         push(local, registry, REF)
         assert registry.catalog is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,10 +14,8 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, TryAgainError
 from maskreg.registry import Registry
 from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
-from maskreg.registry.garbage.report import Garbage
-from maskreg.registry.settling.markers import LIFE, MARKERS, RUNS
-from maskreg.registry.settling.process import Process
+from maskreg.registry.garbage.collect import Garbage, collect
+from maskreg.registry.settling.markers import LIFE, MARKERS, RUNS, this_process
 from maskreg.registry.tags import remove, restore
 from maskreg.registry.transfer.push import Pushed, push
 from maskreg.store import MemoryStore, ObjectInfo, Store
@@ -263,8 +260,8 @@ def test_a_collection_that_was_killed_here_leaves_nothing_to_the_next(
         for again in (do_gc, lambda store: do_push(here, store)):
             store = orphan(here)
             with monkeypatch.context() as patch, pytest.raises(Killed):
-                ended = replace(Process.this(), pid=2**22 + 1)
-                patch.setattr(Process, "this", classmethod(lambda cls, ended=ended: ended))
+                ended = {**this_process(), "pid": 2**22 + 1}
+                patch.setattr("maskreg.registry.settling.markers.this_process", lambda ended=ended: ended)
                 do_gc(Steps(store, at=k, dies=True))
             marked += bool(list(store.list(MARKERS)))
             again(store)

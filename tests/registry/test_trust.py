@@ -39,7 +39,7 @@ OTHER = Ref.parse("team/qwen3-8b-rlvr:v3")
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.listing._PAUSE_S", 0)
+    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def store() -> MemoryStore:
 # The base
 
 
-def test_who_has_the_key_writes_and_everybody_reads(store: MemoryStore) -> None:
+def test_who_has_the_key_writes_and_all_read(store: MemoryStore) -> None:
     notes: list[str] = []
     bob = reader(store, MemoryStore(), notes)
     head = bob.head(REF)
@@ -106,7 +106,7 @@ def stripped(store: Store) -> None:
     forge(store, 3, signatures={})
 
 
-def signed_by_nobody_with_our_name(store: Store) -> None:
+def unsigned_with_our_name(store: Store) -> None:
     unsigned(store)
     forge(store, 4, registry=Registry(store).uuid, signatures=row_of(store, 3)["signatures"])
 
@@ -140,7 +140,7 @@ ATTACKS: list[tuple[Callable[[Store], None], str]] = [
     (unsigned, f"entry 4, {A.short} by eve@evil at .* is not signed, and {KEY.key} signs team"),
     (signed_by_another_key, f"is signed with {EVES.key}, and {KEY.key} signs team since"),
     (stripped, "is not signed"),
-    (signed_by_nobody_with_our_name, f"is not what {KEY.key.short} signed"),
+    (unsigned_with_our_name, f"is not what {KEY.key.short} signed"),
     (redirected, f"is not what {KEY.key.short} signed"),
     (described, f"is not what {KEY.key.short} signed"),
     (renamed_writer, f"is not what {KEY.key.short} signed"),
@@ -152,7 +152,7 @@ ATTACKS: list[tuple[Callable[[Store], None], str]] = [
 @pytest.mark.parametrize(("attack", "said"), ATTACKS)
 def test_a_writer_without_the_right_is_refused(store: MemoryStore, attack: Callable[[Store], None], said: str) -> None:
     attack(store)
-    # Also by somebody who never looked before, and whom only the signature can tell.
+    # Also by a reader who never looked before, and whom only the signature can tell.
     bob = reader(store, MemoryStore())
     for read in (bob.head, bob.live, bob.resolve, bob.history):
         with pytest.raises(UntrustedError, match=said) as caught:
@@ -177,12 +177,12 @@ def test_what_was_refused_is_not_remembered(store: MemoryStore) -> None:
     unsigned(store)
     with pytest.raises(UntrustedError):
         reader(store, memory).head(REF)
-    # Its owner takes the forged entry away, and nobody calls that a rollback.
+    # Its owner takes the forged entry away, and that is no rollback.
     store.delete([entry_key(REF, 4)])
     assert reader(store, memory).head(REF).n == 3  # type: ignore[union-attr]
 
 
-def test_what_nobody_signed_is_told_as_that_though_it_was_rewritten_too(store: MemoryStore) -> None:
+def test_what_is_unsigned_is_told_as_that_though_it_was_rewritten_too(store: MemoryStore) -> None:
     bob = reader(store, MemoryStore())
     bob.head(REF)
     forge(store, 3, by="eve@evil")
@@ -191,7 +191,7 @@ def test_what_nobody_signed_is_told_as_that_though_it_was_rewritten_too(store: M
         bob.head(REF)
 
 
-def test_who_has_the_key_can_sign_what_somebody_else_wrote(store: MemoryStore) -> None:
+def test_who_has_the_key_can_sign_what_another_user_wrote(store: MemoryStore) -> None:
     unsigned(store)
     with pytest.raises(NotAllowedError, match="its private key is not on this machine"):
         vouch(reader(store, MemoryStore()), REF)
@@ -249,7 +249,7 @@ def test_a_tag_that_goes_back_is_refused(store: MemoryStore) -> None:
         reader(store, memory).head(REF)
 
 
-def test_what_nobody_signed_cannot_be_accepted_and_what_was_seen_stays(store: MemoryStore) -> None:
+def test_what_is_unsigned_cannot_be_accepted_and_what_was_seen_stays(store: MemoryStore) -> None:
     memory = MemoryStore()
     bob = reader(store, memory)
     bob.head(REF)
@@ -268,7 +268,7 @@ def test_what_nobody_signed_cannot_be_accepted_and_what_was_seen_stays(store: Me
         bob.head(REF)
 
 
-def test_a_tag_that_goes_back_before_its_key_is_refused_by_everybody(store: MemoryStore) -> None:
+def test_a_tag_that_goes_back_before_its_key_is_refused_by_all(store: MemoryStore) -> None:
     rotate_key(writer(store, KEY), "team", NEXT)
     store.delete([entry_key(REF, 3)])
     with pytest.raises(UntrustedError, match=f"is signed with the replaced key {KEY.key}, and {NEXT.key} signs team"):
@@ -316,7 +316,7 @@ def test_any_bit_of_a_signed_log_counts(data: st.DataObject) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_bit_that_was_sealed_again_counts(data: st.DataObject) -> None:
-    # As somebody does it who knows the format, at the latest entry, which nothing else fixes.
+    # As an attacker does who knows the format, at the latest entry, which nothing else fixes.
     store = _LOG
     row = row_of(store, 3)
     field = data.draw(st.sampled_from(sorted(set(row) - {SEAL, "schema", "signatures", "project", "name", "tag", "n"})))

@@ -1,4 +1,4 @@
-"""The keys of a project: made, replaced, pinned, and whatever somebody without the right puts in their place."""
+"""The keys of a project: made, replaced, pinned, and what an attacker puts in their place."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from maskreg.errors import ConflictError, CorruptError, FormatError, NotAllowedE
 from maskreg.registry import Registry
 from maskreg.registry.signing import create_key, rotate_key, trust_key
 from maskreg.registry.trust.document import KEYS, document_key
-from maskreg.registry.trust.pins import TRUSTED
-from maskreg.registry.trust.privatekeys import PrivateKeys, service_key
+from maskreg.registry.trust.machine import TRUSTED, PrivateKeys, service_key
 from maskreg.signature import signed
 from maskreg.store import FileStore, MemoryStore, Store
 from maskreg.store.entry import entry_key
@@ -26,7 +25,7 @@ from tests.registry.signing import EVES, KEY, NEXT, forge, reader, set_to, signe
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.listing._PAUSE_S", 0)
+    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def no_key(store: Store) -> None:
 
 
 @pytest.mark.parametrize("attack", [eves_key, eves_next_key])
-def test_another_key_is_refused_by_whoever_pinned_one(store: MemoryStore, attack: Callable[[Store], None]) -> None:
+def test_another_key_is_refused_by_a_reader_with_a_pin(store: MemoryStore, attack: Callable[[Store], None]) -> None:
     for n in (2, 3):
         store.delete([entry_key(REF, n)])
     memory, configured = MemoryStore(), reader(store, MemoryStore())
@@ -65,7 +64,7 @@ def test_another_key_is_refused_by_whoever_pinned_one(store: MemoryStore, attack
         assert [error.message for error in bob.audit(REF)] == [caught.value.message]
 
 
-def test_a_key_that_nobody_handed_over_to_is_taken_on_purpose_only(store: MemoryStore) -> None:
+def test_a_key_without_a_handover_is_taken_on_purpose_only(store: MemoryStore) -> None:
     memory = MemoryStore()
     reader(store, memory).head(REF)
     create_key(writer(store, NEXT), "team", NEXT, lost=True)
@@ -128,7 +127,7 @@ def test_a_key_document_that_went_back_is_refused(store: MemoryStore) -> None:
         configured.head(REF)
 
 
-def test_a_key_that_somebody_else_has_cannot_be_made_ones_own(store: MemoryStore) -> None:
+def test_a_key_of_another_owner_cannot_be_made_ones_own(store: MemoryStore) -> None:
     # Eve begins a chain of her own that ends in the key that Bob configured, and vouches for what she likes.
     no_key(store)
     forge(store, 3, signatures={}, digest=A)
@@ -178,7 +177,7 @@ def test_the_pin_is_kept_and_its_damage_told(store: MemoryStore) -> None:
     assert "forget which key was trusted" in caught.value.hint
 
 
-def test_the_key_of_a_service_is_made_once_and_signs_for_everybody(tmp_path: Path) -> None:
+def test_the_key_of_a_service_is_made_once_and_signs_for_all(tmp_path: Path) -> None:
     home = tmp_path / "srv"
     key = service_key(home)
     assert service_key(home).key == key.key

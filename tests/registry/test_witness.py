@@ -26,7 +26,7 @@ from tests.store.wrapped import Wrapped
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.listing._PAUSE_S", 0)
+    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
 
 
 @pytest.fixture(params=["file", "memory", "s3"])

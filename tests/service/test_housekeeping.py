@@ -88,8 +88,8 @@ def test_a_project_that_cannot_be_renewed_keeps_no_other_from_it(signing: Lab) -
     registry.trust.forget()
     registry.trust.clock = Later(6)
     housekeeper(signing.service).look("refresh")
-    assert registry.trust.log.statement("zoo") is not None
-    assert registry.trust.log.statement("team") is None
+    assert registry.trust.log.renewal("zoo") is not None
+    assert registry.trust.log.renewal("team") is None
 
 
 def test_a_server_states_what_is_fresh_before_it_answers(lab: Lab) -> None:

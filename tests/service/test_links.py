@@ -24,7 +24,7 @@ from maskreg.service.app import create_app
 from maskreg.service.gateway import bodies
 from maskreg.settings import Settings
 from maskreg.settings.credentials import VARIABLE
-from maskreg.store import s3_links
+from maskreg.store.base import Link
 from maskreg.store.http import HttpStore
 from maskreg.store.s3 import S3Store
 from tests.buckets import log_in, new_store
@@ -89,7 +89,7 @@ def test_large_objects_go_from_client_to_bucket_and_back(
 def test_an_upload_of_other_bytes_is_refused_and_nothing_appears(bucket: Bucket) -> None:
     data, manifest = read_manifest(bucket.local.store, bucket.digest)
     entry = max(manifest.objects, key=lambda row: row.size)
-    link = s3_links.uploading(bucket.store, "uploads/x/1", entry.size, Digest(entry.sha256))
+    link = bucket.store.upload_link("uploads/x/1", entry.size, Digest(entry.sha256))
     wrong = httpx2.put(link.url, headers=link.headers, content=bytes(entry.size))
     size = entry.size + 1
     longer = httpx2.put(link.url, headers={**link.headers, "Content-Length": str(size)}, content=bytes(size))
@@ -98,7 +98,7 @@ def test_an_upload_of_other_bytes_is_refused_and_nothing_appears(bucket: Bucket)
     key = artifact_prefix(bucket.digest) + entry.key
     for staged in ["uploads/x/2", *(["uploads/x/1"] if wrong.status_code < 300 else [])]:
         with pytest.raises(CorruptError):
-            s3_links.promote(bucket.store, staged, key, entry.size, Digest(entry.sha256))
+            bucket.store.promote(staged, key, entry.size, Digest(entry.sha256))
     assert bucket.store.head(key) is None
     with closing(HttpStore(bucket.url)) as store, pytest.raises(DataError):
         store.announce(bucket.digest, data[:-1])
@@ -107,10 +107,8 @@ def test_an_upload_of_other_bytes_is_refused_and_nothing_appears(bucket: Bucket)
 def test_a_link_that_leads_nowhere_is_replaced_by_the_service_itself(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.service.gateway.objects.reading", lambda *_: "http://127.0.0.1:9/nowhere")
-    monkeypatch.setattr(
-        "maskreg.service.gateway.incoming.uploading", lambda *_: s3_links.Link("http://127.0.0.1:9/nowhere", {})
-    )
+    monkeypatch.setattr(S3Store, "read_link", lambda *_: "http://127.0.0.1:9/nowhere")
+    monkeypatch.setattr(S3Store, "upload_link", lambda *_: Link("http://127.0.0.1:9/nowhere", {}))
     with Registry(HttpStore(bucket.url), name="lab") as remote:
         push(bucket.local, remote, TOY)
         key = next(info.key for info in bucket.store.list(artifact_prefix(bucket.digest)) if "/c/" in info.key)
@@ -171,5 +169,5 @@ def test_links_that_are_still_good_count_before_anything_is_uploaded(
     assert _posted(bucket, "/finished", {"key": row["key"], "number": link["number"]}).status_code == 204
     assert _posted(bucket, "", row).status_code == 200
     # What was never used counts no longer than it is good.
-    monkeypatch.setattr("maskreg.service.gateway.incoming.SECONDS", -1)
+    monkeypatch.setattr("maskreg.service.gateway.incoming.LINK_SECONDS", -1)
     assert _posted(bucket, "", row).status_code == 200

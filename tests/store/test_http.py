@@ -274,7 +274,7 @@ def test_a_page_that_is_no_service_is_named(hosts: Callable[[Scripted], Host]) -
                 ask()
 
 
-STRANGE = "the answer is not that of a registry service"
+STRANGE = "this is no answer of a registry service"
 DEEP = b"[" * 100_000
 
 

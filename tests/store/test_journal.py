@@ -1,4 +1,4 @@
-"""What the journal promises: a reader that follows it misses no entry, in whatever order everybody goes on or dies."""
+"""What the journal promises: a reader that follows it misses no entry, in whatever order clients go on or die."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ def test_a_record_that_comes_back_does_not_make_a_forgotten_generation_whole(sto
     for _ in range(KEPT + 2):
         append(store, TAGS[0])
         Journal(store).advance(is_there(store))
-    # Somebody who was stopped in the middle goes on.
+    # A writer who was stopped in the middle goes on.
     store.put(f"{GENERATIONS}{1:020d}.whole.json", b"{}")
     assert Journal(store).since(1) is None
 
 
-def test_what_nobody_could_have_written_is_left_alone(store: Store) -> None:
+def test_what_no_client_could_have_written_is_left_alone(store: Store) -> None:
     append(store, TAGS[0])
     for key in ("x.json", "UPPER/case/tag/00000000000000000001.json", "a/b/c/1.json"):
         store.put(f"{CHANGES}{1:020d}/{key}", b"")

@@ -261,7 +261,7 @@ def test_what_is_no_document_is_refused(data: bytes) -> None:
         RefEntry.parse(entry_key(REF, 1), data)
 
 
-def test_an_entry_that_nobody_could_read_is_not_written(store: Store) -> None:
+def test_an_unreadable_entry_is_not_written(store: Store) -> None:
     log = RefLog(store)
     with pytest.raises(LimitError):
         log.append(REF, after=None, digest=A, card=Card(description="x" * 300_000), by="ada")

@@ -100,7 +100,7 @@ def test_a_missing_bucket_is_named(s3_server: S3Server, monkeypatch: pytest.Monk
                 write()
 
 
-def test_a_write_that_nobody_takes_is_a_wrong_address() -> None:
+def test_a_write_to_no_service_is_a_wrong_address() -> None:
     with scripted(Answer(404)) as (store, _):
         for write in (lambda: store.put("a", b""), lambda: store.create("a", b""), lambda: probe(store)):
             with pytest.raises(ConfigError, match="no such bucket, or a wrong endpoint") as caught:
@@ -225,7 +225,7 @@ def test_a_service_at_work_on_a_key_is_asked_again(
     assert len(script.asked) == 2
 
 
-def test_a_lost_answer_to_create_looks_like_somebody_elses_write() -> None:
+def test_a_lost_answer_to_create_looks_like_another_write() -> None:
     with scripted(Answer(500, code="InternalError"), Answer(412, code="PreconditionFailed")) as (store, _):
         assert store.create("a", b"x") is False
 
@@ -267,7 +267,7 @@ def test_two_prefixes_of_a_bucket_are_two_stores(s3_server: S3Server, monkeypatc
 @pytest.mark.parametrize("checksums", ["when_required", "when_supported"])
 def test_either_checksum_mode_works(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, checksums: str) -> None:
     log_in(s3_server, monkeypatch)
-    # The endpoint comes from the environment here, and asks for the bucket in the path all the same.
+    # The endpoint comes from the environment here, and asks for the bucket in the path anyway.
     store = open_store(f"s3://{s3_server.new_bucket()}/p", StoreOptions(checksums=checksums))  # type: ignore[arg-type]
     assert isinstance(store, S3Store)
     store.put("a", b"x" * 100_000)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.store import ObjectInfo
-from maskreg.store.sorting import in_key_order
+from maskreg.store.s3 import in_key_order
 
 START = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
 keys = st.lists(st.text(st.sampled_from("ab-/.é"), min_size=1), unique=True)
@@ -23,11 +23,11 @@ def infos(names: list[str]) -> list[ObjectInfo]:
 def test_any_listing_is_sorted_and_nothing_else_changes(names: list[str], run: int) -> None:
     listing = infos(names)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("maskreg.store.sorting.RUN", run)
+        patch.setattr("maskreg.store.s3.RUN", run)
         assert list(in_key_order(listing)) == sorted(listing, key=lambda info: info.key)
 
 
 def test_folders_that_a_service_lists_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.store.sorting.RUN", 2)
+    monkeypatch.setattr("maskreg.store.s3.RUN", 2)
     listed = infos(["a/x", "a/y", "a-b", "b/x", "b/y"])
     assert [info.key for info in in_key_order(iter(listed))] == ["a-b", "a/x", "a/y", "b/x", "b/y"]

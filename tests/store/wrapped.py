@@ -8,7 +8,7 @@ from datetime import datetime
 from maskreg.store import ObjectInfo, Store
 
 
-class Wrapped:
+class Wrapped(Store):
     """Passes everything on; subclasses override what they want to go wrong."""
 
     def __init__(self, store: Store) -> None:

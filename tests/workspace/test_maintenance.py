@@ -94,7 +94,7 @@ def test_a_name_of_which_nothing_is_left_is_a_finding(ada: maskreg.Workspace, to
     (finding,) = (entry for entry in maskreg.doctor(workspace=ada) if entry.what == "registry")
     assert (finding.status, next_step(finding.error)) == (
         "bad",
-        "restore it from a copy; or accept the loss: maskreg db rebuild --full",
+        "restore it from a copy; or accept the loss: maskreg db rebuild",
     )
     assert "entry 1 of toy:v1 is in the catalog, and is missing from the store" in finding.detail
 

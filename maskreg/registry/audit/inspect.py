@@ -31,14 +31,7 @@ class Inspector:
     """
 
     def __init__(self, store: Store, progress: Progress, jobs: int, *, count: bool) -> None:
-        """Name the store.
-
-        Args:
-            store: where the artifacts are.
-            progress: progress callback, in hashed bytes; the caller begins phases.
-            jobs: objects that are hashed at the same time.
-            count: compare the counts of tensor tables with the masks.
-        """
+        """Name the store."""
         self.objects = 0
         self.bytes = 0
         self._store = store
@@ -57,9 +50,6 @@ class Inspector:
             opening         tensor table and figures, Zarr metadata, lengths, codecs, file names, analysis
             every object    size and digest; shards as their array's metadata says
             counting        moved coordinates and fingerprints, with ``count``
-
-        Raises:
-            UnavailableError, NotAllowedError: the store cannot be read.
         """
         prefix = artifact_prefix(digest)
         try:

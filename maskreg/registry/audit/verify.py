@@ -8,9 +8,6 @@ Damage is collected, and never ends the audit. Each kind of thing is counted, so
     artifacts     every object hashed and opened as readers do; with ``recount`` the mask's bits are counted
     guards        the records that garbage collection checks names by are there and can be read
     catalog       every row sealed, every table summed, and every row what the store gives
-
-What is known of tags and artifacts is in a file (:mod:`maskreg.registry.audit.marks`), which an audit that was killed
-goes on with.
 """
 
 from __future__ import annotations
@@ -18,25 +15,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
-from pathlib import Path
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, FormatError, MaskregError, NotFoundError
+from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
-from maskreg.registry.audit.guards import damaged_guards
 from maskreg.registry.audit.inspect import Inspector
-from maskreg.registry.audit.marks import Marks
 from maskreg.registry.identity import IDENTITY, IDENTITY_HINT, read_identity
 from maskreg.registry.registry import Registry
+from maskreg.registry.transfer.followed import damaged_records
 from maskreg.result import Result, plain
 from maskreg.store.backrefs import NAMES, BackReference, Named, back_reference_key, without_back_reference
+from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.chain import folders, removal
 from maskreg.store.entry import REFS, RefEntry, ref_of
-from maskreg.store.walking import listing_hash
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,6 @@ class Verified(Result):
         catalog: the catalog was compared with the store.
         damaged: everything that is damaged: by artifact and key, then tags, guards, identity and catalog.
         unchecked: why the catalog was not compared with the store though there is one; None when it was.
-        resumed: tags and artifacts among them that an audit before this one had verified, less than a day ago, when
-            it was interrupted.
     """
 
     tags: int
@@ -91,7 +86,6 @@ class Verified(Result):
     catalog: bool
     damaged: tuple[Damage, ...]
     unchecked: MaskregError | None = None
-    resumed: int = 0
 
     @property
     def ok(self) -> bool:
@@ -112,25 +106,10 @@ def verify(
     recount: bool = False,
     progress: Progress = SILENT,
     jobs: int = 4,
-    marks: Path | None = None,
 ) -> Verified:
     """Check one artifact and the log of its tag, or everything that a registry holds.
 
     Damage is reported, and does not stop the rest from being verified.
-
-    Args:
-        registry: where it is.
-        artifact: which one; everything when left out.
-        recount: count the mask's bits too, and compare them with the figures.
-        progress: progress callback: what is looked at, by number, and hashed bytes, one phase for each artifact.
-        jobs: objects that are hashed at the same time.
-        marks: file that keeps what was verified of everything until all is, for another call that goes on after this
-            one was killed; see :mod:`maskreg.registry.audit.marks`. Left out, nothing is kept.
-
-    Raises:
-        NotFoundError: there is no such name, or nothing of such an artifact.
-        ConfigError: the registry has a format that this version does not know.
-        UnavailableError: the store does not answer.
     """
     # A damaged identity is part of the report.
     with suppress(FormatError):
@@ -138,10 +117,7 @@ def verify(
     inspector = Inspector(registry.store, progress, jobs, count=recount)
     if artifact is not None:
         return _One(registry, inspector, progress).verify(artifact)
-    with Marks(marks) as known:
-        report = Everything(registry, inspector, progress, known, jobs).verify()
-        known.finish()
-    return report
+    return _Everything(registry, inspector, progress, jobs).verify()
 
 
 def joined(reports: Sequence[Verified]) -> Verified:
@@ -244,55 +220,61 @@ class _One(_Looking):
         try:
             return self.registry.audit(ref)
         except FormatError:
-            # Without an identity nobody knows what was seen of this registry; the log is there all the same.
+            # Without an identity it is unknown what was seen of this registry; the log can be read.
             return self.registry.refs.audit(replace(ref, digest=None))
 
 
 @dataclass
-class Everything(_Looking):
-    """An audit of all that a registry holds."""
-
-    marks: Marks
+class _Everything(_Looking):
+    # All that a registry holds.
     jobs: int
     unchecked: MaskregError | None = None
+    named: dict[Digest, list[Named]] = field(default_factory=dict)
 
     def verify(self) -> Verified:
         """Look at everything, in the order of the module's text."""
         logs, tags, entries = self._logs()
-        strays = self._list_artifacts()
-        artifacts, damaged = self._artifacts()
+        strays, sizes = self._list_artifacts()
+        damaged: list[Damage] = []
+        for number, digest in enumerate(sorted(sizes), 1):
+            label = f"verify artifact {number:,} of {len(sizes):,}"
+            damaged += self.inspect(digest, self._names(digest), label, sizes[digest])
         damaged += [*_of_logs(logs), *strays, *self._guards(), *self._identity(bool(tags))]
         # A service looks after its catalog itself.
         if not self.registry.served:
             self.progress.start("compare the catalog", 0)
             damaged += self._catalog()
         has_catalog = bool(self.registry.catalog_url) and not self.registry.served and self.unchecked is None
-        done = self.inspector
         return Verified(
-            *(tags, entries, artifacts, done.objects, done.bytes),
-            recounted=done.counts,
+            tags=tags,
+            entries=entries,
+            artifacts=len(sizes),
+            objects=self.inspector.objects,
+            bytes=self.inspector.bytes,
+            recounted=self.inspector.counts,
             catalog=has_catalog,
             damaged=tuple(damaged),
             unchecked=self.unchecked,
-            resumed=self.marks.resumed,
         )
 
     def _logs(self) -> tuple[list[CorruptError], int, int]:
         damaged: list[CorruptError] = []
-        listed = self.registry.store.list(REFS)
-        walked = self.registry.refs.walk(
-            damaged, listed, lambda folder, listing: self.marks.has_tag(folder.path, listing)
-        )
-        for tag in counting(self.progress, "read tags", walked):
-            head = tag.latest
-            named = Named(head.digest, head.ref, head.n) if head is not None and head.digest is not None else None
-            self.marks.put_tag(tag.folder.path, tag.listing, len(tag.folder.numbers), named, is_sound=tag.is_sound)
+        tags = entries = 0
+        walked = self.registry.refs.walk(damaged, self.registry.store.list(REFS))
+        for folder, head in counting(self.progress, "read tags", walked):
+            tags, entries = tags + 1, entries + len(folder.numbers)
+            if head is not None and head.digest is not None:
+                self.named.setdefault(head.digest, []).append(Named(head.digest, head.ref, head.n))
         with suppress(FormatError):
             damaged += self.registry.audit_known()
-        return damaged, *self.marks.end_tags()
+        return damaged, tags, entries
 
-    def _list_artifacts(self) -> list[Damage]:
-        strays = []
+    def _names(self, digest: Digest) -> tuple[str, ...]:
+        return tuple(sorted(str(named.ref) for named in self.named.get(digest, ())))
+
+    def _list_artifacts(self) -> tuple[list[Damage], dict[Digest, int]]:
+        # What does not belong there, and the size of each artifact that is stored or named.
+        strays, sizes = [], dict.fromkeys(self.named, 0)
         groups = groupby(self.registry.store.list(ARTIFACTS), lambda info: info.key.split("/")[2])
         for name, infos in counting(self.progress, "list artifacts", groups):
             objects = list(infos)
@@ -304,36 +286,27 @@ class Everything(_Looking):
                 strays.append(_damage(None, (), CorruptError(key, "not below the folder of an artifact", hint=hint)))
                 continue
             # What has neither a manifest nor a name is the rest of an interrupted push.
-            if any(info.key.endswith(f"/{name}/{MANIFEST}") for info in objects) or self.marks.names(digest):
-                self.marks.list_artifact(digest, listing_hash(objects), sum(info.size for info in objects))
-        return strays
-
-    def _artifacts(self) -> tuple[int, list[Damage]]:
-        total = self.marks.end_listing()
-        damaged: list[Damage] = []
-        done = self.inspector
-        for number, listed in enumerate(self.marks.artifacts(), 1):
-            if listed.objects is not None:
-                done.objects += listed.objects
-                done.bytes += listed.bytes
-                continue
-            before = done.objects, done.bytes
-            label = f"verify artifact {number:,} of {total:,}"
-            wrong = self.inspect(listed.digest, self.marks.names(listed.digest), label, listed.size)
-            if not wrong:
-                self.marks.put_artifact(listed.digest, done.objects - before[0], done.bytes - before[1])
-            damaged += wrong
-        return total, damaged
+            if any(info.key.endswith(f"/{name}/{MANIFEST}") for info in objects) or digest in self.named:
+                sizes[digest] = sum(info.size for info in objects)
+        return strays, sizes
 
     def _guards(self) -> Iterator[Damage]:
-        for error in damaged_guards(self.registry, self.jobs, self.progress):
+        # The records that keep gc from deleting what has a name, and a push from moving a tag over what another user
+        # set. A damaged one makes the command refuse, or keep an artifact; a missing one only takes away its check.
+        store = self.registry.store
+        names = (info for info in store.list(NAMES) if not info.key.rpartition("/")[2].startswith("."))
+        damaged: list[CorruptError] = []
+        each(counting(self.progress, "read back references", names), partial(_read_back, store, damaged), self.jobs)
+        for error in sorted([*damaged, *damaged_records(store)], key=lambda error: error.key):
             yield _damage(None, (), error)
-        for named in without_back_reference(self.registry.store, self.marks.named()):
+        for named in without_back_reference(
+            store, (named for digest in sorted(self.named) for named in self.named[digest])
+        ):
             key = back_reference_key(*named)
             fault = f"missing: gc cannot check that a list of names lacks {named.ref}"
             hint, on = "another entry of the tag has one", self.registry.remote_name
-            error = CorruptError(key, fault, hint=hint, unreferenced=named.ref, remote=on)
-            yield _damage(named.digest, (str(named.ref),), error)
+            missing = CorruptError(key, fault, hint=hint, unreferenced=named.ref, remote=on)
+            yield _damage(named.digest, (str(named.ref),), missing)
 
     def _identity(self, used: bool) -> Iterator[Damage]:
         try:
@@ -369,3 +342,16 @@ def _damage(digest: Digest | None, names: tuple[str, ...], error: CorruptError) 
 
 def _key(error: MaskregError) -> str:
     return error.key if isinstance(error, CorruptError) else ""
+
+
+def _read_back(store: Store, damaged: list[CorruptError], info: ObjectInfo) -> None:
+    try:
+        reference = BackReference.of(info)
+        if reference is None:
+            hint = f"look at it, then remove it: {removal(store.url, info.key)}"
+            raise CorruptError(info.key, "not the key of a back reference", hint=hint)
+        reference.read(store)
+    except NotFoundError:
+        return  # a collection has just deleted it
+    except CorruptError as error:
+        damaged.append(error)

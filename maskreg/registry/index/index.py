@@ -20,15 +20,14 @@ from maskreg.catalog import (
     set_aside,
 )
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, MaskregError, NotFoundError, UsageError
+from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
-from maskreg.registry.index.freshness import behind
 from maskreg.registry.index.manifests import digests_in, readable_manifests
-from maskreg.registry.index.results import Rebuilt, Search
-from maskreg.registry.index.searching import Searcher
+from maskreg.registry.index.searching import Rebuilt, Search, Searcher, behind
 from maskreg.store.base import Store
 from maskreg.store.entry import ref_of
+from maskreg.store.probe import probe
 from maskreg.store.reflog import RefEntry, RefLog
 from maskreg.words import counted
 
@@ -59,14 +58,7 @@ class Index:
     def __init__(
         self, url: str, store: Store, uuid: Callable[[], str], check: Callable[[RefEntry], None] | None = None
     ) -> None:
-        """Name the catalog; nothing is opened yet.
-
-        Args:
-            url: its SQLAlchemy URL; empty for a registry that has none.
-            store: what it indexes.
-            uuid: reads the registry's identity.
-            check: refuses a latest entry that nobody may be shown; see :class:`RefLog`.
-        """
+        """Name the catalog; nothing is opened yet."""
         self.url = url
         self.problem: MaskregError | None = None
         self.remarks: list[str] = []
@@ -83,11 +75,7 @@ class Index:
         return opened
 
     def must_open(self) -> Catalog:
-        """The catalog, filled.
-
-        Raises:
-            MaskregError: why it cannot be used.
-        """
+        """The catalog, filled."""
         return self._or_raise(self.open())
 
     def use(self, work: Callable[[Catalog], T]) -> T | None:
@@ -95,9 +83,6 @@ class Index:
 
         Returns:
             What ``work`` returns; None when the catalog cannot be used (see ``problem``).
-
-        Raises:
-            UsageError: ``work`` raised it.
         """
         for last in (False, True):
             if (catalog := self.open()) is None:
@@ -113,16 +98,7 @@ class Index:
         raise AssertionError("the last turn returns")
 
     def search(self, query: Query, seen: Mapping[Ref, int] = MappingProxyType({}), seen_on: str = "") -> Search:
-        """Live refs that match, from the catalog or, where that is not usable, from the store.
-
-        Args:
-            query: what to look for.
-            seen: number of the latest entry that this machine has seen of each tag.
-            seen_on: name of the remote that has them.
-
-        Raises:
-            UsageError: the query is malformed.
-        """
+        """Live refs that match, from the catalog or, where that is not usable, from the store."""
         result = None
         searcher = Searcher(self._refs, self._store, seen, seen_on)
         if not self.is_unmade():
@@ -134,10 +110,6 @@ class Index:
 
         Unlike :meth:`search` this does not ask the store what the catalog may lack, so that it costs no more for a
         large registry. :meth:`search` brings the catalog up to date.
-
-        Raises:
-            UsageError: the query is malformed.
-            MaskregError: the catalog cannot be used.
         """
         if not self.url:
             return self._in_memory().answer(query).results
@@ -174,7 +146,7 @@ class Index:
             if catalog.keeps_up:
                 return
             if entry.digest is not None and catalog.get(entry.digest) is None:
-                # One whose manifest cannot be read has a name all the same, and searching leaves it out aloud.
+                # An artifact whose manifest cannot be read keeps its name, and search skips it with a warning.
                 for digest, manifest in readable_manifests(self._store, [entry.digest], []):
                     catalog.put_artifact(digest, manifest)
             catalog.put_ref(entry)
@@ -183,14 +155,7 @@ class Index:
         self.use(write)
 
     def forget(self, digest: Digest, *, objects: int, size: int, by: str) -> None:
-        """Remove a deleted artifact from the index, and log the event.
-
-        Args:
-            digest: the artifact.
-            objects: how many objects it had.
-            size: their bytes.
-            by: who collected it.
-        """
+        """Remove a deleted artifact from the index, and log the event."""
 
         def write(catalog: Catalog) -> None:
             catalog.drop_artifact(digest)
@@ -198,20 +163,13 @@ class Index:
 
         self.use(write)
 
-    def rebuild(self, *, full: bool = False, progress: Progress = SILENT) -> Rebuilt:
+    def rebuild(self, *, progress: Progress = SILENT) -> Rebuilt:
         """Recreate the index from the store; measurements, events and seen sources stay.
 
         A damaged SQLite file is set aside and replaced.
-
-        Args:
-            full: list the whole log, though there is a snapshot of it: what was lost since is then not in the index.
-            progress: progress callback, in tags and artifacts.
-
-        Raises:
-            MaskregError: there is no catalog, or it cannot be opened.
         """
         with repairing(self.url) if self.url else nullcontext():
-            return self._rebuild(full=full, progress=progress)
+            return self._rebuild(progress=progress)
 
     def audit(self) -> tuple[MaskregError | str, ...]:
         """What is wrong with the catalog: damage, or what it has otherwise than the store. Nothing is repaired.
@@ -230,7 +188,7 @@ class Index:
                 return ()
             unread: dict[str, str] = {}
             late = set(behind(self._refs.numbers(), catalog.all_numbers()))
-            heads = [entry for entry in self._heads(unread, [], full=True) if entry.ref not in late]
+            heads = [entry for entry in self._heads(unread, []) if entry.ref not in late]
             digests = set(digests_in(self._store))
             # An artifact without a name need not be in the index.
             named = sorted(digests & {entry.digest for entry in heads})
@@ -276,12 +234,12 @@ class Index:
         if filled != uuid and (filled is not None or uuid or any(self._refs.each_number())):
             self._fill(catalog)
 
-    def _fill(self, catalog: Catalog, *, full: bool = False, progress: Progress = SILENT) -> Rebuilt:
+    def _fill(self, catalog: Catalog, *, progress: Progress = SILENT) -> Rebuilt:
         unread: dict[str, str] = {}
         damaged: list[MaskregError] = []
         followed = self._refs.journal.start()
         manifests = readable_manifests(self._store, digests_in(self._store), damaged)
-        heads = self._heads(unread, damaged, full=full)
+        heads = self._heads(unread, damaged)
         uuid = self._uuid()
         entries = counting(progress, "read tags", heads)
         manifests = counting(progress, "read manifests", manifests)
@@ -295,10 +253,9 @@ class Index:
         digests = sorted({entry.digest for entry in entries if entry.digest})
         return Snapshot(entries, readable_manifests(self._store, digests, []), unread)
 
-    def _heads(self, unread: dict[str, str], damaged: list[MaskregError], *, full: bool = False) -> Iterator[RefEntry]:
+    def _heads(self, unread: dict[str, str], damaged: list[MaskregError]) -> Iterator[RefEntry]:
         errors: list[CorruptError] = []
-        known = None if full else self._refs.snapshot_heads(errors)
-        yield from self._refs.heads(errors) if known is None else known
+        yield from self._refs.heads(errors)
         damaged += errors
         unread.update((error.key, error.message) for error in errors)
 
@@ -336,21 +293,21 @@ class Index:
         except CorruptError:
             return False
 
-    def _rebuild(self, *, full: bool = False, progress: Progress = SILENT) -> Rebuilt:
+    def _rebuild(self, *, progress: Progress = SILENT) -> Rebuilt:
         self.close()
         opened = self._open(_leave)
         damage = self.problem
         if opened is not None:
             try:
                 opened.check_file()
-                return self._fill(opened, full=full, progress=progress)
+                return self._fill(opened, progress=progress)
             except CorruptError as error:
                 damage = error
         if not isinstance(damage, CorruptError) or not self.url.startswith(_LOCAL):
             raise damage or NotFoundError("this registry has no catalog")
         self.close()
         aside, lost = set_aside(self.url)
-        filled = self._fill(self._or_raise(self._open(_leave)), full=full, progress=progress)
+        filled = self._fill(self._or_raise(self._open(_leave)), progress=progress)
         return replace(filled, aside=str(aside), lost=lost)
 
 
@@ -359,3 +316,38 @@ _LOCAL = "sqlite:///"
 
 def _leave(catalog: Catalog) -> None:
     """Open without filling: the caller fills."""
+
+
+class Turns:
+    """Writes each object once, with the help of the catalog's database where the store needs it.
+
+    The store is probed before the first write::
+
+        create(k, first), create(k, second)
+        second refused    the store itself decides who is first: the catalog is not even opened
+        second accepted   hold the lock `k` in the catalog, look whether `k` is there, and put it;
+                          only PostgreSQL serializes all machines
+    """
+
+    def __init__(self, store: Store, index: Index) -> None:
+        """Write to ``store``, in turns by the catalog of ``index``; nothing is probed yet."""
+        self._store = store
+        self._index = index
+        self._safe: bool | None = None
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write an object unless there is one; returns whether this call wrote it."""
+        if self._safe is None:
+            self._safe = probe(self._store).safe
+        if self._safe:
+            return self._store.create(key, data)
+        catalog = self._index.must_open()
+        if not catalog.safe_refs:
+            raise ConfigError(
+                f"{self._store.url} does not support create-only writes, so its catalog has to be PostgreSQL"
+            )
+        with catalog.lock(key):
+            if self._store.head(key) is not None:
+                return False
+            self._store.put(key, data)
+            return True

@@ -1,26 +1,160 @@
 """Searching an index, and holding what it answers against the store.
 
-Of a small index every name is compared with one listing of the log. A large one follows the journal, and of what it
-answers only the results are held against what this machine has seen.
+Of a small index every name is compared with one listing of the log::
+
+    number of a tag's latest entry    in the log   in the catalog
+    the same                               4             4          nothing to do
+    the catalog is behind                  4             3, none    a writer died, or could not reach it: index entry 4
+    the log is behind                  3, none           4          entry 4 was lost, or an older copy put back: damage
+
+A large one follows the journal of the store (:mod:`maskreg.store.journal`), and of what it answers only the results are
+held against what this machine has seen::
+
+    position    the generation of the journal up to which the index took in what moved, which it keeps itself
+    start       the latest whole generation, where it can go on the next time
+    changes     tags that moved in the generations since its position; of a generation that is gone, all tags
+    catch up    read the latest entry of the tags that the index does not know, and the manifests that they name
+    advance     begin another generation when there are many changes
+    follow      the position is ``start`` now
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.catalog import Answer, Catalog, Query, Searchable, SearchResult, Snapshot
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError
 from maskreg.ref import Ref
-from maskreg.registry.index.following import follow
-from maskreg.registry.index.freshness import behind, catch_up, lost
-from maskreg.registry.index.results import LeftOut, Search, without
+from maskreg.registry.index.manifests import readable_manifests
+from maskreg.result import Result, plain
 from maskreg.store.base import Store
-from maskreg.store.entry import ref_of
-from maskreg.store.journal import lagging
-from maskreg.store.reflog import RefLog
+from maskreg.store.entry import entry_key, ref_of
+from maskreg.store.journal import LONG, lagging
+from maskreg.store.reflog import RefEntry, RefLog
+
+
+@dataclass(frozen=True)
+class LeftOut(Result):
+    """A name that a listing cannot describe.
+
+    Attributes:
+        ref: the name.
+        digest: the artifact that it points to; None when its entry in the ref log cannot be read.
+        error: what is damaged or missing.
+    """
+
+    ref: str
+    digest: Digest | None
+    error: MaskregError
+
+    @property
+    def reason(self) -> str:
+        """What is damaged or missing, as a sentence."""
+        return self.error.message
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        error = self.error.to_json()
+        return {"ref": self.ref, "digest": plain(self.digest), "reason": error.pop("message"), **error}
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found, and what it could not look at.
+
+    Attributes:
+        results: live refs that match, in the query's order.
+        left_out: names that may match or not, because what describes them cannot be read; in their order.
+    """
+
+    results: tuple[SearchResult, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True)
+class Rebuilt(Result):
+    """A catalog that was recreated from the store.
+
+    Attributes:
+        refs: tags in it.
+        artifacts: artifacts in it.
+        damaged: what could not be read in the store, and was left out.
+        lost: measurements and events that were damaged in the catalog, and that only it held.
+        aside: where the damaged file is now; empty when it was repaired in place.
+    """
+
+    refs: int
+    artifacts: int
+    damaged: tuple[MaskregError, ...]
+    lost: int
+    aside: str = ""
+
+
+def without(search: Search, damaged: Mapping[Ref, CorruptError]) -> Search:
+    """A search whose results do not hold these refs, with the reason; what it left out is in order."""
+    results = tuple(row for row in search.results if Ref(row.project, row.name, row.tag) not in damaged)
+    left_out = {str(ref): LeftOut(str(ref), None, error) for ref, error in damaged.items()}
+    # Damage that was read says more than what is missing.
+    left_out |= {name.ref: name for name in search.left_out}
+    return Search(results, tuple(left_out[ref] for ref in sorted(left_out)))
+
+
+def behind(log: Mapping[Ref, int], catalog: Mapping[Ref, int]) -> list[Ref]:
+    """Tags of which the log has entries that the catalog does not know, in the order of their names."""
+    return sorted((ref for ref, n in log.items() if n > catalog.get(ref, 0)), key=str)
+
+
+def lost(
+    log: Mapping[Ref, int],
+    known: Mapping[Ref, int],
+    memory: str = "is in the catalog",
+    seen_on: str | None = None,
+) -> dict[Ref, CorruptError]:
+    """Tags of which an entry is known that the log has no more, and the damage.
+
+    Args:
+        log: number of the latest entry of each tag in the store.
+        known: the same in the catalog, or in what this machine remembers.
+        memory: how the entry is known, for the message.
+        seen_on: name of the remote where this machine has seen the entries; None for entries of the catalog.
+    """
+    return {
+        ref: CorruptError(
+            entry_key(ref, n),
+            f"entry {n} of {ref} {memory}, and is missing from the store"
+            + (f", whose latest is entry {log[ref]}" if log.get(ref) else ""),
+            hint="restore it from a copy; or accept the loss" if seen_on is None else "",
+            ref=ref,
+            **({"indexed": True} if seen_on is None else {"seen": True, "remote": seen_on}),
+        )
+        for ref, n in sorted(known.items(), key=lambda item: str(item[0]))
+        if n > log.get(ref, 0)
+    }
+
+
+def catch_up(catalog: Searchable, latest: Callable[[Ref], RefEntry | None], tags: list[Ref]) -> bool:
+    """Index the latest entries of these tags; whether any was. Those that cannot be read are left as they are.
+
+    Args:
+        catalog: the index.
+        latest: reads the latest entry of a tag; None when there is none.
+        tags: of which the catalog is behind.
+    """
+    changed = False
+    for ref in tags:
+        try:
+            head = latest(ref)
+        except DataError:
+            continue
+        if head is not None:
+            catalog.put_ref(head)
+            changed = True
+    return changed
 
 
 @dataclass(frozen=True)
@@ -40,26 +174,19 @@ class Searcher:
     seen_on: str
 
     def search(self, catalog: Catalog, query: Query) -> Search:
-        """Search a catalog, after bringing it up to date.
-
-        Raises:
-            UsageError: the query is malformed.
-            MaskregError: the catalog or the store cannot be used.
-        """
+        """Search a catalog, after bringing it up to date."""
         answer = catalog.answer(query)
         if answer.numbers is not None:
-            return self._compared(catalog, query, answer, self.log.numbers())
+            strays: list[CorruptError] = []
+            found = self._compared(catalog, query, answer, self.log.numbers(strays))
+            return without(found, {ref_of(error.key): error for error in strays})
         if not catalog.keeps_up and follow(catalog, self.log, self.store):
             answer = catalog.answer(query)
         left_out = tuple(self._unread(catalog, answer.unread))
         return without(Search(tuple(answer.results), left_out), self._lost(catalog, answer.results))
 
     def search_snapshot(self, snapshot: Snapshot, query: Query) -> Search:
-        """Search what was just read from the log: another listing may show what that one lacked.
-
-        Raises:
-            UsageError: the query is malformed.
-        """
+        """Search what was just read from the log: another listing may show what that one lacked."""
         answer = snapshot.answer(query)
         return self._compared(snapshot, query, answer, answer.numbers or {})
 
@@ -76,7 +203,7 @@ class Searcher:
         return without(Search(tuple(answer.results), tuple(left_out)), damaged)
 
     def _lost(self, catalog: Catalog, results: Iterable[SearchResult]) -> dict[Ref, CorruptError]:
-        # Those of some results of which this machine has seen a later entry than the log has.
+        # Results of which this machine has seen a later entry than the log has.
         known = {ref: self.seen[ref] for ref in (result.ref for result in results) if ref in self.seen}
         damaged: dict[Ref, CorruptError] = {}
         for ref in lagging(known, catalog.numbers(known)):
@@ -110,3 +237,48 @@ class Searcher:
             if digest in reasons:
                 reasons[digest].facts.setdefault("ref", ref)
                 yield LeftOut(str(ref), digest, reasons[digest])
+
+
+_BATCH = 1_000
+
+
+def follow(catalog: Catalog, log: RefLog, store: Store) -> bool:
+    """Take into the index what moved since it was last followed; whether anything did.
+
+    Args:
+        catalog: the index.
+        log: the log that it is an index of.
+        store: where that and the artifacts are.
+    """
+    position = catalog.followed()
+    start = log.journal.start()
+    changes = None if position is None else log.journal.since(position)
+    changed = False
+    for batch in _batches(log.each_number() if changes is None else changes.items()):
+        known = catalog.numbers(batch)
+        for ref in lagging(batch, known):
+            with suppress(DataError):  # verify says what is wrong with it
+                changed = _take_in(catalog, store, log.head(ref)) or changed
+    if start != position:
+        catalog.follow(start)
+    if changes is not None and len(changes) >= LONG:
+        known = catalog.numbers(changes)
+        with suppress(NotAllowedError):  # a reader without write access leaves it to others
+            log.journal.advance(lambda ref, n: known.get(ref, 0) >= n or log.has(ref, n))
+    return changed
+
+
+def _take_in(catalog: Catalog, store: Store, head: RefEntry | None) -> bool:
+    if head is None:
+        return False
+    if head.digest is not None and catalog.get(head.digest) is None:
+        for digest, manifest in readable_manifests(store, [head.digest], []):
+            catalog.put_artifact(digest, manifest)
+    catalog.put_ref(head)
+    return True
+
+
+def _batches(numbers: Iterable[tuple[Ref, int]]) -> Iterator[dict[Ref, int]]:
+    rest = iter(numbers)
+    while batch := dict(islice(rest, _BATCH)):
+        yield batch

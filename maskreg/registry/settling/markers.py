@@ -1,23 +1,23 @@
-"""The markers of garbage collections, and how those of a dead collection are told from those of a living one.
+"""The markers of garbage collections, and how a dead collection's are told from a living one's.
 
 A collection keeps one record, ``gc/runs/<run>.json``, as long as it has markers, ``doomed/sha256/<hex>/<run>``. A
 marker is outside the artifact, whose prefix holds nothing else, and there is one for each collection, so that none
 lifts another's::
 
-    collection                                   whoever finds a marker
+    collection                                   a client that finds a marker
     write the record                             read the record of its run
     write markers, look again, delete              none                        the run is over
       before each request:                         its process has ended       over (same machine), after IN_FLIGHT_S
-        renewed over LIFE / 2 ago?  stop           its process is stopped      not over (same machine)
-        renewed over LIFE / 10 ago? renew          renewed over LIFE ago       over
-    lift the markers                               otherwise                   not over
-    delete the record                            over? lift the marker
+        renewed over LIFE / 2 ago?  stop           renewed over LIFE ago       over
+        renewed over LIFE / 10 ago? renew          otherwise                   not over
+    lift the markers                             over? lift the marker
+    delete the record
 
 Ages are by the store's clock for the finder, and by the collection's own clocks for itself: one that counts sleep,
 and the wall clock, whichever says more. A renewal counts from before its request was sent, and only if the one before
 was still good when the answer came, so no finder can have taken the run for dead in between.
 
-Why a collection deletes nothing after its marker was lifted by somebody else:
+Why a collection deletes nothing after another client has lifted its marker:
 
 - Its process has ended: it sends nothing more. A request that was under way is given IN_FLIGHT_S to arrive.
 - Its record is older than LIFE: the last renewal was sent before that, so it stopped sending LIFE / 2 ago. Requests
@@ -25,24 +25,26 @@ Why a collection deletes nothing after its marker was lifted by somebody else:
 - A request failed, so that it may be under way although the run gave up: the run leaves the marker, and a record
   without a process, which only its age makes void.
 - It was stopped and continues (Ctrl-Z, a closed lid, a paused container): the first thing that it does is the check
-  before the next request, which fails, because both clocks went on. On the machine where it is stopped nobody lifts
-  its marker, however old. One gap is left: stopped for longer than LIFE after the check and before the request, on
-  another machine. Then this one request (of CHUNK objects at most) is sent. The collection checks again after it,
-  sees that its marker is gone, and reports the artifact as one to verify.
+  before the next request, which fails, because both clocks went on. One gap is left: stopped for longer than LIFE after
+  the check and before the request. Then this one request (of CHUNK objects at most) is sent. The collection checks
+  again after it, sees that its marker is gone, and reports the artifact as one to verify.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from maskreg.digest import Digest, parse_sealed, sealed
+from maskreg.disk import is_alive
 from maskreg.errors import DataError, MaskregError, NotFoundError
-from maskreg.registry.settling.process import Fate, Process
 from maskreg.store.base import Store
 
 MARKERS = "doomed/sha256/"
@@ -61,6 +63,9 @@ IN_FLIGHT_S = 3.0
 """How long a request of a process that was killed may still be under way, in seconds."""
 
 _SCHEMA = "maskreg.gc-run/1"
+_PROC = Path("/proc")
+_STATE, _THREADS, _STARTED = 0, 17, 19
+# Positions in /proc/PID/stat behind the process's name, which may hold spaces and brackets.
 _MAX_BYTES = 64 << 10
 # CLOCK_MONOTONIC stands still on Linux while the machine sleeps; elsewhere it goes on.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -84,7 +89,7 @@ class Run:
         self._id = uuid.uuid4().hex
         self._key = f"{RUNS}{self._id}.json"
         self._by = by
-        self._data = self._record(Process.this())
+        self._data = self._record(this_process())
         self._marked: set[str] = set()
         self._uncertain: set[str] = set()
         self._renewed = _clocks()
@@ -127,7 +132,7 @@ class Run:
             raise
 
     def has_marked(self, digest: Digest) -> bool:
-        """Whether the marker is still there; somebody who took this run for dead has lifted it."""
+        """Whether the marker is still there, and no client has taken this run for dead."""
         return self._store.head(marker_prefix(digest) + self._id) is not None
 
     def is_valid(self) -> bool:
@@ -145,9 +150,8 @@ class Run:
         self._lapsed = self._lapsed or age > LIFE.total_seconds() / 2
         return not self._lapsed
 
-    def _record(self, process: Process | None) -> bytes:
-        row = {"schema": _SCHEMA, "run": self._id, "by": self._by, "process": process and process.to_json()}
-        return sealed(row)
+    def _record(self, process: Mapping[str, object] | None) -> bytes:
+        return sealed({"schema": _SCHEMA, "run": self._id, "by": self._by, "process": process})
 
 
 @dataclass(frozen=True)
@@ -158,8 +162,7 @@ class Verdict:
         over: it deletes nothing more, so its markers may be lifted.
         draining: its process was killed, so a last request may be under way for ``IN_FLIGHT_S``.
         who: the run, for a message; empty when nothing is known about it.
-        until: when its record expires, by the store's clock, unless it is renewed; None for a stopped process, which
-            does not expire here.
+        until: when its record expires, by the store's clock, unless it is renewed; None without a record.
     """
 
     over: bool
@@ -169,17 +172,18 @@ class Verdict:
 
 
 def judge(store: Store, run: str) -> Verdict:
-    """Whether the run is over, from its record."""
+    """Whether the run is over, from its record; without a readable one the age of the record decides."""
     key = f"{RUNS}{run}.json"
     info = store.head(key)
     if info is None:
         return Verdict(over=True)
-    who, fate = _read(store, key)
-    until = info.modified + LIFE
-    if fate is Fate.ENDED:
-        return Verdict(over=True, draining=True, who=who)
-    if fate is Fate.STOPPED:
-        return Verdict(over=False, who=f"{who}, which is stopped")
+    who, until = "", info.modified + LIFE
+    with suppress(DataError, NotFoundError, KeyError, TypeError, ValueError):
+        row = parse_sealed(store.get(key, max_bytes=_MAX_BYTES), key, schema=_SCHEMA, max_bytes=_MAX_BYTES)
+        by, process = str(row["by"]), row["process"]
+        who = f"{by if by.isprintable() else '?'} (process {int(process['pid'])} on {process['host']!r})"
+        if has_ended(process):
+            return Verdict(over=True, draining=True, who=who, until=until)
     return Verdict(over=until < store.clock(), who=who, until=until)
 
 
@@ -189,15 +193,7 @@ def run_of(marker: str) -> str:
 
 
 def lift_dead(store: Store, markers: Iterable[str]) -> dict[str, Verdict]:
-    """Lift the markers of runs that are over.
-
-    Args:
-        store: where they are.
-        markers: their keys.
-
-    Returns:
-        The verdict on every run among them.
-    """
+    """Lift the markers of runs that are over."""
     by_run: dict[str, list[str]] = {}
     for key in markers:
         by_run.setdefault(run_of(key), []).append(key)
@@ -217,15 +213,47 @@ def take_over(store: Store) -> None:
     store.delete(over)
 
 
-def _read(store: Store, key: str) -> tuple[str, Fate]:
+def this_process() -> dict[str, object]:
+    """The current process, named so that no other process on any machine is taken for it.
+
+    ``boot`` is the machine's last start. ``namespace`` says in which its number and its start count: containers on one
+    machine number their processes anew. Both are empty where the system does not tell.
+    """
+    boot, namespace, started = "", "", 0
+    with suppress(OSError):
+        # A container may show the processes of another namespace in /proc, with other numbers.
+        if (_PROC / "self").readlink() == Path(str(os.getpid())):
+            namespace = " ".join(str((_PROC / "self/ns" / name).readlink()) for name in ("pid", "time"))
+            boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+            started = int(_stat(os.getpid())[_STARTED])
+    return {
+        "host": socket.gethostname(),
+        "boot": boot,
+        "namespace": namespace,
+        "pid": os.getpid(),
+        "started": started,
+    }
+
+
+def has_ended(process: Mapping[str, object]) -> bool:
+    """Whether a process of this machine is known to have ended; False for other machines, boots and namespaces."""
+    here, pid = this_process(), process["pid"]
+    if not here["started"] or any(process[name] != here[name] for name in ("host", "boot", "namespace")):
+        return False
+    if type(pid) is not int or pid <= 0 or type(process["started"]) is not int:
+        raise ValueError("not a process")
     try:
-        row = parse_sealed(store.get(key, max_bytes=_MAX_BYTES), key, schema=_SCHEMA, max_bytes=_MAX_BYTES)
-        process = Process.from_json(row.get("process"))
-        by = str(row.get("by"))
-        return f"{by if by.isprintable() else '?'} (process {process.pid} on {process.host})", process.fate()
-    except (DataError, NotFoundError, ValueError):
-        # Without a readable record its age decides.
-        return "", Fate.UNKNOWN
+        fields = _stat(pid)
+    except OSError:
+        # The system may hide the processes of other users.
+        return not is_alive(pid)
+    # A process that its parent has not waited for yet counts as ended once none of its threads is left.
+    is_zombie = fields[_STATE] in ("Z", "X") and int(fields[_THREADS]) <= 1
+    return is_zombie or int(fields[_STARTED]) != process["started"]
+
+
+def _stat(pid: int) -> list[str]:
+    return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def _clocks() -> tuple[float, float]:

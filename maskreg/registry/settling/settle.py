@@ -39,21 +39,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.artifact.presence import listing
+from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, NotAllowedError, TryAgainError
 from maskreg.registry.settling.markers import Verdict, lift_dead, marker_prefix
 from maskreg.store.base import Store
-from maskreg.store.listing import ASK, looks, not_listed
+from maskreg.store.chain import ASK, looks, not_listed
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
-
-T = TypeVar("T")
 
 PATIENCE_S = 60.0
 """How long to wait for a collection to decide."""
@@ -63,89 +60,87 @@ _SAMPLE = 8
 _POLL_S = 0.5
 
 
-@dataclass(frozen=True)
-class Delivery:
-    """An artifact on its way into a store.
+class Settling:
+    """An artifact that gets a name, whole, even while garbage is collected.
 
-    Attributes:
-        store: where it goes.
-        digest: the artifact.
-        manifest: its manifest's bytes.
-        needed: objects that have to be there before it may be named.
+    The numbers are the steps of the module's text::
+
+        settling.make_whole()    1 to 4
+        ...                      5: write the ref
+        settling.confirm()       6
     """
 
-    store: Store
-    digest: Digest
-    manifest: bytes
-    needed: Collection[Object]
+    def __init__(
+        self,
+        store: Store,
+        digest: Digest,
+        manifest: bytes,
+        needed: Collection[Object],
+        bring: Callable[[], None],
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """Nothing is written yet."""
+        self._store, self._digest, self._manifest, self._bring = store, digest, manifest, bring
+        self._sizes = {MANIFEST: len(manifest), **{entry.key: entry.size for entry in needed}}
+        self._deadline = time.monotonic() + patience_s
+        self._rounds = iter(range(_ROUNDS))
+        self._has_seen_marker = False
 
-    def renew(self) -> None:
-        """Write the manifest; one that is there and must not be written again is left.
+    def make_whole(self) -> None:
+        """Bring what is missing, and wait for collections that look at the artifact."""
+        for _ in self._rounds:
+            if _wait_for_markers(self._store, self._digest, self._deadline):
+                self._has_seen_marker = True
+            self._bring()
+            self._renew()
+            if self._is_whole():
+                return
+        raise _keeps_disappearing(self._store, self._digest, marked=self._has_seen_marker)
 
-        Raises:
-            NotAllowedError: the store refuses it, and holds no such manifest.
-        """
-        key = artifact_prefix(self.digest) + MANIFEST
-        try:
-            self.store.put(key, self.manifest)
-        except NotAllowedError:
-            info = self.store.head(key)
-            if info is None or info.size != len(self.manifest):
-                raise
-            if self.store.get(key, max_bytes=info.size) != self.manifest:
-                raise
+    def confirm(self) -> None:
+        """Look again after the ref was written."""
+        if not self._is_whole():
+            self.make_whole()
 
-    def is_marked(self) -> bool:
-        """Whether a collection has marked the artifact."""
-        return any(True for _ in self.store.list(marker_prefix(self.digest)))
-
-    def is_complete(self) -> bool:
-        """Whether the manifest and all needed objects are there; see :func:`is_listed`."""
-        sizes = {entry.key: entry.size for entry in self.needed}
-        return is_listed(self.store, self.digest, {MANIFEST: len(self.manifest), **sizes})
-
-
-def settle(
-    delivery: Delivery,
-    bring: Callable[[], None],
-    name: Callable[[], T],
-    *,
-    patience_s: float = PATIENCE_S,
-) -> T:
-    """Complete an artifact, then name it, even while garbage is collected.
-
-    Args:
-        delivery: the artifact and where it goes.
-        bring: writes the needed objects that are missing; may run several times.
-        name: writes the ref; runs at most once.
-        patience_s: how long to wait for collections, in seconds.
-
-    Raises:
-        TryAgainError: a collection keeps its marker for longer, or something keeps deleting the artifact's objects.
-        NotAllowedError: something has to be written, and the store refuses it.
-        UnavailableError: the store does not list objects that it holds.
-    """
-    store, digest = delivery.store, delivery.digest
-    deadline = time.monotonic() + patience_s
-    named: list[T] = []
-    marked = False
-    for _ in range(_ROUNDS):
-        marked = _wait_for_markers(store, digest, deadline) or marked
-        bring()
-        delivery.renew()
+    def _is_whole(self) -> bool:
         # The marker first: a collection that lifts it before the other look leaves holes, which that look sees.
-        if delivery.is_marked():
-            marked = True
-            continue
-        if not delivery.is_complete():
-            continue
-        if not named:
-            named.append(name())
-        if delivery.is_marked():
-            marked = True
-        elif delivery.is_complete():
-            return named[0]
-    raise _keeps_disappearing(store, digest, marked=marked)
+        if any(True for _ in self._store.list(marker_prefix(self._digest))):
+            self._has_seen_marker = True
+            return False
+        return is_listed(self._store, self._digest, self._sizes)
+
+    def _renew(self) -> None:
+        # A manifest that is there and must not be written again is left.
+        key = artifact_prefix(self._digest) + MANIFEST
+        try:
+            self._store.put(key, self._manifest)
+        except NotAllowedError:
+            info = self._store.head(key)
+            if info is None or info.size != len(self._manifest):
+                raise
+            if self._store.get(key, max_bytes=info.size) != self._manifest:
+                raise
+
+
+def in_place(store: Store, digest: Digest, *, patience_s: float) -> Settling:
+    """What names an artifact that is in a store already; each part that is present has to be complete."""
+    data, manifest = read_manifest(store, digest)
+    present = listing(store, digest)
+    if MANIFEST not in present:
+        # It has just been read.
+        if not is_listed(store, digest, {MANIFEST: len(data)}):
+            raise collected(store, digest)
+        present = listing(store, digest)
+    needed = objects_of(manifest, whole_parts(store, digest, manifest, present))
+    looks_left = iter([False])
+
+    def must_have() -> None:
+        # The first time they have just been listed.
+        if next(looks_left, True) and not is_listed(store, digest, {entry.key: entry.size for entry in needed}):
+            raise collected(store, digest)
+
+    return Settling(store, digest, data, needed, must_have, patience_s=patience_s)
 
 
 def is_listed(store: Store, digest: Digest, sizes: Mapping[str, int]) -> bool:
@@ -155,9 +150,6 @@ def is_listed(store: Store, digest: Digest, sizes: Mapping[str, int]) -> bool:
         store: where to look.
         digest: the artifact.
         sizes: the objects' bytes, by key.
-
-    Raises:
-        UnavailableError: it still holds objects that it does not list, after several looks.
     """
     for _ in looks():
         present = listing(store, digest)
@@ -218,8 +210,6 @@ def _undecided(store: Store, digest: Digest, alive: list[Verdict]) -> TryAgainEr
         )
     verdict = alive[0]
     who = f": {verdict.who}" if verdict.who else ""
-    if verdict.until is None:
-        return TryAgainError(fault + who, hint="continue that process or end it, then run the same command again")
     return TryAgainError(
         f"{fault}{who}; if it died, its marker expires at {verdict.until:%Y-%m-%d %H:%M:%S} UTC",
         hint="run the same command again in a moment",

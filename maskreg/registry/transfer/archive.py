@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import getpid
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from maskreg.artifact.layout import MANIFEST, part_of
 from maskreg.artifact.manifest import Manifest, Object, load_manifest
@@ -37,17 +37,18 @@ from maskreg.limits import LIMITS, Limits
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.registry import Registry
-from maskreg.registry.settling.settle import Delivery, settle
+from maskreg.registry.settling.settle import Settling
 from maskreg.registry.transfer.landing import Landing, check_space
 from maskreg.result import Result
 from maskreg.store.entry import RefEntry
-from maskreg.words import counted
 
 SCHEMA = "maskreg.export/1"
 REF = "ref.json"
 
 _BLOCK = 512
-_MAX_PAX_BYTES = 8 << 10
+_AHEAD = 64 << 10
+"""Bytes of headers, and of what tarfile reads in advance, between two members."""
+
 _END = bytes(2 * _BLOCK)
 _FILE = "the file"
 _HINT = "export writes such a file"
@@ -92,18 +93,7 @@ class Imported(Result):
 
 
 def export_file(registry: Registry, ref: Ref, out: BinaryIO, *, progress: Progress = SILENT) -> Exported:
-    """Write an artifact into one file.
-
-    Args:
-        registry: where it is.
-        ref: what to write; its tag's name and card go with it.
-        out: written from front to back, without seeking; may be a pipe.
-        progress: progress callback, in bytes written.
-
-    Raises:
-        NotFoundError: there is no such artifact.
-        CorruptError: it is damaged; the file is then incomplete, which ``import_file`` detects.
-    """
+    """Write an artifact into one file."""
     return packing(registry, ref).write(out, progress)
 
 
@@ -147,12 +137,7 @@ class Packing:
 
 
 def packing(registry: Registry, ref: Ref) -> Packing:
-    """What a file of an artifact would hold.
-
-    Raises:
-        NotFoundError: there is no such artifact.
-        CorruptError: its manifest is damaged.
-    """
+    """What a file of an artifact would hold."""
     resolved = registry.resolve(ref)
     data, manifest = read_manifest(registry.store, resolved.digest)
     parts = whole_parts(registry.store, resolved.digest, manifest, listing(registry.store, resolved.digest))
@@ -180,13 +165,6 @@ def import_file(
         ref: the name to give; the one in the file when left out.
         progress: progress callback, in bytes read.
         limits: upper bounds, checked before memory is reserved.
-
-    Raises:
-        FormatError: ``export_file`` does not write such a file: another order, an extra or repeated member,
-            a link, a path that leaves the artifact, trailing data.
-        CorruptError: bytes differ from the manifest, or the file is cut short. Nothing became visible.
-        LimitError: a member is larger than allowed.
-        ConflictError: the local tag points to another artifact.
     """
     if registry.root is None:
         raise UsageError("files can only be imported into a registry in a directory")
@@ -210,19 +188,14 @@ def import_file(
             parts = _land(members, manifest, landing, registry.root, progress)
         needed = objects_of(manifest, parts)
         fresh = _damaged_or_absent(registry, digest, needed)
-
-        def set_tag() -> RefEntry:
-            # The card of an artifact that is already known under this name stays.
-            if head and head.digest == digest:
-                return head
-            return registry.append(name, digest, card=card, after=head, action="import")
-
-        settle(
-            Delivery(registry.store, digest, data, needed),
-            lambda: landing.admit(fresh),
-            set_tag,
-            patience_s=registry.patience_s,
+        settling = Settling(
+            registry.store, digest, data, needed, lambda: landing.admit(fresh), patience_s=registry.patience_s
         )
+        settling.make_whole()
+        # The card of an artifact that is already known under this name stays.
+        if not head or head.digest != digest:
+            registry.append(name, digest, card=card, after=head, action="import")
+        settling.confirm()
     finally:
         landing.clear()
     return Imported(name, digest, parts, len(fresh), sum(o.size for o in fresh))
@@ -322,74 +295,71 @@ def _expect(members: Iterator[tuple[str, bytes]], name: str) -> tuple[str, bytes
     return member
 
 
-def _members(stream: BinaryIO, limits: Limits) -> Iterator[tuple[str, bytes]]:
-    # tarfile's own reader follows links, reads headers of any size, and tolerates truncation.
-    long_name = ""
-    block = _first(stream)
-    while True:
-        block = block or _read(stream, _BLOCK)
-        if block == bytes(_BLOCK):
-            break
+class _Source:
+    """A stream that tarfile reads, which stays within a budget and whose bytes are compared with what export writes.
+
+    tarfile alone reads headers of any size, takes a damaged one for the end, and tolerates truncation.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._seen = bytearray()
+        self._budget = 0
+
+    def allow(self, size: int) -> None:
+        """Let this many bytes be read beyond what has been compared."""
+        self._budget = size
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes, for tarfile."""
+        data = self._stream.read(size)
+        self._seen += data
+        if len(self._seen) > self._budget:
+            raise LimitError(f"{_FILE}: more than {self._budget} bytes before the next member")
+        return data
+
+    def expect(self, data: bytes) -> None:
+        """Compare the next bytes with what export writes."""
+        while len(self._seen) < len(data):
+            if not (more := self._stream.read(len(data) - len(self._seen))):
+                raise CorruptError(_FILE, "it is cut short")
+            self._seen += more
+        if self._seen[: len(data)] != data:
+            raise FormatError("there is data between the members; this is not an exported artifact")
+        del self._seen[: len(data)]
+
+    def expect_end(self) -> None:
+        """Compare the end with what export writes, and refuse what follows it."""
         try:
-            info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
-        except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
-            raise FormatError(f"not an exported artifact ({error})", hint=_HINT) from error
-        block = b""
-        if info.type == tarfile.XHDTYPE and not long_name:
-            long_name = _pax_path(_body(stream, info.name, info.size, _MAX_PAX_BYTES))
-            continue
-        if info.type != tarfile.REGTYPE:
-            raise FormatError(f"{info.name!r}: not a regular file; this is not an exported artifact")
-        name, long_name = long_name or info.name, ""
-        yield name, _body(stream, name, info.size, _max_bytes(name, limits))
-    if long_name or _read(stream, _BLOCK) != bytes(_BLOCK) or stream.read(1):
-        raise FormatError("the file does not end with the artifact")
+            self.expect(_END)
+        except FormatError as error:
+            raise FormatError("the file does not end with the artifact") from error
+        if self._seen or self._stream.read(1):
+            raise FormatError("the file does not end with the artifact")
 
 
-def _max_bytes(name: str, limits: Limits) -> int:
-    return {MANIFEST: limits.manifest_bytes, REF: limits.ref_bytes}.get(name, limits.object_bytes)
-
-
-def _body(stream: BinaryIO, name: str, size: int, max_bytes: int) -> bytes:
-    if not 0 <= size <= max_bytes:
-        raise LimitError(f"{name!r}: {size} bytes; the limit is {max_bytes}")
-    data = _read(stream, size)
-    if any(_read(stream, -size % _BLOCK)):
-        raise FormatError(f"{name!r}: there is data between the members")
-    return data
-
-
-def _first(stream: BinaryIO) -> bytes:
-    # A file that ends before this may be anything.
-    block = _up_to(stream, _BLOCK)
-    if len(block) < _BLOCK:
-        fault = f"it has only {counted(len(block), 'byte')}" if block else "it is empty"
-        raise FormatError(f"{_FILE}: {fault}; this is not an exported artifact", hint=_HINT)
-    return block
-
-
-def _read(stream: BinaryIO, size: int) -> bytes:
-    data = _up_to(stream, size)
-    if len(data) < size:
-        raise CorruptError(_FILE, "it is cut short")
-    return data
-
-
-def _up_to(stream: BinaryIO, size: int) -> bytes:
-    # A pipe may return less than was requested; only its end returns nothing.
-    pieces = []
-    while size and (piece := stream.read(size)):
-        pieces.append(piece)
-        size -= len(piece)
-    return b"".join(pieces)
-
-
-def _pax_path(data: bytes) -> str:
-    # One record, "LENGTH path=NAME\n": the only one that export writes.
-    length, _, rest = data.partition(b" ")
-    if length != str(len(data)).encode() or not rest.startswith(b"path=") or not rest.endswith(b"\n"):
-        raise FormatError("an extended header with more than a path; this is not an exported artifact")
+def _members(stream: BinaryIO, limits: Limits) -> Iterator[tuple[str, bytes]]:
+    source = _Source(stream)
+    source.allow(_AHEAD)
     try:
-        return rest[len(b"path=") : -1].decode()
-    except UnicodeDecodeError as error:
-        raise FormatError("a member's name is not UTF-8") from error
+        with tarfile.open(fileobj=cast("BinaryIO", source), mode="r|") as tar:
+            for info in tar:
+                name = info.name
+                if info.type != tarfile.REGTYPE or info.pax_headers.keys() - {"path"}:
+                    raise FormatError(f"{name!r}: not a regular file; this is not an exported artifact")
+                max_bytes = {MANIFEST: limits.manifest_bytes, REF: limits.ref_bytes}.get(name, limits.object_bytes)
+                if not 0 <= info.size <= max_bytes:
+                    raise LimitError(f"{name!r}: {info.size} bytes; the limit is {max_bytes}")
+                source.allow(_AHEAD + info.size)
+                file = tar.extractfile(info)
+                assert file is not None  # it is a regular file
+                data = file.read()
+                for piece in (_header(name, len(data)), data, bytes(-len(data) % _BLOCK)):
+                    source.expect(piece)
+                yield name, data
+                source.allow(_AHEAD)
+    except (tarfile.TarError, UnicodeError, EOFError) as error:
+        if "end of data" in str(error):
+            raise CorruptError(_FILE, "it is cut short") from error
+        raise FormatError(f"{_FILE}: not an exported artifact ({error})", hint=_HINT) from error
+    source.expect_end()

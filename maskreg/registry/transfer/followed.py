@@ -12,7 +12,7 @@ A later push may move the tag from that artifact to another one, and from no oth
     ada   push x:v1   -> A     ada follows A           refused: the tag is at B, which bob set
 
 The record names both artifacts while an entry is being written, so that a push that breaks off between the entry and
-the record is not taken for somebody else's.
+the record is not taken for another user's.
 """
 
 from __future__ import annotations
@@ -66,11 +66,7 @@ def follow(local: Registry, remote: Registry, ref: Ref, *digests: Digest) -> Non
 
 
 def followed(local: Registry, remote: Registry, ref: Ref) -> frozenset[Digest]:
-    """What this machine knows that a tag of a remote points to; empty when it neither pulled nor pushed the tag.
-
-    Raises:
-        CorruptError: the record is damaged.
-    """
+    """What this machine knows that a tag of a remote points to; empty when it neither pulled nor pushed the tag."""
     return _read(local.store, _key(remote, ref))
 
 
@@ -80,7 +76,7 @@ def is_followed(local: Registry, ref: Ref) -> bool:
 
 
 def damaged_records(store: Store) -> Iterator[CorruptError]:
-    """The records of a local registry that cannot be read, or are those of another tag; by key."""
+    """The records of a local registry that cannot be read, or belong to another tag; by key."""
     for key in sorted(info.key for info in store.list(FOLLOWED)):
         if not key.rpartition("/")[2].startswith("."):
             try:
@@ -112,10 +108,6 @@ def check_follows(registries: tuple[Registry, Registry], ref: Ref, digest: Diges
         ref: the tag.
         digest: where it is to move.
         head: its latest entry on the remote; None when there is none.
-
-    Raises:
-        ConflictError: somebody else set it.
-        CorruptError: the record is damaged.
     """
     local, remote = registries
     if head is None or head.digest in (None, digest) or head.digest in followed(local, remote, ref):

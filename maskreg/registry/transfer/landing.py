@@ -22,8 +22,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,6 +34,7 @@ from maskreg.artifact.presence import matches
 from maskreg.digest import Digest
 from maskreg.disk import filling, is_full, make_folder, require_space, sync_folder
 from maskreg.errors import CannotCreateError, LimitError, NotFoundError
+from maskreg.progress import Progress
 from maskreg.store.base import Store
 
 if TYPE_CHECKING:
@@ -56,13 +59,7 @@ class Landing:
     """Verified objects of one artifact that wait in the incoming folder."""
 
     def __init__(self, store: LocalStore, digest: Digest, visit: str = "pull") -> None:
-        """Name the folder; nothing is written yet.
-
-        Args:
-            store: of the local registry.
-            digest: the artifact.
-            visit: name of the folder; equal names share it, as all pulls of an artifact do.
-        """
+        """Name the folder; nothing is written yet."""
         self._store = store
         self._prefix = f"{incoming_prefix(digest)}{visit}/"
         self._final = artifact_prefix(digest)
@@ -84,12 +81,7 @@ class Landing:
         self._store.put(self._prefix + entry.key, data)
 
     def admit(self, entries: Iterable[Object]) -> None:
-        """Move objects into the artifact, one rename each.
-
-        Raises:
-            CannotCreateError: the file system refused; what was not moved keeps waiting for the next pull.
-            OSError: the disk is full; the same holds.
-        """
+        """Move objects into the artifact, one rename each."""
         folders = set()
         self._admitting = True
         try:
@@ -123,25 +115,41 @@ class Landing:
 
 
 def check_space(root: Path, needed_bytes: int) -> None:
-    """Refuse to start what would fill the disk.
-
-    Raises:
-        NoSpaceError: fewer bytes are free than needed, with a margin for directories and the catalog.
-    """
+    """Refuse to start what would fill the disk."""
     if needed_bytes:
         require_space(root, needed_bytes, spare=_MARGIN_BYTES, what=_WHAT, registry=str(root))
 
 
 @contextmanager
 def landing_space(root: Path, missing: Callable[[], int]) -> Iterator[None]:
-    """Copy objects inside; a disk that becomes full all the same is reported with what is still missing.
-
-    Args:
-        root: folder of the registry that gets them; those that it has stay.
-        missing: bytes of the objects that are not there yet.
-
-    Raises:
-        NoSpaceError: the disk became full.
-    """
+    """Copy objects inside; a disk that becomes full nevertheless is reported with what is still missing."""
     with filling(root, missing, what="the rest of the artifact", left=_KEPT, registry=str(root)):
         yield
+
+
+@dataclass
+class Copying:
+    """What was copied so far, over all rounds of settling; counted by many threads.
+
+    Attributes:
+        source: where the objects are.
+        target: where they go.
+        digest: the artifact.
+        progress: progress callback, in bytes.
+        count: objects copied.
+        bytes: their size.
+    """
+
+    source: Store
+    target: Store
+    digest: Digest
+    progress: Progress
+    count: int = 0
+    bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, entry: Object) -> None:
+        """Count an object that was copied."""
+        with self._lock:
+            self.count += 1
+            self.bytes += entry.size

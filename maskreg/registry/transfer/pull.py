@@ -24,11 +24,10 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.naming import Resolved
 from maskreg.registry.registry import Registry
-from maskreg.registry.settling.settle import Delivery, settle
-from maskreg.registry.transfer.copying import Copying
+from maskreg.registry.settling.settle import Settling
 from maskreg.registry.transfer.followed import follow
-from maskreg.registry.transfer.landing import Landing, LocalStore, check_space, landing_space
-from maskreg.settings import DEFAULT_JOBS
+from maskreg.registry.transfer.landing import Copying, Landing, LocalStore, check_space, landing_space
+from maskreg.settings import DEFAULT_JOBS, Settings
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
 
@@ -87,24 +86,6 @@ def pull(
 
     An interrupted pull is resumed by the next one, and a part becomes visible only when all of it has arrived. A local
     tag moves when it was absent, or when the same remote set it last.
-
-    Args:
-        local: where it goes; a registry in a directory.
-        remote: where it comes from; None to use what is local.
-        ref: what to pull.
-        parts: which parts; by default those of mask, delta and analysis that the artifact has.
-        progress: progress callback, in bytes read.
-        jobs: objects transferred at the same time; as many are in memory.
-
-    Raises:
-        NotFoundError: there is no such artifact.
-        PartAbsentError: the artifact has no such part, or the remote does not hold it.
-        CorruptError: the remote's objects are damaged; nothing of them became visible.
-        ConflictError: the local tag points elsewhere, and this remote did not set it.
-        ImmutableTagError: the local tag must not move to another artifact.
-        NoSpaceError: the disk would fill up.
-        NotAllowedError: the local registry may only be read, and lacks an object or has to move the tag.
-        UnavailableError: the remote does not answer, and the artifact is not local.
     """
     if remote is None:
         return _use_local(local, ref, parts, "no remote was asked; this is the local artifact")
@@ -136,21 +117,18 @@ def _fetch(
     needed = objects_of(manifest, _chosen_parts(resolved.ref, manifest, parts))
     _check_supply(local, remote, resolved, manifest, needed)
     fetched = _Fetched(remote.store, store, digest, progress)
-
-    def name() -> RefEntry | None:
-        if note or (head and head.digest == digest and not _set_by(head, origin)):
-            return head
+    local.ensure_uuid()
+    settling = Settling(store, digest, data, needed, lambda: fetched.bring(needed, jobs), patience_s=local.patience_s)
+    settling.make_whole()
+    if not (note or (head and head.digest == digest and not _set_by(head, origin))):
         is_fixed = resolved.entry is not None and resolved.entry.immutable
         try:
-            return local.append(
+            local.append(
                 local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull", immutable=is_fixed
             )
         except NotAllowedError as error:
             raise _unwritable_tag(local_ref, resolved, head, error) from error
-
-    local.ensure_uuid()
-    delivery = Delivery(store, digest, data, needed)
-    settle(delivery, lambda: fetched.bring(needed, jobs), name, patience_s=local.patience_s)
+    settling.confirm()
     if origin and not note:
         follow(local, remote, local_ref, digest)
     return Pulled(
@@ -184,12 +162,6 @@ def bring(
         parts: which parts.
         progress: progress callback, in bytes read.
         jobs: objects transferred at the same time.
-
-    Raises:
-        NotFoundError: there is no such artifact.
-        PartAbsentError: the artifact has no such part, or the remote does not hold it.
-        CorruptError: the remote's objects are damaged; nothing of them became visible.
-        UnavailableError: the remote does not answer.
     """
     _, store = _directory(local)
     size = 0
@@ -204,8 +176,9 @@ def bring(
             )
         fetched = _Fetched(remote.store, store, digest, progress)
         local.ensure_uuid()
-        delivery = Delivery(store, digest, data, needed)
-        settle(delivery, lambda: fetched.bring(needed, jobs), lambda: None, patience_s=local.patience_s)
+        Settling(
+            store, digest, data, needed, lambda: fetched.bring(needed, jobs), patience_s=local.patience_s
+        ).make_whole()
         size = fetched.bytes
     artifact = local.artifact(digest)
     for part in parts:
@@ -339,3 +312,41 @@ class _Fetched(Copying):
         except NotFoundError:
             return False
         return matches(data, entry)
+
+
+def open_remote(settings: Settings, name: str | None = None) -> Registry:
+    """The remote of that name, or the default one; its caller closes it."""
+    remote = settings.remote(name)
+    if settings.offline:
+        raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
+    return Registry.remote(remote, settings)
+
+
+def remote_to_ask(settings: Settings, name: str | None = None) -> Registry | None:
+    """The remote that a pull asks; None when it uses the local registry only. Its caller closes it.
+
+    That is the named remote, or the default one; none without a name when there are no remotes, or offline is set.
+    """
+    return open_remote(settings, name) if asks_remote(settings, name) else None
+
+
+def asks_remote(settings: Settings, name: str | None) -> bool:
+    """Whether a pull asks a remote: a named one always, the default one unless offline is set."""
+    return name is not None or bool(settings.remotes and not settings.offline)
+
+
+def fetch(
+    settings: Settings,
+    ref: Ref,
+    *,
+    remote: str | None = None,
+    parts: Collection[str] | None = DEFAULT_PARTS,
+    progress: Progress = SILENT,
+) -> Pulled:
+    """Bring an artifact into the local registry, or find it there."""
+    with Registry.local(settings) as local:
+        source = remote_to_ask(settings, remote)
+        if source is None:
+            return pull(local, None, ref, parts=parts, progress=progress, jobs=settings.jobs)
+        with source:
+            return pull(local, source, ref, parts=parts, progress=progress, jobs=settings.jobs)

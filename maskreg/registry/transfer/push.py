@@ -16,17 +16,13 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.naming import Removal
 from maskreg.registry.registry import Registry
-from maskreg.registry.settling.settle import Delivery, settle
-from maskreg.registry.transfer.copying import Copying
+from maskreg.registry.settling.settle import Settling
 from maskreg.registry.transfer.followed import check_follows, follow
-from maskreg.registry.transfer.landing import check_space, landing_space
+from maskreg.registry.transfer.landing import Copying, check_space, landing_space
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.signature import require_checking
-from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
-from maskreg.store.entry import RefEntry
-from maskreg.store.http import HttpStore
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
@@ -49,7 +45,7 @@ class Pushed(Result):
         replaces: the removal of another artifact from the name, which this one undid; None when there was none.
         was: the other artifact that the name pointed to on the remote until it moved; None when it did not move.
         was_by: who set the name to that artifact; empty when it did not move.
-        was_at: when, by the clock of whoever did (aware, UTC); None when it did not move.
+        was_at: when, by that writer's clock (aware, UTC); None when it did not move.
     """
 
     ref: Ref
@@ -84,31 +80,19 @@ def push(
         local: where it is; only parts that are completely present are pushed.
         remote: where it goes.
         ref: what to publish.
-        tag: the remote's tag; that of ``ref`` when left out.
+        tag: the remote's tag; the tag in ``ref`` when left out.
         parts: which of the parts that are here; all when left out.
         force: move the remote's tag even from an artifact that the local registry did not know it pointed to.
         progress: progress callback, in bytes transferred.
         jobs: objects transferred at the same time; as many are in memory.
-
-    Raises:
-        NotFoundError: there is no such local artifact.
-        CorruptError: the local artifact is damaged; nothing damaged was sent.
-        ConflictError: somebody else set the remote's tag since this machine last pulled or pushed it, and ``force`` is
-            not set: nothing was sent; or it moved since the command began.
-        ImmutableTagError: the remote's tag must not move to another artifact; nothing was sent.
-        UntrustedError: the remote's project is signed, and no trusted key vouches for the tag; nothing was sent.
-        TryAgainError: a garbage collection of the remote interferes.
-        UnavailableError, NotAllowedError: the remote does not answer, or refuses; or its project is signed, and this
-            machine cannot sign.
-        ConfigError: the remote is a service that signs, and this machine cannot check signatures; nothing was sent.
     """
     resolved = local.resolve(ref)
     remote_ref = ref.with_tag(ref.tag if tag is None else tag)
     after = remote.head(remote_ref)
     digest = resolved.digest
-    if not isinstance(remote.store, HttpStore):
+    if (service := remote.store.service) is None:
         remote.trust.check_signs(ref.project)
-    elif remote.store.signs:
+    elif service.signs:
         # The project may have no key yet; what it gets with this push could not be read back.
         require_checking()
     check_movable(after, digest, hint="choose another tag", options={"tag": "OTHER-TAG"})
@@ -124,20 +108,16 @@ def push(
     sent = _Sent(local.store, remote.store, digest, progress, manifest=data)
     # The mark goes with the tag, and not to another one, such as latest.
     is_fixed = resolved.entry is not None and resolved.entry.immutable and remote_ref.tag == ref.tag
-
-    def set_tag() -> RefEntry:
-        before = after.digest if after is not None else None
-        follow(local, remote, remote_ref, digest, before or digest)
-        return remote.append(
-            remote_ref, digest, card=resolved.card, after=after, action="push", immutable=is_fixed or None
-        )
-
-    entry = settle(
-        Delivery(remote.store, digest, data, needed),
-        lambda: sent.bring(needed, jobs),
-        set_tag,
-        patience_s=remote.patience_s,
+    settling = Settling(
+        remote.store, digest, data, needed, lambda: sent.bring(needed, jobs), patience_s=remote.patience_s
     )
+    settling.make_whole()
+    before = after.digest if after is not None else None
+    follow(local, remote, remote_ref, digest, before or digest)
+    entry = remote.append(
+        remote_ref, digest, card=resolved.card, after=after, action="push", immutable=is_fixed or None
+    )
+    settling.confirm()
     follow(local, remote, remote_ref, digest)
     reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
     replaces = Removal.before(after, digest)
@@ -157,15 +137,15 @@ class _Sent(Copying):
 
     def bring(self, needed: list[Object], jobs: int) -> None:
         missing = absent(needed, listing(self.target, self.digest))
-        if missing and isinstance(self.target, HttpStore):
-            self.target.announce(self.digest, self.manifest)
+        if missing and self.target.service is not None:
+            self.target.service.announce(self.digest, self.manifest)
         total, before = sum(entry.size for entry in missing), self.bytes
         self.progress.start("push", total)
-        if not isinstance(self.target, FileStore):
+        if (files := self.target.files) is None:
             each(missing, self._send, jobs)
             return
-        check_space(self.target.root, total)
-        with landing_space(self.target.root, lambda: total - (self.bytes - before)):
+        check_space(files.root, total)
+        with landing_space(files.root, lambda: total - (self.bytes - before)):
             each(missing, self._send, jobs)
 
     def _send(self, entry: Object) -> None:

@@ -13,6 +13,15 @@ Reading, for each latest entry of a tag::
 The latest entry speaks for those before it, because each holds the id of the one before. So entries from before there
 was a key need no signature, and one that was let in by mistake is taken in by signing on top of it.
 
+A pin tells that a log went back behind what this machine has seen. It cannot tell that the log stopped there: a copy of
+the store can show the state of March in June, every signature valid. Only a date can. Where the project's key document
+says ``fresh_s``, a reader takes the newest of that document, its renewal and the renewal that this machine remembers,
+and refuses everything when that is older than ``fresh_s``, and each tag that is behind its list. So:
+
+    freeze            ends when the renewal is too old
+    rollback          shows to a reader who never looked before, too
+    mix-and-match     of new tags and old ones shows: the list is of all tags at one time
+
 Writing::
 
     the project has a key                    sign with its private key, or NotAllowedError
@@ -23,20 +32,20 @@ Writing::
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError, UsageError
 from maskreg.ref import Ref
-from maskreg.registry.trust.document import KeyDocument, document_key, heads_of
-from maskreg.registry.trust.fresh import Statement, accept, check_not_behind, check_not_expired, latest
-from maskreg.registry.trust.keylog import KeyLog
-from maskreg.registry.trust.pins import Pins
-from maskreg.registry.trust.privatekeys import PrivateKeys
+from maskreg.registry.trust.document import MAX_SKEW, KeyDocument, KeyLog, document_key, fresh_key, heads_of
+from maskreg.registry.trust.machine import Pins, PrivateKeys
 from maskreg.signature import PublicKey, Signer
 from maskreg.store.base import Store
-from maskreg.store.entry import RefEntry
+from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
 from maskreg.store.reflog import RefLog
 
 _log = logging.getLogger("maskreg")
@@ -92,10 +101,6 @@ class Trust:
         """The key documents of a project that are trusted, the oldest first; empty when it is not signed.
 
         The last one holds the key that signs now. They are read once, and pinned.
-
-        Raises:
-            UntrustedError: the key that is pinned or configured does not lead to the latest one.
-            CorruptError: a document, or the pin, is damaged or missing.
         """
         # Another thread may forget all of them at any time.
         if (documents := self._documents.get(project)) is None:
@@ -120,7 +125,7 @@ class Trust:
         uuid = self._uuid()
         known = self.pins.get(uuid, project) if self.pins is not None and uuid else None
         documents = [self._read(project, n, known) for n in range(1, self._latest().get(project, 0) + 1)]
-        # A listing may lack the latest; what was seen must be there all the same.
+        # A listing may lack the latest; what was seen must still be there.
         documents += [self._read(project, n, known) for n in range(len(documents) + 1, known.n + 1 if known else 1)]
         if not documents:
             if configured := self.configured.get(project):
@@ -194,12 +199,7 @@ class Trust:
     # Checking
 
     def check(self, entry: RefEntry) -> None:
-        """Refuse the latest entry of a tag when its project is signed, and no trusted key vouches for the entry.
-
-        Raises:
-            UntrustedError: none does, or the keys themselves are not trusted.
-            CorruptError: a key document, or the pin, is damaged.
-        """
+        """Refuse the latest entry of a tag when its project is signed, and no trusted key vouches for the entry."""
         fault = self._fault(entry)
         if fault and entry.ref.project in self._documents:
             # Its key may be newer than what this process has read.
@@ -215,11 +215,7 @@ class Trust:
             )
 
     def check_shown(self, entry: RefEntry) -> None:
-        """The same as :meth:`check` for whoever goes on with other tags: what is raised is about the entry.
-
-        Raises:
-            UntrustedError: no trusted key vouches for it, or nobody can tell.
-        """
+        """The same as :meth:`check` for a caller that goes on with other tags: what is raised is about the entry."""
         try:
             self.check(entry)
         except DataError as error:
@@ -231,26 +227,80 @@ class Trust:
         Args:
             ref: the tag.
             head: its latest entry; None when there is none.
-            expired_ok: do not ask how old the newest statement of freshness is.
-
-        Raises:
-            UntrustedError: none does; or the tag is behind what the key said of it; or it said that too long ago.
-            CorruptError: a key document, a statement or the pin is damaged.
+            expired_ok: do not ask how old the newest renewal is.
         """
         if head is not None:
             self.check(head)
         if not (documents := self.documents(ref.project)):
             return
         current = documents[-1]
-        if current.fresh_s == 0:
-            # The key's own list counts all the same, and an entry that is there has been held against it.
-            if head is None:
-                check_not_behind(head, ref, Statement.of(current), self.log, self._name)
+        if current.fresh_s:
+            current = self.renewed(current)
+            if not expired_ok:
+                self._check_not_expired(current)
+        elif head is not None:
+            return  # it has been held against the key's own list
+        bound = self.log.read_heads(ref.project, current.heads).get(ref.path)
+        if bound is None or (head is not None and (head.n > bound[0] or (head.n, head.id) == bound)):
             return
-        statement = latest(current, self.log, self.pins, self.clock())
-        if not expired_ok:
-            check_not_expired(current, statement, self.clock(), f"{ref.project} on {self._name}", self._remote)
-        check_not_behind(head, ref, statement, self.log, self._name)
+        state = f"ends at entry {head.n}" if head is not None else "is gone"
+        raise UntrustedError(
+            entry_key(ref, bound[0]),
+            f"{ref} on {self._name} {state}, and had entry {bound[0]}, {Digest(bound[1]).short}, when the key of "
+            f"{ref.project} was last used to say so, at {_time(current.at)}",
+            hint="restore its log from a copy",
+        )
+
+    def renewed(self, current: KeyDocument) -> KeyDocument:
+        """The newest renewal of a project's current key document, which is remembered, or the document itself.
+
+        A renewal of the future, by a signer whose clock was wrong, would be the newest one until then, and hide that no
+        more are made. It is not remembered, and given only where the log shows it or there is no other.
+        """
+        newest, now = current, self.clock()
+        remembered = self.pins.renewal(current.registry, current.project) if self.pins is not None else None
+        shown = self.log.renewal(current.project)
+        for data in filter(None, [remembered, shown]):
+            renewal = self._renewal(data, current)
+            if renewal is None:
+                continue
+            if renewal.at - now > MAX_SKEW:
+                if data == shown:
+                    return renewal
+            elif newest.at - now > MAX_SKEW or renewal.at >= newest.at:
+                newest = renewal
+                if self.pins is not None and data != remembered:
+                    self.pins.put_renewal(current.registry, current.project, data)
+        return newest
+
+    def _renewal(self, data: bytes, current: KeyDocument) -> KeyDocument | None:
+        """Parse a renewal; None when it is of a document before the current one."""
+        renewal = KeyDocument.parse(fresh_key(current.project), data)
+        if renewal.n < current.n:
+            return None
+        if not renewal.is_renewal_of(current):
+            key = fresh_key(current.project)
+            raise CorruptError(key, f"{current.key.short}, the key of {current.project}, did not sign it")
+        return renewal
+
+    def _check_not_expired(self, newest: KeyDocument) -> None:
+        now, where = self.clock(), f"{newest.project} on {self._name}"
+        if newest.at - now > MAX_SKEW:
+            raise UntrustedError(
+                fresh_key(newest.project),
+                f"{where}: {_ahead(newest, now)}",
+                hint="set the clock of this machine; where it is right, the clock of the signer",
+            )
+        if now > newest.expires:
+            raise UntrustedError(
+                fresh_key(newest.project),
+                f"{where}: the newest statement of freshness is of {_time(newest.at)}, and expired at "
+                f"{_time(newest.expires)}: an old state is shown, or it was not renewed, or the clock of this machine "
+                f"is wrong, which says {_time(now)}",
+                hint="the holder of the key can renew it",
+                expired=newest.project,
+                remote=self._remote,
+            )
 
     def _fault(self, entry: RefEntry) -> str:
         documents = self.documents(entry.ref.project)
@@ -275,12 +325,7 @@ class Trust:
     # Signing
 
     def sign(self, entry: RefEntry) -> RefEntry:
-        """An entry that is about to be written, signed when its project has a key.
-
-        Raises:
-            NotAllowedError: it has one, and this machine cannot sign with it.
-            UntrustedError: the keys themselves are not trusted.
-        """
+        """An entry that is about to be written, signed when its project has a key."""
         project = entry.ref.project
         # Another process may have made or replaced the key since.
         self.forget()
@@ -299,21 +344,12 @@ class Trust:
             return entry
 
     def check_signs(self, project: str) -> None:
-        """Refuse work whose result this machine could not sign; nothing is written.
-
-        Raises:
-            NotAllowedError: the project has a key, and this machine cannot sign with it.
-            UntrustedError: the keys themselves are not trusted.
-        """
+        """Refuse work whose result this machine could not sign; nothing is written."""
         if self.documents(project):
             self.signer_of(project)
 
     def signer_of(self, project: str) -> Signer:
-        """Who signs with the current key of a project, which has one.
-
-        Raises:
-            NotAllowedError: its private key is not here.
-        """
+        """Who signs with the current key of a project, which has one."""
         key = self.documents(project)[-1].key
         signer = self.find(key)
         if signer is None:
@@ -325,7 +361,7 @@ class Trust:
         return signer
 
     def find(self, key: PublicKey) -> Signer | None:
-        """Who can sign with a key here; None when nobody can."""
+        """What signs with a key here; None without its private key."""
         if self.signer is not None and self.signer.key == key:
             return self.signer
         return self.private.find(key) if self.private is not None else None
@@ -348,11 +384,7 @@ class Trust:
             heads: the latest entry of each tag, for which the key vouches.
             by: who does it.
             fresh_s: how long a statement of freshness is good for, in seconds; 0 where none is needed.
-            lost: the key before cannot hand over, because nobody has it any more.
-
-        Raises:
-            NotAllowedError: the key before has to hand over, and this machine cannot sign with it.
-            ConflictError: somebody else has just done the same.
+            lost: the key before cannot hand over, because it is lost.
         """
         uuid, documents = self._uuid(), self.documents(project)
         before = documents[-1] if documents else None
@@ -372,31 +404,73 @@ class Trust:
         self.forget()
         return document
 
-    def refresh(self, project: str, heads: Iterable[RefEntry]) -> Statement:
-        """State how the tags of a project stand now.
-
-        Args:
-            project: which has a key.
-            heads: the latest entry of each tag, checked.
-
-        Raises:
-            NotAllowedError: its private key is not here.
-        """
+    def refresh(self, project: str, heads: Iterable[RefEntry], *, by: str) -> KeyDocument:
+        """Renew the key document of a project."""
         current = self.documents(project)[-1]
         listed = self.log.put_heads(current.registry, project, heads_of(heads))
-        statement = Statement(current.registry, project, current.n, listed, self.clock(), {})
-        statement = statement.signed(self.signer_of(project))
-        self.accept_statement(project, statement.to_bytes())
-        return statement
+        renewal = current.renewed(listed, by, self.clock(), self.signer_of(project))
+        self.accept_renewal(project, renewal.to_bytes())
+        return renewal
 
-    def accept_statement(self, project: str, data: bytes) -> bool:
-        """Store a statement that somebody with the key has signed; False when there is a newer one.
+    def accept_renewal(self, project: str, data: bytes) -> bool:
+        """Store a renewal, and delete the lists that nothing names any more; False when there is a newer one."""
+        documents, now = self.documents(project), self.clock()
+        renewal = self._renewal(data, documents[-1]) if documents else None
+        if renewal is None:
+            raise CorruptError(fresh_key(project), "the project's key did not sign it")
+        if renewal.at - now > MAX_SKEW:
+            raise UsageError(
+                f"{fresh_key(project)}: {_ahead(renewal, now)}", hint="set the clock of the machine that is wrong"
+            )
+        before = self.renewed(documents[-1])
+        if renewal.at < before.at and before.at - now <= MAX_SKEW:
+            return False
+        self.log.read_heads(project, renewal.heads)
+        self.log.put_renewal(project, data)
+        if self.pins is not None:
+            self.pins.put_renewal(renewal.registry, project, data)
+        # A reader may just have read the renewal before. A service deletes lists itself.
+        with suppress(NotAllowedError):
+            self.log.drop_heads(project, keep={renewal.heads, before.heads, *(each.heads for each in documents)})
+        return True
 
-        Raises:
-            CorruptError: it is not signed by the project's key, or names a list that is missing.
-        """
-        return accept(data, self.documents(project), self.log, self.pins, self.clock())
+
+def audit(trust: Trust, refs: RefLog, ref: Ref | None = None) -> Iterator[CorruptError]:
+    """Everything of a tag, or of all, for which no trusted key vouches, and keys that are not trusted."""
+    for project in [ref.project] if ref else trust.projects():
+        try:
+            yield from _project(trust, refs, project, ref)
+        except DataError as error:
+            yield _as_corrupt(error, document_key(project, 1))
+
+
+def _project(trust: Trust, refs: RefLog, project: str, ref: Ref | None) -> Iterator[CorruptError]:
+    if not (documents := trust.documents(project)):
+        return
+    unread: list[CorruptError] = []
+    heads = {entry.ref: entry for entry in refs.heads(unread, project=project)}
+    listed = trust.log.read_heads(project, trust.renewed(documents[-1]).heads)
+    tags = {*heads, *(ref_of(f"{REFS}{path}/") for path in listed)} - {ref_of(error.key) for error in unread}
+    for tag in sorted(tags if ref is None else tags & {replace(ref, digest=None)}):
+        try:
+            trust.check_latest(tag, heads.get(tag))
+        except CorruptError as error:
+            yield error
+
+
+def _as_corrupt(error: DataError, key: str) -> CorruptError:
+    return (
+        error if isinstance(error, CorruptError) else CorruptError(key, error.message, hint=error.hint, **error.facts)
+    )
 
 
 def _state(entry: RefEntry) -> str:
     return entry.digest.short if entry.digest else "a removal"
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _ahead(renewal: KeyDocument, now: datetime) -> str:
+    return f"the statement of freshness is of {_time(renewal.at)}, and the clock of this machine says {_time(now)}"

@@ -28,7 +28,7 @@ from maskreg.digest import Digest
 from maskreg.document import checked, parse_object
 from maskreg.errors import FormatError, MaskregError, NotAllowedError, UsageError
 from maskreg.ref import Ref
-from maskreg.registry.pointers import ever_named
+from maskreg.registry.lookup import ever_named
 from maskreg.service.access import Needs, Where
 from maskreg.service.auth.roles import ROLE_HINT, Principal, Role
 from maskreg.service.context import Served, Service
@@ -214,7 +214,7 @@ def _differing(service: Service, row: Row) -> Row:
 
 
 def _rebuild(service: Service, row: Row) -> Row:
-    rebuilt = service.registry.index.rebuild(full=True)
+    rebuilt = service.registry.index.rebuild()
     return {"refs": rebuilt.refs, "artifacts": rebuilt.artifacts, "lost": rebuilt.lost}
 
 

@@ -19,7 +19,7 @@ from maskreg.errors import CorruptError, NotAllowedError, QuotaError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.garbage.collect import collect
-from maskreg.registry.pointers import ever_named
+from maskreg.registry.lookup import ever_named
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.gateway.policy import ANNOUNCED, SENT, UPLOADS
@@ -109,7 +109,7 @@ def tidy(registry: Registry) -> None:
     nameless = {digest for digest in digests if not any(ever_named(registry, digest))}
     if nameless:
         # Chores that delete have waited where the clock can be ahead.
-        collect(registry, LIFE, only=nameless, delete_many=True, trust_clock=True)
+        collect(registry, LIFE, only=nameless, delete_many=True)
     store.delete([info.key for info in sent if info.key.split("/")[2] in old])
     for prefix, life in ((ANNOUNCED, LIFE), (UPLOADS, UPLOAD_LIFE)):
         store.delete([info.key for info in store.list(prefix) if info.modified < now - life])

@@ -21,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, UsageError
-from maskreg.store import FileStore, Store
+from maskreg.store import Store
 
 _PIECE = 1 << 20
 _IN_MEMORY = 1 << 20
@@ -108,10 +108,10 @@ def chosen(header: str, size: int) -> tuple[int, int] | None:
 
 def pieces(store: Store, key: str, first: int, size: int, *, max_bytes: int) -> Iterator[bytes]:
     """Bytes of an object, from ``first`` on; from a file one piece at a time."""
-    if not isinstance(store, FileStore):
+    if (files := store.files) is None:
         yield store.get(key, max_bytes=max_bytes)[first : first + size]
         return
-    with store.opened(key, max_bytes) as (file, _):
+    with files.opened(key, max_bytes) as (file, _):
         file.seek(first)
         while size > 0 and (piece := file.read(min(size, _PIECE))):
             size -= len(piece)

@@ -38,10 +38,8 @@ from maskreg.service.gateway.verification import note_entry
 from maskreg.service.gateway.visibility import NamedArtifacts
 from maskreg.service.remembered import Remembered
 from maskreg.store.backrefs import BackReference
-from maskreg.store.base import ObjectInfo
+from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo
 from maskreg.store.entry import RefEntry
-from maskreg.store.s3 import S3Store
-from maskreg.store.s3_links import SECONDS, Link, promote, uploading
 from maskreg.words import human_bytes
 
 if TYPE_CHECKING:
@@ -154,7 +152,7 @@ class Incoming:
 
     def upload_link(self, key: Key, stated: tuple[int, Digest], principal: Principal) -> tuple[str, Link] | None:
         """Where to upload an object of an artifact, and the number of the upload; None where it goes to the server."""
-        if key.kind is not Kind.OBJECT or not isinstance(self._store, S3Store):
+        if key.kind is not Kind.OBJECT or (links := self._store.links) is None:
             return None
         entry = self.expected(key)
         if (entry.size, entry.sha256) != stated:
@@ -164,7 +162,7 @@ class Incoming:
         # An empty object stands for what can come; of several requests at a time, each sees its own among the others.
         self._store.put(place, b"")
         infos = list(self._store.list(_upload("", 0, principal)))
-        still_good = max(info.modified for info in infos) - timedelta(seconds=SECONDS)
+        still_good = max(info.modified for info in infos) - timedelta(seconds=LINK_SECONDS)
         waiting = sum(int(info.key.rpartition("-")[2]) if info.modified >= still_good else info.size for info in infos)
         size = sum(entry.size for entry in self._manifest(_digest(key)).values())
         if waiting > 2 * size + _UPLOADS_BYTES:
@@ -174,16 +172,16 @@ class Incoming:
                 "finished",
                 hint="push again in an hour, when they are gone",
             )
-        return number, uploading(self._store, place, *stated)
+        return number, links.upload_link(place, *stated)
 
     def finish_upload(self, key: Key, number: str, principal: Principal) -> None:
         """Take an upload for an object, once it is there and is what the manifest says; again, if it was taken."""
-        if key.kind is not Kind.OBJECT or not isinstance(self._store, S3Store):
+        if key.kind is not Kind.OBJECT or (links := self._store.links) is None:
             raise UsageError(f"{key.key} is not uploaded by a link", hint="PUT it")
         entry = self.expected(key)
         place = _upload(number, entry.size, principal)
         try:
-            promote(self._store, place, key.key, entry.size, Digest(entry.sha256))
+            links.promote(place, key.key, entry.size, Digest(entry.sha256))
             # Before the upload goes: the same request again, even at the same time, finds either it or the record.
             self._record(key, principal)
             self._store.delete([place])

@@ -19,8 +19,6 @@ from maskreg.store.backrefs import NAMES
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import REFS, RefEntry
 from maskreg.store.keys import check_key, check_prefix
-from maskreg.store.s3 import S3Store
-from maskreg.store.s3_links import reading
 
 _LINKS = 1_024
 """In one listing; each takes a fifth of a millisecond to sign."""
@@ -97,7 +95,7 @@ class Objects:
 
     def read_link(self, key: Key) -> str:
         """A link from which an object can be read without a token; empty where there are none."""
-        return reading(self.store, key.key) if isinstance(self.store, S3Store) else ""
+        return self.store.links.read_link(key.key) if self.store.links is not None else ""
 
     def read_links(self, prefix: str, principal: Principal) -> Callable[[str], str]:
         """What returns a link to read an object, by its key, or an empty text where there is none.

@@ -68,7 +68,7 @@ _ANNOUNCED = re.compile(rf"{ANNOUNCED}({_HEX})/manifest\.json")
 
 _PRIVATE = {
     *("staging", "incoming", "seen", "followed", "moves", "sent", "uploads", "jobs", "secrets", "trusted"),
-    *("announced", "analysis", "audits", "changes", "generations", "snapshots", TEMPORARY),
+    *("announced", "analysis", "changes", "generations", TEMPORARY),
 }
 """First segments of what a server keeps for itself."""
 

@@ -18,7 +18,7 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
-from maskreg.store import s3_links
+from maskreg.store.base import LINK_SECONDS
 from maskreg.store.s3 import S3Store
 from tests.buckets import log_in, new_store
 from tests.servers import S3Server
@@ -46,7 +46,7 @@ def service(store: S3Store, tmp_path: Path) -> Iterator[Service]:
 def test_a_link_is_good_for_one_thing_with_one_object(store: S3Store) -> None:
     store.put("mine", b"mine")
     store.put("theirs", b"theirs")
-    link = s3_links.reading(store, "mine")
+    link = store.read_link("mine")
     assert httpx2.get(link).content == b"mine"
     assert httpx2.get(link.replace("/mine?", "/theirs?")).status_code == 403
     assert httpx2.get(link.replace("Expires=900", "Expires=90000")).status_code == 403
@@ -57,7 +57,7 @@ def test_a_link_is_good_for_one_thing_with_one_object(store: S3Store) -> None:
 
 def test_a_link_for_an_upload_takes_nothing_else(store: S3Store) -> None:
     data = b"stated"
-    link = s3_links.uploading(store, "uploads/x/1", len(data), Digest.of(data))
+    link = store.upload_link("uploads/x/1", len(data), Digest.of(data))
     for url, sent, content in (
         (link.url, {}, data),
         (link.url, {**link.headers, "x-amz-checksum-sha256": "A" * 43 + "="}, data),
@@ -72,10 +72,10 @@ def test_a_link_for_an_upload_takes_nothing_else(store: S3Store) -> None:
 
 def test_a_link_that_has_expired_is_refused(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put("mine", b"mine")
-    earlier = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=s3_links.SECONDS + 60)
+    earlier = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=LINK_SECONDS + 60)
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: earlier)
-    link = s3_links.reading(store, "mine")
-    upload = s3_links.uploading(store, "late", 1, Digest.of(b"x"))
+    link = store.read_link("mine")
+    upload = store.upload_link("late", 1, Digest.of(b"x"))
     monkeypatch.undo()
     assert earlier.strftime("%Y%m%dT%H%M%SZ") in link
     assert httpx2.get(link).status_code == 403
