@@ -74,9 +74,8 @@ class TestDelta:
 
     def test_a_mask_has_no_values(self, tmp_path: Path) -> None:
         artifact = extracted(tmp_path / "root", *opened(tmp_path, *edge_pair()), mask_only=True)
-        with pytest.raises(PartAbsentError, match="no values to apply") as caught:
+        with pytest.raises(PartAbsentError, match="no values to apply"):
             Delta(artifact)
-        assert "--mask-only" in caught.value.hint
 
     def test_the_way_back_needs_its_part(self, tmp_path: Path) -> None:
         artifact = extracted(tmp_path / "root", *opened(tmp_path, *edge_pair()))
