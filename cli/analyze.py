@@ -9,16 +9,14 @@ import click
 from maskreg.ref import Ref, parse_artifact
 
 from .command import Command, engine_options, workspace
-from .explanation import explanation
-from .layout import GROUPS
 from .output import Output
-from .selecting import selecting
-from .values import FORCE, NAME, PAPER, POSITIVE, SEED
+from .table import GROUPS
+from .values import FORCE, NAME, PAPER, POSITIVE, SEED, explanation, selecting
 
 _SHARED = ("metrics", "presets", "ranks", "roles", "layers", "exact_up_to", "seed", "device", "download")
 _OF_STATE = ("source", "roles", "layers", "download")
 METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "projection", "coverage")
-"""Groups of figures: those of :data:`maskreg.analysis.matrix.METRICS`, known without importing them."""
+"""Groups of figures: :data:`maskreg.analysis.matrix.METRICS`, known without importing them."""
 
 
 @click.command(
@@ -96,8 +94,7 @@ def command(
         raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
     from maskreg.workspace.analyze import analyze
 
-    from .geometry import geometry
-    from .published import published
+    from .geometry import geometry, published
 
     ref = Ref.parse(operands[0])
     with output.progress() as progress:
@@ -149,7 +146,7 @@ def _moments(output: Output, state: str, operands: tuple[str, ...], by: str | No
         raise click.UsageError("--optimizer takes one REF at most")
     from maskreg.workspace.moments import moments
 
-    from .momentum import table
+    from .geometry import momentum
 
     verbose = options.pop("verbose")
     ref = parse_artifact(operands[0]) if operands else None
@@ -158,4 +155,4 @@ def _moments(output: Output, state: str, operands: tuple[str, ...], by: str | No
     if output.json:
         output.document(document)
     else:
-        output.data(table(document, by, verbose=verbose))
+        output.data(momentum(document, by, verbose=verbose))

@@ -224,8 +224,8 @@ class LazyGroup(Group):
         """Import a command's module."""
         if cmd_name not in self._modules:
             return None
-        module = importlib.import_module(f".{self._modules[cmd_name]}", __package__)
-        command: click.Command = module.command
+        module, _, name = self._modules[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f".{module}", __package__), name or "command")
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

@@ -10,11 +10,9 @@ from maskreg.ref import Ref
 from maskreg.words import times
 
 from .command import Command, engine_options, workspace
-from .explanation import explanation
-from .layout import GROUPS
 from .output import Output
-from .selecting import selecting
-from .values import OUT, REFS, SHARE
+from .table import GROUPS
+from .values import OUT, REFS, SHARE, explanation, selecting
 
 if TYPE_CHECKING:
     from maskreg.workspace.compare import Group

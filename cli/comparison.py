@@ -13,16 +13,15 @@ from maskreg.analysis.verdict import RULE, Outcome, deciding, null_label, verdic
 from maskreg.ref import printable
 from maskreg.words import counted, interval, percent, three_digits, times, whole
 
-from .directions import directions
-from .layout import folded, paragraph, row
-from .matrix import matrix
 from .summary import layers_in_order
-from .table import Row, table
+from .table import Row, folded, matrix, paragraph, row, table
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import Consensus, ConsensusMap, PairOverlap, Stripes
     from maskreg.analysis.evidence import OverlapFigures
+    from maskreg.analysis.updates import Products, UpdatePair
     from maskreg.workspace.compare import MaskComparison
+
 
 _LABEL = 26  # where the figures of the detailed tables begin
 _SHORT = 19  # where those under the verdict begin
@@ -34,7 +33,7 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
 
     Args:
         result: the masks and their comparison.
-        by: one of :data:`~maskreg_cli.layout.GROUPS` for a line on each group; None for none.
+        by: one of :data:`~maskreg_cli.table.GROUPS` for a line on each group; None for none.
         verbose: every figure, and every line of groups, however many.
     """
     comparison = result.comparison
@@ -190,7 +189,7 @@ def _lifts(figures: OverlapFigures) -> Row:
 
 
 def _titles(first: Row, *groups: OverlapFigures, verbose: bool) -> list[Row]:
-    """Two title lines: the figures, and under those of :func:`_last_columns` their nulls."""
+    """Two title lines: the figures, and under the last columns their nulls."""
     finest = "tensor" if all(figures.nulls[MATCHED].reason for figures in groups) else "exponent"
     blank = tuple("" for _ in first)
     if not verbose:
@@ -265,3 +264,45 @@ def _cells(stripes: Stripes) -> Row:
 
 def _letter(number: int) -> str:
     return chr(ord("A") + number) if number < 26 else f"M{number + 1}"
+
+
+_LEGEND = (
+    "sd: of the cosine if the sign of every difference were random. By chance: the mean of random sets of as many "
+    "channels."
+)
+
+
+def directions(
+    named: Sequence[tuple[tuple[str, str], UpdatePair]], by: str | None, *, verbose: bool = False
+) -> list[str]:
+    """Cosine, orthogonal energy and shared channels of every pair of updates; then cosines by group.
+
+    Args:
+        named: every pair with the letters of both.
+        by: one of :data:`~maskreg_cli.table.GROUPS` for a line on each group; None for none.
+        verbose: every group.
+    """
+    rows: list[Row] = [("updates", "cosine", "sd", "orthogonal", "by tensor", "top channels", "by chance")]
+    for letters, pair in named:
+        channels = (three_digits(pair.channels.jaccard), three_digits(pair.channels.expected))
+        shares = " and ".join(map(percent, pair.orthogonal_by_tensor))
+        rows.append((" ".join(letters), *_directions_cells(pair.whole), shares, *channels))
+    lines = [*table(rows), *paragraph(_LEGEND)]
+    for letters, pair in named:
+        if pair.whole.nonfinite:
+            number = counted(pair.whole.nonfinite, "coordinate")
+            lines += paragraph(f"{' '.join(letters)}: {number} left out, because a number is NaN or infinite")
+        if pair.channels.left_out:
+            number = counted(len(pair.channels.left_out), "MLP")
+            lines += paragraph(f"{' '.join(letters)}: {number} left out, because an update does not move them")
+        if by:
+            groups = layers_in_order(pair.by(by))
+            kept, left_out = folded(groups, lambda row: row.cosine, things=f"{by}s", by="cosine", whole=verbose)
+            titles: Row = (f"{by}, {' and '.join(letters)}", "coordinates", "cosine", "sd", "orthogonal")
+            grouped = [(label or "-", whole(row.numel), *_directions_cells(row)) for label, row in kept.items()]
+            lines += ["", *table([titles, *grouped]), *left_out]
+    return lines
+
+
+def _directions_cells(row: Products) -> Row:
+    return three_digits(row.cosine), three_digits(row.cosine_sd), percent(row.orthogonal)

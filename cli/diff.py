@@ -12,9 +12,8 @@ from maskreg.words import counted, percent, whole
 
 from .command import Command, workspace
 from .output import Output
-from .selecting import selecting
 from .table import table
-from .values import REF
+from .values import REF, selecting
 
 if TYPE_CHECKING:
     from maskreg.workspace.diff import Change, Difference

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .command import Command, workspace
-from .next_step import next_step
+from .next_step import next_step, stated
 from .output import Output
 from .values import FolderType
 
@@ -27,8 +27,8 @@ def command(ctx: click.Context, directory: Path | str | None) -> None:
     """Check the registry, its catalog, the disk and all remotes.
 
     Nothing is created. Exits 1 when a check fails; with -q only what is not well is printed. With DIRECTORY, what
-    interrupted runs of `apply`, `export` and `report` left in it is removed; of a prefix in a bucket, what nobody
-    went on with for an hour.
+    interrupted runs of `apply`, `export` and `report` left in it is removed; of a prefix in a bucket, what stood
+    still for an hour.
     """
     from maskreg.workspace.doctor import findings
 
@@ -41,5 +41,5 @@ def command(ctx: click.Context, directory: Path | str | None) -> None:
             if finding.error is not None and (step := next_step(finding.error)):
                 output.data(f"{'':<22}next: {step}")
     if output.json:
-        output.document([finding.to_json() for finding in results])
+        output.document([stated(finding.to_json(), finding.error) for finding in results])
     ctx.exit(1 if any(finding.status == "bad" for finding in results) else 0)

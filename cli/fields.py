@@ -13,7 +13,7 @@ from maskreg.analysis.glossary import written
 from maskreg.ref import printable
 from maskreg.words import human_bytes
 
-from .layout import width
+from .table import width
 
 if TYPE_CHECKING:
     from maskreg.workspace.search import Listed

@@ -66,7 +66,7 @@ def command(output: Output, /, ref: Ref, once: bool, **options: Any) -> None:
             try:
                 _tell(output, _caught_up(follower))
             except TryAgainError as error:
-                # Once: a checkpoint that somebody changed is forgotten, and made again from the source.
+                # Once: a checkpoint that was changed is forgotten, and made again from the source.
                 output.note(f"note: {error.message}")
                 _tell(output, _caught_up(follower))
             return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from maskreg.analysis.aggregate import groups_of
 from maskreg.analysis.glossary import position, written
@@ -11,8 +13,11 @@ from maskreg.digest import Digest
 from maskreg.ref import printable
 from maskreg.words import counted, natural, percent, three_digits, whole
 
-from .layout import folded, paragraph, row, width
-from .table import Row, table
+from .table import Row, folded, paragraph, row, table, width
+
+if TYPE_CHECKING:
+    from maskreg.analysis.papers import TableBeside
+
 
 _COLUMNS = ("mean", "median", "max", "weighted")
 _HEADLINES = (
@@ -51,7 +56,7 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None
         name: of the analysis.
         digest: of the analysis.
         document: its ``analysis.json``.
-        by: one of :data:`~maskreg_cli.layout.GROUPS` for a line on each group; None for none.
+        by: one of :data:`~maskreg_cli.table.GROUPS` for a line on each group; None for none.
         verbose: every figure with mean, median, maximum and weighted mean, and every group.
     """
     total = document["total"]
@@ -214,3 +219,67 @@ def _position(name: str) -> tuple[object, ...]:
 def _with_null(name: str, figure: Mapping[str, Any], value: str, null: str) -> str:
     texts = [written(name, figure.get(key)) for key in (value, null)]
     return "-" if texts == ["-", "-"] else f"{texts[0]} ({texts[1]})"
+
+
+_FIGURES = ("v_spread", "v_zero", "m_gradient", "m_update", "step_update")
+
+
+def momentum(document: Mapping[str, Any], by: str | None, *, verbose: bool = False) -> str:
+    """The mean of every figure over the weights, and pooled; then a line for each group.
+
+    Args:
+        document: what ``maskreg.moments`` returned.
+        by: ``role``, ``layer`` or ``tensor``; None for none.
+        verbose: every group.
+    """
+    if by == "module":
+        raise click.UsageError("the state of an optimizer has no figures by module; use --by role, layer or tensor")
+    total = document["total"]
+    lines = [f"{counted(total['weights'], 'weight')}, {counted(total['numel'], 'coordinate')}", ""]
+    rows: list[Row] = [("figure", "mean", "pooled", "weights")]
+    for name in _FIGURES:
+        figure = total["figures"][name]
+        cells = (written(name, figure["mean"]), written(name, figure["pooled"]), whole(figure["weights"]))
+        rows.append((name, *cells))
+    lines += table(rows)
+    if by is not None:
+        groups = document[f"{by}s"]
+        ordered = {label: _means(groups[label]) for label in sorted(groups, key=natural)}
+        kept, left_out = folded(ordered, lambda row: row["v_spread"], things=f"{by}s", by="v_spread", whole=verbose)
+        titles: Row = (f"by {by}", *_FIGURES)
+        lines += ["", *table([titles, *((label, *_cells(row)) for label, row in kept.items())]), *left_out]
+    lines += [""] if document["notes"] else []
+    lines += [line for note in document["notes"] for line in paragraph(f"note: {note}", indent="  ")]
+    return "\n".join(map(printable, lines))
+
+
+def _means(group: Mapping[str, Any]) -> Mapping[str, float | None]:
+    figures = group.get("figures")
+    return group if figures is None else {name: figures[name]["mean"] for name in _FIGURES}
+
+
+def _cells(row: Mapping[str, float | None]) -> Row:
+    return tuple(written(name, row[name]) for name in _FIGURES)
+
+
+def published(name: str, tables: Sequence[TableBeside], notes: Sequence[str]) -> str:
+    """Each table: its paper, what it is about, what it printed, this update, and why figures of it are missing.
+
+    Args:
+        name: of the analysis.
+        tables: of the papers.
+        notes: about the analysis.
+    """
+    lines = paragraph(f"this update: {name}; beside it stands what rounding alone makes of noise as strong")
+    for each in tables:
+        lines += ["", *paragraph(each.cite)]
+        lines += [line for about, text in each.terms.items() for line in paragraph(f"{about}: {text}", indent="  ")]
+        titles = ("trained", *(column.title for column in each.table.columns))
+        lines += ["", *table([titles, *each.texts])]
+        missing: dict[str, list[str]] = {}
+        for title, reason in each.missing.items():
+            missing.setdefault(reason, []).append(title)
+        for reason, figures in missing.items():
+            lines += paragraph(f"no {', '.join(figures)}: {reason}", indent="  ")
+    lines += ["", *(line for note in notes for line in paragraph(f"note: {note}", indent="  "))] if notes else []
+    return "\n".join(map(printable, lines))

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
+from maskreg.errors import DataError, MaskregError
 from maskreg.ref import Ref
+from maskreg.words import counted
 
 from .command import Group, workspace
 from .output import Output
-from .signatures import show_signatures
 from .table import table
 from .values import DURATION, REF
 
 if TYPE_CHECKING:
+    from maskreg.registry.audit.verify import Damage
+    from maskreg.registry.signing import Signatures, SignedTag
     from maskreg.workspace.keys import ProjectKey
+
 
 _REMOTE = click.option("--remote", help="The project of a remote, not of the local registry.")
 _FRESH = click.option(
@@ -44,7 +51,7 @@ def create(output: Output, project: str, remote: str | None, fresh: timedelta | 
     """Make a key that signs the tags of PROJECT from now on.
 
     It vouches for all tags as they are. From then on a tag of PROJECT that was set without the private key, which stays
-    on this machine, is refused by everybody. Readers trust the key that they see first, or one that they were told.
+    on this machine, is refused by all readers. They trust the key that they see first, or one that they were told.
     """
     from maskreg.workspace import keys
 
@@ -94,7 +101,7 @@ def list_(output: Output, project: str | None, remote: str | None) -> None:
 def rotate(output: Output, project: str, remote: str | None, fresh: timedelta | None) -> None:
     """Replace the key of PROJECT with a new one, and revoke the old one.
 
-    The old key signs the new one, and nothing after that: whoever else may have it gains nothing any more. Readers
+    The old key signs the new one, and nothing after that: a copy of it is worth nothing any more. Readers
     who trusted the old key trust the new one.
     """
     from maskreg.workspace import keys
@@ -118,7 +125,7 @@ def export(output: Output, project: str, file: str, remote: str | None, force: b
     if output.json:
         output.document(written.to_json())
     else:
-        output.note(f"{file} holds the private key of {written.key}: whoever has it can sign {project}")
+        output.note(f"{file} holds the private key of {written.key}: with it, anyone can sign {project}")
 
 
 @command.command("import", example="maskreg key import team.pem")
@@ -194,3 +201,48 @@ def _keep_a_copy(output: Output, key: ProjectKey) -> None:
     if not output.json:
         option = "" if key.registry == "local" else f" --remote {key.registry}"
         output.note(f"keep a copy of the private key in a safe place: maskreg key export {key.project} FILE{option}")
+
+
+NOT_SIGNED = 1
+"""Exit code when a tag is in a project that has no key."""
+
+
+def show_signatures(output: Output, report: Signatures) -> None:
+    """Print which key vouches for each tag, and end the command with 1 when some are unsigned.
+
+    Raises:
+        DataError: no trusted key vouches for a tag of a signed project.
+    """
+    if output.json:
+        # The document says what is wrong; a second one would not parse beside it.
+        output.reported = True
+        output.document(report.to_json())
+    else:
+        for line in table([_row(tag) for tag in report.tags], right=4) if report.tags else ():
+            output.data(line)
+        for tag in report.wrong:
+            output.damage(tag.fault, tag.error)
+        states = Counter(tag.state for tag in report.tags)
+        output.note(", ".join(f"{counted(n, 'tag')} {state}" for state, n in states.items()) or "no tags")
+    if report.wrong:
+        tags = counted(len(report.wrong), "tag")
+        raise problems(f"no trusted key vouches for {tags} in {report.registry}", report.wrong)
+    if report.unsigned:
+        click.get_current_context().exit(NOT_SIGNED)
+
+
+def problems(message: str, wrong: Sequence[Damage | SignedTag]) -> MaskregError:
+    """The error about damage that was printed; about one, or as JSON, with its next step."""
+    error = wrong[0].error
+    if error is None or (len(wrong) > 1 and not click.get_current_context().ensure_object(Output).json):
+        return DataError(message, hint="see each next step above")
+    # The table has the next step under the class of the damage.
+    same = copy(error)
+    same.message = message
+    return same
+
+
+def _row(tag: SignedTag) -> tuple[str, str, str, str]:
+    if tag.key is None or tag.since is None:
+        return str(tag.ref), tag.state, "-", "-"
+    return str(tag.ref), tag.state, tag.key.short, f"since {tag.since:%Y-%m-%d %H:%M}"

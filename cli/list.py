@@ -12,6 +12,7 @@ from maskreg.errors import DataError
 from maskreg.words import counted
 
 from .command import Command, again, workspace
+from .next_step import stated
 from .output import Output, told
 from .values import RANGE, IntegerType
 
@@ -102,7 +103,7 @@ def command(
     )
     if output.json:
         output.reported = strict
-        output.document(entries.to_json())
+        output.document(stated(entries.to_json(), entries.error))
     elif write is not None:
         for entry in entries:
             output.data(write(entry))

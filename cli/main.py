@@ -37,7 +37,7 @@ SECTIONS = {
         "remote": "remote",
         "jobs": "jobs",
         "export": "export",
-        "import": "import_",
+        "import": "export:import_",
     },
     "Evidence": {
         "show": "show",
@@ -49,13 +49,13 @@ SECTIONS = {
     },
     "Registry": {
         "list": "list",
-        "log": "log",
+        "log": "tag:log",
         "diff": "diff",
         "tag": "tag",
-        "mv": "mv",
-        "annotate": "annotate",
-        "rm": "rm",
-        "restore": "restore",
+        "mv": "tag:mv",
+        "annotate": "tag:annotate",
+        "rm": "tag:rm",
+        "restore": "tag:restore",
         "verify": "verify",
         "key": "key",
         "gc": "gc",
@@ -63,10 +63,10 @@ SECTIONS = {
     },
     "Service": {
         "serve": "serve",
-        "worker": "worker",
+        "worker": "serve:worker",
         "login": "login",
-        "logout": "logout",
-        "whoami": "whoami",
+        "logout": "login:logout",
+        "whoami": "login:whoami",
         "token": "token",
     },
     "Setup": {
@@ -75,7 +75,7 @@ SECTIONS = {
         "completion": "completion",
     },
 }
-"""Every command and its module, by heading in the help."""
+"""Every command and its module, with its name there unless that is ``command``, by heading in the help."""
 
 COMMANDS = [name for commands in SECTIONS.values() for name in commands]
 """Every command."""
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        argv: the arguments; None for those of the process.
+        argv: the arguments; None for the arguments of the process.
 
     Returns:
         The exit code.
@@ -225,7 +225,7 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 
 def _discard_output() -> None:
-    # The interpreter flushes again at exit; what nobody reads goes to the null device, or it would complain.
+    # The interpreter flushes again at exit; unread output goes to the null device, or it would complain.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -11,7 +11,7 @@ from maskreg.ref import Ref, printable
 from maskreg.words import counted, percent
 
 from .command import Command, engine_options, workspace
-from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
+from .jobs import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
 from .values import CHECKPOINT_OUT, FILE, NAME, PAIR, REF, WEIGHT
 

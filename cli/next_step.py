@@ -1,9 +1,9 @@
 """What to type next: the one table from errors and their facts to command lines.
 
 Rooms raise errors that carry facts (``maskreg.errors``); only this module knows what a shell can do about them. Each
-class has command lines under the fact that decides; the first is shown whose facts are all there, with those of base
-classes after those of the class. ``{on}`` is `` --remote NAME``, or nothing for the local registry. Options that would
-mend a request are added to the command that was typed::
+class has command lines under the fact that decides; the first is shown whose facts are all there, and rows of base
+classes follow the rows of the class. ``{on}`` is `` --remote NAME``, or nothing for the local registry. Options that
+would mend a request are added to the command that was typed::
 
     NotFoundError(..., removed=team/opd:v1, remote="lab")     maskreg restore team/opd:v1 --remote lab
     UsageError(..., options={"allow_mismatch": True})         maskreg extract A B --name C --allow-mismatch
@@ -87,6 +87,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "unreferenced": "maskreg annotate {unreferenced}{on} --description TEXT",
         "artifact": _fetched,
     },
+    errors.FormatError: {"not_exported": "maskreg export NAME -o FILE writes such a file"},
     errors.BrokenChainError: {"circle": "maskreg tag REF@DIGEST TAG"},
     errors.ConflictError: {
         "mine": "maskreg tag {mine} {mine_as} && maskreg rm {mine}",
@@ -161,6 +162,11 @@ def next_step(error: MaskregError) -> str:
     facts = error.facts
     typed = [step for step in (_row(error), _again(_options(facts), or_add=True)) if step]
     return ": ".join(part for part in (error.hint, "; or ".join(typed)) if part)
+
+
+def stated(document: dict[str, Any], error: MaskregError | None) -> dict[str, Any]:
+    """A JSON object about an error, with what to do about it as its ``hint``."""
+    return {**document, "hint": next_step(error) if error is not None else ""}
 
 
 def _options(facts: Mapping[str, object]) -> Mapping[str, object]:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from maskreg.errors import MaskregError
     from maskreg.progress import Progress
 
-    from .bars import Bars
-    from .waiting import Waiting
+    from .progress import Bars, Waiting
 
 
 class DeclinedError(Exception):
@@ -87,7 +86,7 @@ class Output:
     def remark(self, said: str | MaskregError) -> None:
         """Print a remark of a use case to stderr, unless quiet."""
         if not self.quiet:
-            self.note(f"note: {said}" if isinstance(said, str) else told(f"note: {said.message}", said, "; "))
+            self.note(f"note: {said}" if isinstance(said, str) else told(f"note: {said.message}", said, "; next: "))
 
     def notes(self, notes: Iterable[str]) -> None:
         """Print remarks about a result to stderr, unless quiet."""
@@ -157,12 +156,12 @@ class Output:
         if self.quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
             yield
             return
-        from .waiting import Waiting
+        from .progress import Waiting
 
         with Waiting(command) as waiting:
             self.waiting = waiting
             if _follows_a_pipe():
-                # The command before the pipe has the terminal; bars are drawn all the same.
+                # The command before the pipe has the terminal; bars are still drawn.
                 waiting.hide()
             try:
                 yield
@@ -177,7 +176,7 @@ class Output:
 
             yield SILENT
             return
-        from .bars import Bars, Lines
+        from .progress import Bars, Lines
 
         if not sys.stderr.isatty():
             with Lines() as lines:

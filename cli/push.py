@@ -24,7 +24,7 @@ from .values import REF
 @click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
 @click.option("--remote", help="Remote to publish on [the default remote].")
 @click.option("--tag", help="Tag to set on the remote, of one REF [the local tag].")
-@click.option("--force", is_flag=True, help="Replace what somebody else set the tag to.")
+@click.option("--force", is_flag=True, help="Replace what another user set the tag to.")
 @click.option("--allow-rollback", is_flag=True, help="Take the remote's tag as it is, even if its log went back.")
 @click.pass_obj
 def command(
@@ -39,7 +39,7 @@ def command(
     """Publish artifacts on a remote.
 
     All of them must exist, or none is sent. Missing objects are transferred first, each one hashed; the tag is set
-    last. A tag that somebody else has set to another artifact since you last pulled or pushed it is left alone, and
+    last. A tag that another user has set to another artifact since you last pulled or pushed it is left alone, and
     the command exits with 75.
     """
     from maskreg.workspace.push import push

@@ -10,10 +10,9 @@ import click
 from maskreg.ref import Ref
 
 from .command import Command, workspace
-from .layout import paragraph
 from .output import Output
-from .selecting import selecting
-from .values import FILE, OUT, PAPER, REF, REFS
+from .table import paragraph
+from .values import FILE, OUT, PAPER, REF, REFS, selecting
 
 
 @click.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,66 @@ from maskreg.extras import requiring
 
 from .command import Command
 from .output import Output
-from .served import JOB_OPTIONS, REGISTRY_OPTIONS, with_options
 from .values import DURATION, POSITIVE, IntegerType
 
 if TYPE_CHECKING:
     from maskreg.service.start import Started
+
+
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+REGISTRY_OPTIONS: tuple[Option, ...] = (
+    click.option("--home", default="", metavar="DIR", help="Folder of the registry to serve [default: the local one]."),
+    click.option("--store", default="", metavar="URL", help="Store to serve: s3://BUCKET/PREFIX or a folder."),
+    click.option(
+        "--catalog", default="", metavar="URL", help="Catalog of the store, in PostgreSQL; keeps accounts too."
+    ),
+    click.option("--remote", default="", metavar="NAME", help="Serve the store and the catalog of a remote."),
+    click.option(
+        "--signing-key",
+        default="",
+        metavar="FILE|none",
+        help="Private key that signs what clients write [default: its own].",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["json", "text"]),
+        default="json",
+        show_default=True,
+        metavar="json|text",
+        help="A JSON line per request on stderr; or text, and warnings alone.",
+    ),
+)
+"""Options of processes that work for a registry."""
+
+JOB_OPTIONS: tuple[Option, ...] = (
+    click.option(
+        "--sources",
+        multiple=True,
+        metavar="NAME=PATH|DIR",
+        help="Checkpoint that jobs may read, or a folder whose subfolders are checkpoints; repeatable.",
+    ),
+    click.option("--outputs", default="", metavar="DIR", help="Folder where jobs write checkpoints, as PROJECT/NAME."),
+    click.option(
+        "--job-limit",
+        "job_limits",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Limit of jobs, such as running=8, time=2h or bytes-per-project=50GB; repeatable.",
+    ),
+)
+"""Options about jobs."""
+
+
+def with_options(*groups: Sequence[Option]) -> Option:
+    """A decorator that gives a command these options, in their order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed([option for group in groups for option in group]):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @click.command(
@@ -34,7 +90,7 @@ if TYPE_CHECKING:
 @with_options(REGISTRY_OPTIONS)
 @click.option("--workers", type=POSITIVE, default=1, show_default=True, help="Processes that serve.")
 @click.option(
-    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests can be addressed to; repeatable."
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests may be addressed to; repeatable."
 )
 @click.option(
     "--fresh",
@@ -60,7 +116,7 @@ if TYPE_CHECKING:
     type=IntegerType(0),
     default=500,
     show_default=True,
-    help="Requests a second that an account can send to each worker process; 0 for any number.",
+    help="Requests a second that an account may send to all servers together; 0 for any number.",
 )
 @click.option(
     "--most-compared",
@@ -71,7 +127,7 @@ if TYPE_CHECKING:
 )
 @click.option("--oidc-issuer", default="", metavar="URL", help="OpenID provider that people sign in with.")
 @click.option("--oidc-client-id", default="", metavar="ID", help="What the provider calls this server.")
-@click.option("--oidc-claim", default="groups", show_default=True, help="Claim that lists the groups of a person.")
+@click.option("--oidc-claim", default="groups", show_default=True, help="Claim that lists the groups of a user.")
 @click.option(
     "--oidc-grant", "oidc_grants", multiple=True, metavar="GROUP=PROJECT:ROLE", help="Role that a group gives."
 )
@@ -84,7 +140,7 @@ def command(output: Output, /, fresh: timedelta, timeout: timedelta, **options: 
     proxy with TLS in front of it then. It stops on SIGTERM and Ctrl-C, when all requests are answered.
 
     With --jobs, the server also patches, merges and extracts for its clients (`maskreg apply REF --on SERVER`). It
-    reads only checkpoints of --sources, and writes into --outputs. When it stops, it leaves a job that runs in
+    reads only the checkpoints of --sources, and writes into --outputs. When it stops, it leaves a job that runs in
     the queue, and begins it anew at its next start. With --no-worker it accepts jobs, and `maskreg worker` does them.
 
     People sign in on its pages with a token, or with the OpenID provider of --oidc-issuer. MASKREG_OIDC_SECRET holds
@@ -112,3 +168,35 @@ def _tell(output: Output, started: Started) -> None:
         output.note("the token of its admin, which is shown once:")
         output.data(token)
         output.note(f"  next: maskreg login {started.url} --token-stdin")
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg worker --home /srv/maskreg --sources /srv/models --outputs /srv/patched
+    maskreg worker --jobs 4 --remote lab --sources /srv/models --outputs /srv/patched
+    """,
+)
+@click.option("--jobs", type=IntegerType(1, 64), default=1, show_default=True, help="Jobs to work on at a time.")
+@with_options(REGISTRY_OPTIONS, JOB_OPTIONS)
+@click.pass_obj
+def worker(output: Output, /, **options: Any) -> None:
+    """Work on the jobs that servers accept, until SIGTERM or Ctrl-C.
+
+    It takes jobs from the database of `maskreg serve`, so give it the same registry, and the same folders of
+    checkpoints and outputs: on several machines that means a file system that they share, at the same paths. Servers
+    run with --no-worker then, and leave all work to workers. When the machine of a
+    worker is lost, another one begins its job anew.
+
+    Give the same --job-limit to all servers and workers.
+    """
+    with requiring("a worker", "server"):
+        from maskreg.service.start import Options, work
+
+    def ready(url: str) -> None:
+        if output.json:
+            output.record({"registry": url, "jobs": options["jobs"]})
+        else:
+            output.note(f"working on the jobs of {url}, {options['jobs']} at a time")
+
+    work(Options(**options), ready)

@@ -10,11 +10,10 @@ import click
 from maskreg.words import counted, percent
 
 from .command import Command, name_piped, workspace
-from .layout import GROUPS
 from .output import Output
 from .piped import named_or_piped
-from .selecting import selecting
-from .values import REF
+from .table import GROUPS
+from .values import REF, selecting
 
 if TYPE_CHECKING:
     from maskreg.checkpoint.selection import Selection

@@ -6,7 +6,7 @@ Importing the rest takes a while, in which an interrupt would end in a traceback
 import sys
 
 _INTERRUPTED = 130
-"""That of exits.py, which is not imported yet."""
+"""The exit code of exits.py, which is not imported yet."""
 
 
 def main() -> int:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from maskreg.ref import printable
 from maskreg.words import counted, human_bytes, natural, percent, three_digits, times, whole
 
-from .layout import folded, paragraph, row, width
-from .table import Row, table
+from .table import Row, folded, paragraph, row, table, width
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side, Totals

@@ -10,11 +10,9 @@ from maskreg.ref import Ref, printable
 from maskreg.words import percent
 
 from .command import Command, engine_options, workspace
-from .layout import folded, paragraph
 from .output import Output
-from .selecting import selecting
-from .table import Row, table
-from .values import REFS
+from .table import Row, folded, paragraph, table
+from .values import REFS, selecting
 
 if TYPE_CHECKING:
     from maskreg.workspace.survey import MaskSurvey

@@ -40,8 +40,10 @@ def _server_option(function: click.decorators.FC) -> click.decorators.FC:
     maskreg token create --project team --role reader --json
     """
 )
-@click.option("--project", required=True, help="Where it can be used; '*' for all projects.")
-@click.option("--role", type=click.Choice(["reader", "writer", "admin"]), required=True, help="Its highest role.")
+@click.option("--project", required=True, help="Where it may be used; '*' for all projects.")
+@click.option(
+    "--role", type=click.Choice(["reader", "writer", "admin"]), required=True, help="The most that it may do."
+)
 @click.option("--name", help="Whose it is, recorded as the writer of tags [default: your own name].")
 @click.option("--expires", type=_ExpiryType(), default="30d", show_default=True, help="From now on, or never.")
 @_server_option
@@ -64,7 +66,7 @@ def create(output: Output, /, project: str, expires: timedelta | str, **options:
 
 
 @command.command("list", example="maskreg token list --project team")
-@click.option("--project", help="Tokens of a project, of which you have to be an admin [default: your own].")
+@click.option("--project", help="Tokens of a project, whose admin you have to be [default: your own].")
 @_server_option
 @click.pass_obj
 def list_(output: Output, project: str | None, server: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import click
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
+
+from .output import Output
+from .table import paragraph
 
 
 class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
@@ -85,7 +89,7 @@ class IntegerType(click.IntRange):
         super().__init__(least, most)
 
     def _describe_range(self) -> str:
-        # Nobody reaches the end of what the machine can hold; other ends are said.
+        # The largest number of the machine is no limit worth naming; other limits are named.
         return f"{self.min} or more" if self.max == _MOST else f"{self.min} to {self.max}"
 
 
@@ -208,9 +212,7 @@ CHECKPOINT_OUT = OutType(of_checkpoint=True)
 WEIGHT = WeightType()
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-FORCE = click.option(
-    "--force", is_flag=True, help="Move a name that somebody else may use; its history keeps what it was."
-)
+FORCE = click.option("--force", is_flag=True, help="Move a name that others may use; its history keeps what it was.")
 """The option of commands that give a new artifact a name."""
 
 PAPERS = ("comp", "dssu", "geo", "pnt", "sub")
@@ -223,3 +225,42 @@ PAPER = click.option(
     multiple=True,
     help="Show this paper's tables beside the analysis (repeatable).",
 )
+
+
+def explanation(output: Output, name: str, command: str) -> None:
+    """Print the glossary's entry.
+
+    Args:
+        output: where to.
+        name: the figure or word, as people typed it.
+        command: the command that was used, for hints.
+
+    Raises:
+        UsageError: it is not in the glossary.
+    """
+    from maskreg.analysis.glossary import explain
+
+    first, *others = explain(name, command)
+    if not output.json:
+        for entry in (first, *others):
+            for text in (f"{entry.name}: {entry.definition}", f"source: {entry.source}"):
+                output.data("\n".join(paragraph(text, indent="  ")))
+        return
+    definition = "; ".join([first.definition, *(f"{entry.name}: {entry.definition}" for entry in others)])
+    source = "; ".join(dict.fromkeys(entry.source for entry in (first, *others)))
+    output.document({"figure": first.name, "definition": definition, "source": source})
+
+
+_ROLE = click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="WORD,...",
+    help="Only these roles or names: attention, or q_proj,o_proj; qkvo is all four of attention (repeatable).",
+)
+_LAYERS = click.option("--layers", default="", metavar="RANGE,...", help="Only these layers, such as 0-11 or 0,35.")
+
+
+def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--role`` and ``--layers``."""
+    return _ROLE(_LAYERS(command))

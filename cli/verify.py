@@ -11,8 +11,9 @@ from maskreg.ref import Ref, ShortDigest
 from maskreg.words import counted, human_bytes
 
 from .command import Command, engine_options, workspace
+from .key import problems, show_signatures
+from .next_step import stated
 from .output import Output, told
-from .signatures import problems, show_signatures
 from .values import REF
 
 if TYPE_CHECKING:
@@ -70,7 +71,11 @@ def command(
     if output.json:
         # The document says what is damaged; a second one would not parse beside it.
         output.reported = True
-        output.document(report.to_json())
+        document = report.to_json()
+        document["damaged"] = [stated(damage.to_json(), damage.error) for damage in report.damaged]
+        if (why := report.unchecked) is not None:
+            document["unchecked"] = stated({"fault": why.message}, why)
+        output.document(document)
     else:
         for damage in report.damaged:
             line = f"{damage.key}: {damage.fault}  ({', '.join(damage.names) or 'no name'})"

@@ -252,8 +252,10 @@ class OutputExistsError(CannotCreateError, FileExistsError):
 
     code = "OUTPUT_EXISTS"
 
-    def __init__(self, path: object, *, reason: str = "", hint: str = "choose another output", **facts: object) -> None:
+    def __init__(self, path: object, *, reason: str = "", hint: str = "", **facts: object) -> None:
         """Take what is there and, to continue the sentence, why it cannot be replaced: ``and is not a folder``."""
+        if not hint and not reason:
+            hint, facts = "choose another output, or replace it", {"options": {"force": True}} | facts
         super().__init__(f"{path} exists already{reason and ' '}{reason}", hint=hint, **facts)
 
 

@@ -97,9 +97,9 @@ def install_command(extra: str = "", *options: str) -> str:
 def upgrade_command() -> str:
     """The command that installs a later version."""
     origin = _origin()
-    if "dir_info" in origin:
+    if "dir_info" in origin and (Path(_path(origin["url"])) / ".git").exists():
         return f"git -C {shlex.quote(_path(origin['url']))} pull && {install_command()}"
-    return install_command("", "--upgrade")
+    return install_command("") if "dir_info" in origin else install_command("", "--upgrade")
 
 
 def compile_hint() -> str:

@@ -18,7 +18,6 @@ from maskreg.settings import Settings
 from maskreg.settings.credentials import check_token, forget, known_services, remember, service_url
 from maskreg.store.connection import Connection
 from maskreg.store.message import Message, understanding
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
 T = TypeVar("T")
@@ -101,7 +100,6 @@ class NewToken(Token):
     token: str = field(repr=False)
 
 
-@check_arguments
 def login(url: str, token: str, *, workspace: Workspace | None = None) -> LoggedIn:
     """Check a token with its service, and keep it.
 
@@ -122,7 +120,6 @@ def login(url: str, token: str, *, workspace: Workspace | None = None) -> Logged
         return LoggedIn(identity.url, identity.name, identity.projects, remember(identity.url, token))
 
 
-@check_arguments
 def logout(url: str | None = None, *, workspace: Workspace | None = None) -> LoggedOut:
     """Forget the token of a service; it stays valid until it is revoked or expires.
 
@@ -134,7 +131,6 @@ def logout(url: str | None = None, *, workspace: Workspace | None = None) -> Log
         return LoggedOut(service, forget(service))
 
 
-@check_arguments
 def whoami(server: str | None = None, *, workspace: Workspace | None = None) -> Identity:
     """Who one is at a service.
 
@@ -151,7 +147,6 @@ def whoami(server: str | None = None, *, workspace: Workspace | None = None) -> 
         return _whoami(service)
 
 
-@check_arguments
 def create_token(
     project: str,
     role: str = "reader",
@@ -183,7 +178,6 @@ def create_token(
         return _read(service, NewToken, _ask(service, "POST", f"/projects/{_quoted(project)}/tokens", wish))
 
 
-@check_arguments
 def tokens(
     project: str | None = None, *, server: str | None = None, workspace: Workspace | None = None
 ) -> tuple[Token, ...]:
@@ -202,7 +196,6 @@ def tokens(
         return tuple(_read(service, list[Token], _ask(service, "GET", path).get("items")))
 
 
-@check_arguments
 def revoke_token(token: str, *, server: str | None = None, workspace: Workspace | None = None) -> Token:
     """Revoke a token of one's own, or of a project that one is an admin of.
 

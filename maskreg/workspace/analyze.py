@@ -16,7 +16,6 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref, is_pattern
 from maskreg.result import plain
 from maskreg.words import counted
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, remember
@@ -83,7 +82,6 @@ class Analysis:
         return groups_of(self.analysis, by)
 
 
-@check_arguments
 def analyze(
     artifact: ArtifactLike,
     source: CheckpointLike | None = None,
@@ -124,7 +122,7 @@ def analyze(
         exact_up_to: smaller sides up to this get an exact SVD.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
         download: fetch hub checkpoints that are not in the cache.
-        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
             history keeps the old artifact.
         progress: progress callback, in bytes of the source.
         workspace: where to store it; by default what the settings say.
@@ -175,7 +173,6 @@ def analyze(
     return Analysis(stored.ref, stored.artifact, stored.was, read_analysis(stored.artifact))
 
 
-@check_arguments
 def trajectory(
     source: CheckpointLike,
     checkpoints: Sequence[CheckpointLike],

@@ -11,7 +11,6 @@ from maskreg.ref import Card, Ref
 from maskreg.registry.tags import Expected
 from maskreg.registry.tags import annotate as set_card
 from maskreg.result import Result
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
@@ -33,7 +32,6 @@ class Annotated(Result):
     card: Card
 
 
-@check_arguments
 def annotate(
     artifact: ArtifactLike,
     *,

@@ -16,7 +16,6 @@ from maskreg.flow.apply.on_disk import apply as apply_on_disk
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.update.delta import Delta
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import remember, require_free
@@ -45,7 +44,6 @@ class Applied(ApplyResult):
     source: Location
 
 
-@check_arguments
 def apply(
     artifact: ArtifactLike,
     source: CheckpointLike | None = None,
@@ -109,7 +107,6 @@ def apply(
     return Applied(**vars(written), ref=named.ref, digest=named.digest, source=used)
 
 
-@check_arguments
 def apply_(
     model: torch.nn.Module | Mapping[str, torch.Tensor],
     artifact: ArtifactLike,
@@ -135,7 +132,7 @@ def apply_(
         artifact: a reference, a digest or an open artifact, with a delta; with a reverse part to go back.
         revert: turn the target into the source, as :func:`revert_` does.
         jobs: threads; by default one per CPU, at most 16.
-        group: of the processes that hold the model; by default all if it is sharded, or those of its
+        group: of the processes that hold the model; by default all if it is sharded, or the processes of its
             ``DistributedDataParallel``.
         workspace: where the artifact is; by default the local registry of the settings.
 
@@ -161,7 +158,6 @@ def apply_(
         in_memory.patch_(model, deltas, jobs=jobs, group=group)
 
 
-@check_arguments
 def revert_(
     model: torch.nn.Module | Mapping[str, torch.Tensor],
     artifact: ArtifactLike,
@@ -176,7 +172,7 @@ def revert_(
         model: as :func:`apply_` takes it.
         artifact: a reference, a digest or an open artifact, with a reverse part (``extract --reversible``).
         jobs: threads; by default one per CPU, at most 16.
-        group: of the processes that hold the model; by default all if it is sharded, or those of its
+        group: of the processes that hold the model; by default all if it is sharded, or the processes of its
             ``DistributedDataParallel``.
         workspace: where the artifact is; by default the local registry of the settings.
 
@@ -186,7 +182,6 @@ def revert_(
     apply_(model, artifact, revert=True, jobs=jobs, group=group, workspace=workspace)
 
 
-@check_arguments
 def switch_(
     model: torch.nn.Module | Mapping[str, torch.Tensor],
     before: ArtifactLike,
@@ -207,7 +202,7 @@ def switch_(
             (``extract --reversible``).
         after: the one whose target it becomes; with a delta.
         jobs: threads; by default one per CPU, at most 16.
-        group: of the processes that hold the model; by default all if it is sharded, or those of its
+        group: of the processes that hold the model; by default all if it is sharded, or the processes of its
             ``DistributedDataParallel``.
         workspace: where the artifacts are; by default the local registry of the settings.
 

@@ -10,7 +10,6 @@ from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from maskreg.mask.baseline import BaselineSpec
 
 
-@check_arguments
 def baseline(
     artifact: ArtifactLike,
     kind: str | BaselineSpec,
@@ -51,7 +49,7 @@ def baseline(
         source: the mask's source, which kinds from exponent-matched to safe look at. Without one it is looked for
             where this machine has seen it, then in the hub cache.
         download: fetch the source from the hub when it is not in the cache.
-        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
             history keeps the old artifact.
         progress: progress callback, in bytes.
         workspace: where to store it; by default what the settings say.

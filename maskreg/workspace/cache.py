@@ -17,7 +17,6 @@ from maskreg.registry.audit.verify import Verified, joined
 from maskreg.registry.audit.verify import verify as audit
 from maskreg.registry.garbage.collect import collect
 from maskreg.result import Result
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
 
@@ -67,7 +66,6 @@ def cached(*, workspace: Workspace | None = None) -> tuple[Cached, ...]:
         return _cached(space.local)
 
 
-@check_arguments
 def prune_cache(
     *,
     max_bytes: int | None = None,

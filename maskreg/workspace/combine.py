@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import Naming, Stored, shared_family
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
 
 
-@check_arguments
 def combine(
     masks: Sequence[ArtifactLike],
     name: str | Ref | None = None,
@@ -35,7 +33,7 @@ def combine(
         at_least: coordinates in this many masks or more, in place of ``how``.
         description: one paragraph for people.
         allow_different: combine masks of different rules too.
-        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
             history keeps the old artifact.
         progress: progress callback, in bytes of masks.
         workspace: where the masks are; by default what the settings say.

@@ -14,7 +14,6 @@ from maskreg.errors import OutputExistsError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
 from maskreg.words import counted
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.recording import record as record_overlaps
@@ -114,7 +113,6 @@ class MaskComparison:
         }
 
 
-@check_arguments
 def compare(
     *masks: ArtifactLike,
     source: CheckpointLike | None = None,

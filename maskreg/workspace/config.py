@@ -8,7 +8,6 @@ from pathlib import Path
 from maskreg.errors import NotFoundError
 from maskreg.result import Result
 from maskreg.settings import Settings, set_value
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.remotes import check_store
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -53,7 +52,6 @@ def show(*, workspace: Workspace | None = None) -> tuple[Setting, ...]:
         return tuple(Setting(*row) for row in space.settings.items())
 
 
-@check_arguments
 def get(key: str, *, workspace: Workspace | None = None) -> Setting:
     """One setting.
 
@@ -67,7 +65,6 @@ def get(key: str, *, workspace: Workspace | None = None) -> Setting:
     raise NotFoundError(f"{key!r} is not set", setting=key)
 
 
-@check_arguments
 def set(key: str, value: str | int | Path, *, workspace: Workspace | None = None) -> Written:
     """Write a setting to the configuration file. Comments in the file are kept.
 
@@ -99,7 +96,6 @@ def _check(settings: Settings, key: str, text: str) -> None:
         check_store(text, setting=f"{table}.endpoint", new_value=text)
 
 
-@check_arguments
 def unset(key: str, *, workspace: Workspace | None = None) -> Written:
     """Remove a setting from the configuration file.
 

@@ -13,7 +13,6 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember, require_free
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, as_name, opened
@@ -54,7 +53,6 @@ class Converted(Result):
     notes: tuple[str, ...]
 
 
-@check_arguments
 def convert_to(
     artifact: ArtifactLike,
     to: str,
@@ -119,7 +117,6 @@ def convert_to(
     return Converted(ref=named.ref, digest=named.digest, format=target_format.name, source=used, **vars(written))
 
 
-@check_arguments
 def convert_from(
     path: str | Path,
     format: str,
@@ -151,7 +148,7 @@ def convert_from(
         license: SPDX identifier.
         description: one paragraph for people.
         with_code: take along small files that can run code, too.
-        force: move a name that somebody else may use.
+        force: move a name that others may use.
         download: fetch a hub checkpoint that is not in the cache.
         progress: progress callback, in bytes.
         workspace: where to store it; by default what the settings say.

@@ -10,7 +10,6 @@ from maskreg.errors import ConfigError, stating
 from maskreg.progress import SILENT, Progress
 from maskreg.registry import Rebuilt, Registry
 from maskreg.result import Result
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
 
@@ -49,7 +48,6 @@ class Usable(Revision):
     usable: bool = True
 
 
-@check_arguments
 def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) -> Upgraded:
     """Upgrade a catalog to the schema of this version; ``remote`` and errors as for :func:`rebuild`."""
     from maskreg.catalog.sql import current, upgrade
@@ -61,7 +59,6 @@ def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) ->
         return Upgraded(before, current(url))
 
 
-@check_arguments
 def current(remote: str | None = None, *, workspace: Workspace | None = None) -> Revision:
     """The schema revision of a catalog; ``remote`` and errors as for :func:`rebuild`."""
     from maskreg.catalog.sql import current
@@ -70,7 +67,6 @@ def current(remote: str | None = None, *, workspace: Workspace | None = None) ->
         return Revision(current(registry.catalog_url))
 
 
-@check_arguments
 def check(remote: str | None = None, *, workspace: Workspace | None = None) -> Usable:
     """Open a catalog as every use case does; ``remote`` and errors as for :func:`rebuild`."""
     from maskreg.catalog import open_catalog
@@ -83,7 +79,6 @@ def check(remote: str | None = None, *, workspace: Workspace | None = None) -> U
         return Usable(current(registry.catalog_url))
 
 
-@check_arguments
 def rebuild(
     remote: str | None = None,
     *,

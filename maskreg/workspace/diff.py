@@ -10,7 +10,6 @@ from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.digest import Digest
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
@@ -83,7 +82,6 @@ class Difference(Result):
     selection: Selection = ALL
 
 
-@check_arguments
 def diff(
     a: ArtifactLike,
     b: ArtifactLike,

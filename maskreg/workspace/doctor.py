@@ -20,7 +20,6 @@ from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.version import __version__
 from maskreg.words import counted, human_bytes
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.remotes import probed, try_catalog
 from maskreg.workspace.search import unfinished_move
 from maskreg.workspace.storing import of_catalog
@@ -54,7 +53,6 @@ class Finding(Result):
     error: MaskregError | None = None
 
 
-@check_arguments
 def doctor(directory: str | Location | None = None, *, workspace: Workspace | None = None) -> tuple[Finding, ...]:
     """Check the local registry, its catalog, the disk and every remote.
 

@@ -10,14 +10,12 @@ from maskreg.disk import filling, replacing, require_space
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.transfer.archive import Exported, packing
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_absent_parts
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 _WHAT = "the file"
 
 
-@check_arguments
 def export(
     artifact: ArtifactLike,
     out: str | Path | BinaryIO,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import plain
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
@@ -33,7 +32,6 @@ class Extracted(Stored):
         return {**super().to_json(), **code}
 
 
-@check_arguments
 def extract(
     source: CheckpointLike,
     target: CheckpointLike,
@@ -77,7 +75,7 @@ def extract(
         download: fetch hub checkpoints that are not in the cache.
         with_code: take along small files that can run code too: Python files, and JSON documents that name code which
             the other checkpoint's do not.
-        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
             history keeps the old artifact.
         progress: progress callback, in bytes of both checkpoints.
         workspace: where to store it; by default what the settings say.

@@ -12,7 +12,6 @@ from maskreg.extras import requiring
 from maskreg.ref import Ref
 from maskreg.registry.chains import Chains
 from maskreg.update.verified import RecordedSide
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.following import EVERY_S, Follower
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
 
 
-@check_arguments
 def follow(
     model: torch.nn.Module | Mapping[str, torch.Tensor],
     ref: str | Ref,

@@ -43,7 +43,6 @@ from maskreg.errors import (
 from maskreg.flow.chain import Chained, root_of, write_weights
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.following import EVERY_S, Follower
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
@@ -62,7 +61,6 @@ _DIGITS = 16
 _NAME = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
 
 
-@check_arguments
 def follow_folder(
     ref: str | Ref,
     out: str | Path,

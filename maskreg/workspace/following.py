@@ -105,7 +105,7 @@ class Follower(Closing):
     """Brings weights to where a tag points, whenever it has moved. A context manager.
 
     :meth:`fetch` asks and transfers, and touches no weights: any thread may call it. :meth:`apply` is quick, and for a
-    moment at which nobody reads the weights. :meth:`step` is both.
+    moment at which no reader uses the weights. :meth:`step` is both.
 
     Attributes:
         ref: the tag.
@@ -294,7 +294,7 @@ class Follower(Closing):
 
 
 class _Landing:
-    """Where links lie until they are applied: a registry of their own, which is no use to anybody afterwards.
+    """Where links lie until they are applied: a registry of their own, which is of no use afterwards.
 
     A reader of a long run would otherwise fill its disk with links that no name keeps. Garbage collection removes what
     a process left that died.

@@ -9,11 +9,9 @@ from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.garbage.candidates import Collected
 from maskreg.registry.garbage.collect import GRACE, Garbage, collect
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
 
-@check_arguments
 def gc(
     grace: timedelta = GRACE,
     *,

@@ -9,12 +9,10 @@ from maskreg.errors import NotAllowedError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.transfer.archive import Imported, import_file
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, as_ref, opened
 
 
-@check_arguments
 def import_(
     file: str | Path | BinaryIO,
     name: str | Ref | None = None,

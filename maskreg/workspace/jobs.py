@@ -18,7 +18,6 @@ from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.store.connection import Connection
 from maskreg.store.message import Message, sentence, understanding
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, as_ref, opened
 
 POLL_S = 0.5
@@ -88,7 +87,6 @@ class RemoteJob(Result):
         return self
 
 
-@check_arguments
 def apply(
     artifact: str | Ref,
     remote: str | None = None,
@@ -126,7 +124,6 @@ def apply(
     return _submit(body | {name: value for name, value in names.items() if value is not None}, remote, workspace)
 
 
-@check_arguments
 def merge(
     artifacts: Sequence[str | Ref],
     name: str | Ref,
@@ -171,7 +168,6 @@ def merge(
     return _submit(body, remote, workspace)
 
 
-@check_arguments
 def extract(
     source: str,
     target: str,
@@ -222,7 +218,6 @@ def extract(
     return _submit(body, remote, workspace)
 
 
-@check_arguments
 def show(id: str, remote: str | None = None, *, workspace: Workspace | None = None) -> RemoteJob:
     """A job of a server.
 
@@ -239,7 +234,6 @@ def show(id: str, remote: str | None = None, *, workspace: Workspace | None = No
         return server.job("GET", f"/patches/{_segment(id)}")
 
 
-@check_arguments
 def list(
     remote: str | None = None,
     *,
@@ -269,7 +263,6 @@ def list(
             return [server.read(row) for row in rows["items"]]
 
 
-@check_arguments
 def cancel(id: str, remote: str | None = None, *, workspace: Workspace | None = None) -> RemoteJob:
     """Stop a job of a server: at once while it waits, within seconds when it runs. It leaves nothing.
 
@@ -288,7 +281,6 @@ def cancel(id: str, remote: str | None = None, *, workspace: Workspace | None = 
         return server.job("POST", f"/patches/{_segment(id)}/cancel")
 
 
-@check_arguments
 def sources(remote: str | None = None, *, workspace: Workspace | None = None) -> builtins.list[str]:
     """The names of the checkpoints that a server offers to jobs.
 
@@ -304,7 +296,6 @@ def sources(remote: str | None = None, *, workspace: Workspace | None = None) ->
         return [str(name) for name in server.ask("GET", "/sources").get("items", ())]
 
 
-@check_arguments
 def wait(
     id: str, remote: str | None = None, *, progress: Progress = SILENT, workspace: Workspace | None = None
 ) -> RemoteJob:

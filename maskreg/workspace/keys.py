@@ -17,7 +17,6 @@ from maskreg.registry.trust.document import KeyDocument
 from maskreg.registry.trust.machine import PrivateKeys, read_private_key, write_private_key
 from maskreg.result import Result, plain
 from maskreg.signature import PrivateKey, PublicKey
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
@@ -30,7 +29,7 @@ class ProjectKey(Result):
         registry: ``local``, or the remote's name.
         n: number of the key, from 1 on.
         key: the public key.
-        at: when it began, by the clock of whoever made it (aware, UTC).
+        at: when it began, by the clock of its maker (aware, UTC).
         by: who made it.
         current: whether it signs now; a replaced key signs nothing any more.
         private: whether its private key is on this machine.
@@ -72,7 +71,6 @@ class KeyFile(Result):
     path: Path
 
 
-@check_arguments
 def create(
     project: str,
     *,
@@ -84,14 +82,14 @@ def create(
     """Make a key that signs the tags of a project from now on, and keep its private part on this machine.
 
     It vouches for all tags as they are. From then on a tag of the project that it does not vouch for is refused by
-    whoever looks it up, and only who has the private key can set one.
+    every reader, and only the holder of the private key can set one.
 
     Args:
         project: its name.
         remote: where the project is; the local registry when left out.
         fresh: readers refuse the project when the key has not said for longer than this how its tags stand
-            (:func:`refresh`), so that nobody can show an old state for ever; left out, they do not ask.
-        replace_lost: the project has a key that nobody has any more. Every reader has to be told to trust the new one.
+            (:func:`refresh`), so that an old state expires; left out, they do not ask.
+        replace_lost: the key of the project is lost. Every reader has to be told to trust the new one.
         workspace: by default what the settings say.
 
     Raises:
@@ -99,7 +97,7 @@ def create(
         NotAllowedError: the project has a key already.
         UntrustedError: ``replace_lost``, and a tag is not as the lost key vouches for.
         NotFoundError: ``replace_lost``, and the project has no key.
-        ConflictError: somebody else has just made one.
+        ConflictError: another user has just made one.
         ConfigError: the package ``cryptography`` is not installed, or there is no such remote.
     """
     with opened(workspace) as space:
@@ -110,13 +108,12 @@ def create(
         return _told(registry, document)
 
 
-@check_arguments
 def rotate(
     project: str, *, remote: str | None = None, fresh: timedelta | None = None, workspace: Workspace | None = None
 ) -> ProjectKey:
     """Replace the key of a project with a new one. The old key signs the new one, and nothing after that.
 
-    Whoever trusted the old key trusts the new one. So this is also how a key is revoked that somebody else may have.
+    A reader who trusted the old key trusts the new one. This is also how a leaked key is revoked.
 
     Args:
         project: its name.
@@ -128,7 +125,7 @@ def rotate(
         NotFoundError: the project has no key.
         NotAllowedError: the private part of the old key is not on this machine.
         UntrustedError: a tag is not as the old key vouches for.
-        ConflictError: somebody else has just done the same.
+        ConflictError: another user has just done the same.
         ConfigError: there is no such remote.
     """
     with opened(workspace) as space:
@@ -140,7 +137,6 @@ def rotate(
         return _told(registry, document)
 
 
-@check_arguments
 def list(
     project: str | None = None, *, remote: str | None = None, workspace: Workspace | None = None
 ) -> tuple[ProjectKey, ...]:
@@ -165,7 +161,6 @@ def list(
         return tuple(_told(registry, key) for name in projects for key in registry.trust.documents(name))
 
 
-@check_arguments
 def export(
     project: str,
     out: str | Path,
@@ -206,7 +201,6 @@ def export(
     return KeyFile(key, path)
 
 
-@check_arguments
 def import_(path: str | Path, *, workspace: Workspace | None = None) -> KeyFile:
     """Keep a private key on this machine, which then signs what it writes to the projects that have this key.
 
@@ -230,7 +224,6 @@ def import_(path: str | Path, *, workspace: Workspace | None = None) -> KeyFile:
         return KeyFile(private.key, PrivateKeys(space.settings.home).add(private))
 
 
-@check_arguments
 def trust(project: str, key: str, *, remote: str | None = None, workspace: Workspace | None = None) -> ProjectKey:
     """Trust a key as the one of a project from now on, whatever this machine trusted until now.
 
@@ -277,7 +270,6 @@ def sign(*artifacts: ArtifactLike, remote: str | None = None, workspace: Workspa
         return Signatures(registry.name, tuple(tags))
 
 
-@check_arguments
 def refresh(project: str, *, remote: str | None = None, workspace: Workspace | None = None) -> ProjectKey:
     """State, signed and dated, how the tags of a project stand now: readers of a project that asks for it need that.
 
@@ -338,7 +330,7 @@ def public_key(text: str) -> PublicKey:
 
 @contextmanager
 def _kept(space: Workspace, private: PrivateKey) -> Iterator[None]:
-    # Before the project names the key, or a crash in between would leave a key that nobody has.
+    # Before the project names the key, or a crash in between would lose the key.
     path = PrivateKeys(space.settings.home).add(private)
     try:
         yield

@@ -13,7 +13,6 @@ from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.parallel import ordered
 from maskreg.words import natural
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ class Lineage:
         )
 
 
-@check_arguments
 def lineage(
     artifact: ArtifactLike, *, limit: int = 12, remote: str | None = None, workspace: Workspace | None = None
 ) -> Lineage:

@@ -12,7 +12,6 @@ from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 Action: TypeAlias = Literal["created", "moved", "annotated", "fixed", "removed", "restored", "set again"]
@@ -34,7 +33,7 @@ class LogEntry(Result):
         digest: what the tag points to from then on; None when it was removed.
         deleted: whether the tag was removed.
         by: who changed it.
-        at: when, by the clock of whoever changed it (aware, UTC).
+        at: when, by the clock of the writer (aware, UTC).
         origin: uuid of the registry that it was pulled from; empty when it was set in this one.
         immutable: whether the tag must never point to another artifact.
     """
@@ -51,7 +50,6 @@ class LogEntry(Result):
     immutable: bool
 
 
-@check_arguments
 def log(
     artifact: ArtifactLike,
     *,

@@ -12,7 +12,6 @@ from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.merge_recipe import artifacts_of, request_of
 from maskreg.workspace.sources import with_source
@@ -67,7 +66,6 @@ class Merged(Result):
         return self.artifact.ref if self.artifact is not None else None
 
 
-@check_arguments
 def merge(
     artifacts: Sequence[ArtifactLike] = (),
     name: str | Ref | None = None,
@@ -108,7 +106,7 @@ def merge(
         device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded; the result does not depend on it.
         description: one paragraph for people.
         force: replace files of an earlier output that are written again; others in its folder stay. And move a name
-            that somebody else may use.
+            that others may use.
         download: fetch the source from the hub when it is not in the cache, and models of a recipe of mergekit.
         with_code: take along small files that can run code too.
         progress: progress callback, in bytes.
@@ -169,7 +167,7 @@ def merge(
 
 
 def _require_different(operands: Sequence[Named]) -> None:
-    """Refuse an artifact that is named twice: its changes would count as those of two that agree."""
+    """Refuse an artifact that is named twice: its changes would count twice, as if two agreed."""
     names: dict[Digest, str] = {}
     for operand in operands:
         if (first := names.get(operand.digest)) is not None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.checkpoint.selection import Selection
 from maskreg.progress import SILENT, Progress
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
 
 
-@check_arguments
 def moments(
     state: str | Path,
     artifact: ArtifactLike | None = None,

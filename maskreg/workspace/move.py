@@ -12,7 +12,6 @@ from maskreg.registry.moving import Unfinished, finish, rename
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog, note_move, note_removal
 from maskreg.workspace.tag import Tagged
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
@@ -35,7 +34,6 @@ class Moved(Result):
     was: Digest | None
 
 
-@check_arguments
 def mv(
     artifact: ArtifactLike,
     new: str | Ref,

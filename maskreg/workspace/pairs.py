@@ -20,7 +20,7 @@ COMPARISON = "comparison"
 """The metric of a kept comparison: its value is the lift, its detail all figures."""
 
 MOST_COORDINATES = 1 << 32
-"""Coordinates of all masks together that are compared while somebody waits."""
+"""Coordinates of all masks together that are compared while a client waits."""
 
 _LEFT_OUT = ("names", "tensors")
 
@@ -41,7 +41,7 @@ class PairFigures:
 
 
 def check_size(sizes: Iterable[int], most: int, names: Iterable[object]) -> None:
-    """Refuse masks that are too large to be compared while somebody waits.
+    """Refuse masks that are too large to be compared while a client waits.
 
     Args:
         sizes: coordinates of each.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from maskreg.checkpoint.selection import Selection
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.compare import compare
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from maskreg.reports.pictures import Plot
 
 
-@check_arguments
 def density(artifact: ArtifactLike, *, theme: str = "light", workspace: Workspace | None = None) -> Figure:
     """The density of every module in every layer of a mask, as a heat map.
 
@@ -47,7 +45,6 @@ def density(artifact: ArtifactLike, *, theme: str = "light", workspace: Workspac
     return _figure(density_plot(grid), theme)
 
 
-@check_arguments
 def magnitude(
     artifact: ArtifactLike,
     *,
@@ -93,7 +90,6 @@ def magnitude(
     return _figure(magnitude_plot(counts), theme)
 
 
-@check_arguments
 def overlap(
     mask: ArtifactLike,
     against: ArtifactLike,
@@ -142,7 +138,6 @@ def overlap(
     return _figure(overlap_plot(1, pair), theme)
 
 
-@check_arguments
 def consensus(
     *masks: ArtifactLike,
     roles: Sequence[str] = (),
@@ -187,7 +182,6 @@ def consensus(
     return _figure(consensus_plot(1, pictures[0]), theme)
 
 
-@check_arguments
 def trajectory(growth: Mapping[str, Any], *, theme: str = "light") -> Figure:
     """The growth of an update over the checkpoints of its run.
 

@@ -16,7 +16,6 @@ from maskreg.flow.chain import Snapshot
 from maskreg.ref import Card, Ref
 from maskreg.registry.transfer.push import Pushed
 from maskreg.result import plain
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.publishing import LatestWeights
 from maskreg.workspace.pull import pull
 from maskreg.workspace.push import push
@@ -126,9 +125,9 @@ class Publisher(Closing):
             meta: metadata of this link, such as ``{"step": "40"}``.
 
         Raises:
-            WrongCheckpointError: the weights are not those of the source's model.
-            BrokenChainError: the weights are those of an earlier link.
-            ConflictError: somebody else moved the tag; the link is kept without a name, and the next one stands on
+            WrongCheckpointError: the weights are of another model than the source.
+            BrokenChainError: an earlier link gives the same weights.
+            ConflictError: another writer moved the tag; the link is kept without a name, and the next one stands on
                 theirs.
             TryAgainError: the weights changed while they were read; nothing was published.
             NotFoundError: the source was not named, and is not known here.
@@ -235,7 +234,6 @@ class Publisher(Closing):
         return Card(card.family, card.method, card.license, card.description, dict(meta or {})).checked()
 
 
-@check_arguments
 def publish(
     weights: WeightsLike,
     onto: str | Ref,

@@ -47,7 +47,7 @@ class LatestWeights:
         self._states_head: Digest | None = None
 
     def at(self, head: Digest | None) -> Snapshot:
-        """The weights that an artifact gives, or those of the source where there is none yet.
+        """The weights that an artifact gives, or the weights of the source where there is none yet.
 
         Raises:
             UsageError: there is none, and the source was not named.

@@ -13,7 +13,6 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.transfer.pull import DEFAULT_PARTS
 from maskreg.registry.transfer.pull import pull as transfer
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
@@ -58,7 +57,6 @@ def load(ref: ArtifactLike, *, workspace: Workspace | None = None) -> Artifact:
         return space.find(ref).artifact
 
 
-@check_arguments
 def pull(
     artifact: ArtifactLike,
     *,

@@ -16,12 +16,10 @@ from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
 from maskreg.registry.transfer.push import Pushed
 from maskreg.registry.transfer.push import push as transfer
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_absent_parts, note_catalog, note_removal
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
-@check_arguments
 def push(
     artifact: ArtifactLike,
     *,
@@ -43,7 +41,7 @@ def push(
         remote: name of the remote; the default remote when left out.
         tag: the tag to set on the remote; the local one when left out.
         parts: ``mask``, ``delta``, ``reverse``, ``analysis``; all that are in the local registry when left out.
-        force: move the remote's tag even when somebody else set it since this machine last pulled or pushed it.
+        force: move the remote's tag even when another user set it since this machine last pulled or pushed it.
         progress: progress callback, in bytes sent.
         allow_rollback: continue from the remote's tag as it is now, though its log does not continue what this
             machine has seen of it.
@@ -56,7 +54,7 @@ def push(
         PartAbsentError: no part of it is in the local registry.
         CorruptError: it is damaged; nothing damaged was sent.
         ConfigError: there is no such remote, or several and no default; or its catalog has another schema.
-        ConflictError: somebody else set the remote's tag since this machine last pulled or pushed it: nothing was sent;
+        ConflictError: another user set the remote's tag since this machine last pulled or pushed it: nothing was sent;
             or it was moved concurrently.
         ImmutableTagError: the remote's tag must not move to another artifact; nothing was sent.
         RolledBackError: its log went back, was rewritten or forked since this machine looked at it.

@@ -14,7 +14,6 @@ from maskreg.result import Result
 from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
 from maskreg.store import open_store
 from maskreg.store.probe import Probe, probe
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
 
@@ -67,11 +66,10 @@ class CheckedRemote(AddedRemote):
 
     @property
     def keeps_tags(self) -> bool:
-        """No two writers can lose a tag: the store refuses one, PostgreSQL lets them take turns, or nobody writes."""
+        """No two writers can lose a tag: the store refuses one, PostgreSQL lets them take turns, or it is read-only."""
         return not self.writable or Remote(self.name, self.url, self.catalog).keeps_tags(self.create_only == "safe")
 
 
-@check_arguments
 def add(
     name: str,
     url: str | Path,
@@ -159,7 +157,6 @@ def list(*, workspace: Workspace | None = None) -> tuple[NamedRemote, ...]:
         return tuple(NamedRemote(*_facts(r), r.name == default) for r in remotes)
 
 
-@check_arguments
 def remove(name: str, *, workspace: Workspace | None = None) -> None:
     """Remove a remote from the configuration file. Its data stays where it is.
 
@@ -179,7 +176,6 @@ def remove(name: str, *, workspace: Workspace | None = None) -> None:
                 space.note(ConfigError("no remote is the default one now", no_default=first))
 
 
-@check_arguments
 def set_default(name: str, *, workspace: Workspace | None = None) -> None:
     """Make a remote the default one.
 
@@ -191,7 +187,6 @@ def set_default(name: str, *, workspace: Workspace | None = None) -> None:
         space.reload()
 
 
-@check_arguments
 def check(
     name: str | None = None, *, allow_rollback: bool = False, workspace: Workspace | None = None
 ) -> CheckedRemote:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from maskreg.registry import tags
 from maskreg.registry.tags import Expected
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.tag import Tagged
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
-@check_arguments
 def remove(
     artifact: ArtifactLike,
     *,

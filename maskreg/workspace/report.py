@@ -13,7 +13,6 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.version import __version__
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.compare import start_of
 from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.several import expanded
@@ -62,7 +61,6 @@ class Report(Result):
     consensus: tuple[Mapping[str, Any], ...]
 
 
-@check_arguments
 def report(
     artifact: ArtifactLike,
     out: str | Path,

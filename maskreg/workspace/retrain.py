@@ -13,7 +13,6 @@ from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.pull import pull
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember
@@ -91,7 +90,6 @@ class RetrainResult(Result):
         return cls(**figures)
 
 
-@check_arguments
 def retrain(
     artifact: ArtifactLike | None = None,
     *,
@@ -122,7 +120,7 @@ def retrain(
         source: the checkpoint to train; by default it is looked for where this machine has seen it, then in the hub
             cache.
         name: ``[project/]name[:tag]`` for what changed; without one, no artifact is made.
-        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
             history keeps the old artifact.
         torchrun: options for torchrun; without any, this process trains.
         listener: called for every step.
@@ -186,7 +184,7 @@ def plan(
 ) -> dict[str, Any]:
     """Check a run as :func:`retrain` does, and say what it would train and need.
 
-    Arguments and errors are those of :func:`retrain`; ``out`` may be left open.
+    Arguments and errors are those of :func:`retrain`; ``out`` can be left open.
 
     Returns:
         Coordinates, bytes of weights, optimizer state and gradients, steps, records, the device and the setup.

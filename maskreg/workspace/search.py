@@ -16,7 +16,6 @@ from maskreg.registry.moving import Unfinished, unfinished
 from maskreg.registry.naming import similar_names
 from maskreg.result import ROWS_SHOWN, html_table, plain
 from maskreg.words import counted, human_bytes, percent
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.patterns import narrowed, split
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, opened
@@ -113,7 +112,6 @@ def _refuse_empty(**filters: str | None) -> None:
             raise UsageError(f"the filter {name} is empty", hint="leave it out, or write what it has to match")
 
 
-@check_arguments
 def search(
     text: str | None = None,
     *,

@@ -12,7 +12,6 @@ from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.result import plain
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
@@ -29,7 +28,7 @@ class RecordedOverlap:
     """An overlap with another mask, as ``compare --record`` kept it.
 
     Attributes:
-        lift: observed overlap / that of uniform random masks.
+        lift: observed overlap / overlap of uniform random masks.
         against: digest of the other mask.
         at: when it was recorded (aware).
     """
@@ -112,7 +111,6 @@ class Description(Named):
         return {**super().to_json(), **overlaps, "present": list(self.present), **groups}
 
 
-@check_arguments
 def show(
     artifact: ArtifactLike,
     *,

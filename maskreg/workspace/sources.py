@@ -49,7 +49,7 @@ def with_source(
         workspace: knows which checkpoints were seen.
         side: identity of the checkpoint.
         work: what to do with it; raises ``WrongCheckpointError`` before anything becomes visible.
-        source: the checkpoint, when somebody gave one.
+        source: the checkpoint, when one was given.
         download: fetch from the hub what is not in its cache.
 
     Returns:
@@ -108,7 +108,7 @@ def with_source_if_any(
         workspace: knows which checkpoints were seen, and notes why there is none.
         side: identity of the checkpoint.
         work: what to do, with None when there is no checkpoint.
-        source: the checkpoint, when somebody gave one.
+        source: the checkpoint, when one was given.
         download: fetch from the hub; then it must be found.
         required: it must be found.
         without: what is missing without it, for the note.

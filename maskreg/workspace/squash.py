@@ -10,7 +10,6 @@ from maskreg.flow.chain import Chained
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.chains import Chains
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from maskreg.flow.extract.extraction import ExtractResult
 
 
-@check_arguments
 def squash(
     artifact: ArtifactLike,
     name: str | Ref | None = None,
@@ -48,7 +46,7 @@ def squash(
         reversible: keep the way back too.
         description: one paragraph for people.
         download: fetch the checkpoint from the hub when it is not in the cache.
-        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
             history keeps the old artifact.
         progress: progress callback, in bytes of both ends.
         workspace: where the links are; by default what the settings say.

@@ -81,7 +81,7 @@ class Naming:
         self._careful = careful
         if not careful or self.head is None or self.head.last_digest == digest:
             return
-        # Before the work and its progress: nobody waits an hour for a question or a refusal.
+        # Before the work and its progress: a question or a refusal must not come after an hour.
         check_free(self.head)
         if (user := self._user()) and self.head.digest is not None:
             state = f"{self.head.ref} ({self.head.digest.short}) {user}"
@@ -92,7 +92,7 @@ class Naming:
             self._careful = False
 
     def _user(self) -> str:
-        # A name that is immutable never moves, whoever uses it.
+        # A name that is immutable never moves, used or not.
         return "" if self.head is None or self.head.immutable else user_of(self._workspace.local, self.head)
 
     def card_for(self, digest: Digest, card: Card) -> Card:
@@ -103,8 +103,8 @@ class Naming:
         """Point the name at an artifact.
 
         Raises:
-            ConflictError: the name was moved since, or somebody else may use it; the artifact is kept all the same.
-            ImmutableTagError: the name must not move to another artifact; this one is kept all the same.
+            ConflictError: the name was moved since, or others may use it; the artifact is kept.
+            ImmutableTagError: the name must not move to another artifact; this one is kept.
         """
         local = self._workspace.local
         was = self._publish(local, self.ref, digest, card) if self.ref else None
@@ -132,13 +132,13 @@ class Naming:
 
 
 def shared_family(operands: Sequence[Named]) -> str:
-    """The family of a result: that of everything it was made of; empty where they differ."""
+    """The family of a result: the family of its operands; empty where they differ."""
     families = {operand.card.family for operand in operands}
     return families.pop() if len(families) == 1 else ""
 
 
 def user_of(local: Registry, head: RefEntry | None) -> str:
-    """Who else may use a tag of the local registry, to follow "it"; empty when nobody does, as far as is known.
+    """Other use of a tag of the local registry, to follow "it"; empty without any, as far as is known.
 
     Args:
         local: where the tag is.
@@ -236,4 +236,5 @@ def note_catalog(workspace: Workspace, registry: Registry) -> None:
 def of_catalog(problem: MaskregError, registry: Registry, prefix: str = "") -> MaskregError:
     """A problem of a catalog, which itself does not know whose it is; without facts it is behind afterwards."""
     facts = {**(problem.facts or {"catalog_damaged": True}), "remote": registry.remote_name}
-    return MaskregError(f"{prefix}{problem.message}", hint=problem.hint, **facts)
+    hint = f"{problem.hint}; then" if problem.hint and not problem.facts else problem.hint
+    return MaskregError(f"{prefix}{problem.message}", hint=hint, **facts)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from maskreg.checkpoint.selection import ALL, Selection
 from maskreg.progress import SILENT, Progress
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.several import masks_of
 from maskreg.workspace.sources import with_source_if_any
@@ -39,7 +38,6 @@ class MaskSurvey:
         return {"masks": rows, "selection": self.selection.to_json(), **self.survey.to_json()}
 
 
-@check_arguments
 def survey(
     *masks: ArtifactLike,
     source: CheckpointLike | None = None,

@@ -13,7 +13,6 @@ from maskreg.errors import ConfigError, MaskregError, NoSpaceError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.extract import extract, merged_card
 from maskreg.workspace.sweep_side import SweepSide, room_of
@@ -77,7 +76,6 @@ class Sweep(Result):
         return tuple(row for row in self.checkpoints if row.status == "failed")
 
 
-@check_arguments
 def sweep(
     pattern: str,
     name: str | Ref,
@@ -103,10 +101,10 @@ def sweep(
 ) -> Sweep:
     """Extract an artifact from every checkpoint of a run, each under a tag of its own.
 
-    A checkpoint that was extracted before is not read again while its files, those of the other side and the options
-    are what they were: sizes and times of files, ETags in a bucket. So an interrupted sweep goes on where it ended,
-    and a growing run is swept again and again. What changes while it is read is extracted again by the next sweep; so
-    is everything of a source that was given open. A checkpoint that cannot be extracted does not end the others::
+    A checkpoint that was extracted before is not read again while its files, the files of the other side and the
+    options are what they were: sizes and times of files, ETags in a bucket. An interrupted sweep goes on where it
+    ended, and a growing run is swept again and again. The next sweep extracts again what changed while it was
+    read, and everything of a source that was given open. A checkpoint without an artifact does not end the others::
 
         onto="source"      source -> 1    source -> 2    source -> 3
         onto="previous"    source -> 1         1 -> 2         2 -> 3       with 2 damaged: 1 -> 3
@@ -129,7 +127,7 @@ def sweep(
         device: ``cpu``, ``cuda`` or ``cuda:N``; no result depends on it.
         download: fetch a source from the hub that is not in the cache.
         with_code: take along small files that can run code too.
-        force: move names that somebody else may use.
+        force: move names that others may use.
         dry_run: only say which checkpoints there are, and which were extracted before.
         progress: progress callback, in bytes of both checkpoints of each comparison.
         workspace: where to store them; by default what the settings say.

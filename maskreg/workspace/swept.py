@@ -27,7 +27,7 @@ class Extractions:
     """Which artifacts were extracted from which files."""
 
     def __init__(self, workspace: Workspace, options: Mapping[str, object]) -> None:
-        """Those of a workspace's local registry.
+        """The records of a workspace's local registry.
 
         Args:
             workspace: the workspace.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from maskreg.artifact.reader import Artifact
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
@@ -16,6 +16,9 @@ from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.storing import note_catalog, note_move, note_removal
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
+
+if TYPE_CHECKING:
+    from maskreg.artifact.reader import Artifact
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,10 @@ from maskreg.registry import Registry
 from maskreg.registry.audit.verify import Verified, joined
 from maskreg.registry.audit.verify import verify as audit
 from maskreg.words import counted
-from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
-@check_arguments
 def verify(
     *artifacts: ArtifactLike,
     remote: str | None = None,
@@ -69,7 +67,7 @@ def verify(
 
 
 def _let_verify(space: Workspace, registry: Registry, digests: Sequence[Digest], what: str) -> None:
-    # A service reads its disk or bucket itself, and shows everybody what came of it.
+    # A service reads its disk or bucket itself, and shows the result to all readers.
     if (service := registry.store.service) is None:
         return
     refusals = []

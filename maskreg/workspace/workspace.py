@@ -122,7 +122,7 @@ class Workspace(Closing):
     def __init__(
         self, settings: Settings | None = None, *, note: Callable[[str | MaskregError], None] = _log.info
     ) -> None:
-        """Take these settings, by default those of the environment and the config file.
+        """Take these settings, by default the settings of the environment and the config file.
 
         Raises:
             UsageError: not settings.
@@ -183,7 +183,7 @@ class Workspace(Closing):
 
     def registry(self, remote: str | None = None) -> Registry:
         """The remote of that name, or the local registry without a name."""
-        # Not "if remote": an empty name, such as that of an unset variable, is no request for the local registry.
+        # Not "if remote": an empty name, such as an unset variable gives, is no request for the local registry.
         return self.local if remote is None else self.remote(remote)
 
     def parse(self, artifact: ArtifactLike, registry: Registry | None = None) -> Ref | Digest | Artifact:

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 import pytest
-from maskreg_cli import bars
-from maskreg_cli.bars import Bars
+from maskreg_cli import progress as bars
 from maskreg_cli.output import Output
+from maskreg_cli.progress import Bars
 
 from maskreg.extras import compile_hint
 from maskreg.native import NUMPY, using

@@ -113,7 +113,7 @@ def test_a_name_that_meant_something_else_is_told_with_the_way_back(run: Run, ar
     second = run(*words, "--seed", "1", "--json")
     assert second.json["was"] == first.json["digest"]
     short = first.json["digest"][:19]
-    note, _, back = second.err.strip().partition("; to have it back: maskreg ")
+    note, _, back = second.err.strip().partition("; next: to have it back: maskreg ")
     assert note == f"note: lab/chance:a was {short}"
     run(*back.split())
     shown = run("show", "lab/chance:a", "--json").json
@@ -139,7 +139,7 @@ def tells_the_way_back(run: Run, *words: str) -> None:
     was = run("show", "lab/chance:a", "--json").json["digest"]
     done = run(*words, "--name", "lab/chance:a", "--json")
     assert done.json["was"] == was
-    assert f"note: lab/chance:a was {was[:19]}; to have it back: maskreg tag lab/chance:a@{was} a\n" in done.err
+    assert f"note: lab/chance:a was {was[:19]}; next: to have it back: maskreg tag lab/chance:a@{was} a\n" in done.err
 
 
 def run_source(run: Run) -> str:
@@ -151,7 +151,7 @@ def run_source(run: Run) -> str:
 
 def test_a_source_that_is_not_needed_is_said(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
     told = run("baseline", REF, "--kind", "complement", "--source", pair[0]).err
-    assert "note: --source was not used: complement does not look at weights" in told
+    assert "note: the source was not used: complement does not look at weights" in told
     assert run("baseline", REF, "--kind", "low-magnitude", "--source", pair[0]).err == ""
 
 

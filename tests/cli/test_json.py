@@ -103,7 +103,9 @@ def test_every_key_is_an_attribute_with_that_value(run: Run, registry: Path, com
     rows = list(zip(document, result, strict=True)) if isinstance(document, list) else [(document, result)]
     assert rows
     for row, value in rows:
-        assert row == value.to_json()
+        # What to type is the command line's own.
+        row.pop("hint", None)
+        assert row == {key: told for key, told in value.to_json().items() if key != "hint"}
         assert all(hasattr(value, key) for key in row), row.keys()
 
 

@@ -79,7 +79,7 @@ def test_the_private_key_is_its_owners_alone(
 ) -> None:
     out = tmp_path / "copy.pem"
     said = run("key", "export", "default", out, "--remote", "lab")
-    assert said.err == f"{out} holds the private key of {key}: whoever has it can sign default\n"
+    assert said.err == f"{out} holds the private key of {key}: with it, anyone can sign default\n"
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     run("key", "export", "default", out, "--remote", "lab", status=73)
     run("key", "export", "default", out, "--remote", "lab", "--force")

@@ -55,12 +55,9 @@ def test_nothing_says_so_with_a_command_and_ends_well(
     assert len(run("list", "adam", "-q").out.split()) == 2
     assert run("list", "zzz").err == "nothing in local matches zzz\n  next: maskreg list\n"
     assert run("list", "zzz", "-q").err == ""
-    assert run("list", "--kind", "mask", "--json").json == {
-        "names": [],
-        "left_out": [],
-        "remark": "nothing in local matches these filters",
-        "hint": "maskreg list",
-    }
+    nothing = run("list", "--kind", "mask", "--json").json
+    assert (nothing["names"], nothing["left_out"], nothing["hint"]) == ([], [], "maskreg list")
+    assert nothing["error"]["facts"] == {"remote": ""}
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "empty"))
     assert "next: maskreg extract SOURCE TARGET --name NAME" in run("list").err
     run("remote", "add", "lab", tmp_path / "lab")

@@ -84,6 +84,7 @@ def test_no_at_the_question_of_rm_is_a_negative_answer(
             "message": "nothing was changed",
             "hint": "",
             "exit": 1,
+            "facts": {},
         }
     assert run("show", REF, "--json").json["digest"] == artifact
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from maskreg_cli import bars
+from maskreg_cli import progress as bars
 from maskreg_cli.output import Output
-from maskreg_cli.steps import Steps
+from maskreg_cli.retrain import Steps
 
 from tests.cli.terminal import watch
 

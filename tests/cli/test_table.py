@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from maskreg_cli.layout import folded, paragraph, row
-from maskreg_cli.table import table
+from maskreg_cli.table import folded, paragraph, row, table
 
 
 def test_what_is_escaped_is_measured_as_it_is_shown() -> None:

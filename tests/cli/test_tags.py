@@ -141,7 +141,7 @@ def test_a_name_that_moves_says_what_it_was(run: Run, artifact: str, pair: tuple
     run("tag", "toy-opd:v1", "best")
     moved = run("tag", "other:v1", "toy-opd:best", "other:best")
     back = f"maskreg tag toy-opd:best@{artifact} best"
-    assert moved.err == f"note: toy-opd:best was {artifact[:19]}; to have it back: {back}\n"
+    assert moved.err == f"note: toy-opd:best was {artifact[:19]}; next: to have it back: {back}\n"
     assert run(*back.split()[1:], "--json").json[0]["was"] == later
     assert run("tag", "toy-opd:v1", "best", "--json").json[0]["was"] is None
 

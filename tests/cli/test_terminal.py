@@ -146,7 +146,7 @@ def test_groups_of_an_artifact_are_modules_and_tensors_too(run: Run) -> None:
 
 def test_only_one_file_asks_for_the_width_of_the_terminal() -> None:
     asking = [path.name for path in modules("cli") if "terminal_size" in (ROOT / path).read_text()]
-    assert asking == ["layout.py"]
+    assert asking == ["table.py"]
 
 
 def test_a_definition_is_broken_between_words() -> None:

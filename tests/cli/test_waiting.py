@@ -10,16 +10,17 @@ from pathlib import Path
 
 import click
 import pytest
-from maskreg_cli import bars, waiting
+from maskreg_cli import progress as bars
+from maskreg_cli import progress as waiting
 from maskreg_cli.output import Output
-from maskreg_cli.waiting import Waiting, loading
+from maskreg_cli.progress import Waiting, loading
 
 from tests.cli import terminal
 from tests.cli.terminal import Terminal
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setattr(waiting, "DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "SILENCE_SECONDS", 0.01)
     return terminal.watch(monkeypatch)
 
 

@@ -51,7 +51,6 @@ _AHEAD = 64 << 10
 
 _END = bytes(2 * _BLOCK)
 _FILE = "the file"
-_HINT = "export writes such a file"
 
 
 @dataclass(frozen=True)
@@ -361,5 +360,5 @@ def _members(stream: BinaryIO, limits: Limits) -> Iterator[tuple[str, bytes]]:
     except (tarfile.TarError, UnicodeError, EOFError) as error:
         if "end of data" in str(error):
             raise CorruptError(_FILE, "it is cut short") from error
-        raise FormatError(f"{_FILE}: not an exported artifact ({error})", hint=_HINT) from error
+        raise FormatError(f"{_FILE}: not an exported artifact ({error})", not_exported=True) from error
     source.expect_end()
