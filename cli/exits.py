@@ -88,7 +88,7 @@ class Failure:
 
 
 def failure(error: BaseException, context: click.Context | None = None) -> Failure:
-    """Message, next step and exit code of what a command raised; ``context`` is that of a command that has ended."""
+    """Message, next step and exit code of what a command raised; ``context`` belongs to a command that has ended."""
     described = _described(error, context)
     # Ctrl-C has become an exit by now. Notes of other errors are tracebacks, for developers.
     cause = error.__cause__ or error

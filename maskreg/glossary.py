@@ -199,8 +199,8 @@ REGISTRIES = (
     ),
     Entry(
         "project key",
-        "What signs every change of a project's tags (ed25519): who may write to the store and has not its private "
-        "part sets no tag that anybody takes.",
+        "What signs every change of a project's tags (ed25519): a writer to the store without its private "
+        "part cannot set a tag that readers accept.",
         aliases=("signed", "signature", "signatures", "unsigned"),
     ),
     Entry(
@@ -215,8 +215,8 @@ REGISTRIES = (
     ),
     Entry(
         "statement of freshness",
-        "Signed and dated: how a project's tags stood. When it is too old, readers refuse the project, so nobody can "
-        "show an old state for ever.",
+        "Signed and dated: how a project's tags stood. When it is too old, readers refuse the project, so an attacker "
+        "cannot show an old state for ever.",
         aliases=("fresh", "freshness", "refresh"),
     ),
     Entry("listing", "The keys that a store says it holds. It is stale when it lacks an object that can be read."),
@@ -239,7 +239,7 @@ REGISTRIES = (
     ),
     Entry(
         "marker",
-        "An object that says that a garbage collection decides about an artifact. Nobody names the artifact until the "
+        "An object that says that a garbage collection decides about an artifact. The artifact gets no name until the "
         "marker is gone.",
         aliases=("markers",),
     ),

@@ -55,7 +55,7 @@ def counting(progress: Progress, label: str, things: Iterable[T], *, total: int 
         progress: the listener.
         label: names the work, in the imperative.
         things: what is passed on.
-        total: how many there are; 0 when nobody knows.
+        total: how many there are; 0 when unknown.
     """
     of = f" of {total:,}" if total else ""
     progress.start(label, 0)

@@ -8,8 +8,8 @@ An update is a sum of outer products of activations and gradients, so few compon
        typical change 2^-13: a weight of exponent -7 that moved 1 ULP (2^-14) has level 1, one that moved 2 ULPs level 2
 
 2. *Rank.* Directions are searched in one sample of rows, and judged in another: each has a share of the energy there
-   (:func:`maskreg.codec.subspace.excess`). A component is worth it when the bits that its share saves exceed those of
-   its factors: ``8 * moved * share > 4.5 * (rows + width)``. Their number is the rank; 0 means no factors.
+   (:func:`maskreg.codec.subspace.excess`). A component pays when its share saves more bits than its factors take:
+   ``8 * moved * share > 4.5 * (rows + width)``. Their number is the rank; 0 means no factors.
 
        2048 x 2048, half moved: 8 * 2.1e6 * share > 4.5 * 4,096, so a share of 0.11 % pays
 

@@ -268,5 +268,5 @@ def _demands(dependant: Dependant) -> Iterator[Demand]:
         yield from _demands(inner)
 
 
-PUBLIC = Depends(Public(Role.NOBODY, Where.NOWHERE))
+PUBLIC = Depends(Public(Role.NONE, Where.NOWHERE))
 """The demand of a route for every client, for a router's ``dependencies``."""

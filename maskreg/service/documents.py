@@ -1,4 +1,4 @@
-"""Documents that are sent here: read as suspiciously as those of the store, by every route that takes one.
+"""Documents that are sent here: read as suspiciously as the store's, by every route that takes one.
 
 FastAPI would take a key twice and keep the last one, so that a proxy or a log may see another document than this
 server. A route says that it reads documents by its class::

@@ -77,7 +77,7 @@ _DESCRIBED = "what can be asked, and how, is described in /openapi.json"
 
 NEXT: dict[type[MaskregError], dict[str, str]] = {
     MaskregError: {
-        "history": "GET /api/v1/tags/{history} says how it changed",
+        "history": "GET /api/v1/projects/{history.project}/refs/{history.name}/{history.tag}/history tells it",
         "project": "GET /api/v1/artifacts?project={project} lists them",
     },
     NotFoundError: {
@@ -87,7 +87,7 @@ NEXT: dict[type[MaskregError], dict[str, str]] = {
     },
     LimitError: {"compared": "compare them on a machine of your own: maskreg compare {compared}"},
     UnauthenticatedError: {"": "send a token of this service: Authorization: Bearer TOKEN"},
-    WrongCheckpointError: {"job_sources": "GET /api/v1/patches/sources lists them"},
+    WrongCheckpointError: {"job_sources": "GET /api/v1/sources lists them"},
 }
 """By class and fact, what a client can do; see the table of the command line, ``cli/next_step.py``."""
 

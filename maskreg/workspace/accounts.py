@@ -27,7 +27,7 @@ _EVERY_PROJECT = "*"
 
 @dataclass(frozen=True)
 class Identity(Result):
-    """Who somebody is at a service.
+    """The owner of a token at a service.
 
     Attributes:
         url: of the service.
@@ -140,7 +140,7 @@ def whoami(server: str | None = None, *, workspace: Workspace | None = None) -> 
 
     Raises:
         ConfigError: no service is meant.
-        UnauthenticatedError: nobody logged in, or the token is not valid.
+        UnauthenticatedError: not logged in, or the token is not valid.
         UnavailableError: the service does not answer, or offline is set.
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
@@ -205,7 +205,7 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
         workspace: by default what the settings say.
 
     Raises:
-        NotFoundError: there is no such token, or it is somebody else's.
+        NotFoundError: there is no such token, or it belongs to another owner.
         MaskregError: as for :func:`whoami`.
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:

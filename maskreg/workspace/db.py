@@ -88,7 +88,7 @@ def rebuild(
     """Recreate a catalog from the store. Measurements and events are kept.
 
     Args:
-        remote: whose catalog; that of the local registry when left out.
+        remote: whose catalog; the local registry's when left out.
         progress: progress callback, in tags and artifacts.
         workspace: by default what the settings say.
 

@@ -179,7 +179,7 @@ class _Folder:
             raise self._changed(state, error) from error
 
     def _changed(self, state: _State, error: MaskregError) -> TryAgainError:
-        """Forget a checkpoint that somebody changed, so that the next time it is made again from the source."""
+        """Forget a changed checkpoint, so that it is made again from the source."""
         self._forget(state)
         return TryAgainError(
             f"{self._options.out / state.name} was changed after it was written, and is made again from the source: "

@@ -184,7 +184,7 @@ def plan(
 ) -> dict[str, Any]:
     """Check a run as :func:`retrain` does, and say what it would train and need.
 
-    Arguments and errors are those of :func:`retrain`; ``out`` can be left open.
+    Arguments and errors: see :func:`retrain`; ``out`` can be left open.
 
     Returns:
         Coordinates, bytes of weights, optimizer state and gradients, steps, records, the device and the setup.

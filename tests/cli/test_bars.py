@@ -83,7 +83,7 @@ def test_people_are_told_that_the_kernels_are_not_compiled(kernels: str, monkeyp
     assert (compile_hint() in screen.getvalue()) == (kernels == NUMPY)
 
 
-def test_nobody_is_told_to_compile_what_was_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_hint_to_compile_what_was_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASKREG_KERNELS", NUMPY)
     screen = watch(monkeypatch)
     with using(NUMPY):

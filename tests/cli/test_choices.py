@@ -1,4 +1,4 @@
-"""Choices of options are those of the code behind them, which the command line does not import to say them."""
+"""Choices of options equal the code's, which the command line does not import for them."""
 
 from __future__ import annotations
 

@@ -139,12 +139,12 @@ def test_all_tags_of_a_name_move_or_none(run: Run, artifact: str, pair: tuple[Pa
     run("mv", "--all", "new/toy", "a:b", status=2)
 
 
-def test_a_name_that_somebody_may_use_moves_only_by_force(
+def test_a_shared_name_moves_only_by_force(
     run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back = ["extract", pair[1], pair[0], "--name", REF]
     mine = run(*back, "--json").json["digest"]
-    run("extract", *pair, "--name", REF)  # nobody else knows the name yet
+    run("extract", *pair, "--name", REF)  # the name is not shared yet
     run("remote", "add", "lab", tmp_path / "lab")
     run("push", REF)
     run("extract", *pair, "--name", REF, "--force")  # the same artifact again

@@ -42,9 +42,7 @@ def test_a_folder_is_brought_up_to_date(run: Run, pair: tuple[Path, Path], tmp_p
     )
 
 
-def test_a_checkpoint_that_somebody_changed_is_made_again_at_once(
-    run: Run, pair: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_changed_checkpoint_is_made_again_at_once(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     line = ("follow", "toy/run", "--source", pair[0], "-o", tmp_path / "served", "--once")
     published(tmp_path, pair, 1)
     run(*line)

@@ -17,7 +17,7 @@ ZERO = f"ed25519:{'0' * 64}"
 
 
 def forge(tmp_path: Path, artifact: str) -> None:
-    """Somebody without the key moves the tag on lab."""
+    """A writer without the key moves the tag on lab."""
     log = RefLog(FileStore(tmp_path / "lab"))
     ref = Ref.parse("toy-opd:v1")
     log.append(ref, after=log.head(ref), digest=Digest(artifact), card=Card(family="evil"), by="eve@evil")
@@ -127,7 +127,7 @@ def test_a_forged_tag_is_refused_by_name(
     run("key", "sign", "toy-opd:v1", "--remote", "lab", status=77)
 
 
-def test_who_has_the_key_signs_what_somebody_else_set(run: Run, key: str, artifact: str, tmp_path: Path) -> None:
+def test_the_holder_of_the_key_signs_what_others_set(run: Run, key: str, artifact: str, tmp_path: Path) -> None:
     forge(tmp_path, artifact)
     run("show", "toy-opd:v1", "--remote", "lab", status=65)
     signed = run("key", "sign", "toy-opd:v1", "--remote", "lab")

@@ -1,4 +1,4 @@
-"""What is asked before a name moves that somebody else may use, and what follows from the answer."""
+"""The question before a shared name moves, and what follows from the answer."""
 
 from __future__ import annotations
 

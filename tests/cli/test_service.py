@@ -20,7 +20,7 @@ from tests.service.serving import ADMIN, headers, listening, service_in
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with a home and a token of their own."""
+    """A user with a home and a token."""
 
     name: str
     token: str
@@ -51,7 +51,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def people(run: Run, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Person]:
-    """A writer and a reader of the project team, somebody of another project, and the admin of the server."""
+    """A writer and a reader of the project team, a writer of another project, and the admin of the server."""
     tokens = {"ada": "writer-token", "bob": "reader-token", "eve": "stranger-token", "root": ADMIN}
     people = {name: Person(name, token, run, tmp_path, monkeypatch) for name, token in tokens.items()}
     for person in people.values():
@@ -196,7 +196,7 @@ def test_the_lines_of_an_empty_servers_page_work_in_their_order(
     assert run("list", "--remote", lines[-1].split()[-1], "-q").out == "team/toy\n"
 
 
-def test_a_server_is_added_before_anybody_logs_in(
+def test_a_server_is_added_before_the_login(
     url: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "ada"))

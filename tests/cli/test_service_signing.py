@@ -17,7 +17,7 @@ from maskreg.service.context import Service
 from maskreg.store import FileStore
 from maskreg.store.reflog import RefLog
 from tests.cli.test_service import Person, digest_of, people, pushed
-from tests.e2e.running import Person as Somebody
+from tests.e2e.running import Person as User
 from tests.service.serving import listening, service_in
 
 __all__ = ["people", "pushed"]
@@ -57,7 +57,7 @@ def test_a_service_signs_what_people_without_a_key_push(
         ("team/toy:v1", "signed", key),
         ("team/toy:v2", "signed", key),
     ]
-    # Nobody gets the key, not even the admin; and who can write to the disk behind the service is found out.
+    # The key stays with the server, also from the admin; and a writer to the disk behind the service is found out.
     (private,) = (tmp_path / "served" / ".private").glob("*.pem")
     with pytest.raises(UsageError, match="is not of the store"):
         service.registry.store.get(f".private/{private.name}", max_bytes=1 << 20)
@@ -74,7 +74,7 @@ def test_who_cannot_check_signatures_is_told_before_anything_travels(
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('not here', name='cryptography')")
     settings = {"PYTHONPATH": str(hidden.parent), "MASKREG_TOKEN": "writer-token"}
-    ada = Somebody(tmp_path / "ada", settings)
+    ada = User(tmp_path / "ada", settings)
     ada.run("extract", *pair, "--name", "team/toy:v1")
     ada.run("remote", "add", "lab", url)
     said = "error: checking a signature needs the package cryptography, which is not installed"
@@ -83,9 +83,9 @@ def test_who_cannot_check_signatures_is_told_before_anything_travels(
         assert refused.splitlines()[0] == said
         assert "[sign]" in refused
     assert not [key for prefix in ("artifacts/", "announced/", "refs/") for key in service.registry.store.list(prefix)]
-    able = Somebody(tmp_path / "ada", {"MASKREG_TOKEN": "writer-token"})
+    able = User(tmp_path / "ada", {"MASKREG_TOKEN": "writer-token"})
     able.run("push", "team/toy:v1")
-    reader = Somebody(tmp_path / "bob", {**settings, "MASKREG_TOKEN": "reader-token"})
+    reader = User(tmp_path / "bob", {**settings, "MASKREG_TOKEN": "reader-token"})
     reader.run("remote", "add", "lab", url)
     assert said in reader.run("pull", "team/toy:v1", exit=78)
     assert not list(reader.registry.rglob("manifest.json"))

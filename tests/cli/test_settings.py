@@ -260,7 +260,7 @@ def test_a_store_that_would_lose_tags_is_refused(run: Run, postgres: Postgres, m
     assert "BAD   remote lab" in run("doctor", status=1).out
 
 
-def test_an_offline_machine_asks_nobody(
+def test_an_offline_machine_sends_no_request(
     run: Run, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("remote", "add", "lab", tmp_path / "lab")

@@ -1,4 +1,4 @@
-"""Where ``apply`` finds the checkpoint when nobody names one: the hub cache, after the places seen."""
+"""Where ``apply`` finds the checkpoint when none is named: the hub cache, after the places seen."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LOG = "lab/refs/default/toy-opd/v1"
 def lab(
     run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Path, str, str]:
-    """A remote with two entries of a tag, as somebody sees it who pulled the second; and the two digests."""
+    """A remote with two entries of a tag, as seen by a reader of the second; and the two digests."""
     run("remote", "add", "lab", tmp_path / "lab")
     run("push", "toy-opd:v1")
     later = run("extract", pair[1], pair[0], "--name", "toy-opd:v1", "--force", "--json").json["digest"]

@@ -77,7 +77,7 @@ def test_it_names_what_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("reason", ["quiet", "no terminal", "dumb"])
-def test_nobody_is_shown_anything(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_shown(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = watch(monkeypatch)
     if reason == "no terminal":
         monkeypatch.setattr(screen, "isatty", lambda: False)

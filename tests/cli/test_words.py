@@ -58,7 +58,7 @@ def test_words_of_any_language_and_of_full_length_are_taken(run: Run, artifact: 
 
 @pytest.fixture
 def evil(artifact: str) -> None:
-    """Words that nobody checked, as a registry of somebody else can hold them."""
+    """Unchecked words, as a foreign registry can hold them."""
     card = Card(EVIL, EVIL, EVIL, EVIL, {EVIL: EVIL})
     with Registry.local(Settings.load()) as here:
         here.publish(Ref.parse(REF), Digest(artifact), card=card)
@@ -99,7 +99,7 @@ def test_a_narrow_terminal_shows_whole_references(run: Run, artifact: str) -> No
     assert long in at_terminal(80, "list")
 
 
-def test_without_a_remote_nobody_is_sent_to_pull(run: Run, artifact: str, tmp_path: Path) -> None:
+def test_without_a_remote_no_hint_says_pull(run: Run, artifact: str, tmp_path: Path) -> None:
     shutil.rmtree(Path(os.environ["MASKREG_HOME"]) / "artifacts" / "sha256" / artifact[7:])
     wanted = "extract it again, or add a remote: maskreg remote add NAME URL"
     assert f"next: {wanted}\n" in run("show", REF, status=66).err

@@ -121,4 +121,4 @@ def test_the_demand_stands_in_the_document(app: FastAPI) -> None:
     access.describe(app)
     paths = app.openapi()["paths"]
     assert paths["/read/{project}"]["get"]["x-access"] == {"role": "reader", "where": "project"}
-    assert paths["/all"]["get"]["x-access"] == {"role": "nobody", "where": "nowhere"}
+    assert paths["/all"]["get"]["x-access"] == {"role": "none", "where": "nowhere"}

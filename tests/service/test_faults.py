@@ -32,7 +32,7 @@ THREADS = 40
 
 @contextmanager
 def closed_to_all(postgres: Postgres, url: str) -> Iterator[None]:
-    """Let nobody into a database, and send away who is there, as a server does that is being restarted."""
+    """Refuse and end all connections to a database, as a server does that is being restarted."""
     name = url.rpartition("/")[2]
     admin = f"host=127.0.0.1 port={postgres.port} user=maskreg dbname=postgres"
     with psycopg.connect(admin, autocommit=True) as connection:

@@ -51,8 +51,8 @@ class Sender:
     def role(self, project: str) -> Role:
         """Their role in a project."""
         if project == DELETED:
-            return Role.NOBODY
-        held = max(self.grants.get(project, Role.NOBODY), self.grants.get(EVERY_PROJECT, Role.NOBODY))
+            return Role.NONE
+        held = max(self.grants.get(project, Role.NONE), self.grants.get(EVERY_PROJECT, Role.NONE))
         return max(held, Role.READER) if project == PUBLIC else held
 
 
@@ -145,12 +145,12 @@ def expected(access: Mapping[str, str], sender: Sender, project: str) -> int:
         case Where.SELF:
             return 401 if visitor else LET_IN
         case Where.ANY:
-            highest = max(sender.role(PUBLIC), *sender.grants.values(), Role.NOBODY)
+            highest = max(sender.role(PUBLIC), *sender.grants.values(), Role.NONE)
             return LET_IN if highest >= role else refusal
         case Where.SERVER:
             return LET_IN if sender.role(EVERY_PROJECT) >= role else refusal
         case Where.PROJECT:
-            if sender.role(project) is Role.NOBODY and role > Role.NOBODY:
+            if sender.role(project) is Role.NONE and role > Role.NONE:
                 return 401 if visitor else 404
             return LET_IN if sender.role(project) >= role else refusal
 

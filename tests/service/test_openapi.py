@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from schemathesis.specs.openapi import checks
 
 from maskreg.service.app import create_app
 from maskreg.service.middleware import HEADERS
+from maskreg.service.problems import NEXT
 from tests.service.labs import fill
 from tests.service.serving import ADMIN, headers, listening, service_in
 
@@ -101,3 +103,11 @@ def _send(operation: Any, mode: GenerationMode, real: dict[str, list[str]], toke
 
 def _chosen(named: dict[str, list[str]]) -> st.SearchStrategy[dict[str, str]]:
     return st.fixed_dictionaries({name: st.sampled_from(values) for name, values in named.items()})
+
+
+def test_next_steps_name_requests_that_exist(described: Described) -> None:
+    routes = [re.sub(r"{[^}]*}", "[^/]+", path) for path in described.schema.raw_schema["paths"]]
+    rows = [row for by_fact in NEXT.values() for row in by_fact.values()]
+    requests = [found[1] for row in rows if (found := re.search(r"GET (/[^ ?]*)", row))]
+    assert len(requests) > 3
+    assert [path for path in requests if not any(re.fullmatch(route, path) for route in routes)] == []

@@ -15,7 +15,7 @@ from maskreg.service.auth.roles import Principal, Role
 from tests.service.serving import headers, service_in
 
 Writer = Annotated[Principal, Depends(Needs(Role.WRITER, audited="write"))]
-PUBLIC = Depends(Public(Role.NOBODY, Where.NOWHERE, Kept.NOT))
+PUBLIC = Depends(Public(Role.NONE, Where.NOWHERE, Kept.NOT))
 OWN = {"Origin": "http://localhost"}
 
 

@@ -21,7 +21,7 @@ SOURCE: dict[str, Tensor] = {
 
 @dataclass(frozen=True)
 class Lab:
-    """Two checkpoints, and workspaces of their own for everybody who is asked for."""
+    """Two checkpoints, and a workspace for each user that a test asks for."""
 
     folder: Path
     source: Path

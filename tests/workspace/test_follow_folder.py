@@ -198,7 +198,7 @@ def cut_short(weights: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [flipped, cut_short, Path.unlink])
-def test_a_checkpoint_that_somebody_changed_is_made_again(
+def test_a_changed_checkpoint_is_made_again(
     lab: Lab, run: maskreg.Publisher, bob: maskreg.Workspace, steps: list[Path], change: Callable[[Path], None]
 ) -> None:
     out = lab.folder / "served"

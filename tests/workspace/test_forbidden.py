@@ -1,4 +1,4 @@
-"""A home that may only be read, and an artifact that may not: what is said, and what works all the same."""
+"""A home that can only be read, and an artifact that cannot: messages, and what still works."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.workspace.conftest import Lab
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """A folder that everybody may enter, unlike pytest's."""
+    """A folder open to all users, unlike pytest's."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)

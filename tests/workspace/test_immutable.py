@@ -22,7 +22,7 @@ def other(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> Stored:
 
 @pytest.fixture
 def bob(lab: Lab) -> Iterator[tuple[maskreg.Workspace, list[str]]]:
-    """Somebody else with the same remote, and what he is told."""
+    """Another user of the same remote, and the messages to them."""
     with lab.workspace("bob") as workspace:
         notes: list[str] = []
         workspace.note = lambda said: notes.append(str(said))
@@ -65,7 +65,7 @@ def test_extract_by_force_keeps_what_it_may_not_name(lab: Lab, ada: maskreg.Work
     assert maskreg.extract(lab.source, lab.target, "toy:v1", force=True, workspace=ada).digest == toy.digest
 
 
-def test_a_push_takes_the_mark_along_and_nobody_moves_the_tag(
+def test_a_push_takes_the_mark_along_and_the_tag_stays(
     lab: Lab, ada: maskreg.Workspace, toy: Stored, bob: tuple[maskreg.Workspace, list[str]]
 ) -> None:
     maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)

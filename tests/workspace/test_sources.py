@@ -39,7 +39,7 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
             assert workspace.local.catalog is not None
             workspace.local.catalog.saw_source(side.root, str(locked))
             workspace.local.catalog.saw_source(side.root, str(locked / "deeper"))
-            # The home is its owner's alone, who is somebody else now.
+            # The home is its owner's alone, and this process has another user now.
             settings.home.chmod(0o777)
             (settings.home / "catalog.db").chmod(0o666)
             with not_root(), pytest.raises(maskreg.NotFoundError) as caught:

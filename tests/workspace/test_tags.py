@@ -72,7 +72,7 @@ def test_a_result_that_is_outdated_removes_nothing(lab: Lab, ada: maskreg.Worksp
     assert ada.find("toy:v1").digest == later.digest
 
 
-def test_names_of_a_remote_change_there_in_the_name_of_whoever_does_it(ada: maskreg.Workspace, toy: Stored) -> None:
+def test_names_of_a_remote_change_there_in_the_name_of_their_author(ada: maskreg.Workspace, toy: Stored) -> None:
     maskreg.push("toy:v1", workspace=ada)
     where = {"remote": "team", "workspace": ada}
     (best,) = maskreg.tag("toy:v1", "best", card=maskreg.Card(family="other"), by="bob", **where)  # type: ignore[arg-type]

@@ -128,6 +128,10 @@ def collect(
     store = registry.store
     if not dry_run:
         take_over(store)
+        if store.service is not None:
+            # A client without the right to collect sees no candidates, and must not take that for an answer.
+            with Run(store, registry.by):
+                pass
     # Without a grace period ages are not compared: clocks differ, and buckets' clocks tick in whole seconds.
     deadline = store.clock() - min(grace, _LONGEST_GRACE) if grace else datetime.max.replace(tzinfo=UTC)
     names = Names(registry, deadline, progress)

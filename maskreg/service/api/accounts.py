@@ -30,12 +30,12 @@ from maskreg.service.documents import DocumentRoute
 
 router = APIRouter(tags=["accounts"], route_class=DocumentRoute)
 
-Visitor = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]
-SignedIn = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.SELF))]
+Visitor = Annotated[Principal, Depends(Needs(Role.NONE, Where.ANY))]
+SignedIn = Annotated[Principal, Depends(Needs(Role.NONE, Where.SELF))]
 Reader = Annotated[Principal, Depends(Needs(Role.READER))]
 Admin = Annotated[Principal, Depends(Needs(Role.ADMIN))]
 # The accounts record these changes themselves.
-Owner = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.SELF, audited=Kept.BY_ROUTE))]
+Owner = Annotated[Principal, Depends(Needs(Role.NONE, Where.SELF, audited=Kept.BY_ROUTE))]
 ProjectOwner = Annotated[Principal, Depends(Needs(Role.ADMIN, audited=Kept.BY_ROUTE))]
 Operator = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER, audited=Kept.BY_ROUTE))]
 ServerAdmin = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER))]

@@ -79,7 +79,7 @@ def _describe_operation(path: str, operation: dict[str, Any]) -> None:
     responses.pop("422", None)
     if access["where"] != Where.NOWHERE:
         # Visitors read public projects.
-        optional = access["role"] in ("nobody", "reader") and access["where"] in (Where.PROJECT, Where.ANY)
+        optional = access["role"] in ("none", "reader") and access["where"] in (Where.PROJECT, Where.ANY)
         operation["security"] = [{name: []} for name in _SCHEMES] + ([{}] if optional else [])
         responses.setdefault("401", {"description": "There is no valid token."})
         responses.setdefault("403", {"description": "The sender's role is too low."})

@@ -134,7 +134,7 @@ def visible_jobs(
 def visible_job(service: Service, principal: Principal, id: str, role: Role = Role.READER) -> Job:
     """A job of a project in which a principal has a role; to others it does not exist."""
     job = jobs_of(service).queue.get(id)
-    if principal.role(job.project) is Role.NOBODY:
+    if principal.role(job.project) is Role.NONE:
         raise NotFoundError(f"there is no job {id}")
     check_role(principal, job.project, role)
     return job

@@ -146,8 +146,8 @@ def _holder(rows: Iterable[Row[Any]]) -> Row[Any] | None:
 def _limited(rows: Sequence[Row[Any]], holder: Row[Any], project: str, most: int) -> Principal:
     held = {row.project: Role(row.role) for row in rows if row.kind == _GRANT}
     if project != EVERY_PROJECT:
-        held = {project: max(held.get(project, Role.NOBODY), held.get(EVERY_PROJECT, Role.NOBODY))}
-    grants = {name: min(role, Role(most)) for name, role in held.items() if role > Role.NOBODY}
+        held = {project: max(held.get(project, Role.NONE), held.get(EVERY_PROJECT, Role.NONE))}
+    grants = {name: min(role, Role(most)) for name, role in held.items() if role > Role.NONE}
     public, deleted = _projects(rows, _PUBLIC), _projects(rows, _DELETED)
     return Principal(holder.name, grants, public, holder.token or "", id=holder.id, deleted=deleted)
 

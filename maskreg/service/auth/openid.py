@@ -208,7 +208,7 @@ class OpenId:
         result: dict[str, Role] = {}
         for group in groups if isinstance(groups, list) else [groups]:
             for project, role in self._groups.get(group, {}).items() if isinstance(group, str) else ():
-                result[project] = max(result.get(project, Role.NOBODY), role)
+                result[project] = max(result.get(project, Role.NONE), role)
         return result
 
 

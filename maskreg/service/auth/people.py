@@ -78,7 +78,7 @@ def _follow_groups(connection: Connection, id: str, name: str, grants: Mapping[s
             drop_grant(connection, id, project)
             record(connection, PROVIDER, "revoke", project=project, subject=name)
     for project, role in grants.items():
-        before, by = held.get(project, (Role.NOBODY, PROVIDER.name))
+        before, by = held.get(project, (Role.NONE, PROVIDER.name))
         # What an admin gave stays as it is.
         if by == PROVIDER.name and before != role:
             ensure_project(connection, project, PROVIDER)

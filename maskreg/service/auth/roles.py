@@ -20,7 +20,7 @@ ROLE_HINT = "maskreg whoami lists your roles; an admin gives others"
 class Role(IntEnum):
     """The rights in a project; each role has the rights of the ones before it."""
 
-    NOBODY = 0
+    NONE = 0
     """Nothing: the project does not exist for this principal."""
     READER = 1
     """Search, show, compare and pull."""
@@ -58,19 +58,19 @@ class Principal:
     def role(self, project: str) -> Role:
         """The highest role in a project."""
         if project in self.deleted:
-            return Role.NOBODY
-        granted = max(self.grants.get(project, Role.NOBODY), self.grants.get(EVERY_PROJECT, Role.NOBODY))
+            return Role.NONE
+        granted = max(self.grants.get(project, Role.NONE), self.grants.get(EVERY_PROJECT, Role.NONE))
         return max(granted, Role.READER) if project in self.public else granted
 
     @property
     def highest(self) -> Role:
         """The highest role in any project."""
-        return max([*self.grants.values(), Role.READER if self.public else Role.NOBODY])
+        return max([*self.grants.values(), Role.READER if self.public else Role.NONE])
 
     @property
     def server_role(self) -> Role:
         """The role in every project; an admin of all runs the server."""
-        return self.grants.get(EVERY_PROJECT, Role.NOBODY)
+        return self.grants.get(EVERY_PROJECT, Role.NONE)
 
 
 SYSTEM = Principal("maskreg serve", {EVERY_PROJECT: Role.ADMIN})
@@ -198,7 +198,7 @@ class Audited:
 def check_role(principal: Principal, project: str, role: Role) -> None:
     """Check that a principal has a role in a project; to others the project does not exist."""
     held = principal.role(project)
-    if held is Role.NOBODY and not principal.is_visitor:
+    if held is Role.NONE and not principal.is_visitor:
         raise NotFoundError(f"there is no project {project}")
     check_held(principal, held, role, f"in project {project}")
 
@@ -209,7 +209,7 @@ def check_held(principal: Principal, held: Role, role: Role, scope: str) -> None
         return
     refuse_visitor(principal)
     needed = role.name.lower()
-    if held is Role.NOBODY:
+    if held is Role.NONE:
         state = f"{principal.name} has no role {scope or 'in any project'}"
     else:
         state = f"{principal.name} is {held.name.lower()} {scope or 'at most'}"

@@ -245,7 +245,7 @@ def check(key: Key, action: Action, principal: Principal, projects: Collection[s
         raise NotAllowedError(f"{key.key}: {key.kind.value} is not for clients to {action}")
     if who is _Who.HERE:
         project = next(iter(projects), key.project)
-        if principal.role(project) is Role.NOBODY:
+        if principal.role(project) is Role.NONE:
             raise NotFoundError(f"there is no project {project}")
         scope = f"in project {project}"
     else:

@@ -41,7 +41,7 @@ _FINEST = (MATCHED, PER_TENSOR, GLOBAL)
 def compare(
     request: Request,
     service: Served,
-    principal: Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))],
+    principal: Annotated[Principal, Depends(Needs(Role.NONE, Where.ANY))],
     ref: Annotated[list[str] | None, Query(max_length=64)] = None,
 ) -> HTMLResponse:
     """The overlap of two to eight masks; without them, a form to name them."""

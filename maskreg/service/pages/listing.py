@@ -123,7 +123,7 @@ class Filters(BaseModel):
 
 @router.get("/")
 def all_names(
-    request: Request, service: Served, principal: Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]
+    request: Request, service: Served, principal: Annotated[Principal, Depends(Needs(Role.NONE, Where.ANY))]
 ) -> HTMLResponse:
     """The names of all projects that the reader can read."""
     return _list(request, service, principal, "")
@@ -138,7 +138,7 @@ def names_of_project(
 
 
 @router.get("/glossary")
-def glossary(request: Request, principal: Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]) -> HTMLResponse:
+def glossary(request: Request, principal: Annotated[Principal, Depends(Needs(Role.NONE, Where.ANY))]) -> HTMLResponse:
     """Every word and figure with its one meaning."""
     return page(request, principal, "glossary.html.j2", entries=ENTRIES)
 

@@ -17,7 +17,7 @@ from maskreg.service.pages.rendering import page
 router = APIRouter(prefix="/settings", tags=["pages"], default_response_class=HTMLResponse)
 
 # The accounts record these changes themselves.
-SignedIn = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.SELF, Kept.BY_ROUTE))]
+SignedIn = Annotated[Principal, Depends(Needs(Role.NONE, Where.SELF, Kept.BY_ROUTE))]
 Admin = Annotated[Principal, Depends(Needs(Role.ADMIN, audited=Kept.BY_ROUTE))]
 
 ROLES = ("reader", "writer", "admin")

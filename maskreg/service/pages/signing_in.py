@@ -28,7 +28,7 @@ _LIFETIME_S = 600
 _SEE_OTHER = 303
 
 # The accounts record sessions themselves.
-Anonymous = Annotated[Principal, Depends(Public(Role.NOBODY, Where.NOWHERE, Kept.BY_ROUTE))]
+Anonymous = Annotated[Principal, Depends(Public(Role.NONE, Where.NOWHERE, Kept.BY_ROUTE))]
 
 Text = Annotated[str, Query(max_length=4000)]
 

@@ -38,7 +38,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
     than fp32 it includes a master copy of the masked ones.
 
     A parameter finds its mask by name, at the first step or before: by the names given with the parameters, or else
-    by those of the model, given to :meth:`bind` or seen in its first forward pass. Without either before the first
+    by the model's, given to :meth:`bind` or seen in its first forward pass. Without either before the first
     backward pass (a loss that calls no module with all parameters), gradients of the first step are dense in every
     mode; :meth:`bind` prevents that. Parameters may be sharded by ``fully_shard`` before or after; each process masks
     its own part. They may change their dtype between steps: masters of those that become fp32 are dropped.

@@ -92,7 +92,7 @@ def test_questions_that_make_no_sense(train: Train, args: list[str], status: int
     assert not (tmp_path / "run").exists()
 
 
-def test_a_name_that_somebody_may_use_is_asked_about_before_training(
+def test_a_shared_name_is_asked_about_before_training(
     train: Train, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("remote", "add", "team", tmp_path / "team")

@@ -42,7 +42,7 @@ def test_a_token_may_do_what_it_was_made_for(accounts: Accounts) -> None:
     assert re.fullmatch(r"mr_[0-9a-f]{16}_[A-Za-z0-9_-]{43}", made.token)
     ada = accounts.authenticate(made.token)
     assert (ada.name, dict(ada.grants), ada.token) == ("ada", {"team": Role.WRITER}, made.id)
-    assert ada.role("paper") is Role.NOBODY
+    assert ada.role("paper") is Role.NONE
     assert made.token not in repr(made)
 
 
@@ -157,7 +157,7 @@ def test_a_project_is_made_changed_and_deleted(accounts: Accounts) -> None:
     assert (made.name, made.public, made.created_by) == ("team", False, "root")
     with pytest.raises(OutputExistsError):
         accounts.projects.create("team", ROOT)
-    assert accounts.visitor().role("team") is Role.NOBODY
+    assert accounts.visitor().role("team") is Role.NONE
     assert accounts.projects.change("team", ROOT, public=True, max_bytes=5).max_bytes == 5
     assert accounts.visitor().role("team") is Role.READER
     assert [project.name for project in accounts.projects.visible(accounts.visitor())] == ["team"]
@@ -184,8 +184,8 @@ def test_the_name_of_a_deleted_project_is_not_taken_by_accident(accounts: Accoun
     accounts.projects.change("team", ROOT, public=True)
     accounts.projects.delete("team", ROOT)
     assert refused(accounts, key)
-    assert accounts.visitor().role("team") is Role.NOBODY
-    assert accounts.authenticate(token(accounts, "root", Scope(EVERY_PROJECT, Role.ADMIN))).role("team") is Role.NOBODY
+    assert accounts.visitor().role("team") is Role.NONE
+    assert accounts.authenticate(token(accounts, "root", Scope(EVERY_PROJECT, Role.ADMIN))).role("team") is Role.NONE
     for make in (lambda: accounts.projects.ensure("team", root), lambda: token(accounts)):
         with pytest.raises(NotFoundError):
             make()

@@ -31,7 +31,7 @@ URLS = [
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_the_server_asks_for_no_address_that_somebody_names(
+def test_the_server_asks_for_no_address_that_a_client_names(
     url: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In every text of every document, and in every parameter that names something."""
@@ -102,10 +102,10 @@ def test_a_member_who_comes_back_regains_nothing(site: Site) -> None:
     with pytest.raises(UnauthenticatedError):
         accounts.authenticate(token)
     back = accounts.sessions.principal(session)
-    assert back is None or back.role("team") is Role.NOBODY
+    assert back is None or back.role("team") is Role.NONE
 
 
-def test_a_project_that_comes_back_lets_in_nobody_of_before(site: Site) -> None:
+def test_a_project_that_comes_back_has_no_member_of_before(site: Site) -> None:
     accounts = site.service.accounts
     client = site.client(ADMIN)
     assert client.post("/api/v1/projects", json={"name": "phoenix"}).status_code == 201
@@ -146,7 +146,7 @@ def test_what_was_deleted_does_not_exist_and_can_be_sent_again(site: Site) -> No
         assert client.head(f"/api/v1/objects/{key}").status_code == 200
 
 
-def test_the_admin_of_one_project_is_nobody_in_others(site: Site) -> None:
+def test_the_admin_of_one_project_has_no_role_in_others(site: Site) -> None:
     """A token of a project names no other, however its requests are made."""
     client = site.client("stranger-token")
     for path in ("/api/v1/projects/team", "/api/v1/projects/*", "/api/v1/projects/team/members", "/api/v1/audit"):
