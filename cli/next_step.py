@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -40,7 +40,20 @@ def _rolled_back(facts: _Facts) -> str:
 
 def _fetched(facts: _Facts) -> str:
     name = facts.get("ref") or f"@{facts['artifact']}"
-    return f"maskreg log {name}{_on(facts)}" if facts.get("remote") else f"maskreg pull {name}"
+    if facts.get("remote"):
+        return f"maskreg log {name}{_on(facts)}"
+    if not _has_remotes():
+        return "extract it again, or add a remote: maskreg remote add NAME URL"
+    return f"maskreg pull {name}"
+
+
+def _has_remotes() -> bool:
+    from maskreg.settings import Settings
+
+    # Broken settings must not hide the error that is being reported.
+    with suppress(MaskregError, OSError):
+        return bool(Settings.load().remotes)
+    return True
 
 
 def _completed(facts: _Facts) -> str:

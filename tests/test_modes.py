@@ -23,7 +23,7 @@ COLLECTION = """
 import sys
 import pytest
 sys.modules["torch"] = None
-sys.exit(pytest.main(["--collect-only", "tests/ref", "tests/tensors"]))
+sys.exit(pytest.main(["--collect-only", "tests/mask", "tests/tensors"]))
 """
 
 

@@ -20,8 +20,8 @@ def test_space_is_required(tmp_path: Path) -> None:
         require_space(tmp_path / "a" / "b", huge, what="the model")
     assert caught.value.hint == f"df -h {tmp_path}"
     with pytest.raises(NoSpaceError) as caught:
-        require_space(tmp_path, huge, hint="buy a disk")
-    assert caught.value.hint == "buy a disk"
+        require_space(tmp_path, huge, ref="toy:v1")
+    assert (caught.value.hint, caught.value.facts["ref"]) == ("", "toy:v1")
     free = free_bytes(tmp_path)
     with pytest.raises(NoSpaceError, match=rf"the output needs 1 bytes and {free * 2:,} to spare, and"):
         require_space(tmp_path, 1, spare=free * 2)

@@ -93,10 +93,11 @@ def overlaps_html(pairs: Sequence[PairOverlap]) -> str:
 def _fragment(
     mask: NamedArtifact | None, pairs: Sequence[PairOverlap], plots: Sequence[Plot], notes: Sequence[str]
 ) -> str:
+    from maskreg.reports.drawing import SCREEN_DPI
     from maskreg.reports.page import address, card_of
     from maskreg.reports.pictures import png
     from maskreg.reports.templates import plain_label, render
-    from maskreg.reports.theme import LIGHT, SCREEN_DPI
+    from maskreg.reports.theme import LIGHT
 
     values: dict[str, Any] = {"name": "", "digest": "", "manifest": None, "card": {}}
     if mask is not None:

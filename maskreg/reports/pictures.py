@@ -12,8 +12,9 @@ import matplotlib as mpl
 from PIL import Image
 
 from maskreg.disk import creating, filling, replacing
+from maskreg.reports.drawing import Drawing
 from maskreg.reports.numbers import Numbers
-from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Drawing, Size, Theme, colored, style
+from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
 
 PNG_DPI = 200
 

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from maskreg.extras import requiring
-
-SCREEN_DPI = 150
-"""Resolution of the pictures that a page or a notebook carries."""
-
-
-class Drawing(Figure):
-    """A figure of Matplotlib, to be changed and saved like any other."""
-
-    def _repr_png_(self) -> bytes:
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=SCREEN_DPI)
-        return buffer.getvalue()
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ def mask_of(mask: MaskLike) -> Mask:
     """
     if isinstance(mask, str):
         mask = artifact_of(mask)
+    mask = getattr(mask, "artifact", mask)  # the result of a pull
     masks = mask if isinstance(mask, Mapping) else getattr(mask, "mask", None)
     if not isinstance(masks, Mapping):
         raise UsageError(f"{type(mask).__name__} is no mask", hint='mask="name:tag", or maskreg.pull("name:tag")')

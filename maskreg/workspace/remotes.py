@@ -118,7 +118,7 @@ def add(
         if name in space.settings.remotes:
             raise ConfigError(f"there is already a remote called {name!r}", taken_remote=name)
         remote = checked(Remote(name, str(url), catalog, options, tuple(project_keys)))
-        check_store(remote.url, options={"endpoint": remote.url})
+        check_store(remote.url, new_remote=remote.name, new_url=f"s3://BUCKET/PREFIX --endpoint {remote.url}")
         try:
             result = _first_probe(remote)
         except UnauthenticatedError as error:

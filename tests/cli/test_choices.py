@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import get_args
 
 import pytest
-from maskreg_cli import analyze, layout
+from maskreg_cli import analyze, table
 
 from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.matrix import METRICS
@@ -16,7 +16,7 @@ from maskreg.workspace.compare import Group
 
 
 def test_groups_are_those_that_figures_are_grouped_by() -> None:
-    assert tuple(GROUPS) == layout.GROUPS == get_args(Group)
+    assert tuple(GROUPS) == table.GROUPS == get_args(Group)
 
 
 def test_metrics_are_those_of_an_analysis() -> None:

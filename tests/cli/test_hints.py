@@ -24,7 +24,7 @@ BEGINNINGS = frozenset({"config set x1", "remote add x1"})
 
 FACTS = {
     "on": "",
-    "gc_option": "trust-clock",
+    "gc_option": "trust-listing",
     "not_pulled": "mask",
     "elsewhere": "mask",
     "new_key": f"ed25519:{'0' * 64}",

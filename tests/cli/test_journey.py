@@ -121,7 +121,9 @@ def test_list_filters_and_sorts(run: Run, artifact: str, pair: tuple[Path, Path]
     assert run("list", "-q", "--sort", "density").out == f"{REF}\nstill\n"
     assert run("list", "-q", "--sort", "name:asc", "--limit", "1").out == "still\n"
     assert run("list", "-q", "--family", "nobody").out == ""
-    assert run("list", "--json", "--ffn-lift", "100..").json == {
+    found = run("list", "--json", "--ffn-lift", "100..").json
+    assert found.pop("error")["code"] == "NOT_FOUND"
+    assert found == {
         "names": [],
         "left_out": [],
         "remark": "nothing in local matches these filters",

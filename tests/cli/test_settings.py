@@ -82,12 +82,12 @@ def test_a_setting_that_the_next_command_could_not_use_is_refused(run: Run, tmp_
     run("remote", "add", "lab", tmp_path / "lab")
     before = Path(os.environ["MASKREG_CONFIG"]).read_bytes()
     for key, value, step in (
-        ("remotes.lab.url", "ftp://host/x", "maskreg config set remotes.lab.url s3://BUCKET/PREFIX"),
-        ("remotes.lab.url", "s3://", "maskreg config set remotes.lab.url s3://bucket/prefix"),
+        ("remotes.lab.url", "ftp://host/x", "write s3://BUCKET/PREFIX"),
+        ("remotes.lab.url", "s3://", "write s3://bucket/prefix"),
         ("remotes.lab.url", "http://host:9000", "maskreg config set remotes.lab.endpoint http://host:9000"),
         ("default_remote", "nowhere", "maskreg remote add nowhere URL"),
     ):
-        assert f"next: {step}\n" in run("config", "set", key, value, status=78).err
+        assert f" {step}\n" in run("config", "set", key, value, status=78).err
     assert Path(os.environ["MASKREG_CONFIG"]).read_bytes() == before
     run("config", "set", "default_remote", "lab")
     run("config", "set", "remotes.lab.url", "s3://bucket/team")
@@ -97,13 +97,13 @@ def test_a_setting_that_the_next_command_could_not_use_is_refused(run: Run, tmp_
     ("url", "step"),
     [
         ("http://foo", "maskreg remote add lab s3://BUCKET/PREFIX --endpoint http://foo"),
-        ("ftp://host/x", "maskreg remote add lab s3://BUCKET/PREFIX"),
-        ("s3://", "maskreg remote add lab s3://bucket/prefix"),
-        ("file://host/x", "maskreg remote add lab file:///absolute/path"),
+        ("ftp://host/x", "write s3://BUCKET/PREFIX"),
+        ("s3://", "write s3://bucket/prefix"),
+        ("file://host/x", "write file:///absolute/path"),
     ],
 )
 def test_an_address_that_is_no_store_is_answered_with_one_that_is(run: Run, url: str, step: str) -> None:
-    assert run("remote", "add", "lab", url, status=78).err.endswith(f"next: {step}\n")
+    assert run("remote", "add", "lab", url, status=78).err.endswith(f" {step}\n")
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_a_home_is_its_owners_alone(
     run("pull", "toy")
     run("annotate", "toy", "--license", "mit")
     assert modes(home) == {0o700, 0o600}
-    assert f"permissions     nobody else may read {home}" in run("doctor").out
+    assert f"permissions     only its owner can read {home}" in run("doctor").out
 
 
 @pytest.mark.torch
@@ -221,16 +221,16 @@ def test_a_home_that_a_group_shares_stays_shared(run: Run, pair: tuple[Path, Pat
     folders = {stat.S_IMODE(path.stat().st_mode) for path in (home, *home.rglob("*")) if path.is_dir()}
     assert folders == {0o2770}
     assert modes(home) - folders == {0o660}
-    assert f"note  permissions     its group may write to {home} (mode 2770)" in run("doctor").out
+    assert f"note  permissions     its group can write to {home} (mode 2770)" in run("doctor").out
 
 
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize(
     ("mode", "status", "says"),
     [
-        (0o755, 0, "note  permissions     anybody may read HOME (mode 0755)\n{:<22}next: chmod go-rwx HOME\n"),
-        (0o750, 0, "note  permissions     its group may read HOME (mode 0750)\n{:<22}next: chmod g-rwx HOME\n"),
-        (0o777, 1, "BAD   permissions     anybody may write to HOME (mode 0777)\n{:<22}next: chmod o-w HOME\n"),
+        (0o755, 0, "note  permissions     anyone can read HOME (mode 0755)\n{:<22}next: chmod go-rwx HOME\n"),
+        (0o750, 0, "note  permissions     its group can read HOME (mode 0750)\n{:<22}next: chmod g-rwx HOME\n"),
+        (0o777, 1, "BAD   permissions     anyone can write to HOME (mode 0777)\n{:<22}next: chmod o-w HOME\n"),
     ],
 )
 def test_a_home_of_wider_rights_is_left_and_reported(
@@ -338,7 +338,7 @@ def test_doctor_finds_names_that_lead_nowhere(run: Run, artifact: str, tmp_path:
         assert rows[what]["status"] == "bad"
         assert "toy-opd:v1" in rows[what]["detail"]
     assert rows["registry"]["hint"] == "maskreg pull toy-opd:v1, or maskreg rm -y toy-opd:v1"
-    assert rows["remote lab"]["hint"] == "maskreg push --remote lab toy-opd:v1"
+    assert rows["remote lab"]["hint"] == "maskreg push toy-opd:v1 --remote lab"
     run("rm", "-y", "toy-opd:v1")
     run("import", tmp_path / "copy.maskpack")
     run("push", "--remote", "lab", "toy-opd:v1")

@@ -64,7 +64,9 @@ def test_an_archive_that_cannot_be_written_is_one_line(artifact: str) -> None:
 def test_an_archive_that_is_none_is_named(run: Run, tmp_path: Path, content: bytes, fault: str) -> None:
     file = tmp_path / "toy.maskreg"
     file.write_bytes(content)
-    assert run("import", file, status=65).err == (f"error: {file}: {fault}\n  next: export writes such a file\n")
+    assert run("import", file, status=65).err == (
+        f"error: {file}: {fault}\n  next: maskreg export NAME -o FILE writes such a file\n"
+    )
 
 
 def test_an_archive_that_is_damaged_is_named(run: Run, artifact: str, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def flow(run: Callable[[Pairs, Path], Any], *modules: str) -> Flow:
 
 
 FFN = Selection.parse(["ffn"])
-EXTRACTION, FILLING = "flow.extract.extraction", "checkpoint.filling"
+EXTRACTION, FILLING = "flow.extract.extraction", "checkpoint.writing"
 FLOWS: Mapping[str, Flow] = {
     "extract": flow(lambda p, folder: extract(p.source, p.targets[0], folder, reversible=True).digest, EXTRACTION),
     "apply": flow(applied, FILLING),

@@ -42,7 +42,7 @@ def test_what_was_killed_between_the_steps_is_said_and_finished(run: Run, artifa
     killed(*BETWEEN)
     assert names(run) == ["team/toy:v1", "toy-opd:v1"]
     sentence = f"the rename of toy-opd:v1 to team/toy:v1 was interrupted: both name {artifact[:19]}"
-    assert f"note: {sentence}; maskreg mv toy-opd:v1 team/toy:v1\n" in run("list").err
+    assert f"note: {sentence}; next: maskreg mv toy-opd:v1 team/toy:v1\n" in run("list").err
     assert sentence in run("doctor", status=1).out
     told = run("mv", "toy-opd:v1", "team/toy:v1")
     assert told.out == f"team/toy:v1@{artifact}\n"

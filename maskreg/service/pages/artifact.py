@@ -112,7 +112,7 @@ def commands(ref: Ref, manifest: Manifest, base: str, remote: str) -> Mapping[st
         remote: what the server is called among the remotes.
     """
     pulled = f"maskreg pull {ref} --remote {remote}"
-    python = f'import maskreg\n\nartifact = maskreg.pull("{ref}", remote="{remote}")\n'
+    python = f'import maskreg\n\nartifact = maskreg.pull("{ref}", remote="{remote}").artifact\n'
     last = 'maskreg.apply(artifact, out="patched")' if manifest.kind == "delta" else "print(artifact.manifest.kind)"
     return {
         "shell": f"{pulled} | maskreg apply" if manifest.kind == "delta" else pulled,

@@ -153,9 +153,8 @@ def test_an_output_that_exists(source: Path, tmp_path: Path) -> None:
             out.write_text("mine")
         else:
             out.symlink_to("nowhere")
-        with pytest.raises(OutputExistsError) as caught, write_checkpoint(out, plan_for(source)):
+        with pytest.raises(OutputExistsError), write_checkpoint(out, plan_for(source)):
             pass
-        assert "--force" in caught.value.hint
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -180,9 +180,8 @@ class TestWrongSource:
     def test_the_target_itself_is_recognized(self, tmp_path: Path) -> None:
         source, target = opened(tmp_path, *edge_pair())
         artifact = extracted(tmp_path / "root", source, target, reversible=True)
-        with pytest.raises(WrongCheckpointError, match="already the target") as caught:
+        with pytest.raises(WrongCheckpointError, match="already the target"):
             apply(artifact, target, tmp_path / "out")
-        assert "--revert" in caught.value.hint
         with pytest.raises(WrongCheckpointError, match="already the source"):
             apply(artifact, source, tmp_path / "out", revert=True)
         plain = extracted(tmp_path / "root", source, target)
@@ -318,17 +317,15 @@ def test_other_weight_files_are_named_and_not_copied(tmp_path: Path) -> None:
 def test_a_mask_cannot_be_applied(tmp_path: Path) -> None:
     source, target = opened(tmp_path, *edge_pair())
     artifact = extracted(tmp_path / "root", source, target, mask_only=True)
-    with pytest.raises(PartAbsentError, match="which coordinates move, but no values to apply") as caught:
+    with pytest.raises(PartAbsentError, match="which coordinates move, but no values to apply"):
         apply(artifact, source, tmp_path / "out")
-    assert "--mask-only" in caught.value.hint
 
 
 def test_going_back_needs_the_reverse_part(tmp_path: Path) -> None:
     source, target = opened(tmp_path, *edge_pair())
     artifact = extracted(tmp_path / "root", source, target)
-    with pytest.raises(PartAbsentError) as caught:
+    with pytest.raises(PartAbsentError):
         apply(artifact, target, tmp_path / "out", revert=True)
-    assert "--reversible" in caught.value.hint
 
 
 def test_an_output_is_replaced_only_by_force(tmp_path: Path) -> None:

@@ -138,9 +138,8 @@ def test_a_switch_needs_the_reverse_of_the_first_alone(both: Both, tmp_path: Pat
     state = live(both.targets[0])
     switch_(state, both.first, one_way)
     assert holds(state, both.targets[1])
-    with pytest.raises(PartAbsentError, match="has no reverse part") as caught:
+    with pytest.raises(PartAbsentError, match="has no reverse part"):
         switch_(state, one_way, both.first)
-    assert "--reversible" in caught.value.hint
     assert holds(state, both.targets[1])
 
 
