@@ -293,7 +293,8 @@ def work(config: JobConfig, job: Job, worker: Connection) -> None:
             Without a last word, the attempt has crashed.
     """
     # Ctrl-C goes to every process of a terminal; the worker says when to leave, by killing this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if parent_process() is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
     if config.log_format == "json":
         configure()
