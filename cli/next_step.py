@@ -65,6 +65,17 @@ def _first_artifact(facts: _Facts) -> str:
     return f"maskreg push REF{_on(facts)}" if facts.get("remote") else "maskreg extract SOURCE TARGET --name NAME"
 
 
+def _url(facts: _Facts) -> str:
+    url, endpoint = facts["new_url"], facts.get("endpoint")
+    if name := facts.get("new_remote"):
+        return f"maskreg remote add {name} {url}" + (f" --endpoint {endpoint}" if endpoint else "")
+    if (key := facts.get("setting")) and endpoint:
+        return f"maskreg config set {key.rpartition('.')[0]}.endpoint {endpoint}"
+    return (
+        f"maskreg config set {key} {url}" if key else f"write {' or '.join(filter(None, (url, facts.get('or_url'))))}"
+    )
+
+
 _Row = str | Callable[[_Facts], str]
 
 NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
@@ -100,7 +111,10 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "unreferenced": "maskreg annotate {unreferenced}{on} --description TEXT",
         "artifact": _fetched,
     },
-    errors.FormatError: {"not_exported": "maskreg export NAME -o FILE writes such a file"},
+    errors.FormatError: {
+        "not_exported": "maskreg export NAME -o FILE writes such a file",
+        "no_trajectory": "maskreg analyze --trajectory SOURCE CHECKPOINT... --json > FILE",
+    },
     errors.BrokenChainError: {"circle": "maskreg tag REF@DIGEST TAG"},
     errors.ConflictError: {
         "mine": "maskreg tag {mine} {mine_as} && maskreg rm {mine}",
@@ -123,7 +137,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "folder": "mount its disk or move it back; maskreg remote add makes a new one",
     },
     errors.ConfigError: {
-        "new_remote": "maskreg remote add {new_remote} {new_url}",
+        "new_url": _url,
         "known_remotes": "maskreg remote list",
         "no_default": "maskreg remote default {no_default}",
         "immutable_project": "maskreg config set immutable_projects {immutable_project}",
@@ -146,6 +160,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
     },
     errors.LimitError: {"compared": "maskreg compare {compared}"},
     errors.MaskregError: {
+        "new_url": _url,
         "catalog_url": "maskreg db upgrade --catalog {catalog_url}",
         "home": "MASKREG_HOME={home} maskreg db upgrade{on}",
         "catalog_behind": "maskreg db upgrade{on}",

@@ -58,6 +58,7 @@ def test_what_is_no_reference(text: str) -> None:
     with pytest.raises(BadRefError) as caught:
         Ref.parse(text)
     assert caught.value.code == "NAME_INVALID"
+    assert caught.value.hint or caught.value.facts
 
 
 @given(refs)

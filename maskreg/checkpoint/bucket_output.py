@@ -121,7 +121,7 @@ class BucketOutput:
             uploads.close()
         if is_dropped:
             return ""
-        return "parts of it may be left, which the doctor of this folder removes after an hour"
+        return f"parts of it may be left, which the doctor of {self.path} removes after an hour"
 
     @property
     def _claim_path(self) -> BucketPath:
@@ -131,7 +131,7 @@ class BucketOutput:
         return TryAgainError(
             f"{self.path}: another run is putting its output there, or was killed while it did",
             hint="run the same command again in a moment; "
-            "the doctor of this folder removes what a killed run left, after an hour",
+            f"the doctor of {self.path} removes what a killed run left, after an hour",
         )
 
     def _check(self, *, has_claim: bool = False) -> frozenset[str]:

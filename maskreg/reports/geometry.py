@@ -151,7 +151,7 @@ def trajectory_of(document: Mapping[str, Any]) -> Trajectory:
         groups = {str(label): Growth(*_growth(group)) for label, group in document["groups"].items()}
         return Trajectory(*_growth(document), int(document["k"]), str(document["by"] or ""), groups)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise FormatError(f"not a trajectory: {error!r}", hint="it takes the JSON of an analyzed trajectory") from error
+        raise FormatError(f"not a trajectory: {error!r}", no_trajectory=True) from error
 
 
 def _summary(value: Mapping[str, Any]) -> Summary:

@@ -66,7 +66,7 @@ def check_address(url: str, where: str) -> None:
             hint=_SERVICE_HINT if is_service else _STORE_HINT,
             **({"token_of": "URL"} if is_service else {}),
         )
-    raise ConfigError(f"{where}: malformed URL", hint="write s3://BUCKET/PREFIX or https://HOST[:PORT]")
+    raise ConfigError(f"{where}: malformed URL", new_url="s3://BUCKET/PREFIX", or_url="https://HOST[:PORT]")
 
 
 def check_catalog(url: str, where: str) -> None:

@@ -18,13 +18,13 @@ __all__ = ["STORES", "FileStore", "MemoryStore", "ObjectInfo", "Store", "open_st
 
 def _file(url: SplitResult, options: StoreOptions) -> Store:
     if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
-        raise ConfigError("a file store needs an absolute path", hint="write file:///absolute/path")
+        raise ConfigError("a file store needs an absolute path", new_url="file:///absolute/path")
     return FileStore(Path(unquote(url.path)), existing=True)
 
 
 def _s3(url: SplitResult, options: StoreOptions) -> Store:
     if not url.netloc:
-        raise ConfigError("an S3 store needs a bucket", hint="write s3://bucket/prefix")
+        raise ConfigError("an S3 store needs a bucket", new_url="s3://BUCKET/PREFIX")
     from maskreg.store.s3 import S3Store
 
     return S3Store(url.netloc, url.path, options)
@@ -59,12 +59,12 @@ def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # no
     """
     if "://" not in url:
         if not url:
-            raise ConfigError("a store's URL is empty", hint="write s3://BUCKET/PREFIX")
+            raise ConfigError("a store's URL is empty", new_url="s3://BUCKET/PREFIX")
         return FileStore(Path(url).expanduser(), existing=True)
     check_address(url, "the store")
     parts = urlsplit(url)
     if parts.scheme not in STORES:
         raise ConfigError(
-            f"unknown store {parts.scheme}://; known: {', '.join(sorted(STORES))}", hint="write s3://BUCKET/PREFIX"
+            f"unknown store {parts.scheme}://; known: {', '.join(sorted(STORES))}", new_url="s3://BUCKET/PREFIX"
         )
     return STORES[parts.scheme](parts, options)

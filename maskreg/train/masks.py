@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,19 @@ from maskreg.ref import Ref
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
 
-MaskLike: TypeAlias = "str | Artifact | Mask | Mapping[str, torch.Tensor] | Mapping[str, npt.NDArray[np.bool_]]"
-"""``"name:tag"``, an opened artifact, or masks by tensor name: packed, or boolean tensors or arrays in its shape."""
+
+class _Holder(Protocol):
+    """What has an artifact, as the result of a pull does."""
+
+    @property
+    def artifact(self) -> Artifact: ...
+
+
+MaskLike: TypeAlias = (
+    "str | Artifact | _Holder | Mask | Mapping[str, torch.Tensor] | Mapping[str, npt.NDArray[np.bool_]]"
+)
+"""``"name:tag"``, an opened artifact, the result of a pull, or masks by tensor name: packed, or boolean tensors or
+arrays in its shape."""
 
 
 def mask_of(mask: MaskLike) -> Mask:
@@ -25,8 +36,8 @@ def mask_of(mask: MaskLike) -> Mask:
 
     Args:
         mask: ``[project/]name[:tag][@sha256:...]``, taken from the local registry or else pulled; an opened artifact;
-            or by tensor name, boolean ``torch`` tensors, boolean ``numpy`` arrays or packed masks. Of a ``dict`` of
-            booleans, the packed bits are kept, an eighth of its size, and not the tensors themselves.
+            the result of a pull; or by tensor name, boolean ``torch`` tensors, boolean ``numpy`` arrays or packed
+            masks. Of a ``dict`` of booleans, the packed bits are kept, an eighth of its size, and not the tensors.
 
     Raises:
         BadRefError: the text does not follow the grammar of refs.
@@ -37,7 +48,7 @@ def mask_of(mask: MaskLike) -> Mask:
     """
     if isinstance(mask, str):
         mask = artifact_of(mask)
-    mask = getattr(mask, "artifact", mask)  # the result of a pull
+    mask = getattr(mask, "artifact", mask)
     masks = mask if isinstance(mask, Mapping) else getattr(mask, "mask", None)
     if not isinstance(masks, Mapping):
         raise UsageError(f"{type(mask).__name__} is no mask", hint='mask="name:tag", or maskreg.pull("name:tag")')

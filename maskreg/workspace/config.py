@@ -93,7 +93,7 @@ def _check(settings: Settings, key: str, text: str) -> None:
     if key == "default_remote":
         settings.remote(text)
     elif leaf == "url" and table.removeprefix("remotes.") in settings.remotes:
-        check_store(text, setting=f"{table}.endpoint", new_value=text)
+        check_store(text, setting=key)
 
 
 def unset(key: str, *, workspace: Workspace | None = None) -> Written:

@@ -118,7 +118,7 @@ def add(
         if name in space.settings.remotes:
             raise ConfigError(f"there is already a remote called {name!r}", taken_remote=name)
         remote = checked(Remote(name, str(url), catalog, options, tuple(project_keys)))
-        check_store(remote.url, new_remote=remote.name, new_url=f"s3://BUCKET/PREFIX --endpoint {remote.url}")
+        check_store(remote.url, new_remote=remote.name)
         try:
             result = _first_probe(remote)
         except UnauthenticatedError as error:
@@ -224,12 +224,12 @@ def check(
         return CheckedRemote(*_facts(remote), *facts, tuple(accepted))
 
 
-def check_store(url: str, **of_service: object) -> None:
+def check_store(url: str, **place: str) -> None:
     """Refuse a URL that is not one of a store; nothing is read or written.
 
     Args:
         url: the URL, or a path.
-        of_service: facts of the error for the address of a web service, which is the endpoint of a store and none.
+        place: what would have this URL, ``new_remote`` or ``setting``; a fact of an error that another URL would mend.
 
     Raises:
         ConfigError: no store has such a URL.
@@ -238,8 +238,11 @@ def check_store(url: str, **of_service: object) -> None:
         open_store(url).close()
     except ConfigError as error:
         if url.startswith("http://"):
+            # The address of a web service may be the endpoint of a store.
             error.hint = "name a bucket, s3://BUCKET/PREFIX, with this as its endpoint"
-            error.facts |= of_service
+            error.facts |= {"new_url": "s3://BUCKET/PREFIX", "endpoint": url}
+        if "new_url" in error.facts:
+            error.facts |= place
         raise
 
 

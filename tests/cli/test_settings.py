@@ -82,8 +82,8 @@ def test_a_setting_that_the_next_command_could_not_use_is_refused(run: Run, tmp_
     run("remote", "add", "lab", tmp_path / "lab")
     before = Path(os.environ["MASKREG_CONFIG"]).read_bytes()
     for key, value, step in (
-        ("remotes.lab.url", "ftp://host/x", "write s3://BUCKET/PREFIX"),
-        ("remotes.lab.url", "s3://", "write s3://bucket/prefix"),
+        ("remotes.lab.url", "ftp://host/x", "maskreg config set remotes.lab.url s3://BUCKET/PREFIX"),
+        ("remotes.lab.url", "s3://", "maskreg config set remotes.lab.url s3://BUCKET/PREFIX"),
         ("remotes.lab.url", "http://host:9000", "maskreg config set remotes.lab.endpoint http://host:9000"),
         ("default_remote", "nowhere", "maskreg remote add nowhere URL"),
     ):
@@ -97,9 +97,9 @@ def test_a_setting_that_the_next_command_could_not_use_is_refused(run: Run, tmp_
     ("url", "step"),
     [
         ("http://foo", "maskreg remote add lab s3://BUCKET/PREFIX --endpoint http://foo"),
-        ("ftp://host/x", "write s3://BUCKET/PREFIX"),
-        ("s3://", "write s3://bucket/prefix"),
-        ("file://host/x", "write file:///absolute/path"),
+        ("ftp://host/x", "next: maskreg remote add lab s3://BUCKET/PREFIX"),
+        ("s3://", "next: maskreg remote add lab s3://BUCKET/PREFIX"),
+        ("file://host/x", "next: maskreg remote add lab file:///absolute/path"),
     ],
 )
 def test_an_address_that_is_no_store_is_answered_with_one_that_is(run: Run, url: str, step: str) -> None:

@@ -229,7 +229,7 @@ def test_an_interrupt_does_not_wait_for_a_server_that_hangs(
     finally:
         own_server.cont()
     notes = getattr(interrupt.value, "__notes__", [])
-    assert (["the doctor of this folder removes" in note for note in notes] == [True]) == (name == "apply")
+    assert ([f"the doctor of {out} removes" in note for note in notes] == [True]) == (name == "apply")
     assert objects_in(own_server, bucket, f"{out.key}/") == {}
 
 

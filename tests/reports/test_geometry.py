@@ -58,5 +58,6 @@ def test_what_is_no_analysis(change: dict[str, Any]) -> None:
     "change", [{"k": None}, {"checkpoints": [{}]}, {"checkpoints": 1}, {"similarity_by_chance": True}]
 )
 def test_what_is_no_trajectory(change: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match="not a trajectory"):
+    with pytest.raises(FormatError, match="not a trajectory") as raised:
         trajectory_of({**run_of("a"), **change})
+    assert raised.value.facts["no_trajectory"]

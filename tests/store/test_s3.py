@@ -103,8 +103,9 @@ def test_a_missing_bucket_is_named(s3_server: S3Server, monkeypatch: pytest.Monk
 def test_a_write_to_no_service_is_a_wrong_address() -> None:
     with scripted(Answer(404)) as (store, _):
         for write in (lambda: store.put("a", b""), lambda: store.create("a", b""), lambda: probe(store)):
-            with pytest.raises(ConfigError, match="no such bucket, or a wrong endpoint"):
+            with pytest.raises(ConfigError, match="no such bucket, or a wrong endpoint") as caught:
                 write()
+            assert caught.value.facts["setting"] == "endpoint"
 
 
 def test_a_hung_server_is_given_up_after_a_minute() -> None:

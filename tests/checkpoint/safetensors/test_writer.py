@@ -153,8 +153,9 @@ def test_an_output_that_exists(source: Path, tmp_path: Path) -> None:
             out.write_text("mine")
         else:
             out.symlink_to("nowhere")
-        with pytest.raises(OutputExistsError), write_checkpoint(out, plan_for(source)):
+        with pytest.raises(OutputExistsError) as caught, write_checkpoint(out, plan_for(source)):
             pass
+        assert caught.value.facts["options"] == {"force": True}
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -14,7 +14,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.codec import Codec
 from maskreg.codec.base import Block
 from maskreg.device import HostDevice, TorchDevice
-from maskreg.errors import CorruptError, OutputExistsError, PartAbsentError, WrongCheckpointError
+from maskreg.errors import AlreadyAppliedError, CorruptError, OutputExistsError, PartAbsentError, WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
 from maskreg.store.file import FileStore
@@ -180,14 +180,15 @@ class TestWrongSource:
     def test_the_target_itself_is_recognized(self, tmp_path: Path) -> None:
         source, target = opened(tmp_path, *edge_pair())
         artifact = extracted(tmp_path / "root", source, target, reversible=True)
-        with pytest.raises(WrongCheckpointError, match="already the target"):
+        with pytest.raises(AlreadyAppliedError, match="already the target") as caught:
             apply(artifact, target, tmp_path / "out")
+        assert caught.value.facts["revertible"] == str(target.path)
         with pytest.raises(WrongCheckpointError, match="already the source"):
             apply(artifact, source, tmp_path / "out", revert=True)
         plain = extracted(tmp_path / "root", source, target)
-        with pytest.raises(WrongCheckpointError, match="already the target") as caught:
+        with pytest.raises(AlreadyAppliedError, match="already the target") as caught:
             apply(plain, target, tmp_path / "out")
-        assert "--revert" not in caught.value.hint
+        assert "revertible" not in caught.value.facts
 
     def test_a_target_that_differs_only_in_the_middle_is_recognized(self, tmp_path: Path) -> None:
         before = bf16((3 * LEAF,), 1)
@@ -317,15 +318,17 @@ def test_other_weight_files_are_named_and_not_copied(tmp_path: Path) -> None:
 def test_a_mask_cannot_be_applied(tmp_path: Path) -> None:
     source, target = opened(tmp_path, *edge_pair())
     artifact = extracted(tmp_path / "root", source, target, mask_only=True)
-    with pytest.raises(PartAbsentError, match="which coordinates move, but no values to apply"):
+    with pytest.raises(PartAbsentError, match="which coordinates move, but no values to apply") as caught:
         apply(artifact, source, tmp_path / "out")
+    assert "with its values" in caught.value.hint
 
 
 def test_going_back_needs_the_reverse_part(tmp_path: Path) -> None:
     source, target = opened(tmp_path, *edge_pair())
     artifact = extracted(tmp_path / "root", source, target)
-    with pytest.raises(PartAbsentError):
+    with pytest.raises(PartAbsentError) as caught:
         apply(artifact, target, tmp_path / "out", revert=True)
+    assert caught.value.facts["absent"] == "reverse"
 
 
 def test_an_output_is_replaced_only_by_force(tmp_path: Path) -> None:

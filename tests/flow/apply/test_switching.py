@@ -138,8 +138,9 @@ def test_a_switch_needs_the_reverse_of_the_first_alone(both: Both, tmp_path: Pat
     state = live(both.targets[0])
     switch_(state, both.first, one_way)
     assert holds(state, both.targets[1])
-    with pytest.raises(PartAbsentError, match="has no reverse part"):
+    with pytest.raises(PartAbsentError, match="has no reverse part") as caught:
         switch_(state, one_way, both.first)
+    assert caught.value.facts["absent"] == "reverse"
     assert holds(state, both.targets[1])
 
 

@@ -226,8 +226,9 @@ def test_stripes_are_of_matrices_only(bench: Bench) -> None:
 def test_different_rules_are_refused_unless_allowed(bench: Bench) -> None:
     target = {name: moved(tensor, 0.4) for name, tensor in bench.tensors.items()}
     masks = [bench.mask(target), bench.mask(target, rule="abs:1e-5")]
-    with pytest.raises(PairMismatchError, match=r"different rules: abs:1e-0?5, exact"):
+    with pytest.raises(PairMismatchError, match=r"different rules: abs:1e-0?5, exact") as raised:
         measure_overlap(masks, bench.source)
+    assert raised.value.facts["options"] == {"allow_different": True}
     pair = only(measure_overlap(masks, bench.source, allow_different=True))
     assert pair.whole.nulls[ROUNDING_A].expected is not None
     assert "hides flips" in pair.whole.nulls[ROUNDING_B].reason
