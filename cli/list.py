@@ -80,7 +80,7 @@ def command(
     Fields: ref, project, name, tag, digest, kind, family, method, license, description, rule, exact, density,
     ffn_density, ffn_share, ffn_lift, rlvr_overlap, nnz, numel, params, size, source_root, source_hub, target_root, by,
     created. In --format, each may have a Python format after a colon; \t and \n stand for a tab and a new line. Values
-    are those of --json.
+    are the fields of --json.
     """
     from maskreg.workspace.search import search
 

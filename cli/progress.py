@@ -222,7 +222,7 @@ class Waiting:
                     self._draw(f"… {self.command}{': ' if doing else ''}{doing}, {now - self._began:.0f} s")
 
     def _draw(self, line: str) -> None:
-        # The cursor goes back to the start, so that whatever prints without asking begins there.
+        # The cursor goes back to the start, so that output of other code begins there.
         sys.stderr.write(f"\r\x1b[K{line[: width(80) - 1]}\r")
         sys.stderr.flush()
         self._drawn = True

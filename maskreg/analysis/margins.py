@@ -17,8 +17,8 @@ the effects explain::
 
     part          share of variance    observed - expected has it         its sums by row    by column
     z_A z_B       (1 - e_A) (1 - e_B)  yes                                yes                yes
-    z_A effect_B  (1 - e_A) e_B        no: the effects of A fit z_A       that of columns    that of rows
-    effect_A z_B  e_A (1 - e_B)        no                                 that of columns    that of rows
+    z_A effect_B  (1 - e_A) e_B        no: the effects of A fit z_A       column effects     row effects
+    effect_A z_B  e_A (1 - e_B)        no                                 column effects     row effects
     both effects  e_A e_B              no: it is what is expected         no                 no
 
 So the sums by row and those by column have together every part once too often, but the last: of a coordinate's

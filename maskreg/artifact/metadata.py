@@ -7,7 +7,7 @@ interpret one. It makes the document that there has to be, and compares::
     stored:        {"shape": [1234], ..., "must_understand": true}
     differs at:    must_understand is not a known key                       refused, before Zarr sees it
 
-So whatever Zarr's own parser would make of a strange document, it only ever meets those that Zarr wrote itself.
+So Zarr's own parser only ever meets documents that Zarr wrote itself.
 """
 
 from __future__ import annotations

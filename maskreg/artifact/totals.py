@@ -1,8 +1,8 @@
 """The manifest's totals, from the rows of the tensor table; and the checks of a table that was read.
 
 Offsets follow from counts, and tensors must not overlap. A manifest's digest proves that it was not changed, not that
-its publisher counted right. So whatever can be computed again from the tensor table is, by the functions that wrote
-it::
+its publisher counted right. So every figure that follows from the tensor table is computed again, by the functions
+that wrote it::
 
     numel, nnz, differing, energy, role, layer of each tensor   -> totals: sums, roles, layers, FFN ratios
     names, shapes, dtypes, fingerprints of each side            -> params, tensors, dtypes, root

@@ -135,7 +135,7 @@ def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
         return UnavailableError(
             f"{url}: {operation}: the service's certificate was not accepted", hint="set the remote's ca_bundle"
         )
-    # A service that redirects to itself: the recursion surfaces in whatever error was being handled at its limit.
+    # A service that redirects to itself: the recursion surfaces in the error that was handled at its limit.
     endless = isinstance(getattr(error, "kwargs", {}).get("error"), RecursionError)
     if endless or (kinds & _NOT_USABLE and "HTTPClientError" not in kinds):
         return ConfigError(f"{url}: the S3 settings are not usable ({name})", setting="endpoint")

@@ -20,7 +20,7 @@ nothing.
 How many ULPs a mover moves, s, is k = floor(log2(s)), as k *longer* bits of 1 and one of 0; then the k bits below the
 highest of s, highest first. 15 longer bits of 1 stand for a literal of 16 bits. A literal's bits, and those below the
 highest two, take a bit each. The others are adaptive: each has a chance, which counts what came before under the same
-number. That number is the binade that a step reaches, exponent + k, as updates are about as long whatever the weight:
+number. That number is the binade that a step reaches, exponent + k, as updates are about as long for every weight:
 
     exponent 112, step 5 = 101b: longer 1 (first, 112), 1 (113), 0 (114); top bit 0 (114); then 1
 

@@ -1,10 +1,10 @@
-"""Tokens for services: from the environment, from the keyring, or from a file that nobody else may read.
+"""Tokens for services: from the environment, from the keyring, or from a file that only its owner can read.
 
 The file is beside the configuration file, and never holds what a keyring keeps::
 
     credentials.json 0600     {"https://lab.example": {"token": "mr_..."}, "http://127.0.0.1:8470": {"keyring": true}}
 
-A token belongs to one service: scheme, host, port and path of the URL that somebody logged in to. No other URL gets it.
+A token belongs to one service: scheme, host, port and path of the URL of the login. No other URL gets it.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def check_token(token: str, name: str) -> str:
 
 
 def token_for(url: str, env: Mapping[str, str] | None = None) -> str:
-    """The token to show to a service; empty when nobody logged in to it.
+    """The token to show to a service; empty without a login.
 
     Args:
         url: the service.
-        env: the environment; that of the process when left out. ``MASKREG_TOKEN`` in it wins.
+        env: the environment; the process's when left out. ``MASKREG_TOKEN`` in it wins.
 
     Raises:
         ConfigError: not the URL of a service, or the file is malformed.
@@ -117,7 +117,7 @@ def remember(url: str, token: str, env: Mapping[str, str] | None = None) -> str:
     Args:
         url: the service.
         token: of one line, without blanks.
-        env: the environment; that of the process when left out.
+        env: the environment; the process's when left out.
 
     Returns:
         Where it is kept: ``keyring``, or the path of the file.
@@ -157,7 +157,7 @@ def forget(url: str, env: Mapping[str, str] | None = None) -> bool:
 
 
 def known_services(env: Mapping[str, str] | None = None) -> list[str]:
-    """The services that somebody logged in to, by URL.
+    """The services with a stored token, by URL.
 
     Raises:
         ConfigError: the file is malformed.

@@ -49,7 +49,7 @@ class Settings:
         """Read the settings: flags win over the environment, that over the file, that over defaults.
 
         Args:
-            env: the environment; that of the process when left out. An empty variable counts as not set.
+            env: the environment; the process's when left out. An empty variable counts as not set.
             flags: values from the command line by key (``config`` names another file); same texts as ``env``.
 
         Raises:

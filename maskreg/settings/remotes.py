@@ -13,7 +13,7 @@ from maskreg.parallel import available_cpus
 from maskreg.settings.urls import check_address, check_catalog
 
 DEFAULT_JOBS = 8
-"""Objects that travel at the same time where nobody says how many."""
+"""Objects in transfer at the same time, by default."""
 
 _MOST_JOBS = 16
 _JOBS_PER_CPU = 4

@@ -1,4 +1,4 @@
-"""URLs that are stored or printed: what each part may hold is a short list, so that none of them carries a secret.
+"""URLs that are stored or printed: a short list of what each part can hold keeps secrets out.
 
 ::
 
@@ -8,7 +8,7 @@
         ?sslmode=require&...                    keys of the list below; values without '=', '@' and '%'
 
 A list of what is forbidden would have holes: ``options=-c password%3D...``, ``user%253Apassword@``, or a password with
-a slash or hash in it, at which parsers cut the URL. So whatever is not on the list is refused, such as text that holds
+a slash or hash in it, at which parsers cut the URL. So everything outside the list is refused, such as text that holds
 a percent sign after decoding, because it was encoded twice. No message repeats a part of the URL that did not pass.
 """
 

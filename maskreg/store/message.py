@@ -1,7 +1,7 @@
 """What is sent to a service and what comes back: one request, its whole answer, or that the connection broke off.
 
-A refusal becomes the error that its code names, else the one of its status. Whatever else answers at a service's URL is
-one error: :func:`strange`.
+A refusal becomes the error that its code names, else the one of its status. Another program at a service's URL is one
+error: :func:`strange`.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ class Follower(Closing):
         waiting = self._waiting
         if waiting is None or (self._safe is not None and not self._weights.agree(self._safe())):
             return None
-        # Whatever happens: what the weights are afterwards is theirs to say.
+        # After an error too, the weights say what they are.
         self._waiting, self._root = None, ""
         root = self._chains.link(waiting.digest).after
         self._weights.take(waiting.artifacts, root)

@@ -41,7 +41,7 @@ class Pattern:
             team/opd     every tag of team/opd
             opd:v1       the tag v1 of opd, in any project
             't/*'        every name of t
-            sha256:4be0  whatever has such a digest
+            sha256:4be0  each artifact with such a digest
 
         Raises:
             UsageError: what follows ``@`` is not the beginning of a digest.

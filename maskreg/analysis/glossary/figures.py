@@ -261,7 +261,7 @@ COUNTS = (
         "odds_ratio",
         "Odds of being in B for coordinates of A, over the same odds for coordinates outside A: a d / (b c), with a in "
         "both, b in A only, c in B only, d in neither. Unlike lift it does not saturate. 1 for independent masks; "
-        "undefined when none is in A only, or none in B only. Not stratified: whatever makes both masks prefer the "
+        "undefined when none is in A only, or none in B only. Not stratified: each cause of both masks preferring the "
         "same weights raises it.",
         f"odds ratio of {_TABLE}",
         ("odds",),

@@ -221,7 +221,7 @@ def _selected(artifact: Artifact, rows: Sequence[TensorRow], recipe: Mapping[str
 def _notes(rows: Sequence[TensorRow], left_out: Sequence[str], recipe: Mapping[str, Any]) -> Iterable[str]:
     matrices = sum(len(row.matrices) for row in rows)
     if has_masters(recipe):
-        yield "the update is that of full-precision masters; densities and coverage are those of their bf16 casts"
+        yield "the update is between full-precision masters; densities and coverage are measured on their bf16 casts"
     elif "rank" in recipe["metrics"]:
         yield _RANK_WARNING
     suspected = sum(row.merged for row in rows)

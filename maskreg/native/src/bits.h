@@ -35,7 +35,7 @@ static inline int64_t ones(uint64_t word) {
 #endif
 }
 
-// `n` bits from bit `at` on, 1 to 64 of them; zeros above. No word is read that has none of them.
+// `n` bits from bit `at` on, 1 to 64 of them; zeros above. Only words that hold such bits are read.
 static inline uint64_t bits_at(const uint8_t *packed, int64_t at, int64_t n) {
     const int64_t number = at / WORD, shift = at % WORD;
     uint64_t word = load_word(packed, number) >> shift;
@@ -98,7 +98,7 @@ static inline void pack_marks(uint8_t *restrict marks, int64_t n, uint8_t *restr
     }
 }
 
-// Add a value to those of 64 bytes whose bits are set.
+// Add a value to each of 64 bytes whose bit is set.
 static inline void add_where(uint64_t bits, uint8_t value, uint8_t *restrict bytes) {
 #if defined(__AVX512BW__)
     const __m512i old = _mm512_loadu_si512(bytes);

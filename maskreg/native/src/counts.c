@@ -8,7 +8,7 @@ enum {
     TILE_WORDS = TILE / WORD,
     CELLS = 4,  // of a 2x2 table
     PLANES = 8,
-    PAIR_WORDS = 256,  // of every mask at a time, so that those of hundreds stay in a cache
+    PAIR_WORDS = 256,  // of every mask at a time, so that the words of hundreds of masks stay in a cache
     ROW_PLANES = 4,
     ROWS_ABREAST = 15,  // rows of a matrix that are counted before their planes are full
 };
@@ -179,7 +179,7 @@ static int64_t add_row(const uint8_t *packed, int64_t at, int64_t n, int64_t *re
     return total;
 }
 
-// Whole rows. Those of a column are counted in planes of bits, up to 15, before they are added to its count.
+// Whole rows. The bits of a column are counted in planes of bits, up to 15, before they are added to its count.
 static void add_rows(const uint8_t *packed, int64_t at, int64_t count, int64_t width, int64_t *restrict rows,
                      int64_t *restrict columns) {
     uint64_t planes[ROW_PLANES][TILE_WORDS], carry[TILE_WORDS];

@@ -4,8 +4,8 @@
 //         copy the source; classes of coordinates, and sums of their hazards                 movers.h
 //         in turn, until the last mover of each tile is behind: decode the next mover
 //
-// They take turns because a mover's place, its ULP step and the number of the next wait for each other; those of other
-// sub-blocks do not.
+// They take turns because a mover's place, its ULP step and the number of the next wait for each other; other
+// sub-blocks do not wait.
 //
 // Blocks come from outside. No word is read beyond the end of a sub-block; damage shows when too few were there, or when
 // not everything is used up at the end.
@@ -50,7 +50,7 @@ static inline uint32_t take_adaptive(part *p, chance *c, const uint32_t *rates) 
     return bit;
 }
 
-// A lower bound of the least hazard whose survival is no more than a number of at least that of HAZARD_LIMIT; off by 2 at
+// A lower bound of the least hazard whose survival is no more than a number that is at least HAZARD_LIMIT's; off by 2 at
 // most. With number = 2^(27 - o) m, 1 <= m < 2, it is 8,192 (1 + o - log2(m)); between the logarithms of a table, the
 // true one is above the line, by less than .02.
 static inline int32_t hazard_below(uint32_t number, const int32_t *logarithms) {
@@ -68,7 +68,7 @@ static inline void draw(part *p, const hazards *h, uint32_t beyond) {
     p->wait = p->number < beyond ? HAZARD_LIMIT : hazard_below(p->number, h->logarithms);
 }
 
-// The first coordinate of a tile up to whose end the hazard is at least `goal`, which is no more than that of the tile;
+// The first coordinate of a tile up to whose end the hazard is at least `goal`, which is no more than the tile's;
 // fills that hazard.
 static inline int64_t reach(const tile *t, int32_t goal, const hazards *h, int32_t *after) {
 #if defined(__AVX512VBMI2__)

@@ -87,7 +87,7 @@ void maskreg_philox(uint64_t key, uint64_t counter, uint64_t high, int64_t n, ui
     philox(&keys, counter, high, n, words);
 }
 
-// Borders of coordinates; all the same, and left as they are, where there are no classes.
+// Borders of coordinates; unchanged where there are no classes, so that one border holds for all.
 static void look_up(const uint16_t *restrict classes, int64_t n, const uint32_t *restrict table,
                     uint32_t *restrict borders) {
     if (!classes) return;

@@ -171,7 +171,7 @@ void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t
     uint16_t movers[TILE + 32];
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t count = list_movers(source + start, target + start, least(TILE, n - start), movers);
-        // Movers rise, so the row of one begins in or after that of the last.
+        // Movers rise, so the row of one begins in or after the row of the one before.
         int64_t row = (column + start) / width, first = row * width - column - start;
         FOR_EACH(i, count) {
             for (; movers[i] - first >= width; first += width) row++;

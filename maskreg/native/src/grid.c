@@ -65,7 +65,7 @@ static inline int64_t list_bits(uint64_t bits, uint32_t first, uint32_t *list) {
 }
 
 // Fill row `r` of a tile, in `words` words from `first_word` on, with the coordinates from `row` and `column` on; list
-// those of no class. Returns whether there are any coordinates.
+// coordinates without a class. Returns whether there are any coordinates.
 static int fill_row(const maskreg_grid *g, int64_t row, int64_t column, tile *t, int64_t r, int64_t first_word, int64_t words,
                     maskreg_listed *listed) {
     const int64_t at = row * g->width + column - g->start;
@@ -267,7 +267,7 @@ static void load_values(const maskreg_lines *lines, int64_t key, int64_t n, int6
 #undef LOAD_AS
 }
 
-// Add weighted values of `n` keys to the sums of some lines; weights of a key are `stride` behind those of the one before.
+// Add weighted values of `n` keys to the sums of some lines; the weights of two keys are `stride` apart.
 static void add_weighted(const values_of_keys *v, int64_t n, const double *weights, int64_t stride,
                          side (*restrict sums)[MASKREG_SUMS]) {
     FOR_EACH(s, SIDES) {

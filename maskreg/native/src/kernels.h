@@ -6,8 +6,8 @@
 #define MASKREG_KERNELS_H
 #include <stdint.h>
 
-// Which instructions this machine has: 0 those of every processor of its architecture, 1 AVX2 and BMI2, 2 AVX-512 as of
-// Ice Lake and Zen 4.
+// Which instructions this machine has: 0 what every processor of its architecture has, 1 AVX2 and BMI2, 2 AVX-512
+// as of Ice Lake and Zen 4.
 int maskreg_level(void);
 
 // Optimizers on the CPU: maskreg/train/optim/cpu_steps.py. Values are bits of bf16 or fp32, of 2 or 4 bytes; those that
@@ -152,8 +152,8 @@ int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, in
 int64_t maskreg_choose_hazards(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
                                const int64_t *steps, uint8_t *chosen, int64_t *bits);
 
-// Count coordinates by exponent: those of every tile of 1,024 whose number is a multiple of `every`, those that move, and
-// those that move by more than one ULP. `counts` is [3, 256], added to.
+// Count coordinates by exponent: all in tiles of 1,024 whose number is a multiple of `every`, all that move, and all that
+// move by more than one ULP. `counts` is [3, 256], added to.
 void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t every, int64_t *counts);
 
 // Count the movers of each row and of each column of a matrix; the block begins in column `column`. Counts are added to.
@@ -206,7 +206,7 @@ int64_t maskreg_encode_sub_blocks(const maskreg_coding *coding, uint8_t *out);
 int64_t maskreg_plain_window(const int64_t *counts, int64_t classes, const double *logs, double *least_bits);
 
 // Tables for at most 256 cells; returns how many there are, at most 32. `counts` is [cells, 64], integers that sum to
-// less than 2^40, and becomes those of groups. `losses` [pairs + 64] and `members` [2, pairs + 64] are scratch for every
+// less than 2^40, and becomes the counts of groups. `losses` [pairs + 64] and `members` [2, pairs + 64] are scratch for every
 // two cells. `of_cell` [cells] and `freqs` [32, 64] are filled.
 int64_t maskreg_build_tables(int64_t *counts, int64_t cells, int64_t wide, const double *logs, double *losses,
                              uint8_t *members, uint8_t *of_cell, uint16_t *freqs, double *bits);
@@ -313,8 +313,8 @@ void maskreg_second_words(uint64_t seed, uint64_t tensor, const int64_t *coordin
 // Classes of bf16 codes: twice the exponent field, plus 1 where the mantissa is 0.
 void maskreg_classify_codes(const uint16_t *codes, int64_t n, uint16_t *classes);
 
-// Count coordinates by class, and those of a mask. `members` and `moved` are [kinds], added to; `kinds` is at most 512,
-// and `n` less than 2^32.
+// Count coordinates by class, all and moved ones. `members` and `moved` are [kinds], added to; `kinds` is at most
+// 512, and `n` less than 2^32.
 void maskreg_count_classes(const uint16_t *classes, int64_t n, const uint8_t *packed, int64_t kinds, int64_t *members,
                            int64_t *moved);
 
@@ -337,7 +337,7 @@ typedef struct {
 
 // Coordinates of other classes, in any order: there is room for n of them, and 64 more in `columns`.
 typedef struct {
-    uint32_t *rows;     // as counted; the first is that of the span
+    uint32_t *rows;     // as counted; the first is the span's
     uint32_t *columns;  // of the matrix
     uint16_t *keys;     // 4 times the class, and the cell: neither, A only, B only, both
     int64_t count;      // filled
@@ -354,7 +354,7 @@ typedef struct {
     int64_t bytes;        // of a count: 2, 4 or 8
 } maskreg_lines;
 
-// Add listed coordinates to the counts of their lines, of which those of 2^shift are one. Counts are by class number:
+// Add listed coordinates to the counts of their lines; 2^shift lines count as one. Counts are by class number:
 // `kinds` is 512, and classes that are not listed may be NULL.
 void maskreg_add_listed(const maskreg_lines *lines, const uint32_t *numbers, const uint16_t *keys, int64_t n,
                         int64_t shift);
@@ -426,7 +426,7 @@ void maskreg_count_stripes(const uint8_t *packed, int64_t start, int64_t numel, 
 int64_t maskreg_cut(const uint8_t *packed, int64_t words, int64_t first, int64_t stride, int64_t length, int64_t count,
                     uint8_t *part, int64_t *before, int64_t *inside);
 
-// Add the squared differences of pairs of finite codes to `sums`, [16]: that of pair i to sum i mod 16, in order.
+// Add the squared differences of pairs of finite codes to `sums`, [16]: pair i to sum i mod 16, in order.
 void maskreg_energy(const uint16_t *source, const uint16_t *target, int64_t n, double *sums);
 
 // Compare codes: which coordinates moved under the exact rule, as packed bits; how many moved, how many differ and in how

@@ -89,7 +89,7 @@ INLINE void decode_turn(tiles *t, const uint32_t *entries, int64_t k, int64_t i,
     const __m512i table = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(t->tables[k] + i)));
     const __m512i at = _mm512_or_si512(_mm512_slli_epi32(table, TABLE_BITS), _mm512_and_si512(*x, slots));
     const __m512i entry = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), all, at, entries, 4);
-    // The lowest byte becomes the highest, above those of the turns before.
+    // The lowest byte becomes the highest, above the bytes of earlier turns.
     *tokens = _mm512_shrdi_epi32(*tokens, entry, 8);
     const __m512i freq = _mm512_srli_epi32(entry, FREQ_SHIFT);
     const __m512i slot = _mm512_and_si512(_mm512_srli_epi32(entry, SLOT_SHIFT), slots);

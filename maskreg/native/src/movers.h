@@ -22,7 +22,7 @@ enum {
     GROUPS = TILE / GROUP,
 };
 
-// Those of a block, and what follows from them.
+// The hazards of a block, and what follows from them.
 typedef struct {
     const uint16_t *by_class;
     const uint32_t *powers;
@@ -78,7 +78,7 @@ static inline uint32_t survival(const uint32_t *powers, uint32_t hazard) {
 }
 
 #if defined(__AVX512VBMI2__)
-// What turns codes into hazards: those of the classes, the first class, and the last.
+// What turns codes into hazards: the hazards of the classes, the first class, and the last.
 typedef struct {
     __m512i by_class, first, last;
 } lookup;
@@ -95,7 +95,7 @@ static inline __m512i hazards_of(__m512i codes, const lookup *t) {
     return _mm512_permutexvar_epi16(classes, t->by_class);
 }
 
-// Sums of the four numbers in each quarter of four vectors; those of a quarter lie side by side.
+// Sums of the four numbers in each quarter of four vectors; the sums of a quarter lie side by side.
 static inline __m512i sums_of_four(__m512i a, __m512i b, __m512i c, __m512i d) {
     const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));

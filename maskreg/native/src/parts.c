@@ -1,4 +1,4 @@
-// The mask of a part of a tensor, cut out of that of the whole: maskreg/live/shards.py.
+// The mask of a part of a tensor, cut out of the mask of the whole: maskreg/live/shards.py.
 #include "bits.h"
 
 enum { PIECE_WORDS = 64, PIECE = PIECE_WORDS * WORD };  // bits that are copied at a time

@@ -1,4 +1,4 @@
-// Ranges of words of several tensors, of which each thread takes the next that nobody has: so all are busy until the
+// Ranges of words of several tensors, of which each thread takes the next free one: so all are busy until the
 // last one, however the tensors are sized.
 #ifndef MASKREG_RANGES_H
 #define MASKREG_RANGES_H

@@ -26,7 +26,7 @@ typedef union {
     float floats[BLOCK * WORD_BITS + SPARE];
 } packed_values;
 
-// Pack a word's values to entry `at`, and ask for those of a later word.
+// Pack a word's values to entry `at`, and prefetch the values of a later word.
 INLINE void pack_word(const void *values, int64_t bytes, const maskreg_bits *mask, int64_t w, packed_values *p,
                       int64_t at) {
     const char *own = (const char *)values + w * WORD_BITS * bytes;

@@ -95,7 +95,7 @@ static inline uint32_t bits_at(const uint8_t *bytes, int64_t bit, uint32_t count
 // Fill the value of one token with extra bits; returns the bit after them.
 static inline int64_t apply_one_far(const moves *m, int64_t i, const uint8_t *block, int64_t bit) {
     const int32_t token = m->tokens[i], step = token - MIDDLE, size = step < 0 ? -step : step;
-    // A literal's size gives too many, and that of a token which no valid table has too.
+    // A literal's size gives too many, and so does a token that no valid table has.
     const uint32_t count = (uint32_t)(size - FEWER_BITS < LITERAL_BITS ? size - FEWER_BITS : LITERAL_BITS);
     const uint32_t extra = bits_at(block, bit, count), length = (1u << count) + extra + 1, source = m->source[i];
     const uint32_t negative = -(uint32_t)(step < 0) ^ (uint32_t)m->flips[i];

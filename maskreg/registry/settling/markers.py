@@ -21,7 +21,7 @@ Why a collection deletes nothing after another client has lifted its marker:
 
 - Its process has ended: it sends nothing more. A request that was under way is given IN_FLIGHT_S to arrive.
 - Its record is older than LIFE: the last renewal was sent before that, so it stopped sending LIFE / 2 ago. Requests
-  are given up after about a minute, so none of them is under way.
+  are given up after about a minute, so no write is under way.
 - A request failed, so that it may be under way although the run gave up: the run leaves the marker, and a record
   without a process, which only its age makes void.
 - It was stopped and continues (Ctrl-Z, a closed lid, a paused container): the first thing that it does is the check

@@ -114,7 +114,7 @@ class Pins:
             self._store.put(f"{_prefix(uuid, project)}{_FRESH}", data)
 
     def replace(self, document: KeyDocument) -> None:
-        """Remember this document in the place of whatever was remembered."""
+        """Remember this document in place of the one before."""
         prefix = _prefix(document.registry, document.project)
         self._store.delete([info.key for info in list(self._store.list(prefix))])
         self._store.create(f"{prefix}{document.n:020d}.json", document.to_bytes())

@@ -40,7 +40,7 @@ def page(request: Request, principal: Principal, template: str, *, status: int =
         principal: who reads it.
         template: a file of this room.
         status: of HTTP.
-        values: what the template shows; whatever is not markup is escaped.
+        values: what the template shows; all that is not markup is escaped.
     """
     frame = {
         "principal": principal,
