@@ -79,13 +79,7 @@ Audited = str | Kept | Callable[[Request], Entry | None]
 
 @dataclass(frozen=True)
 class Demand:
-    """What a route demands, and what the audit log keeps of it.
-
-    Attributes:
-        role: the lowest role that will do.
-        where: where it has to be held.
-        audited: what is recorded when the request succeeds; every route with an unsafe method has to say it.
-    """
+    """What a route demands, and what the audit log keeps of it."""
 
     role: Role
     where: Where = Where.PROJECT
@@ -100,7 +94,7 @@ class Public(Demand):
     """
 
     async def __call__(self, request: Request) -> Principal:
-        """Allow anonymous requests; do not authenticate."""
+        """Allow an anonymous request."""
         check_origin(request)
         return Principal()
 
@@ -217,7 +211,6 @@ class Recorded:
     """Wraps an application, and writes the audit log before the client is told that its request succeeded."""
 
     def __init__(self, app: ASGIApp, accounts: Accounts) -> None:
-        """Wrap an application."""
         self.app, self._accounts = app, accounts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -39,11 +39,7 @@ def routers() -> Iterator[tuple[str, APIRouter]]:
 
 
 def create_app(service: Service) -> FastAPI:
-    """The application of a server.
-
-    Args:
-        service: the server's parts; the caller closes them.
-    """
+    """The application of a server."""
     follower = Follower(service, service.workspace.settings.home / "follow.lock")
     threads: list[Background] = [follower, housekeeper(service)]
 

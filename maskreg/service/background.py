@@ -50,7 +50,6 @@ class Background(ABC):
     A turn that fails is logged, and the next one tries again: a database that is away for a while ends no thread.
 
     Attributes:
-        name: of the thread, and of its log below ``maskreg.service``.
         trouble: what a failed turn means, for the log.
     """
 
@@ -58,7 +57,6 @@ class Background(ABC):
     trouble: ClassVar[str]
 
     def __init__(self, every_s: float) -> None:
-        """Nothing happens before :meth:`during`."""
         self._every_s = every_s
         self._stop = threading.Event()
         self._log = logging.getLogger(f"maskreg.service.{self.name}")
@@ -108,7 +106,6 @@ class Follower(Background):
     trouble = "the catalog is not up to date"
 
     def __init__(self, service: Service, lock: Path, seconds: float = FOLLOW_SECONDS) -> None:
-        """Name what to follow; nothing happens before :meth:`during`."""
         super().__init__(seconds)
         self.left_out: tuple[LeftOut, ...] = ()
         self._service = service
@@ -211,7 +208,6 @@ class Housekeeper(Background):
     trouble = "chores are late"
 
     def __init__(self, chores: Chores, table: Sequence[Chore], look_s: float = LOOK_S) -> None:
-        """Name the chores; nothing happens before :meth:`during` or :meth:`look`."""
         super().__init__(look_s)
         self._chores, self._table = chores, table
 
@@ -220,11 +216,7 @@ class Housekeeper(Background):
         self.look()
 
     def look(self, *names: str) -> None:
-        """Do every chore that is due and that no other process does.
-
-        Args:
-            names: of the chores; all when left out.
-        """
+        """Do every chore that is due and that no other process does."""
         for chore in self._table:
             if not self.is_stopping and (not names or chore.name in names):
                 try:

@@ -33,7 +33,6 @@ class Readiness:
     """Asks the parts of a server whether they can serve. One for each event loop's application."""
 
     def __init__(self, checks: Mapping[str, Callable[[], object]], patience_s: float = PATIENCE_S) -> None:
-        """Name the parts; nothing is asked before :meth:`check`."""
         self._checks, self._patience_s = checks, patience_s
         self._asked: dict[str, Future[None]] = {}
 

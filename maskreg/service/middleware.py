@@ -31,7 +31,6 @@ class Protected:
     """Adds the headers to every answer of an application, errors included."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Wrap an application."""
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +54,6 @@ class Bounded:
     """Wraps an application, and refuses larger bodies; what is sent without a length is counted as it comes."""
 
     def __init__(self, app: ASGIApp, uploads: str) -> None:
-        """Wrap an application."""
         self.app = app
         self._uploads = uploads
 
@@ -92,7 +90,6 @@ class Paced:
     """Wraps an application, and refuses a body that stops coming (408)."""
 
     def __init__(self, app: ASGIApp, patience_s: float) -> None:
-        """Wrap an application."""
         self.app = app
         self._patience_s = patience_s
 
@@ -134,7 +131,6 @@ class Punctual(H11Protocol):
     """
 
     def __init__(self, *args: object, patience_s: float, **named: object) -> None:
-        """Serve a connection; all arguments but ``patience_s`` go to its base class."""
         super().__init__(*args, **named)  # type: ignore[arg-type]
         self._patience_s = patience_s
         self._before: object = None

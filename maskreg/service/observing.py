@@ -58,7 +58,6 @@ class Observed:
     """Wraps an application; has to be the outermost of its middleware."""
 
     def __init__(self, app: ASGIApp, prefixes: Sequence[str] = ()) -> None:
-        """Wrap an application."""
         self.app = app
         self._prefixes = prefixes
 

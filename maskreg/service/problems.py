@@ -148,12 +148,7 @@ def _headers(status: int, error: MaskregError) -> dict[str, str] | None:
 
 
 def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
-    """Answer every error of an app in this form. An unexpected exception says nothing about itself; the log does.
-
-    Args:
-        app: the application.
-        as_page: makes a page of an error for browsers; None for other clients.
-    """
+    """Answer every error of an app in this form. An unexpected exception says nothing about itself; the log does."""
 
     @app.exception_handler(MaskregError)
     def _known(request: Request, error: MaskregError) -> Response:
@@ -250,11 +245,7 @@ _WHOLE = {"body": "the body", "query": "the query", "path": "the address", "head
 
 
 def sentence(error: Mapping[str, Any]) -> str:
-    """One error of a validation as a sentence without its full stop.
-
-    Args:
-        error: as ``RequestValidationError.errors()`` lists it.
-    """
+    """One error of a validation as a sentence without its full stop."""
     where, *parts = (str(part) for part in error["loc"])
     kind, facts = str(error["type"]), error.get("ctx", {})
     name = ".".join(parts) or _WHOLE.get(where, where)

@@ -12,13 +12,7 @@ from maskreg.signature import Signer
 
 
 def signer_of(signing_key: str, settings: Settings, remote: str | None) -> Signer | None:
-    """What signs for people who have tokens and no key.
-
-    Args:
-        signing_key: path of a private key; ``none``; or empty for the server's own where the registry is its home.
-        settings: of the server's workspace.
-        remote: name of the registry that is served; None for the local one.
-    """
+    """What signs for people who have tokens and no key."""
     if signing_key == "none":
         return None
     if not signing_key:

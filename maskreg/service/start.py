@@ -69,8 +69,6 @@ class Started:
     """A server that is about to answer.
 
     Attributes:
-        url: where.
-        registry: what it serves, without credentials.
         first: the first token; None when the server has an admin already.
     """
 
@@ -128,12 +126,7 @@ def app() -> FastAPI:
 
 
 def serve(options: Options, ready: Callable[[Started], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; requests that were begun are answered.
-
-    Args:
-        options: what is served, and to whom.
-        ready: called once, when the socket is bound and before the first request is answered.
-    """
+    """Serve until SIGTERM or Ctrl-C; requests that were begun are answered."""
     service = open_service(options)
     with service, _bound(options) as listener, _shared_metrics(options), _workers(options, service):
         _log(options)
@@ -397,12 +390,7 @@ def job_config_of(options: Options, settings: Settings, remote: str | None) -> J
 
 
 def work(options: Options, ready: Callable[[str], None]) -> None:
-    """Work on jobs until SIGTERM or Ctrl-C; jobs that were begun are given back to the queue.
-
-    Args:
-        options: the registry and the folders of the servers; the rest is ignored.
-        ready: called once, with the registry's URL, before the first job is taken.
-    """
+    """Work on jobs until SIGTERM or Ctrl-C; jobs that were begun are given back to the queue."""
     settings, remote = settings_of(options)
     config = job_config_of(options, settings, remote)
     if config is None or not options.jobs:

@@ -72,14 +72,7 @@ def expected_or_new(if_match: IfMatch = None, if_none_match: IfNoneMatch = None)
 
 
 def reply(request: Request, model: BaseModel, *, etag: str = "", status: int = 200) -> Response:
-    """The answer to a request that reads: the model as JSON, or 304 where the client has it.
-
-    Args:
-        request: the request.
-        model: what it asked for.
-        etag: of the model; by default a hash of its JSON.
-        status: of the answer.
-    """
+    """The answer to a request that reads: the model as JSON, or 304 where the client has it."""
     body = model.model_dump_json().encode()
     etag = etag or f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
     # Shared caches must not keep it, and a private one asks again: what one may see can change at any time.

@@ -111,16 +111,7 @@ def visible_jobs(
     before: int | None = None,
     limit: int = 50,
 ) -> list[Job]:
-    """Jobs of the projects that a principal can read, the newest first; for the API and for pages.
-
-    Args:
-        service: the server.
-        principal: the reader.
-        project: of this project only.
-        states: in these states only.
-        before: submitted before the job with this number.
-        limit: at most this many.
-    """
+    """Jobs of the projects that a principal can read, the newest first; for the API and for pages."""
     projects: Collection[str] | None = None
     if project is not None:
         check_role(principal, project, Role.READER)

@@ -28,20 +28,9 @@ _log = logging.getLogger("maskreg.service.auth")
 
 
 class Accounts:
-    """Principals, projects, roles and tokens in a database. Safe to use from many threads.
-
-    Attributes:
-        projects: with their visibility and limits.
-        members: the roles in them.
-        tokens: proofs of identity of programs.
-        sessions: proofs of identity of browsers.
-        people: accounts of an OpenID provider.
-        chores: work that one process of all servers does now and then.
-        checks: artifacts that wait to be verified.
-    """
+    """Principals, projects, roles and tokens in a database. Safe to use from many threads."""
 
     def __init__(self, database: Database) -> None:
-        """Use :meth:`open`."""
         self._database = database
         self.projects = Projects(database)
         self.members = Members(database)
@@ -59,11 +48,7 @@ class Accounts:
         return cls(Database.open(url))
 
     def authenticate(self, secret: str) -> Principal:
-        """Who a bearer token belongs to.
-
-        Args:
-            secret: the token as the client sends it.
-        """
+        """Who a bearer token belongs to."""
         if (token := Secret.parse(secret)) is not None:
             with self._database.read() as connection:
                 known = identity.by_token(connection, token)

@@ -150,11 +150,6 @@ def keeping_admins(connection: Connection, project: str, change: str) -> Iterato
     """Refuse a change that leaves a project, or the server, without an admin who can get in.
 
     The caller's transaction is to end with the error, so that nothing of the change stays.
-
-    Args:
-        connection: within a transaction that writes.
-        project: where a role or token is lost; ``*`` for the whole server.
-        change: what it is, such as ``revoking the role of ada``.
     """
     scopes = dict.fromkeys((project, EVERY_PROJECT))
     before = [scope for scope in scopes if _is_managed(connection, scope)]

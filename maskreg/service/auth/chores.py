@@ -55,15 +55,9 @@ class Chores:
             return connection.execute(select(ChoreRow.name).where(*waits)).first() is None
 
     def claim(self, name: str, lease_s: float, *, deletes: bool = False) -> bool:
-        """Take a chore that is due.
+        """Take a chore that is due, until :meth:`done` or the end of the lease; False where it is another process's.
 
-        Args:
-            name: of the chore.
-            lease_s: how long no other process can take it, in seconds, unless :meth:`done` says otherwise.
-            deletes: it deletes what is old by the clock, and waits while that can be wrong.
-
-        Returns:
-            Whether this process does it.
+        A chore that deletes what is old by the clock waits while the clock can be wrong.
         """
         if not self.is_due(name) or (deletes and not self.is_due(_DELETIONS)):
             return False
@@ -122,13 +116,7 @@ def _put(connection: Connection, name: str, **values: object) -> None:
 
 @dataclass(frozen=True)
 class PendingCheck:
-    """An artifact that waits to be verified.
-
-    Attributes:
-        digest: the artifact.
-        by: who requested it.
-        at: when, in seconds since 1970.
-    """
+    """An artifact that waits to be verified."""
 
     digest: Digest
     by: str

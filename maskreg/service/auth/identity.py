@@ -168,12 +168,7 @@ _SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class Secret:
-    """A token in two parts.
-
-    Attributes:
-        id: names the token.
-        secret: proves possession; not in the representation.
-    """
+    """A token in two parts."""
 
     id: str
     secret: str = field(repr=False)

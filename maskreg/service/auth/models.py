@@ -38,8 +38,6 @@ class PrincipalRow(Base):
     """A user or robot. Ids are never reused: an account that comes back under an old name has another one.
 
     Attributes:
-        id: random.
-        name: recorded as the writer; one live principal has it.
         identity: issuer and subject of an OpenID provider, for a person who signed in; NULL for the others.
     """
 
@@ -69,13 +67,7 @@ class PrincipalRow(Base):
 
 
 class ProjectRow(Base):
-    """A project. One that was deleted keeps its row, so that its name is not taken by accident.
-
-    Attributes:
-        public: every visitor can read it.
-        max_bytes: limit of the bytes of its artifacts; NULL for none.
-        max_artifacts: limit of their number; NULL for none.
-    """
+    """A project. One that was deleted keeps its row, so that its name is not taken by accident."""
 
     __tablename__ = "service_projects"
 
@@ -144,11 +136,8 @@ class AuditRow(Base):
     """One change; rows are never changed.
 
     Attributes:
-        by: the principal's name.
         token: id of the token that was shown; empty for a session.
-        action: such as ``grant`` or ``revoke token``.
         project: where; empty for the server as a whole.
-        subject: what it happened to.
     """
 
     __tablename__ = "service_audit"
@@ -183,7 +172,6 @@ class CheckRow(Base):
 
     Attributes:
         at: when that was requested, in seconds since 1970 by the database's clock.
-        by: who requested it.
     """
 
     __tablename__ = "service_checks"

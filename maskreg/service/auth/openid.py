@@ -43,14 +43,7 @@ _LEEWAY_S = 60
 
 @dataclass(frozen=True)
 class OpenIdOptions:
-    """How people sign in.
-
-    Attributes:
-        issuer: the provider's URL, from which all else is found.
-        client_id: what the provider calls this server.
-        claim: the claim that lists a person's groups.
-        grants: role by project of each group, as ``GROUP=PROJECT:ROLE``; empty where admins alone give roles.
-    """
+    """How people sign in."""
 
     issuer: str
     client_id: str
@@ -125,12 +118,7 @@ class OpenId:
         )
 
     async def begin(self, attempt: Attempt, callback: str) -> str:
-        """Where to send the browser.
-
-        Args:
-            attempt: a new one.
-            callback: URL of this server to which the provider sends it back.
-        """
+        """Where to send the browser."""
         with self._translated():
             await self._described()
             began = await self._client.create_authorization_url(
@@ -144,14 +132,7 @@ class OpenId:
     async def finish(
         self, attempt: Attempt, callback: str, code: str, state: str
     ) -> tuple[Person, dict[str, Role] | None]:
-        """The person who signed in, and the roles that their groups give; None where groups give none.
-
-        Args:
-            attempt: that the browser began.
-            callback: as for :meth:`begin`.
-            code: what the provider sent with the browser.
-            state: what it sent back.
-        """
+        """The person who signed in, and the roles that their groups give; None where groups give none."""
         if not hmac.compare_digest(attempt.value("state").encode(), state.encode()):
             raise UnauthenticatedError("the answer belongs to another sign-in", hint="sign in again")
         with self._translated():

@@ -32,7 +32,6 @@ class Person:
 
     Attributes:
         identity: issuer and subject; never given to another person.
-        name: what they are called.
         verified: the name is an address that the provider has verified.
     """
 

@@ -61,14 +61,7 @@ class Projects:
                     insert_project(connection, name, SYSTEM)
 
     def create(self, name: str, by: Principal, *, public: bool = False, reuse: bool = False) -> Project:
-        """Make a project.
-
-        Args:
-            name: as in references.
-            by: who makes it.
-            public: every visitor can read it.
-            reuse: take the name of a project that was deleted.
-        """
+        """Make a project; ``reuse`` takes the name of one that was deleted."""
         check_project_name(name)
         with self._database.write() as connection:
             before = connection.execute(select(ProjectRow.deleted_at).where(ProjectRow.name == name)).first()
@@ -92,15 +85,7 @@ class Projects:
         max_bytes: int | EllipsisType | None = ...,
         max_artifacts: int | EllipsisType | None = ...,
     ) -> Project:
-        """Change a project; what is left out stays.
-
-        Args:
-            name: of the project.
-            by: who changes it.
-            public: whether every visitor can read it.
-            max_bytes: limit of the bytes of its artifacts; None for none.
-            max_artifacts: limit of their number; None for none.
-        """
+        """Change a project; what is left out stays, and None is no limit."""
         values: dict[str, bool | int | None] = {}
         if public is not None:
             values["public"] = public

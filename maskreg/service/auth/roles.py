@@ -97,12 +97,6 @@ class Project:
     """A project.
 
     Attributes:
-        name: as in references.
-        public: every visitor can read it.
-        created_at: when it was made here.
-        created_by: by whom.
-        max_bytes: limit of the bytes of its artifacts; None for none.
-        max_artifacts: limit of their number; None for none.
         deleted_at: when it was deleted; its name stays taken.
     """
 
@@ -117,14 +111,7 @@ class Project:
 
 @dataclass(frozen=True)
 class Member:
-    """The role of an account in a project.
-
-    Attributes:
-        name: of the principal.
-        role: in that project.
-        at: when they got it.
-        by: who gave it.
-    """
+    """The role of an account in a project."""
 
     name: str
     role: RoleName
@@ -138,14 +125,6 @@ class Token:
 
     Attributes:
         id: the second part of its text.
-        name: whose it is, as writers are recorded.
-        project: where it can be used; ``*`` for all projects of its owner.
-        role: its highest role there.
-        created_at: when it was made.
-        created_by: by whom.
-        expires_at: from when on it is not valid; None for never.
-        revoked_at: when it was revoked; None while it is valid.
-        used_at: when it was last used, to the minute; None for never.
     """
 
     id: str
@@ -161,29 +140,14 @@ class Token:
 
 @dataclass(frozen=True)
 class NewToken(Token):
-    """A token that was just made.
-
-    Attributes:
-        token: its text, which is shown here and nowhere else.
-    """
+    """A token that was just made."""
 
     token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
 class Audited:
-    """One change.
-
-    Attributes:
-        id: numbers the changes.
-        at: when.
-        by: who.
-        token: id of the token that they showed; empty for a browser's session.
-        action: what was done.
-        project: where; empty for the server as a whole.
-        subject: what it happened to.
-        detail: anything else.
-    """
+    """One change."""
 
     id: int
     at: datetime

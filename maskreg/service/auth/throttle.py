@@ -46,13 +46,7 @@ class Throttle:
 
 @dataclass(frozen=True)
 class RateLimits:
-    """The limits of a process.
-
-    Attributes:
-        accounts: requests of an account.
-        addresses: requests of an address that shows no account.
-        failures: wrong tokens from an address.
-    """
+    """The limits of a process."""
 
     accounts: Throttle
     addresses: Throttle

@@ -37,7 +37,6 @@ class Scope:
 
     Attributes:
         project: where it can be used; ``*`` for all projects of its owner.
-        role: its highest role.
         expires: how long, from now; None for ever.
     """
 
@@ -55,10 +54,7 @@ class Tokens:
     def create(self, name: str, scope: Scope, by: Principal) -> NewToken:
         """Make a token, and its owner a member of the project with that role if they had a lower one.
 
-        Args:
-            name: of its owner, recorded as the writer.
-            scope: its rights.
-            by: who makes it: an admin of the project, or the owner, whose own role stays what it is.
+        An owner who makes it keeps the role that they have.
         """
         with self._database.write() as connection:
             ensure_project(connection, scope.project, by)
@@ -73,12 +69,7 @@ class Tokens:
             return _insert(connection, principal, name, scope, by)
 
     def list(self, *, project: str | None = None, principal: str | None = None) -> list[Token]:
-        """Tokens that were not revoked, newest first, expired ones included.
-
-        Args:
-            project: tokens for this project only.
-            principal: tokens of this account only.
-        """
+        """Tokens that were not revoked, newest first, expired ones included."""
         conditions: list[ColumnElement[bool]] = [TokenRow.revoked_at.is_(None)]
         if project is not None:
             conditions.append(TokenRow.project == project)
@@ -104,8 +95,7 @@ class Tokens:
     def first(self, *, anew: bool = False) -> NewToken | None:
         """The first token of a server, for all projects and as admin; None when the server has an admin already.
 
-        Args:
-            anew: make one in any case, and revoke the earlier ones; for an operator who lost it.
+        ``anew`` makes one in any case and revokes the earlier ones, for an operator who lost it.
         """
         with self._database.write() as connection:
             runs = select(func.count()).select_from(GrantRow).where(GrantRow.project == EVERY_PROJECT)

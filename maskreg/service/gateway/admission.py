@@ -45,14 +45,6 @@ def check_room(
 
     An artifact counts once in each project that has a tag for it. Two tags that are set at the same moment can pass
     together.
-
-    Args:
-        accounts: know the limits.
-        registry: what is served.
-        project: gets a tag for the artifact.
-        digest: the artifact; None for some that have no name yet.
-        size: of all objects, in bytes.
-        more: how many artifacts.
     """
     limits = accounts.projects.get(project)
     if limits.max_bytes is None and limits.max_artifacts is None:
@@ -77,12 +69,6 @@ def check_room_somewhere(accounts: Accounts, registry: Registry, sizes: Sequence
     """Check that some project that a principal writes to has room for everything that the principal has on its way.
 
     The server's admins are not limited: the project can be missing still, and counts the artifact when it is named.
-
-    Args:
-        accounts: know the limits.
-        registry: what is served.
-        sizes: of the artifacts on their way, in bytes.
-        principal: the sender.
     """
     if principal.server_role >= Role.ADMIN:
         return
@@ -116,14 +102,7 @@ def tidy(registry: Registry) -> None:
 
 
 def check_tombstone(registry: Registry, ref: Ref, before: RefEntry | None, principal: Principal) -> None:
-    """Let only admins of the project set what was removed.
-
-    Args:
-        registry: where.
-        ref: the tag that is about to be set.
-        before: its latest entry; None when it was never set.
-        principal: who sets it.
-    """
+    """Let only admins of the project set what was removed."""
     if principal.role(ref.project) >= Role.ADMIN:
         return
     if before is not None and before.deleted:

@@ -31,12 +31,7 @@ _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 
 @dataclass(frozen=True)
 class Stated:
-    """What the headers of an upload say about its body.
-
-    Attributes:
-        size: bytes.
-        sha256: of the body.
-    """
+    """What the headers of an upload say about its body."""
 
     size: int
     sha256: Digest

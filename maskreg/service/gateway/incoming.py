@@ -54,31 +54,13 @@ class Incoming:
     """Takes what is sent for a registry, after the policy. Safe to use from many threads."""
 
     def __init__(self, registry: Registry, accounts: Accounts, named: NamedArtifacts) -> None:
-        """Take what is sent for a registry.
-
-        Args:
-            registry: the registry.
-            accounts: know projects and their quotas.
-            named: where its artifacts are named.
-        """
         self._registry, self._store, self._accounts, self._named = registry, registry.store, accounts, named
         self._manifests: Remembered[Digest, Mapping[str, Object]] = Remembered(_MANIFESTS)
         # Accounts that can send objects of an artifact; that stays true.
         self._announcers: Remembered[tuple[Digest, str], bool] = Remembered(_ANNOUNCERS)
 
     def accept(self, key: Key, sent: bytes, digest: Digest, principal: Principal, *, create: bool) -> bool:
-        """Write what a client sent and the policy allows, after the checks of its kind.
-
-        Args:
-            key: the permitted key.
-            sent: the bytes; any buffer.
-            digest: their sha256.
-            principal: the sender.
-            create: only if there is no such object.
-
-        Returns:
-            Whether it was written; False when there is one already.
-        """
+        """Write what a client sent and the policy allows, after the checks of its kind; False where there is one."""
         match key.kind:
             case Kind.ENTRY:
                 return self._accept_entry(key, bytes(sent), principal)

@@ -25,21 +25,9 @@ _LINKS = 1_024
 
 
 class Objects:
-    """The objects of a registry, behind the policy. Safe to use from many threads.
-
-    Attributes:
-        registry: the registry.
-        store: where it keeps them.
-        incoming: takes what is sent.
-    """
+    """The objects of a registry, behind the policy. Safe to use from many threads."""
 
     def __init__(self, registry: Registry, accounts: Accounts) -> None:
-        """Serve a registry; nothing is read yet.
-
-        Args:
-            registry: the registry.
-            accounts: know projects and their quotas.
-        """
         self.registry = registry
         self.store = registry.store
         self._named = NamedArtifacts(registry)
@@ -101,10 +89,6 @@ class Objects:
         """What returns a link to read an object, by its key, or an empty text where there is none.
 
         There is none to what belongs to no artifact, to what the principal may not read, and beyond so many.
-
-        Args:
-            prefix: of an artifact's objects; for any other there are no links.
-            principal: who gets them.
         """
         digest = parse_key(f"{prefix}{MANIFEST}").digest
         if digest is None or not allows(Kind.OBJECT, Action.READ, principal, self._named.projects(digest, principal)):

@@ -107,9 +107,6 @@ class Key:
     """A key, parsed.
 
     Attributes:
-        key: the text.
-        kind: what it is of.
-        digest: the artifact that it belongs to; None for what belongs to none.
         name: the object's key within the artifact; empty elsewhere.
         project: the project of a ref entry or a public key; empty elsewhere.
     """
@@ -214,14 +211,7 @@ _BY_DIGEST = {
 
 
 def allows(kind: Kind, action: Action, principal: Principal, projects: Collection[str] = ()) -> bool:
-    """Whether the table allows an action on a key of a kind.
-
-    Args:
-        kind: what the key is of.
-        action: what is to be done.
-        principal: who does it.
-        projects: those that the key belongs to; of an artifact, those with a tag that points or pointed to it.
-    """
+    """Whether the table allows an action on a key of a kind."""
     who, role = RULES[kind][action]
     if who is _Who.NO_CLIENT:
         return False

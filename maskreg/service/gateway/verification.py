@@ -33,11 +33,6 @@ class Check:
     """The latest verification of an artifact.
 
     Attributes:
-        ok: whether nothing was damaged.
-        by: who verified it.
-        at: when.
-        objects: how many were hashed.
-        bytes: their size.
         damaged: key and fault of what is damaged; the first ones of many.
     """
 
@@ -72,16 +67,7 @@ def note_entry(accounts: Accounts, registry: Registry, entry: RefEntry) -> None:
 
 
 def verify_next(accounts: Accounts, registry: Registry, beat: Callable[[], None] = lambda: None) -> bool:
-    """Verify what has waited longest.
-
-    Args:
-        accounts: know what waits.
-        registry: what is served.
-        beat: called again and again meanwhile; may raise to end it, and then the artifact still waits.
-
-    Returns:
-        Whether anything waited.
-    """
+    """Verify what has waited longest; False when nothing waited. ``beat`` can raise to end it: then it still waits."""
     pending = accounts.checks.next()
     if pending is None:
         return False

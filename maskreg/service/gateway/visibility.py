@@ -68,7 +68,6 @@ class NamedArtifacts:
     """Where the artifacts of a registry are named. Safe to use from many threads."""
 
     def __init__(self, registry: Registry) -> None:
-        """Look into this registry; nothing is read yet."""
         self._registry = registry
         self._known: Remembered[Digest, frozenset[str]] = Remembered(_REMEMBERED)
 

@@ -88,13 +88,8 @@ class JobConfig:
     """What workers need to know of a server; it holds no connection and no secret, and is sent to their processes.
 
     Attributes:
-        settings: of the server's workspace.
-        remote: name in the settings of the registry that is served; None for the local one.
         url: of the database with the queue and the accounts.
-        sources: checkpoints that jobs can read.
         outputs: the folder where checkpoints are written, as ``PROJECT/NAME``.
-        limits: how much is done at the same time.
-        log_format: ``json`` for lines of JSON on standard error; ``text`` for warnings alone.
         signing_key: as :func:`maskreg.service.signing.signer_of` takes it.
     """
 
@@ -128,12 +123,7 @@ class JobConfig:
 
 @dataclass(frozen=True)
 class Jobs:
-    """The part of a server that accepts jobs.
-
-    Attributes:
-        queue: the jobs.
-        config: what they can read and write.
-    """
+    """The part of a server that accepts jobs."""
 
     queue: JobQueue
     config: JobConfig

@@ -113,11 +113,6 @@ class Attempt:
     """One attempt at a job.
 
     Attributes:
-        job: the job.
-        config: checkpoints to read, and where to write.
-        space: a workspace of the server.
-        accounts: roles and quotas of its members.
-        reports: listens to progress.
         commit: called when all is done but to make it visible; ends the process where the job was canceled meanwhile.
     """
 
@@ -150,9 +145,7 @@ class Attempt:
     def with_source(self, root: str, work: Callable[[Path], ResultT]) -> tuple[ResultT, str]:
         """Do work on the checkpoint that the request names, or on the first one offered that is the source.
 
-        Args:
-            root: of the source; checkpoints that were seen to have it are tried first.
-            work: raises ``WrongCheckpointError`` for any other checkpoint.
+        ``work`` raises ``WrongCheckpointError`` for any other.
         """
         if (name := self.job.request["source"]) is not None:
             return work(self.config.sources.path(name)), name
@@ -284,14 +277,7 @@ KINDS: Mapping[str, Callable[[Attempt], Result]] = {"apply": _apply, "merge": _m
 
 
 def work(config: JobConfig, job: Job, worker: Connection) -> None:
-    """Make an attempt at a job in this process, which ends with its worker's.
-
-    Args:
-        config: of the server.
-        job: the job.
-        worker: is told how far the work is, asked before the result is made visible, and told how the attempt ended.
-            Without a last word, the attempt has crashed.
-    """
+    """Make an attempt at a job in this process, which ends with its worker's; without a last word, it crashed."""
     # Ctrl-C goes to every process of a terminal; the worker says when to leave, by killing this process.
     if parent_process() is not None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

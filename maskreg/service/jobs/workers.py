@@ -53,13 +53,6 @@ class Workers:
     """So many workers, which end with this process; a context manager."""
 
     def __init__(self, config: JobConfig, count: int, *, act: Callable[..., None] = work) -> None:
-        """Start them.
-
-        Args:
-            config: of the server.
-            count: how many jobs are worked on at the same time.
-            act: makes an attempt, in its process.
-        """
         self._config, self._act = config, act
         self._queue, self._accounts = JobQueue.open(config.url), Accounts.open(config.url)
         self._leaving = threading.Event()

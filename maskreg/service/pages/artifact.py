@@ -41,7 +41,6 @@ class Change:
     """One line of a tag's history.
 
     Attributes:
-        entry: what happened.
         before: what the tag pointed to until then; None where it pointed to nothing.
     """
 
@@ -103,14 +102,7 @@ def sentence(manifest: Manifest) -> str:
 
 
 def commands(ref: Ref, manifest: Manifest, base: str, remote: str) -> Mapping[str, str]:
-    """Lines to copy, for the command line and for Python.
-
-    Args:
-        ref: the name.
-        manifest: of its artifact.
-        base: address of the server.
-        remote: what the server is called among the remotes.
-    """
+    """Lines to copy, for the command line and for Python."""
     pulled = f"maskreg pull {ref} --remote {remote}"
     python = f'import maskreg\n\nartifact = maskreg.pull("{ref}", remote="{remote}").artifact\n'
     last = 'maskreg.apply(artifact, out="patched")' if manifest.kind == "delta" else "print(artifact.manifest.kind)"
@@ -140,10 +132,7 @@ class HeatMap:
     """A grid of densities.
 
     Attributes:
-        modules: heads of the columns.
         rows: for each layer its label and its cells.
-        low, high: densities at the ends of the color scale.
-        shades: how many colors there are.
     """
 
     modules: tuple[str, ...]
@@ -185,11 +174,7 @@ class Run:
     """A run.
 
     Attributes:
-        name: its artifact.
         trained: which coordinates: the mask, or a control.
-        is_control: whether it is one.
-        setup: what decided its result.
-        measured: the latest figure of each metric.
     """
 
     name: SearchResult
@@ -205,7 +190,6 @@ class Runs:
 
     Attributes:
         runs: those that trained the mask first.
-        metrics: what was measured of any of them.
     """
 
     runs: tuple[Run, ...]
@@ -213,13 +197,7 @@ class Runs:
 
 
 def runs_of(service: Service, principal: Principal, shown: Description) -> Runs:
-    """The runs that retrained a mask or a control of it, as far as the reader can read them.
-
-    Args:
-        service: whose registry.
-        principal: who reads.
-        shown: the mask, or one of the runs.
-    """
+    """The runs that retrained a mask or a control of it, as far as the reader can read them."""
     own = shown.manifest.recipe or {}
     mask = own.get("parent", "") if own.get("kind") == "retrain" else str(shown.digest)
     entries = names(service, principal, Query(source_root=shown.manifest.source.root, limit=_CANDIDATES)).names

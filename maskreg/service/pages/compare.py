@@ -121,22 +121,13 @@ Key = tuple[tuple[str, Digest | None], ...]
 
 @dataclass
 class Comparisons:
-    """The comparisons of a server.
-
-    Attributes:
-        kept: the latest, by what was compared.
-    """
+    """The comparisons of a server."""
 
     kept: Remembered[Key, MaskComparison] = field(default_factory=lambda: Remembered(_KEPT))
     _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_ONCE))
 
     def of(self, service: Service, refs: Sequence[Ref]) -> MaskComparison:
-        """What masks share.
-
-        Args:
-            service: whose registry has them.
-            refs: their names, each pinned to a digest.
-        """
+        """What masks share."""
         key = tuple((str(ref), ref.digest) for ref in refs)
         if (kept := self.kept.get(key)) is not None:
             return kept

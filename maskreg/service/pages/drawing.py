@@ -24,11 +24,7 @@ _STEPS = 48
 
 
 def sparkline(densities: Sequence[float]) -> Markup:
-    """Density by layer as a row of steps from zero to the highest.
-
-    Args:
-        densities: one of each layer, in the order of the model; not empty.
-    """
+    """Density by layer as a row of steps from zero to the highest."""
     lowest, highest = min(densities), max(densities)
     label = f"Density by layer: {percent(lowest)} to {percent(highest)}"
     stride = -(-len(densities) // _STEPS)
@@ -71,10 +67,7 @@ class Box:
     """A checkpoint or an artifact.
 
     Attributes:
-        title: its name.
-        note: what it is.
         address: of its page; empty where there is none for this reader.
-        is_self: whether it is what the page is about.
     """
 
     title: str
@@ -86,14 +79,7 @@ class Box:
 def lineage_picture(
     lineage: Lineage, names: Mapping[Digest, Sequence[SearchResult]], ref: Ref, link: Callable[[Ref], str]
 ) -> Markup:
-    """The lineage of an artifact.
-
-    Args:
-        lineage: the artifact and its ancestors.
-        names: their names as far as the reader can know them; an ancestor without one is a digest and nothing more.
-        ref: the artifact's own name.
-        link: the address of a name's page.
-    """
+    """The lineage of an artifact."""
     boxes: dict[str, Box] = {}
     rows: dict[int, list[str]] = {}
     links = [(str(parent), str(child)) for child, parent in lineage.links]
@@ -142,13 +128,7 @@ def _checkpoint(side: Side, word: str) -> Box:
 
 
 def drawn(rows: Sequence[Sequence[str]], boxes: Mapping[str, Box], links: Sequence[tuple[str, str]]) -> Markup:
-    """Boxes in rows, and an arrow for each link.
-
-    Args:
-        rows: keys of boxes, the first row at the top.
-        boxes: by key.
-        links: pairs of keys, from above to below.
-    """
+    """Boxes in rows, and an arrow for each link."""
     widest = max(len(row) for row in rows)
     width = widest * (_WIDTH + _ASIDE) + _ASIDE
     height = len(rows) * (_HEIGHT + _BELOW) - _BELOW + 4

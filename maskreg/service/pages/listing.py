@@ -59,17 +59,7 @@ _OPEN = float("inf")
 
 
 class Filters(BaseModel):
-    """What the form of the page sends; fields that were left empty say nothing.
-
-    Attributes:
-        q: words, as of ``maskreg list``.
-        family, method, kind: equal to.
-        density_min, density_max: in percent.
-        ffn_lift_min, rlvr_overlap_min: at least.
-        sort: one of ``SORTS``.
-        limit: most names to show.
-        after: a cursor: where the page begins.
-    """
+    """What the form of the page sends; fields that were left empty say nothing."""
 
     q: Annotated[str, Field(max_length=1000)] = ""
     family: Annotated[str, Field(max_length=200)] = ""

@@ -34,11 +34,7 @@ def _whole_address(_: str, attribute: str, value: str) -> str | None:
 
 
 def rendered(text: str) -> Markup:
-    """Markdown as markup.
-
-    Args:
-        text: of a card.
-    """
+    """Markdown as markup."""
     tokens = _parser().parse(text[:MAX_TEXT])
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):

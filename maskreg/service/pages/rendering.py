@@ -33,15 +33,7 @@ NAVIGATION = (
 
 
 def page(request: Request, principal: Principal, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page.
-
-    Args:
-        request: what it answers.
-        principal: who reads it.
-        template: a file of this room.
-        status: of HTTP.
-        values: what the template shows; all that is not markup is escaped.
-    """
+    """A page; ``values`` are escaped where they are not markup."""
     frame = {
         "principal": principal,
         "has_session": COOKIE in request.cookies,
@@ -119,15 +111,7 @@ _HEADINGS = {403: "Not allowed", 404: "Not found", 422: "That cannot be shown", 
 
 
 def error_page(request: Request, status: int, title: str, code: str, hint: str) -> Response | None:
-    """An error as a page; None for a client that reads no pages. A visitor is sent to sign in.
-
-    Args:
-        request: what failed.
-        status: of HTTP.
-        title: what is wrong.
-        code: stable identifier.
-        hint: the next step; empty when there is none.
-    """
+    """An error as a page; None for a client that reads no pages. A visitor is sent to sign in."""
     if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
         return None
     if code == UnauthenticatedError.code and request.method == "GET":
