@@ -195,15 +195,7 @@ class MergedAdapter(Checkpoint):
         remark: str,
         limits: Limits = LIMITS,
     ) -> None:
-        """Take over two open checkpoints.
-
-        Args:
-            path: the adapter's directory.
-            base: the base model; closed with this.
-            adapter: its weights are closed with this.
-            remark: what was merged.
-            limits: the largest small file.
-        """
+        """Take over two open checkpoints."""
         self.path, self.remarks = path, (remark,)
         self._base, self._limits = base, limits
         self._weights, self._updates, self._whole = adapter

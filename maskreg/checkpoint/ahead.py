@@ -72,17 +72,7 @@ def ahead(
 
 
 def read_span(checkpoint: Checkpoint, name: str, start: int, stop: int) -> npt.NDArray[Any]:
-    """Elements ``[start, stop)`` of a tensor, however many, in memory of their own.
-
-    Args:
-        checkpoint: to read from.
-        name: of the tensor.
-        start: first element.
-        stop: one past the last.
-
-    Returns:
-        Unsigned integers of the element's width.
-    """
+    """Elements ``[start, stop)`` of a tensor, however many, in memory of their own."""
     import numpy as np
 
     width = checkpoint.tensors[name].item_bytes
@@ -99,13 +89,7 @@ def read_span(checkpoint: Checkpoint, name: str, start: int, stop: int) -> npt.N
 
 
 def blocks_ahead(name: str, numel: int, *checkpoints: Checkpoint) -> Iterator[tuple[int, int]]:
-    """The blocks of a tensor in order, with what they hold on its way.
-
-    Args:
-        name: of the tensor.
-        numel: its elements.
-        checkpoints: from which it is read.
-    """
+    """The blocks of a tensor in order, with what they hold on its way."""
     return ahead(blocks_of(numel), lambda span: (name, *span), *checkpoints)
 
 

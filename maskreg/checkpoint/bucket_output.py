@@ -247,17 +247,7 @@ def pending_output(
     sources: tuple[Location, ...],
     force: bool,
 ) -> Pending:
-    """An output at a path on a disk or in a bucket.
-
-    Args:
-        out: where it appears.
-        is_file: it is one file, not a directory.
-        weights: pattern of the weight files; only a directory with such a file may be replaced.
-        index: the file without which readers find no checkpoint; of one file, that.
-        names: files that a directory will have.
-        sources: what it must not replace.
-        force: replace an earlier output.
-    """
+    """An output at a path on a disk or in a bucket."""
     if isinstance(out, BucketPath):
         return BucketOutput(out, is_file, weights, index, names, sources, force)
     paths = tuple(path for path in sources if isinstance(path, Path))

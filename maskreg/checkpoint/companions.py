@@ -41,13 +41,7 @@ def is_small_file(name: str) -> bool:
 
 
 def check_small_file(name: str, size: int, limits: Limits = LIMITS) -> None:
-    """Refuse a file that may not be written beside a checkpoint.
-
-    Args:
-        name: from outside.
-        size: in bytes.
-        limits: the largest small file.
-    """
+    """Refuse a file that may not be written beside a checkpoint."""
     if not is_small_file(name):
         raise FormatError(f"not a file that travels with a checkpoint: {shown(name)}")
     if size > limits.small_file_bytes:
@@ -68,13 +62,7 @@ def small_files(directory: Location, limits: Limits = LIMITS) -> Mapping[str, Lo
 
 
 def other_weights(directory: Location, own: frozenset[str], limits: Limits = LIMITS) -> tuple[str, ...]:
-    """Names in a directory that are never copied, in order; names of folders end in ``/``.
-
-    Args:
-        directory: the checkpoint's.
-        own: file names of the weights that are read, and of their index.
-        limits: the size above which a small file is not copied.
-    """
+    """Names in a directory that are never copied, in order; names of folders end in ``/``."""
     names = []
     for path in _entries(directory):
         name = path.name
@@ -96,14 +84,7 @@ _SIGNS = (*(key.encode() for key in _KEYS), rb"\u00")
 
 
 def can_run_code(name: str, data: bytes, known: bytes | None = None, limits: Limits = LIMITS) -> bool:
-    """Whether a small file can run code that a file of the same name does not run already.
-
-    Args:
-        name: the file's name.
-        data: its content.
-        known: content of the file of this name that is trusted, such as the source's own; None when there is none.
-        limits: bounds on what is parsed.
-    """
+    """Whether a small file can run code that a file of the same name does not run already."""
     if data == known:
         return False
     if name.lower().endswith(".py"):

@@ -116,11 +116,7 @@ def open_regular(path: Location) -> OpenFile:
 
 @contextmanager
 def reading(path: Location) -> Iterator[None]:
-    """Let only this package's errors leave a block that reads a file or a folder of a checkpoint.
-
-    Args:
-        path: as messages name it.
-    """
+    """Let only this package's errors leave a block that reads a file or a folder of a checkpoint."""
     try:
         yield
     except MaskregError:

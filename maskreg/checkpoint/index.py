@@ -16,17 +16,7 @@ _VALUES = 5
 
 
 def parse_index(data: bytes, name: str, suffixes: tuple[str, ...], limits: Limits = LIMITS) -> Mapping[str, str]:
-    """Read a weight index.
-
-    Args:
-        data: the file.
-        name: of the file, for messages.
-        suffixes: with which the name of a shard may end.
-        limits: bounds on its size.
-
-    Returns:
-        Tensor name to shard file name; every file name is plain, so it stays in its directory.
-    """
+    """Read a weight index."""
     document = parse_object(
         data,
         name,
@@ -48,13 +38,7 @@ def parse_index(data: bytes, name: str, suffixes: tuple[str, ...], limits: Limit
 
 
 def check_index(weight_map: Mapping[str, str], shards: Iterable[tuple[str, Iterable[str]]], name: str) -> None:
-    """Check that index and shards agree.
-
-    Args:
-        weight_map: what the index says.
-        shards: the name of every weight file, and of the tensors in it.
-        name: of the index, for messages.
-    """
+    """Check that index and shards agree."""
     stored: dict[str, str] = {}
     for shard, tensors in shards:
         for tensor in tensors:

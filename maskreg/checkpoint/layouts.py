@@ -202,15 +202,7 @@ FOLDER_CAUSES = (
 
 
 def explained(error: FormatError, path: Location, head: bytes, size: int, *, own: str = "") -> FormatError:
-    """The error for a file that breaks the format: a known cause, else ``error`` itself.
-
-    Args:
-        error: what the format's reader found.
-        path: of the file.
-        head: its first bytes, up to :data:`HEAD_BYTES`.
-        size: of the file in bytes.
-        own: the cause that is what the reader expects, and so none.
-    """
+    """The error for a file that breaks the format: a known cause, else ``error`` itself."""
     # Where a header begins as it should, its first bytes are a length, and mean nothing else.
     for cause in () if head[4:9] == b"\0\0\0\0{" else FILE_CAUSES:
         if cause.name != own and cause.test(head, size):

@@ -76,13 +76,7 @@ class Moments(Closing):
 
 
 def open_moments(path: str | Path, *, limits: Limits = LIMITS) -> Moments:
-    """Open the state of Adam.
-
-    Args:
-        path: a file of ``torch.save``, a distributed checkpoint, a safetensors file or folder, or a folder with
-            ``optimizer.pt``.
-        limits: bounds on what is read.
-    """
+    """Open the state of Adam."""
     # Path.expanduser raises for an unknown user.
     state = on_disk(located(os.path.expanduser(path)), "measuring moments")  # noqa: PTH111
     if not state.exists():
@@ -111,10 +105,6 @@ def open_moments(path: str | Path, *, limits: Limits = LIMITS) -> Moments:
 
 def moments_among(sizes: Mapping[KeyPath, int], document: str) -> Choice:
     """Choose the state of Adam among all that was saved, as :func:`~maskreg.checkpoint.statedict.weights_among` does.
-
-    Args:
-        sizes: number of elements of every tensor, by its path.
-        document: for messages.
     """
     paths = {path: ".".join(path) for path in sizes}
     chosen = {path: _split(text) for path, text in paths.items() if text.rpartition(".")[2] in KINDS}

@@ -80,13 +80,7 @@ def hub_identity(snapshot: Path) -> str:
 
 
 def snapshot(hub: HubId, weights: Sequence[str], *, download: bool) -> Path:
-    """The directory in the hub's cache that holds a model's files.
-
-    Args:
-        hub: the model.
-        weights: patterns of its weight files.
-        download: ask the hub and fetch what is missing; otherwise nothing touches the network.
-    """
+    """The directory in the hub's cache that holds a model's files."""
     with requiring(f"{hub}: reading a model from the Hugging Face hub"):
         import huggingface_hub
         from huggingface_hub import errors

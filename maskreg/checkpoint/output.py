@@ -80,16 +80,7 @@ def write_names(path: Path, names: Iterable[str]) -> None:
 
 
 def retire(old: Path, new: Path, names: Path) -> bool:
-    """Remove a folder that another has replaced; files that were not written again go into the new one.
-
-    Args:
-        old: the replaced folder.
-        new: the one in its place.
-        names: what :func:`write_names` wrote.
-
-    Returns:
-        Whether ``old`` is gone; False when the names of what was replaced are lost, and nothing was touched.
-    """
+    """Remove a folder that another has replaced; files that were not written again go into the new one."""
     try:
         written = parse(names.read_bytes(), names.name, max_bytes=_MAX_BYTES)
     except (OSError, DataError):
@@ -255,11 +246,7 @@ class PendingOutput:
 
 
 def clean_stale(folder: Path) -> tuple[Path, ...]:
-    """Repair what dead processes of this host left in a folder; see the table at the top of this file.
-
-    Returns:
-        The paths that were removed or brought back.
-    """
+    """Repair what dead processes of this host left in a folder; see the table at the top of this file."""
     repaired: list[Path] = []
     for path in sorted(folder.glob(".*.maskreg-*")):
         match = _WORK.fullmatch(path.name)

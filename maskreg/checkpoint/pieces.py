@@ -135,18 +135,7 @@ class PiecewiseCheckpoint(Checkpoint):
         hub: str = "",
         limits: Limits = LIMITS,
     ) -> None:
-        """Take over open files.
-
-        Args:
-            format: the format's name in the table.
-            path: directory or file that it was opened from.
-            files: closed with the checkpoint.
-            contents: what they hold.
-            companions: the directory whose small files travel with the weights; None for none.
-            own: names in it that are read, and files that only the run itself uses.
-            hub: ``org/name@commit`` when known.
-            limits: the largest small file.
-        """
+        """Take over open files."""
         self.format, self.path, self.hub = format, path, hub
         self.tensors: Mapping[str, TensorInfo] = dict(sorted(contents.tensors.items(), key=_library_order))
         self.remarks = contents.notes

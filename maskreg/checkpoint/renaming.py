@@ -35,12 +35,7 @@ if TYPE_CHECKING:
 
 
 def tied(checkpoint: Checkpoint, locations: Mapping[str, Sequence[Hashable]]) -> Mapping[str, str]:
-    """Aliases of tensors: names of the same bytes in the same place, and output heads that equal an embedding.
-
-    Args:
-        checkpoint: read from only where an output head has the form of an embedding.
-        locations: where each tensor lies, in its pieces.
-    """
+    """Aliases of tensors: names of the same bytes in the same place, and output heads that equal an embedding."""
     owners: dict[tuple[Hashable, ...], str] = {}
     aliases: dict[str, str] = {}
     # The head is the alias, wherever it stands.
@@ -63,13 +58,7 @@ def tied(checkpoint: Checkpoint, locations: Mapping[str, Sequence[Hashable]]) ->
 
 
 def same_values(checkpoint: Checkpoint, left: str, right: str) -> bool:
-    """Whether two tensors of one size hold the same bits.
-
-    Args:
-        checkpoint: that holds both.
-        left: name of one.
-        right: name of the other.
-    """
+    """Whether two tensors of one size hold the same bits."""
     import numpy as np
 
     numel = checkpoint.tensors[left].numel
@@ -154,13 +143,7 @@ class RenamedCheckpoint(Wrapped):
     """A checkpoint under other names."""
 
     def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str], remarks: tuple[str, ...]) -> None:
-        """Wrap an open checkpoint, which is closed with this one.
-
-        Args:
-            checkpoint: that holds the tensors.
-            names: every name, and what the checkpoint calls it.
-            remarks: what must be said of it.
-        """
+        """Wrap an open checkpoint, which is closed with this one."""
         super().__init__(checkpoint)
         self.remarks, self._names, self.aliases = remarks, names, {}
         stored = checkpoint.tensors
@@ -180,15 +163,7 @@ class RenamedCheckpoint(Wrapped):
 
 
 def named_like(checkpoint: Checkpoint, reference: Mapping[str, TensorInfo]) -> Checkpoint:
-    """A checkpoint under the names of another one.
-
-    Args:
-        checkpoint: the checkpoint; a tied head that it holds twice is there under both names if the other one has both.
-        reference: tensors of the other one.
-
-    Returns:
-        The checkpoint itself where its names are right, or where no change of the front explains the difference.
-    """
+    """A checkpoint under the names of another one."""
     lacking = {name: info for name, info in reference.items() if name not in checkpoint.tensors}
     if not lacking:
         return checkpoint

@@ -73,12 +73,7 @@ def role_of(name: str) -> str:
 
 
 def layer_of(name: str) -> str:
-    """The layer that a tensor belongs to.
-
-    Returns:
-        ``3`` in the language model, ``visual.3`` in a vision tower, ``NAME.3`` in a tower of another name; empty
-        outside the layers.
-    """
+    """The layer that a tensor belongs to."""
     parts = _segments(name)
     for index, (part, number) in enumerate(itertools.pairwise(parts)):
         if part.lower() in _LAYER_LISTS and number.isascii() and number.isdigit():
@@ -88,10 +83,6 @@ def layer_of(name: str) -> str:
 
 def module_of(name: str, layer: str) -> str:
     """The module that a tensor belongs to: its name within its layer, without ``.weight``, with ``*`` for each number.
-
-    Args:
-        name: the tensor's name.
-        layer: what :func:`layer_of` says; outside the layers, a tensor is a module of its own.
     """
     inner = name
     if layer:

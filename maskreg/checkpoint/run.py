@@ -44,10 +44,6 @@ def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[R
 
     ``*``, ``?`` and ``[...]`` stand for characters of one name, in any part of the path. Where folders match, files
     that lie beside them do not count; nor does a link to another match, such as ``latest``.
-
-    Args:
-        pattern: a path with such marks, or a URL of object storage with them.
-        options_of: how to talk to the service of a URL.
     """
     base, parts = _split(pattern, options_of)
     matches = sorted(_expanded(base, parts), key=lambda path: natural(str(path)))
@@ -62,11 +58,7 @@ def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[R
 
 
 def stamp_of(*paths: Location) -> Stamp:
-    """What says whether the files of a checkpoint are the same as at another time: paths, sizes, and times or ETags.
-
-    Args:
-        paths: where it lies; of an open checkpoint, see :meth:`maskreg.checkpoint.base.Checkpoint.locations`.
-    """
+    """What says whether the files of a checkpoint are the same as at another time: paths, sizes, and times or ETags."""
     return tuple(sorted(entry for path in paths for entry in _stamps(path)))
 
 

@@ -77,12 +77,7 @@ class Selection:
 
     @classmethod
     def parse(cls, roles: Sequence[str] = (), layers: str = "") -> Selection:
-        """Parse the words of ``--role`` and ``--layers``.
-
-        Args:
-            roles: words, each perhaps several with commas between: ``attention``, ``q_proj,o_proj``, ``qkvo``.
-            layers: numbers and ranges with commas between, such as ``0-11`` or ``0,35,visual.0-3``; empty for all.
-        """
+        """Parse the words of ``--role`` and ``--layers``."""
         words = [word.strip() for text in roles for word in text.split(",")]
         if wrong := [word for word in words if not _WORD.fullmatch(word)]:
             raise UsageError(f"{wrong[0]!r} is no role", hint="write --role attention, or --role q_proj,o_proj")

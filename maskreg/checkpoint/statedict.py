@@ -52,12 +52,7 @@ Chooser = Callable[[Mapping[Path, int], str], Choice]
 
 
 def weights_among(sizes: Mapping[Path, int], document: str) -> Choice:
-    """Choose the weights.
-
-    Args:
-        sizes: number of elements of every tensor that was saved, by its path.
-        document: for messages.
-    """
+    """Choose the weights."""
     totals: dict[Path, int] = {}
     counts: dict[Path, int] = {}
     for path, size in sizes.items():

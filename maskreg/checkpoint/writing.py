@@ -61,18 +61,7 @@ def fill(
     jobs: int,
     near: Callable[[TaskT], str],
 ) -> Generator[tuple[int, NoteT], None, None]:
-    """Write what tasks make, on the engine at hand.
-
-    Args:
-        writer: of the output, entered.
-        make: makes the result of a task; called on any thread, or in another process.
-        tasks: in the order of the output.
-        jobs: threads.
-        near: where a task's data lies.
-
-    Yields:
-        Bytes of each result, and the note, in the order of the pieces; twice for a result that two parts share.
-    """
+    """Write what tasks make, on the engine at hand."""
     work = _Filling(make, writer)
     pieces = writer.pieces(tasks)
     with closing(

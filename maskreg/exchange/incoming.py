@@ -52,17 +52,7 @@ class PatchedCheckpoint(Checkpoint):
         files: Mapping[str, Location] | None = None,
         checks: Mapping[str, str] | None = None,
     ) -> None:
-        """Patch a checkpoint.
-
-        Args:
-            source: the checkpoint, which stays open as long as this one is read.
-            patches: by tensor name.
-            path: of the update, for messages.
-            hub: its hub id, where it is known.
-            files: the small files; by default of the source.
-            checks: fingerprints that tensors must turn out to have. Each is compared when the last of its leaves has
-                been read, so a reader that goes through a tensor once has it checked.
-        """
+        """Patch a checkpoint."""
         self.format = source.format
         self.path, self.hub, self.tensors = path, hub, source.tensors
         self._source, self._patches = source, patches
@@ -162,14 +152,6 @@ def target_of(
     limits: Limits,
 ) -> PatchedCheckpoint:
     """The checkpoint that an update gives: the source's tensors and small files, each replaced where the update has it.
-
-    Args:
-        source: the checkpoint that it belongs to.
-        patches: by tensor name.
-        path: of the update; small files beside it belong to the target.
-        lineage: where it comes from, if maskreg wrote it.
-        own: names of the update's own files.
-        limits: the largest small file.
     """
     brought = companions.small_files(path, limits) if path.is_dir() else {}
     brought = {name: file for name, file in brought.items() if name not in own}

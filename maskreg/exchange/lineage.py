@@ -70,14 +70,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 def lineage_of(
     digest: Digest, manifest: Manifest, checks: Mapping[str, str], *, removed_files: tuple[str, ...] = ()
 ) -> str:
-    """The text that says where an artifact's update comes from.
-
-    Args:
-        digest: the artifact.
-        manifest: its manifest.
-        checks: see :class:`Lineage`.
-        removed_files: small files of the source that the target lacks.
-    """
+    """The text that says where an artifact's update comes from."""
     lineage = Lineage(
         schema="maskreg.exchange/1",
         digest=str(digest),
@@ -95,13 +88,7 @@ def lineage_of(
 
 
 def parse_lineage(text: Any, document: str, limits: Limits = LIMITS) -> Lineage | None:
-    """Read the text back.
-
-    Args:
-        text: what the format's metadata holds under :data:`KEY`; None when it holds nothing there.
-        document: names the file in messages.
-        limits: bounds on its size.
-    """
+    """Read the text back."""
     if text is None:
         return None
     if not isinstance(text, str) or printable(text) != text:

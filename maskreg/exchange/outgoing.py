@@ -67,15 +67,7 @@ class Outgoing:
         progress: Progress = SILENT,
         jobs: int | None = None,
     ) -> None:
-        """Check that the artifact can be written.
-
-        Args:
-            artifact: with a delta, if a source is given; else with a mask.
-            source: the checkpoint that it applies to, for formats of values.
-            with_code: write small files that can run code, too.
-            progress: progress callback, in bytes of the changed tensors.
-            jobs: threads; by default one per CPU, at most 16.
-        """
+        """Check that the artifact can be written."""
         self.artifact = artifact
         self.source = source
         self.with_code = with_code
@@ -126,12 +118,7 @@ class Outgoing:
     def map(
         self, work: Callable[[ChangedSpan], ResultT], names: list[str] | None = None
     ) -> Generator[tuple[SpanDelta, ResultT], None, None]:
-        """Call ``work`` on every span of the changed tensors, on threads, and yield the results in order.
-
-        Args:
-            work: what it returns must not share memory with the span.
-            names: only these tensors, in this order.
-        """
+        """Call ``work`` on every span of the changed tensors, on threads, and yield the results in order."""
         with closing(self._map(work, list(self.changed) if names is None else names)) as results:
             for span, result in results:
                 yield span, result

@@ -74,15 +74,7 @@ def json_file(document: Mapping[str, Any]) -> bytes:
 def values_written(
     update: Outgoing, out: Path, size: int, kept_files: tuple[str, ...], *, holds_files: bool
 ) -> Written:
-    """What was written of all values of an update.
-
-    Args:
-        update: with values.
-        out: the output.
-        size: of its files in bytes.
-        kept_files: files that were in the output's folder, and that ``force`` left there.
-        holds_files: whether the target's small files are in the output too.
-    """
+    """What was written of all values of an update."""
     return Written(
         out=out,
         tensors=len(update.changed),
@@ -118,14 +110,7 @@ def working(update: Outgoing) -> Iterator[None]:
 
 @contextmanager
 def planned_output(update: Outgoing, plan: SafetensorsPlan, out: Path, *, force: bool) -> Iterator[SafetensorsWriter]:
-    """Safetensors files that appear whole when the ``with`` ends, or not at all.
-
-    Args:
-        update: what is written.
-        plan: of the files.
-        out: where they appear.
-        force: replace an earlier output.
-    """
+    """Safetensors files that appear whole when the ``with`` ends, or not at all."""
     with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer, working(update):
         yield writer
 
@@ -139,16 +124,7 @@ def path_of(writer: SafetensorsWriter) -> Path:
 def new_folder(
     update: Outgoing, out: Path, *, weights: str, names: Collection[str], needed_bytes: int, force: bool
 ) -> Iterator[PendingOutput]:
-    """A folder that appears whole when the ``with`` ends, or not at all; written in :attr:`PendingOutput.work`.
-
-    Args:
-        update: what is written; its source must not be replaced.
-        out: where it appears.
-        weights: pattern of a file that every output of the format has; only a folder with one can be replaced.
-        names: files that it will have; names of folders end in ``/``.
-        needed_bytes: about how large it gets.
-        force: replace an earlier output.
-    """
+    """A folder that appears whole when the ``with`` ends, or not at all; written in :attr:`PendingOutput.work`."""
     pending = PendingOutput(
         out, is_file=False, weights=weights, names=frozenset(names), sources=sources_of(update), force=force
     )

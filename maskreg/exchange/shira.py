@@ -74,15 +74,7 @@ class _Additions(NamedTuple):
 
 
 def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, rank: int = 0) -> Written:
-    """Write an adapter; see :class:`maskreg.exchange.base.Format`.
-
-    Args:
-        update: what to write.
-        out: the folder.
-        force: replace an earlier one.
-        nearest: write the largest changes of each linear layer where the mask does not fit, and leave out the rest.
-        rank: with ``nearest`` the r to take; 0 for the one that is nearest to the mask.
-    """
+    """Write an adapter; see :class:`maskreg.exchange.base.Format`."""
     if rank and not nearest:
         raise UsageError("a rank is a choice of how much to leave out", hint="add --nearest, or leave out --rank")
     assert update.source is not None

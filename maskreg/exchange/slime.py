@@ -104,17 +104,7 @@ def write(
     version: int = 1,
     base_version: int = 0,
 ) -> Written:
-    """Write a version directory; see :class:`maskreg.exchange.base.Format`.
-
-    Args:
-        update: what to write.
-        out: the directory, such as ``weight_v000001``.
-        force: replace an earlier one.
-        encoding: ``xor``, or ``overwrite``, which can be applied twice.
-        checksum: ``xxh3-128`` or ``adler32``.
-        version: number of this version.
-        base_version: number of the version that it is applied to.
-    """
+    """Write a version directory; see :class:`maskreg.exchange.base.Format`."""
     _check_options(encoding, checksum, version, base_version)
     if encoding == "overwrite":
         _refuse_large(update.changed.values())

@@ -68,15 +68,7 @@ class Chained(Checkpoint):
         device: str | Device = "cpu",
         jobs: int | None = None,
     ) -> None:
-        """Check that the links follow one another, and that the checkpoint is what the first applies to.
-
-        Args:
-            source: what the first link applies to.
-            artifacts: the links in order, at least one, each with whether it is reverted.
-            with_code: also their small files that can run code.
-            device: where blocks are decoded.
-            jobs: threads for the first check.
-        """
+        """Check that the links follow one another, and that the checkpoint is what the first applies to."""
         self._deltas = [Delta(artifact, revert=revert) for artifact, revert in artifacts]
         _check_order(self._deltas)
         first = self._deltas[0]
@@ -187,19 +179,7 @@ def write_weights(
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> int:
-    """Write weights as a checkpoint; the output appears at the end, whole, or not at all.
-
-    Args:
-        weights: what to write, such as what links make of a checkpoint.
-        layout: the checkpoint whose files and shards the output gets: the one that the links apply to.
-        out: path of the new checkpoint.
-        force: replace an earlier output.
-        progress: progress callback, in bytes of the result.
-        jobs: threads; by default one per CPU, at most 16.
-
-    Returns:
-        Bytes of the weight files.
-    """
+    """Write weights as a checkpoint; the output appears at the end, whole, or not at all."""
     own, files = layout.small_files(), weights.small_files()
     added = {name: path.read_bytes() for name, path in files.items() if own.get(name) != path}
     plan = plan_like(layout, files=added, remove_files=own.keys() - files.keys())
@@ -217,12 +197,7 @@ class Snapshot(Checkpoint):
     """
 
     def __init__(self, checkpoint: Checkpoint, *, jobs: int | None = None) -> None:
-        """Read a checkpoint whole.
-
-        Args:
-            checkpoint: what to hold.
-            jobs: threads.
-        """
+        """Read a checkpoint whole."""
         self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
         self.tensors: Mapping[str, TensorInfo] = dict(checkpoint.tensors)
         self._folder = Path(mkdtemp(prefix="maskreg-"))
@@ -280,12 +255,7 @@ class Snapshot(Checkpoint):
 
 
 def root_of(checkpoint: Checkpoint, *, jobs: int | None = None) -> str:
-    """The identity of a checkpoint; reads all of it.
-
-    Args:
-        checkpoint: what to hash.
-        jobs: threads.
-    """
+    """The identity of a checkpoint; reads all of it."""
     leaves: dict[str, list[npt.NDArray[np.uint8]]] = {name: [] for name in checkpoint.tensors}
 
     def hashed(span: _Span) -> tuple[str, npt.NDArray[np.uint8]]:

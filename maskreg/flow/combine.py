@@ -51,15 +51,6 @@ def combine(
     The result is an artifact of kind ``mask`` with the operands as parents, in order, and the operation as lineage
     recipe. It has no target: source and target are both the operands' source, and energy and differing bits are 0. A
     tensor that is tied in some operands only becomes two.
-
-    Args:
-        masks: open artifacts with their mask part present.
-        root: folder of the registry's file store; the local registry of the settings when left out.
-        how: one of :data:`maskreg.mask.algebra.OPERATIONS`; empty if ``k`` is given.
-        k: number of masks that must hold a coordinate.
-        allow_different: combine masks of different rules; the lineage recipe lists them, and the result has the first.
-        progress: progress callback, in bytes of masks.
-        jobs: threads; by default one per CPU, at most 16.
     """
     root = Settings.load().home if root is None else Path(root)
     operation = partial(at_least, k) if k else OPERATIONS[_checked(how, len(masks))]

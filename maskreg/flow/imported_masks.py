@@ -55,13 +55,6 @@ def store_mask(
     It has no target: source and target are both the source, and energy and differing bits are 0. A mask that maskreg
     wrote, and that had no target either, gets its parents and its lineage recipe back, and so its digest. A tensor
     that the masks lack has no coordinates.
-
-    Args:
-        masks: by tensor name.
-        source: the checkpoint that they belong to.
-        root: folder of the registry's file store.
-        progress: progress callback, in bytes of the source.
-        jobs: threads; by default one per CPU, at most 16.
     """
     infos = source.tensors.values()
     leaves = sum(2 * FINGERPRINT_BYTES * (info.numel // LEAF_NUMEL + 1) for info in infos)

@@ -34,10 +34,6 @@ def places_of(checkpoint: Checkpoint, names: Collection[str]) -> Mapping[str, Pl
     """Where the class that a checkpoint's ``config.json`` names has its tensors; without those that it lacks.
 
     Names and kinds follow the installed transformers, which renames and stacks tensors when it loads.
-
-    Args:
-        checkpoint: a checkpoint of transformers.
-        names: tensors of it.
     """
     if not names:
         return {}

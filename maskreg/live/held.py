@@ -82,12 +82,7 @@ class Runs:
         return slice(self._before(start), self._before(stop))
 
     def positions(self, taken: slice, start: int) -> slice | Indexes:
-        """Where some of them lie in a block: their coordinates, counted from the block's first.
-
-        Args:
-            taken: not empty, from :meth:`between`.
-            start: the block's first coordinate.
-        """
+        """Where some of them lie in a block: their coordinates, counted from the block's first."""
         first, last = taken.start // self.length, (taken.stop - 1) // self.length
         if first == last:
             begin = int(self.starts[first]) - start + taken.start - first * self.length

@@ -30,13 +30,6 @@ def parameter_masks(
 
     All names are checked first. Memory beside the result: the packed bits of one parameter, and a byte per coordinate
     of one tensor and those interleaved with it.
-
-    Args:
-        trained: parameters by their names in the running model.
-        mask: by the names in the checkpoint. Masks of buffers and of parameters that are not trained are ignored.
-        model: has the parameters. Without it, the layout of experts is guessed from names, other names of tied
-            parameters are unknown, and names of the mask that ``trained`` does not have are not checked.
-        given: trained parameters by other names, which come before the model's.
     """
     tensors = {**trained, **(_every_name(model) if model is not None else {}), **given}
     matches = find(mask, tensors, model)

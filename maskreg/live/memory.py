@@ -52,9 +52,6 @@ def refuse_aliasing(tensors: Iterable[NamedTensor]) -> None:
     grouped into clusters of intersecting ranges, and within a cluster each marks its bytes in a map of the cluster;
     a tensor that is to be written must find its bytes unmarked. Columns ``a`` and ``b`` of a ``[3, 2]`` matrix mark
     ``a.a.a.`` and ``.b.b.b``; a view of its first row would find ``a`` marked.
-
-    Args:
-        tensors: no two of the same elements. A cluster takes a byte of memory per byte of its range.
     """
     by_device: dict[torch.device, list[NamedTensor]] = {}
     for item in tensors:
@@ -133,10 +130,6 @@ def refuse_read_only(tensors: Iterable[NamedTensor], maps: Path = MAPS) -> None:
     """Reject tensors in host memory that is mapped for reading alone, such as a file that was opened so.
 
     torch does not know of it: the first write would end the process, with the model half patched.
-
-    Args:
-        tensors: of the model.
-        maps: the list of the process's memory.
     """
     written = [item for item in tensors if item.written and item.tensor.numel() and item.tensor.device.type == "cpu"]
     if not written or not maps.exists():
@@ -165,9 +158,6 @@ def leaves_of(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
 
     Without Triton, the spans of a GPU are copied to the CPU; that blocks are decoded there too is warned of by
     :mod:`maskreg.codec.step2`.
-
-    Args:
-        spans: one-dimensional and contiguous, on one device.
     """
     hash_on_device = _on_device() if spans and on_device(spans[0]) else None
     if hash_on_device is not None:

@@ -69,12 +69,7 @@ class Described:
         return any(re.search(pattern, name) for pattern in patterns)
 
     def target(self, name: str, known: Mapping[str, object]) -> Target | None:
-        """Where a tensor goes; None if that is not described.
-
-        Args:
-            name: in the checkpoint.
-            known: names in the model.
-        """
+        """Where a tensor goes; None if that is not described."""
         if self._model is None:
             return None
         converted = name
@@ -200,13 +195,7 @@ class Matches:
 
 
 def find(names: Iterable[str], tensors: Mapping[str, torch.Tensor], model: torch.nn.Module | None = None) -> Matches:
-    """Find a checkpoint's tensors in a model.
-
-    Args:
-        names: in the checkpoint.
-        tensors: the model's, by all of their names.
-        model: the model, for transformers' conversion.
-    """
+    """Find a checkpoint's tensors in a model."""
     described = Described(model)
     known = _by_bare_name(tensors, described.path)
     matches = Matches()

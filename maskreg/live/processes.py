@@ -58,12 +58,7 @@ class Processes:
     """
 
     def __init__(self, group: ProcessGroup | None, device: torch.device) -> None:
-        """Take part; nothing is sent.
-
-        Args:
-            group: by default all processes.
-            device: where the group can exchange tensors.
-        """
+        """Take part; nothing is sent."""
         self._group = group
         self.rank = dist.get_rank()
         self.ranks = sorted(dist.get_process_group_ranks(group))
@@ -96,12 +91,7 @@ class Processes:
         return [by_rank[rank] for rank in self.ranks]
 
     def require_same(self, value: object, subject: str) -> None:
-        """Refuse to go on if processes do not have the same.
-
-        Args:
-            value: compared with every other process's.
-            subject: its name in the message, in the plural.
-        """
+        """Refuse to go on if processes do not have the same."""
         first, *rest = self.gathered(value)
         for rank, own in zip(self.ranks[1:], rest, strict=True):
             if own != first:
@@ -137,12 +127,7 @@ class Processes:
 def whole_state(
     model: torch.nn.Module | Mapping[str, torch.Tensor], processes: Processes
 ) -> dict[str, torch.Tensor] | None:
-    """The whole tensors of a sharded model, in the host memory of the first process; None in the others.
-
-    Args:
-        model: a module or its state dict, with DTensors.
-        processes: those that hold it; all of them call this.
-    """
+    """The whole tensors of a sharded model, in the host memory of the first process; None in the others."""
     is_first = processes.rank == processes.ranks[0]
     named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
     wholes: dict[str, torch.Tensor] = {}

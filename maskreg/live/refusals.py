@@ -44,13 +44,7 @@ def refuse_wrapped(module: torch.nn.Module) -> None:
 
 
 def quantized(name: str, tensors: Mapping[str, torch.Tensor], module: torch.nn.Module | None) -> str | None:
-    """What quantizes a tensor, as a class or attribute to name; None if nothing seems to.
-
-    Args:
-        name: of the tensor, in the model or in its checkpoint.
-        tensors: of the model.
-        module: the model, if it is one.
-    """
+    """What quantizes a tensor, as a class or attribute to name; None if nothing seems to."""
     tensor = tensors.get(name)
     if tensor is not None and _of(type(tensor)):
         return type(tensor).__name__
@@ -67,15 +61,7 @@ def quantized(name: str, tensors: Mapping[str, torch.Tensor], module: torch.nn.M
 def missing_error(
     name: str, expected: Iterable[str], tensors: Iterable[str], *, hint: str, others: str = ""
 ) -> WrongCheckpointError:
-    """The refusal of a model that has not all tensors of a checkpoint.
-
-    Args:
-        name: of the first that is missing.
-        expected: names in the checkpoint.
-        tensors: names in the model.
-        hint: the next step where the model's names are not another tool's.
-        others: what else is missing.
-    """
+    """The refusal of a model that has not all tensors of a checkpoint."""
     fault = f"missing in this model{others}"
     if found := dialect_of(tensors, expected):
         dialect, sample = found

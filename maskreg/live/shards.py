@@ -129,12 +129,7 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def layout_of(name: str, tensor: torch.Tensor) -> Layout:
-    """The layout of a parameter.
-
-    Args:
-        name: for messages.
-        tensor: plain, or a DTensor sharded over at most one dimension of its mesh.
-    """
+    """The layout of a parameter."""
     mesh: DeviceMesh | None = getattr(tensor, "device_mesh", None)
     if mesh is None:
         return Layout(Part.whole(tensor.numel()))
@@ -167,15 +162,7 @@ def layout_of(name: str, tensor: torch.Tensor) -> Layout:
 
 
 def cut(packed: npt.NDArray[np.uint8], part: Part) -> tuple[npt.NDArray[np.uint8], Order]:
-    """The mask of a part of a tensor. The kernel takes no memory beside the result: native/src/parts.c.
-
-    Args:
-        packed: mask of the whole tensor, from :func:`maskreg.mask.packed.pack`.
-        part: of the same tensor.
-
-    Returns:
-        The packed mask of the part, and the positions of its masked coordinates.
-    """
+    """The mask of a part of a tensor. The kernel takes no memory beside the result: native/src/parts.c."""
     if packed.size != packed_bytes(part.whole_numel):
         raise ValueError(f"{packed.size} bytes cannot be the mask of {part.whole_numel} coordinates")
     if compiled := library():

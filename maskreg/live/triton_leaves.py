@@ -69,9 +69,6 @@ def leaves_on_device(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
     """Hashes of the leaves of each span, which starts at a leaf: uint8 ``[k, 16]`` each.
 
     What crosses the bus is an address and a length for each leaf, its hash, and leaves of :data:`SHORT_BYTES` or less.
-
-    Args:
-        spans: one-dimensional and contiguous, on one device.
     """
     results = [np.empty((leaf_count(span.numel()), FINGERPRINT_BYTES), np.uint8) for span in spans]
     # Words of 8 bytes are read; a view may begin between them.

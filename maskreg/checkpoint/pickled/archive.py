@@ -43,14 +43,7 @@ class Archive:
     """
 
     def __init__(self, file: OpenFile, start: int, size: int, limits: Limits = LIMITS) -> None:
-        """Read the directory.
-
-        Args:
-            file: that holds it.
-            start: where it begins in the file, in bytes.
-            size: of the archive in bytes.
-            limits: bounds on its directory.
-        """
+        """Read the directory."""
         self.file, self._start = file, start
         if start < 0 or size < 0 or start + size > file.size:
             raise CorruptError(file.path.name, f"the file is cut short: it has {file.size:,} bytes", hint=AGAIN)

@@ -147,13 +147,7 @@ def info_of(name: str, tensor: StoredTensor | ShardedTensor, document: str, limi
 
 
 def piece_of(archive: Archive, tensor: StoredTensor, box: Box) -> Piece:
-    """Where the elements of a tensor lie.
-
-    Args:
-        archive: that holds it.
-        tensor: in the archive.
-        box: that it fills.
-    """
+    """Where the elements of a tensor lie."""
     document, storage = archive.file.path.name, tensor.storage
     item = ITEM_BYTES[tensor.dtype]
     offset, size = archive.locate(f"data/{storage.key}")

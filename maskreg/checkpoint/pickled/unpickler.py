@@ -88,15 +88,7 @@ def load(
     persistent: Callable[[Any], Any] = refuse_persistent,
     limits: Limits = LIMITS,
 ) -> Any:
-    """The value that a pickle stands for.
-
-    Args:
-        data: the pickle.
-        names: what it can name.
-        document: where it comes from, for messages.
-        persistent: gives what a persistent id stands for; raises ``TypeError`` for a wrong one.
-        limits: bounds on its size.
-    """
+    """The value that a pickle stands for."""
     if len(data) > limits.pickle_bytes:
         raise LimitError(f"{document}: a pickle of {len(data)} bytes; the limit is {limits.pickle_bytes}")
     try:

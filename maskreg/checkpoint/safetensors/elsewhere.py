@@ -107,16 +107,7 @@ class Layout:
         return self._stops[-1] if self._stops else 0
 
     def cut(self, offset: int, size: int) -> Iterator[tuple[int, int, int]]:
-        """Cut a part of the stream at the ends of files.
-
-        Args:
-            offset: of its first byte.
-            size: in bytes.
-
-        Yields:
-            Number of a file, offset in the file, and size of the piece; a piece beyond the last file has the number
-            after its.
-        """
+        """Cut a part of the stream at the ends of files."""
         while size:
             number = bisect_right(self._stops, offset)
             if number == len(self.files):
@@ -131,9 +122,6 @@ class Layout:
 
         Services take parts of 5 MiB or more, but for the last of an object; Cloudflare R2 wants one size. The
         first holds the header too.
-
-        Args:
-            tasks: in the order of the stream; none reaches into the next file.
         """
         gathered: list[TaskT] = []
         part = 0

@@ -68,14 +68,7 @@ def build_shard(file_name: str, tensors: Iterable[TensorInfo], metadata: Mapping
 
 
 def header_length(first: bytes, file_bytes: int, file_name: str, limits: Limits = LIMITS) -> int:
-    """Length of the JSON, from the first eight bytes of a file.
-
-    Args:
-        first: the first eight bytes, or all of a shorter file.
-        file_bytes: size of the file.
-        file_name: for messages.
-        limits: the header's largest size.
-    """
+    """Length of the JSON, from the first eight bytes of a file."""
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if len(first) < LENGTH_BYTES or length > file_bytes - LENGTH_BYTES:
         raise FormatError(
@@ -88,17 +81,7 @@ def header_length(first: bytes, file_bytes: int, file_name: str, limits: Limits 
 
 
 def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits = LIMITS) -> Shard:
-    """Parse and validate a header from outside.
-
-    Args:
-        header: length bytes and JSON, as stored.
-        data_bytes: how much of the file follows the header.
-        file_name: the shard's name.
-        limits: bounds on the number of tensors, their names and their sizes.
-
-    Returns:
-        The shard, its tensors in the order of their data; each begins where the one before ends.
-    """
+    """Parse and validate a header from outside."""
     if header[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{":
         raise FormatError(f"{file_name}: not a safetensors file", hint="maskreg reads safetensors weights only")
     # Before parsing, which takes seconds for so many: the document, its metadata and each tensor are an object.

@@ -55,16 +55,7 @@ class SafetensorsCheckpoint(Checkpoint):
         hub: str = "",
         limits: Limits = LIMITS,
     ) -> None:
-        """Open the weight files and read their headers.
-
-        Args:
-            path: the directory, or the only file.
-            files: the weight files, in order.
-            index: the weight index as stored; empty for a checkpoint of one file.
-            weight_map: what the index says; None without one.
-            hub: ``org/name@commit`` when known.
-            limits: bounds on what is read.
-        """
+        """Open the weight files and read their headers."""
         self.path, self.index, self.hub = path, index, hub
         self.blockwise = isinstance(path, BucketPath)
         self._limits = limits

@@ -77,15 +77,7 @@ class Baseline:
         progress: Progress = SILENT,
         jobs: int | None = None,
     ) -> None:
-        """Verify the source and check that there is such a baseline.
-
-        Args:
-            artifact: has the mask.
-            spec: which baseline.
-            source: the checkpoint that the artifact applies to, for kinds that need its values.
-            progress: progress callback, in bytes swept.
-            jobs: threads; by default one per CPU, at most 16. The result does not depend on it.
-        """
+        """Verify the source and check that there is such a baseline."""
         artifact.require("mask")
         threads = worker_count(jobs)
         if spec.kind.source and source is None:
@@ -127,15 +119,6 @@ def make_baseline(
     """Compute a baseline of a mask and store it as an artifact of kind ``baseline``.
 
     Its source is the mask's. It has no target: where the format requires one, the source is repeated.
-
-    Args:
-        artifact: has the mask.
-        spec: which baseline.
-        root: folder of the registry's file store; the local registry of the settings when left out. The artifact
-            has no name yet.
-        source: the checkpoint that the artifact applies to, for kinds that need its values.
-        progress: progress callback, in bytes swept.
-        jobs: threads; by default one per CPU, at most 16.
     """
     root = Settings.load().home if root is None else Path(root)
     baseline = Baseline(artifact, spec, source, progress=progress, jobs=jobs)

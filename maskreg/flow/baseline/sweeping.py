@@ -49,14 +49,7 @@ class Sweeper:
     """Passes over masked tensors: spans go to workers, and their results come back in order."""
 
     def __init__(self, artifact: Artifact, source: VerifiedSource | None, progress: Progress, jobs: int) -> None:
-        """Remember where to read from.
-
-        Args:
-            artifact: has the mask.
-            source: its source; None when no codes are needed.
-            progress: progress callback, two bytes a coordinate.
-            jobs: threads.
-        """
+        """Remember where to read from."""
         self.source = source
         self._artifact = artifact
         self._progress = progress

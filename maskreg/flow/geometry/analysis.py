@@ -69,18 +69,7 @@ def analysis_spec(
     niter: int = 2,
     selection: Selection = ALL,
 ) -> AnalysisSpec:
-    """A specification of what to measure, checked.
-
-    Args:
-        metrics: groups of figures.
-        presets: definitions of coverage, by name.
-        ranks: directions of principal angles.
-        seed: of the rounding null and of randomized range finding.
-        exact_up_to: largest smaller side that is decomposed exactly.
-        q: directions kept above it.
-        niter: power iterations above it.
-        selection: the tensors to measure.
-    """
+    """A specification of what to measure, checked."""
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise UsageError(f"unknown metric {unknown[0]!r}", hint=f"use some of {', '.join(METRICS)}")
@@ -92,14 +81,7 @@ def analysis_spec(
 
 
 def lineage_recipe(artifact: Artifact, target: Checkpoint | None, spec: AnalysisSpec, device: str) -> dict[str, Any]:
-    """Everything that decides the figures, as the manifest of the analysis records it.
-
-    Args:
-        artifact: whose update it is.
-        target: the other side, whose values can be wider than the artifact's; None to make it.
-        spec: what is measured.
-        device: where matrices are decomposed.
-    """
+    """Everything that decides the figures, as the manifest of the analysis records it."""
     tensors = {} if target is None else target.tensors
     dtypes = {
         tensors[row.name].dtype if row.name in tensors else row.target_dtype for row in artifact.tensors if row.numel
@@ -132,15 +114,6 @@ def analyze(
 
     A worker has one tensor in memory at a time; on threads there is one worker. Finished tensors stay in a working
     folder of the registry until all are done, so that an interrupted analysis resumes.
-
-    Args:
-        artifact: whose update it is.
-        source: the checkpoint that it was made from.
-        target: the other side; made from source and delta when None. Full-precision masters are used as they are.
-        root: folder of the registry's file store; the local registry of the settings when left out.
-        spec: what to measure; everything when left out.
-        device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
-        progress: progress callback, in bytes of the source.
     """
     root, spec = Settings.load().home if root is None else Path(root), spec or analysis_spec()
     recipe = lineage_recipe(artifact, target, spec, device)

@@ -75,13 +75,6 @@ def by_exponent(
     """Count a mask by exponent of the source's codes, and fit the rounding null to each tensor.
 
     Memory is bounded by the blocks in flight. Every leaf of the source is checked as it is read.
-
-    Args:
-        artifact: open, with its mask part present.
-        source: the checkpoint that it was made from.
-        selection: the tensors to count.
-        progress: progress callback, in bytes of the source.
-        jobs: threads; by default one per CPU, at most 16.
     """
     artifact.require("mask")
     scope = (

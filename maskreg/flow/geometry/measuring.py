@@ -74,11 +74,6 @@ def measure(tensor: TensorUpdate, spec: AnalysisSpec, device: torch.device) -> T
 
     All of its bits are in memory, but numbers of one matrix at a time; a decomposition takes about ten copies of
     these in float64.
-
-    Args:
-        tensor: both sides.
-        spec: what to measure.
-        device: where matrices are decomposed.
     """
     row = tensor.row
     rules = tuple(dict.fromkeys((*RULES, *sorted(spec.thresholds))))
@@ -226,21 +221,11 @@ class FinishedTensors:
     """
 
     def __init__(self, root: Path, decides: object) -> None:
-        """The tensors of a measurement.
-
-        Args:
-            root: folder of the local registry.
-            decides: everything that decides the figures, as JSON values.
-        """
+        """The tensors of a measurement."""
         self._folder = root / WORK / hashlib.sha256(canonical(decides)).hexdigest()[:32]
 
     def load(self, number: int, name: str) -> Mapping[str, Any] | None:
-        """The figures of a tensor; None where it was not finished.
-
-        Args:
-            number: of the tensor, in the order of the measurement.
-            name: of the tensor.
-        """
+        """The figures of a tensor; None where it was not finished."""
         path = self._path(number)
         try:
             data = path.read_bytes()
@@ -254,12 +239,7 @@ class FinishedTensors:
         return row if row.get("name") == name else None
 
     def keep(self, number: int, row: Mapping[str, Any]) -> None:
-        """Keep the figures of a tensor.
-
-        Args:
-            number: of the tensor.
-            row: its figures as JSON values, with its ``name``.
-        """
+        """Keep the figures of a tensor."""
         make_folder(self._folder)
         with replacing(self._path(number), sync=False) as file:
             file.write(canonical(row))

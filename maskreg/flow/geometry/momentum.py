@@ -40,13 +40,6 @@ def measure_moments(
     """Measure the spread of second moments, and how first moments point to gradient and update.
 
     A worker has one weight in memory at a time where there is an update, else one block.
-
-    Args:
-        state: of Adam.
-        artifact: an update whose end the state belongs to; None leaves out what needs it.
-        source: the checkpoint that the update was made from.
-        selection: the weights, by their names.
-        progress: progress callback, in bytes of second moments.
     """
     parts = selection.parts({name: state.shape(name) for name in state.names})
     spans = {part: _span(part, state.shape(part.tensor)) for part in parts}

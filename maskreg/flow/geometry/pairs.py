@@ -37,13 +37,6 @@ def compare_updates(
     """Measure how far updates of one source point the same way, for every pair.
 
     A worker has one tensor in memory at a time, as stored, of the source and of every artifact.
-
-    Args:
-        artifacts: two or more deltas.
-        source: the checkpoint that they were made from.
-        names: of the artifacts; short digests when left out.
-        selection: the tensors to measure.
-        progress: progress callback, in bytes of the source, once for every artifact.
     """
     labels = names or [artifact.digest.short for artifact in artifacts]
     for artifact, label in zip(artifacts, labels, strict=True):

@@ -116,11 +116,7 @@ class UpdateReader:
             self._decode = partial(device.decode, self._delta.codec)
 
     def read(self, row: Tensor) -> TensorUpdate:
-        """Both sides of a tensor, all of it in memory.
-
-        Args:
-            row: one of :attr:`by_name`.
-        """
+        """Both sides of a tensor, all of it in memory."""
         part = self._parts[row.name]
         own, row = row, self._wholes[part.tensor]
         blocks = blocks_ahead(row.name, row.numel, self._source.checkpoint)

@@ -61,18 +61,6 @@ def trajectory(
     projections and coverage, without their rounding nulls; and the concentration of energy. A worker has one tensor in
     memory at a time, of the source and of three checkpoints; for what is on request also the factors of the source's
     matrices. On threads there is one worker.
-
-    Args:
-        source: where the run began.
-        checkpoints: in the order of the run, two or more.
-        spec: the tensors to follow, how their matrices are decomposed, and what is measured on request, of
-            :data:`ON_REQUEST`; all tensors and nothing on request when left out.
-        by: one of :data:`~maskreg.checkpoint.roles.GROUPS` to follow every group of tensors too; None for all
-            tensors together.
-        root: folder of the local registry, where finished tensors wait until all are, so that an interrupted
-            measurement resumes; None to keep nothing.
-        device: ``cpu``, ``cuda`` or ``cuda:N``, where they are decomposed.
-        progress: progress callback, in bytes of all checkpoints.
     """
     if len(checkpoints) < 2:
         raise UsageError("a trajectory needs two or more checkpoints", hint="give the source, then every checkpoint")

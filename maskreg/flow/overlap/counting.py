@@ -116,13 +116,7 @@ class SpanCounter:
 
 
 def spans_of(scope: Scope, with_source: bool, in_flight: int) -> Iterator[SharedSpan]:
-    """Spans of all tensors, in order, for each tile of pairs: blocks, or longer ones when only bits are read.
-
-    Args:
-        scope: the tensors.
-        with_source: the source's codes are read too.
-        in_flight: spans that are counted, or wait to be added up, at the same time.
-    """
+    """Spans of all tensors, in order, for each tile of pairs: blocks, or longer ones when only bits are read."""
     for rows in scope.rows:
         numel = rows[0].numel
         length = BLOCK_NUMEL if with_source else BITS_NUMEL

@@ -43,13 +43,6 @@ def write_consensus(
 
         with np.load("consensus.npz") as maps:
             consensus = maps["model.layers.13.self_attn.q_proj.weight"] / maps["masks"]
-
-    Args:
-        artifacts: 2 to 255 masks.
-        file: where to.
-        allow_different: write the tensors that masks of other rules, tensors or sources share.
-        selection: the tensors.
-        progress: progress callback, in bytes of masks.
     """
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
     for artifact in artifacts:
@@ -75,17 +68,7 @@ def picture_consensus(
     selection: Selection = ALL,
     progress: Progress = SILENT,
 ) -> tuple[ConsensusPicture, ...]:
-    """The consensus of every matrix in blocks, where the selection leaves so few that all can be looked at.
-
-    Args:
-        artifacts: 2 to 255 masks.
-        allow_different: take the tensors that masks of other rules, tensors or sources share.
-        selection: the tensors.
-        progress: progress callback, in bytes of masks.
-
-    Returns:
-        At most ``MOST_PICTURES``; none where there are more matrices.
-    """
+    """The consensus of every matrix in blocks, where the selection leaves so few that all can be looked at."""
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
     matrices = [(rows, shape) for rows in scope.rows if len(shape := rows[0].source_shape or ()) == 2]
     if len(matrices) > MOST_PICTURES:

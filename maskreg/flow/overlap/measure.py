@@ -54,22 +54,6 @@ def measure_overlap(
     The source must be the checkpoint that the masks were made from. Masks of different checkpoints can share some
     tensors, bit for bit (a vision tower, say). The figures then cover the shared tensors, and any checkpoint that has
     these is accepted, whatever else it holds.
-
-    Args:
-        artifacts: 2 to 255 masks.
-        source: verified while it is read; None leaves out the figures that need it.
-        names: names of the masks; short digests when left out.
-        allow_different: restrict the comparison to shared tensors, instead of refusing.
-        require_source: raise where figures would be left out for lack of a common source.
-        stripes: count rows and columns of every mask too.
-        smallest: the smallest headroom that matters to a verdict.
-        start: whether the source is what training started from, bit for bit; of all masks, or of each.
-        by: of more masks than ``MOST_WITH_GROUPS``, the groups whose figures are kept: some of
-            :data:`~maskreg.checkpoint.roles.GROUPS`. With fewer masks, tests of all groups are.
-        selection: the tensors to compare.
-        ancestries: of each mask, what it was made from; by default its parents alone.
-        progress: progress callback, in bytes of masks and source.
-        jobs: threads; by default one per CPU, at most 16.
     """
     threads = worker_count(jobs)
     operands = operands_of(artifacts, source, allow_different=allow_different, selection=selection, jobs=threads)

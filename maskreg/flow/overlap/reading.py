@@ -71,12 +71,7 @@ class Tile(NamedTuple):
 
 
 def tiles_of(masks: int, most: int) -> tuple[Tile, ...]:
-    """All pairs of some masks, each in one tile.
-
-    Args:
-        masks: how many.
-        most: pairs of a tile at most; at least 1.
-    """
+    """All pairs of some masks, each in one tile."""
     pairs = tuple(combinations(range(masks), 2))
     if len(pairs) <= most:
         return (Tile(0, 1, pairs),)
@@ -91,14 +86,7 @@ def tiles_of(masks: int, most: int) -> tuple[Tile, ...]:
 
 
 def pairs_at_once(row: Tensor, length: int, spans: int, room: int = ROOM_BYTES) -> int:
-    """Pairs of masks whose counters of a tensor fit into memory; at least 1.
-
-    Args:
-        row: the tensor.
-        length: coordinates of a span.
-        spans: how many spans of it are counted, or wait to be added up, at the same time.
-        room: bytes of memory.
-    """
+    """Pairs of masks whose counters of a tensor fit into memory; at least 1."""
     shape = shape_of(row.source_shape or ())
     by_class = CLASSES * CELLS * 8
     if shape is None:
@@ -169,14 +157,7 @@ class SpanReader:
         scope: Scope,
         room: int = HELD_BYTES,
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            artifacts: the masks.
-            source: the checkpoint that they were made from; None for masks alone.
-            scope: the tensors, and where parts of them lie.
-            room: bytes of memory for what is held.
-        """
+        """Read nothing yet."""
         self._artifacts, self._source, self._scope, self._room = artifacts, source, scope, room
         self._held: dict[tuple[str, int, int], _Entry] = {}
         self._lock = threading.Lock()
@@ -255,16 +236,7 @@ def operands_of(
     jobs: int,
     most: int = MAX_MASKS,
 ) -> Operands:
-    """Check that masks can be counted together, and have them ready for threads.
-
-    Args:
-        artifacts: two masks or more.
-        source: the checkpoint that they were made from, if it is at hand.
-        allow_different: take what masks of other rules, tensors or sources share, instead of refusing.
-        selection: the tensors.
-        jobs: threads.
-        most: masks that can be counted together.
-    """
+    """Check that masks can be counted together, and have them ready for threads."""
     if not 2 <= len(artifacts) <= most:
         raise UsageError(f"2 to {most:,} masks can be counted together, not {len(artifacts):,}")
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)

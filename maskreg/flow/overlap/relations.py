@@ -50,12 +50,7 @@ Pair = tuple[Relative, Relative]
 
 
 def relation(pair: Pair, table: OverlapCounts) -> Iterator[str]:
-    """Why the overlap of two masks says nothing of training, one sentence each; empty where it can.
-
-    Args:
-        pair: the masks.
-        table: their 2x2 table.
-    """
+    """Why the overlap of two masks says nothing of training, one sentence each; empty where it can."""
     a, b = pair
     if a.artifact.digest == b.artifact.digest:
         yield f"{a.name} and {b.name} are the same artifact"
@@ -71,13 +66,7 @@ def relation(pair: Pair, table: OverlapCounts) -> Iterator[str]:
 
 
 def likeness(pair: Pair, table: OverlapCounts, names: Mapping[str, str]) -> Iterator[str]:
-    """What else two masks have in common; their overlap can still be more or less than that gives.
-
-    Args:
-        pair: the masks.
-        table: their 2x2 table.
-        names: of masks that are compared, by digest.
-    """
+    """What else two masks have in common; their overlap can still be more or less than that gives."""
     a, b = pair
     if table.a != table.b and table.most and table.both == table.most:
         small, large = (a.name, b.name) if table.a < table.b else (b.name, a.name)
@@ -91,11 +80,7 @@ def likeness(pair: Pair, table: OverlapCounts, names: Mapping[str, str]) -> Iter
 
 
 def doubt(pair: Pair) -> Iterator[str]:
-    """Why masks without a known relation can still be related.
-
-    Args:
-        pair: the masks.
-    """
+    """Why masks without a known relation can still be related."""
     for mask in pair:
         for ancestor in mask.ancestry.unknown:
             yield (

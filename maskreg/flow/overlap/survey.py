@@ -83,15 +83,6 @@ def survey_overlaps(
 
     Every mask is read once. Memory grows neither with the model nor with the number of masks, but for two numbers of
     every pair: ``SPAN_BYTES`` for each thread, and ``MASKS_BYTES`` for verified parts of all masks.
-
-    Args:
-        artifacts: 2 to 1,000 masks.
-        source: the checkpoint that they were made from, verified while it is read; None expects without exponents.
-        names: names of the masks; short digests when left out.
-        allow_different: restrict the survey to shared tensors, instead of refusing.
-        selection: the tensors to count.
-        progress: progress callback, in bytes of masks and source.
-        jobs: threads; by default one per CPU, at most 16.
     """
     threads = worker_count(jobs)
     operands = operands_of(

@@ -49,17 +49,7 @@ class OverlapTotals:
         ancestries: Sequence[Ancestry] = (),
         jobs: int = 1,
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            artifacts: the masks.
-            names: of the masks.
-            by_class: counts are by class of the source's codes.
-            stripes: counts have rows and columns of every mask.
-            by: :data:`~maskreg.checkpoint.roles.GROUPS` whose figures are kept.
-            ancestries: of each mask, what it was made from; by default its parents alone.
-            jobs: threads.
-        """
+        """Begin with nothing."""
         self._artifacts = artifacts
         self._names = names
         known = ancestries or [Ancestry.of_parents(artifact) for artifact in artifacts]
@@ -76,12 +66,7 @@ class OverlapTotals:
         self._stripes: list[dict[str, Stripes]] = [{} for _ in artifacts] if stripes else []
 
     def add(self, counts: SpanCounts, grids: Sequence[Grid] = ()) -> None:
-        """Add a tensor, or a tile of its pairs.
-
-        Args:
-            counts: of all its spans together, for one tile of pairs.
-            grids: for every pair the counts by row and column; none where the tensor has not several of both.
-        """
+        """Add a tensor, or a tile of its pairs."""
         rows, pairs = counts.span.rows, counts.span.tile.pairs
         # Classes are the source's, whatever the masks: any pair tells how many coordinates each class has.
         flips_of = {number: self._flips(number, rows, counts.pairs[0]) for number in counts.span.tile.masks}
@@ -113,13 +98,7 @@ class OverlapTotals:
                 stripes[rows[0].name] = stripes_of(by_row, by_column)
 
     def comparison(self, notes: Sequence[str], smallest: float, starts: Sequence[Start]) -> Comparison:
-        """The figures of every pair, and of all masks together.
-
-        Args:
-            notes: what holds for every pair, one sentence each.
-            smallest: the smallest headroom that matters to a verdict.
-            starts: of each mask, whether the source is what training started from.
-        """
+        """The figures of every pair, and of all masks together."""
         pairs = tuple(
             self._overlap(pair, sums, notes, Asked(smallest, start_of_pair(*(starts[mask] for mask in pair))))
             for pair, sums in self._pairs.items()

@@ -38,11 +38,7 @@ class Frozen(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Compare with the parameter as it is now.
-
-        Raises:
-            CorruptError: the bits differ.
-        """
+        """Compare with the parameter as it is now."""
 
 
 class Fingerprinted(Frozen):
@@ -99,11 +95,7 @@ class Copied(Frozen):
             weights.copy_(flat.view(weights.dtype).reshape(weights.shape))
 
     def mask_gradient(self) -> None:
-        """Set the gradient of frozen coordinates to 0, NaNs included.
-
-        Raises:
-            UsageError: the gradient is sparse.
-        """
+        """Set the gradient of frozen coordinates to 0, NaNs included."""
         grad = self.parameter.grad
         if grad is None:
             return

@@ -64,15 +64,7 @@ class Channel:
 
     @classmethod
     def of_updates(cls, updates: Iterable[tuple[str, torch.Tensor]], rank: int = RANK) -> Channel:
-        """The channel of updates, target minus source, by name; vectors are skipped.
-
-        Args:
-            updates: an iterator, so that one is in memory at a time.
-            rank: directions per matrix.
-
-        Raises:
-            UsageError: the rank is not positive, or an update is not finite.
-        """
+        """The channel of updates, target minus source, by name; vectors are skipped."""
         if rank < 1:
             raise UsageError(f"rank {rank} of a channel must be at least 1", hint="give a rank of at least 1")
         bases, shapes = {}, {}
@@ -88,28 +80,12 @@ class Channel:
 
     @classmethod
     def between(cls, source: Checkpoint, early: Checkpoint, rank: int = RANK) -> Channel:
-        """The channel of the change between two checkpoints of one run.
-
-        Raises:
-            WrongCheckpointError: a tensor is missing in the early checkpoint, or has another shape.
-            UsageError: see :meth:`of_updates`.
-        """
+        """The channel of the change between two checkpoints of one run."""
         return cls.of_updates(_differences(source, early), rank)
 
     @classmethod
     def of_artifact(cls, artifact: Artifact, source: Checkpoint, rank: int = RANK) -> Channel:
-        """The channel of an artifact's delta.
-
-        Args:
-            artifact: of an early checkpoint of a run.
-            source: of the artifact.
-            rank: directions per matrix.
-
-        Raises:
-            WrongCheckpointError: the source is another checkpoint.
-            PartAbsentError: the artifact has no delta, or it is not in the local registry.
-            UsageError: see :meth:`of_updates`.
-        """
+        """The channel of an artifact's delta."""
         return cls.of_updates(_decoded(artifact, source), rank)
 
 
@@ -255,11 +231,7 @@ class Confined:
 
     @torch.no_grad()
     def _refuse_other_weights(self) -> None:
-        """Reject weights outside the channel before a step: projecting would undo what was loaded.
-
-        Raises:
-            UsageError: names the matrix.
-        """
+        """Reject weights outside the channel before a step: projecting would undo what was loaded."""
         for part, update in self._updates():
             outside = (update - into_channel(update, part.basis)).norm()
             if outside > _NEGLIGIBLE * update.norm() + _ROUNDING * self._scales[part.name]:
@@ -308,11 +280,6 @@ def confine(
         channel: by the names in the checkpoint.
         optimizer: for ``project="update"``, the one whose steps are projected; its parameters must be fp32.
         project: what is projected onto the channel.
-
-    Raises:
-        UsageError: ``project="update"`` without an optimizer, with a masked one or with parameters that are not fp32;
-            or a parameter is sharded.
-        WrongCheckpointError: the channel is of another model.
     """
     if project == "update":
         if optimizer is None:

@@ -37,15 +37,7 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, publisher: Publishes, *, at: Literal["save", "end"] = "save") -> None:
-        """Take a publisher, which its owner closes.
-
-        Args:
-            publisher: such as ``maskreg.Publisher("lab/run", source=...)``.
-            at: ``save`` or ``end``.
-
-        Raises:
-            UsageError: another word.
-        """
+        """Take a publisher, which its owner closes."""
         if at not in ("save", "end"):
             raise UsageError(f"at={at!r}: pass 'save' or 'end'")
         self._publisher = publisher

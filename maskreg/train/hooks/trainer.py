@@ -44,11 +44,6 @@ def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tup
     Trainer would clip gradients before the optimizer sees them, by a norm that includes frozen coordinates. So the
     optimizer clips instead: it takes over ``args.max_grad_norm``, which becomes 0. So does every other optimizer
     that is made from the same arguments; set the norm anew to change it.
-
-    Args:
-        args: of the Trainer; learning rate, betas, epsilon and norm come from them. Weight decay Trainer sets itself.
-        mask: by name (``"name:tag"``), as an artifact, or by the names in the checkpoint, packed or as booleans.
-        options: for :class:`maskreg.train.MaskedAdamW`, such as ``gradients="packed"``.
     """
     kwargs = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     norm = args.max_grad_norm.taken if isinstance(args.max_grad_norm, _Taken) else args.max_grad_norm
@@ -95,12 +90,7 @@ class MaskCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         optimizer: torch.optim.Optimizer,
         **_: object,
     ) -> None:
-        """Attach the mask to the model.
-
-        Raises:
-            UsageError: there is no mask, it does not cover what is trained, or it has no coordinate of it.
-            WrongCheckpointError: it is of another model.
-        """
+        """Attach the mask to the model."""
         if self.attachment is not None:
             self.attachment.detach()
         self.attachment = attach(model, optimizer, self._mask)
@@ -110,12 +100,7 @@ class MaskCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         self._run = args, state
 
     def state(self) -> dict[str, Any]:
-        """Check what was just written, and return the callback's arguments for ``trainer_state.json``.
-
-        Raises:
-            CorruptError: a coordinate outside the mask moved; names the parameter.
-            UsageError: the model has other parameters now.
-        """
+        """Check what was just written, and return the callback's arguments for ``trainer_state.json``."""
         self._check_saved()
         return {"args": {"mask": self._mask} if isinstance(self._mask, str) else {}, "attributes": {}}
 

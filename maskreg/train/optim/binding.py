@@ -151,11 +151,6 @@ def bind_parameters(
     A parameter that was sharded after the optimizer was made is replaced in its group by the shards of that name. The
     names given with the parameters count too, and before a model's: that may be a part of the caller's model, such as
     where the loss is a method that calls it.
-
-    Args:
-        groups: of the optimizer.
-        named: the model, or its parameters by name.
-        mask: by the names in the checkpoint.
     """
     model = named if isinstance(named, torch.nn.Module) else None
     if isinstance(named, torch.nn.Module):

@@ -36,13 +36,7 @@ class Clipping(NamedTuple):
         return self.max_norm is not None or self.nonfinite != "propagate"
 
     def admits(self, norm: float, subject: str, effect: str) -> bool:
-        """Whether an update may go on.
-
-        Args:
-            norm: of what it takes.
-            subject: whose norm that is, for messages.
-            effect: what an update that is left out means, for messages.
-        """
+        """Whether an update may go on."""
         if math.isfinite(norm) or self.nonfinite == "propagate":
             return True
         if self.nonfinite == "raise":

@@ -323,12 +323,7 @@ class GradientStore:
     """
 
     def __init__(self, mode: GradientMode, backend: Backend | None) -> None:
-        """Watch nothing yet.
-
-        Args:
-            mode: see :class:`GradientStore`.
-            backend: packs and sums; the fastest for each tensor by default.
-        """
+        """Watch nothing yet."""
         self.mode = mode
         self._backend = backend
         self._handles: list[Any] = []
@@ -336,12 +331,7 @@ class GradientStore:
     def watch(
         self, parameters: Iterable[MaskedParameter], arrived: weakref.WeakMethod[Callable[[MaskedParameter], None]]
     ) -> None:
-        """Have a method called for each gradient from now on; those that are stored stay.
-
-        Args:
-            parameters: replace those that were watched before.
-            arrived: called with the parameter; held weakly, so that a model does not keep its optimizer alive.
-        """
+        """Have a method called for each gradient from now on; those that are stored stay."""
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -44,23 +44,13 @@ _IN_STEPS = {**LIMITS, "lr": _FP32}
 
 
 def check_numbers(options: Mapping[str, Any]) -> None:
-    """Reject numbers that would ruin the weights; options that are not in :data:`LIMITS` are ignored.
-
-    Args:
-        options: by name, each a number or, for the betas, two.
-    """
+    """Reject numbers that would ruin the weights; options that are not in :data:`LIMITS` are ignored."""
     given = {name: value for name, value in options.items() if value is not None or name not in _OPTIONAL}
     _check(given, LIMITS, "")
 
 
 def check_group(group: Mapping[str, Any], names: Iterable[str], label: str) -> None:
-    """Reject numbers in a parameter group that would ruin the weights, which schedules and callers may have set.
-
-    Args:
-        group: of the optimizer.
-        names: of the options that the optimizer has.
-        label: which group that is, for the message.
-    """
+    """Reject numbers in a parameter group that would ruin the weights, which schedules and callers may have set."""
     _check({name: group.get(name) for name in names if name in LIMITS}, _IN_STEPS, f" of {label}")
 
 

@@ -10,12 +10,7 @@ _WITHOUT_DEEPSPEED = "train without DeepSpeed; FSDP2 shards too: fully_shard(mod
 
 
 def refuse_foreign(name: str, parameter: torch.Tensor) -> None:
-    """Reject a parameter whose coordinates do not match the checkpoint's tensor.
-
-    Args:
-        name: for messages.
-        parameter: of the model.
-    """
+    """Reject a parameter whose coordinates do not match the checkpoint's tensor."""
     if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
         raise UsageError(
             f"{name} is a FlatParameter of FSDP1, or a view of one, which hides where tensors begin",
@@ -35,23 +30,13 @@ def refuse_foreign(name: str, parameter: torch.Tensor) -> None:
 
 
 def refuse_sparse(name: str, grad: torch.Tensor) -> None:
-    """Reject sparse gradients.
-
-    Args:
-        name: of the parameter, for messages.
-        grad: its gradient.
-    """
+    """Reject sparse gradients."""
     if grad.layout != torch.strided:
         raise UsageError(f"the gradient of {name} is sparse", hint="nn.Embedding(..., sparse=False)")
 
 
 def refuse_fewer(given: int, present: int) -> None:
-    """Reject groups in which a framework has merged parameters.
-
-    Args:
-        given: parameters that the optimizer was made with.
-        present: parameters that it has now.
-    """
+    """Reject groups in which a framework has merged parameters."""
     if present < given:
         raise UsageError(
             f"{given} parameters were merged into {present}, as DeepSpeed's ZeRO and FSDP1 do", hint=_WITHOUT_DEEPSPEED
@@ -59,12 +44,7 @@ def refuse_fewer(given: int, present: int) -> None:
 
 
 def refuse_replicas(module: torch.nn.Module, mode: str) -> None:
-    """Reject DistributedDataParallel where gradients are consumed as soon as they are ready.
-
-    Args:
-        module: the model, or what wraps it.
-        mode: of the gradient store, for the message.
-    """
+    """Reject DistributedDataParallel where gradients are consumed as soon as they are ready."""
     if any(isinstance(inner, torch.nn.parallel.DistributedDataParallel) for inner in module.modules()):
         raise UsageError(
             f'gradients="{mode}" consumes gradients before DistributedDataParallel has averaged them',

@@ -137,13 +137,7 @@ MASK = "mask"
 
 
 def begin_state(item: MaskedParameter, state: dict[str, Any], vectors: Iterable[str]) -> None:
-    """Add what is missing of the state of a parameter, as zeros.
-
-    Args:
-        item: the parameter.
-        state: of its local part.
-        vectors: names of the packed vectors of the optimizer.
-    """
+    """Add what is missing of the state of a parameter, as zeros."""
     if not state:
         state.update(step=torch.zeros((), dtype=torch.float32), mask=_fingerprint(item))
     for key in vectors:
@@ -152,14 +146,7 @@ def begin_state(item: MaskedParameter, state: dict[str, Any], vectors: Iterable[
 
 
 def begin_master(item: MaskedParameter, state: dict[str, Any], weights: torch.Tensor, backend: Backend) -> None:
-    """Add the master copy of a parameter's masked weights, if it has none yet.
-
-    Args:
-        item: the parameter.
-        state: of its local part.
-        weights: its local part, flat.
-        backend: packs them.
-    """
+    """Add the master copy of a parameter's masked weights, if it has none yet."""
     if "master" not in state:
         # Packing adds to what is there, and 0.0 + -0.0 is 0.0, while -0.0 + x is x for every x.
         state["master"] = torch.full((item.bits.nnz,), -0.0, dtype=torch.float32, device=weights.device)
@@ -168,12 +155,7 @@ def begin_master(item: MaskedParameter, state: dict[str, Any], weights: torch.Te
 
 @torch.no_grad()
 def saved(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of one parameter as it is saved; a collective call of the processes that have a part of it.
-
-    Args:
-        item: the parameter.
-        state: of its local part.
-    """
+    """The state of one parameter as it is saved; a collective call of the processes that have a part of it."""
     exchange: Exchange | None = None
     whole: dict[str, Any] = {}
     for key, value in state.items():
@@ -188,12 +170,7 @@ def saved(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def restored(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The local part of the saved state of one parameter, in memory of its own and the dtype in which it was saved.
-
-    Args:
-        item: the parameter.
-        state: returned by :func:`saved`, in these processes or others; whole vectors work too.
-    """
+    """The local part of the saved state of one parameter, in memory of its own and the dtype in which it was saved."""
     if not state:
         return {}
     _check_mask(item, state.get(MASK))

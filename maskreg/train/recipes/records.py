@@ -120,15 +120,6 @@ def drawn(records: int, seed: int, *, step: int, batch: int) -> list[int]:
 
     The order follows from seed and epoch, so a run resumes anywhere without saved state. With 5 records and batches of
     3, step 1 takes positions 3 and 4 of epoch 0 and position 0 of epoch 1.
-
-    Args:
-        records: number of records.
-        seed: of the run.
-        step: number of the step, from 0.
-        batch: records per step.
-
-    Returns:
-        ``batch`` indices.
     """
     positions = (divmod(number, records) for number in range(step * batch, (step + 1) * batch))
     return [int(_order(records, seed, epoch)[position]) for epoch, position in positions]

@@ -61,13 +61,7 @@ class Rollout:
 
 
 def given(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, pad: int) -> Rollout:
-    """A rollout of given completions, such as answers.
-
-    Args:
-        prompts: token ids.
-        completions: one per prompt.
-        pad: fills rows up.
-    """
+    """A rollout of given completions, such as answers."""
     if len(prompts) != len(completions) or not prompts or not all(prompts) or not all(completions):
         raise UsageError("every prompt needs a completion, and neither may be empty")
     start, longest = max(map(len, prompts)), max(map(len, completions))
@@ -81,12 +75,7 @@ def given(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
 
 
 def logits_of(model: Any, rollout: Rollout) -> torch.Tensor:
-    """Logits that predict each token of completions: ``[rows, width - start, vocabulary]``.
-
-    Args:
-        model: a causal language model of transformers; gradients flow unless disabled.
-        rollout: on the model's device.
-    """
+    """Logits that predict each token of completions: ``[rows, width - start, vocabulary]``."""
     kept = rollout.tokens.shape[1] - rollout.start + 1
     out = model(
         input_ids=rollout.tokens,
@@ -157,17 +146,6 @@ def sample(
 
     Prompts of similar length are completed together, with cached keys and values, and the model in evaluation mode. Of
     the other rows, a completion depends only on rounding in the model, which rarely decides a token.
-
-    Args:
-        model: a causal language model of transformers, or a module that is called like one.
-        prompts: token ids of each.
-        sampling: how.
-        randomness: random numbers.
-        any_of: whether a condition holds in any process. If the model is sharded, all processes have to call it
-            equally often, so those whose rows have ended keep going with the others; each must have as many rows.
-
-    Returns:
-        On the model's device, rows in the order of ``prompts``.
     """
     if not prompts or not all(prompts) or sampling.tokens < 1 or sampling.temperature < 0:
         raise UsageError(

@@ -11,12 +11,6 @@ def check_vocabularies(student: Any, teacher: Any, student_tokenizer: Any, teach
     """Reject a teacher whose token ids mean other tokens than the student's.
 
     Sizes are the models' output sizes, which are often padded beyond their tokenizers.
-
-    Args:
-        student: the model, or its configuration, of transformers.
-        teacher: likewise.
-        student_tokenizer: of transformers.
-        teacher_tokenizer: likewise.
     """
     student_size, teacher_size = _size(student), _size(teacher)
     hint = "choose a teacher of the student's family; distillation across tokenizers is not supported"

@@ -51,9 +51,6 @@ def first_to_end(failures: Mapping[int, Ended]) -> int:
         rank 0   ConnectionError   12:00:05
         rank 1   SIGKILL           12:00:06     <- the reason
         rank 2   SIGTERM           12:00:06
-
-    Args:
-        failures: by rank.
     """
     start = min(failure.timestamp for failure in failures.values())
 
@@ -67,17 +64,7 @@ def first_to_end(failures: Mapping[int, Ended]) -> int:
 
 
 def ended_early(process: str, status: int, reason: str, log: Path) -> MaskregError:
-    """The error for a process that ended early.
-
-    Args:
-        process: which one, for the message.
-        status: its exit code, or the negative number of a signal.
-        reason: what it said, such as an exception; empty if it said nothing.
-        log: file with its output.
-
-    Returns:
-        TryAgainError after a signal from outside, WorkerError after a crash or an exception.
-    """
+    """The error for a process that ended early."""
     if status == 128 + signal.SIGINT:
         status = -signal.SIGINT
     if status >= 0:

@@ -19,10 +19,6 @@ def environment_of(world: World, paths: RunPaths) -> dict[str, Any]:
 
     Two runs with one setup have the same bits in the same environment, and may differ in their last bits in another:
     sums over processes, and the kernels of a device or of a library's version, round in another order.
-
-    Returns:
-        ``processes``; ``parallel``, how several share the model; ``device``, a GPU's name, or ``cpu`` with the vector
-        instructions that PyTorch uses; ``threads`` of each process on CPUs; ``versions`` of libraries by name.
     """
     on_gpu = world.device.type == "cuda"
     device = torch.cuda.get_device_name(world.device) if on_gpu else f"cpu {torch.backends.cpu.get_cpu_capability()}"

@@ -113,11 +113,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[int]:
-        """Lock the folder. The lock ends when every process that has the file open has ended or closed it.
-
-        Yields:
-            The open file, to be inherited by processes that are started meanwhile.
-        """
+        """Lock the folder. The lock ends when every process that has the file open has ended or closed it."""
         with creating(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -148,10 +144,6 @@ class RunFolder:
         What was noted for steps that are now taken again is forgotten::
 
             resumed after step 50:  [after 0: A, after 70: B] + C  ->  [after 0: A, after 50: C]
-
-        Args:
-            done: number of steps that are kept.
-            environment: of the following ones, see :func:`maskreg.train.runs.environment.environment_of`.
         """
         kept = [entry for entry in self.environments() if entry["after_step"] < done]
         if not kept or {**kept[-1], "after_step": 0} != {**environment, "after_step": 0}:
@@ -206,11 +198,6 @@ class RunFolder:
             ------------------ barrier ------------------
             fsync, rename draft, remove old
             ------------------ barrier ------------------
-
-        Args:
-            step: the last step in the state.
-            write: writes the state into a folder; called in every process.
-            world: the processes.
         """
         path = self._checkpoints / f"{step:08}"
         draft = path.with_suffix(".draft")

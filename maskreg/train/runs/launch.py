@@ -19,14 +19,7 @@ _RENDEZVOUS = ("--standalone", "--rdzv", "--master", "--nnodes", "--node")
 
 
 def launch(folder: RunFolder, options: Sequence[str], listener: StepListener, *, lock: int) -> None:
-    """Train the run of a folder to its end.
-
-    Args:
-        folder: of a run that has begun.
-        options: for torchrun; without any, this process trains.
-        listener: called for every step.
-        lock: open file that the processes inherit, so that the folder stays locked while any of them runs.
-    """
+    """Train the run of a folder to its end."""
     if not options:
         train(folder, folder.setup(), folder.paths(), listener)
         return

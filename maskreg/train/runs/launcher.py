@@ -22,15 +22,7 @@ _WORKER = "maskreg.train.runs.worker"
 
 
 def main(path: str, options: Sequence[str]) -> int:
-    """Start the processes of a run and wait for them.
-
-    Args:
-        path: the run's folder, in which the reason of a failure is left unless a process has left one.
-        options: for torchrun.
-
-    Returns:
-        The exit code.
-    """
+    """Start the processes of a run and wait for them."""
     folder = RunFolder(Path(path))
     try:
         run(_parsed([*options, "-m", _WORKER, path]))  # type: ignore[no-untyped-call]

@@ -78,9 +78,6 @@ def end_process(code: int) -> NoReturn:
 
     A thread of Gloo that still lets go of the last message's tensors, while the interpreter shuts down, aborts the
     process (SIGABRT), even after :func:`torch.distributed.destroy_process_group`: a run that is complete would fail.
-
-    Args:
-        code: exit code.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -31,16 +31,7 @@ from maskreg.update.verified import VerifiedSource
 
 
 def root_of(checkpoint: Checkpoint, *, progress: Progress = SILENT, jobs: int | None = None) -> str:
-    """Identity of a checkpoint: sha256 over the name, dtype, shape and fingerprint of every tensor.
-
-    Args:
-        checkpoint: read once, in order.
-        progress: progress callback, in bytes.
-        jobs: threads; by default one per core.
-
-    Returns:
-        ``sha256:`` and 64 hex digits, the ``root`` of :class:`maskreg.artifact.manifest.Side`.
-    """
+    """Identity of a checkpoint: sha256 over the name, dtype, shape and fingerprint of every tensor."""
     import numpy as np
 
     tensors = list(checkpoint.tensors.values())
@@ -109,15 +100,7 @@ def prepare(
     *,
     progress: Progress = SILENT,
 ) -> PreparedRun:
-    """Check everything that a run needs, and make the mask of a control.
-
-    Args:
-        request: what to train.
-        artifact: has the mask, or is what a control is made from; None to train all coordinates of any checkpoint.
-        source: the checkpoint to train.
-        home: folder of the local registry, in which a control's mask is stored.
-        progress: progress callback, in bytes.
-    """
+    """Check everything that a run needs, and make the mask of a control."""
     spec = request.control_spec()
     recipe = _checked_recipe(request)
     if not source.path.is_dir():

@@ -74,15 +74,7 @@ class _Counts(NamedTuple):
 def verify(
     source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Progress = SILENT, jobs: int | None = None
 ) -> Verdict:
-    """Verify that stored bits outside the mask did not change, and count what did inside.
-
-    Args:
-        source: where training began.
-        result: where it ended; has the source's tensors.
-        mask: of what was trained; tensors that it does not have were not.
-        progress: progress callback, in bytes of both checkpoints.
-        jobs: threads; by default one per core.
-    """
+    """Verify that stored bits outside the mask did not change, and count what did inside."""
     exact = parse_rule("exact")
 
     def count(block: _Block) -> _Counts:
@@ -138,18 +130,7 @@ def complete(
     *,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Train a run to its end and verify the result; a complete run is left alone.
-
-    Args:
-        folder: of this run, or of none yet.
-        prepared: the run.
-        torchrun: options for torchrun; without any, this process trains.
-        listener: called for every step.
-        progress: progress callback of the verification, in bytes.
-
-    Returns:
-        The summary, as it is in the folder.
-    """
+    """Train a run to its end and verify the result; a complete run is left alone."""
     folder.check(prepared.setup)
     if (summary := folder.summary()) is not None:
         # The folder may have been moved since.
@@ -186,10 +167,6 @@ def lineage(setup: RunSetup, environments: Sequence[Mapping[str, Any]]) -> dict[
 
     The environments are lineage, and not remarks on a card, because the bits depend on them: who repeats a run with
     equal setups and gets another digest finds the reason here, and it cannot be edited.
-
-    Args:
-        setup: of the run.
-        environments: in which its steps were taken, usually one.
     """
     omitted = {*(_ADAMW_ONLY if setup.optimizer == "sgd" else _SGD_ONLY), "source"}
     omitted |= set() if setup.recipe == "opd" else set(_OPD_ONLY)

@@ -14,14 +14,7 @@ _STATE = "state.pt"
 
 
 def save_state(folder: Path, model: torch.nn.Module, optimizer: MaskedOptimizer, world: World) -> None:
-    """Gather everything in the first process, tensor by tensor, and write it there; a collective call.
-
-    Args:
-        folder: of the checkpoint.
-        model: its parameters may be sharded.
-        optimizer: of these parameters.
-        world: the processes.
-    """
+    """Gather everything in the first process, tensor by tensor, and write it there; a collective call."""
     packed = optimizer.state_dict()
     state = {
         "model": {name: _gathered(p.detach(), world) for name, p in model.named_parameters()},

@@ -27,14 +27,7 @@ class SilentSteps:
 
 @record  # an exception of another kind is left for torchrun
 def main(path: str) -> int:
-    """Train this process's share of a run.
-
-    Args:
-        path: the run's folder, in which the reason of a failure is left.
-
-    Returns:
-        The exit code.
-    """
+    """Train this process's share of a run."""
     folder = RunFolder(Path(path))
     try:
         train(folder, folder.setup(), folder.paths(), SilentSteps())
