@@ -16,7 +16,7 @@ from .table import GROUPS
 from .values import REF, selecting
 
 if TYPE_CHECKING:
-    from maskreg.checkpoint.selection import Selection
+    from maskreg.checkpoint.roles import Selection
     from maskreg.workspace.workspace import ArtifactLike
 
     from .summary import Grouping
@@ -59,7 +59,7 @@ def command(
     Figures, source and target, parts and sizes, lineage and card. With -, the artifact is read from stdin, as
     `maskreg pull` writes it. --role and --layers choose the tensors that the groups count.
     """
-    from maskreg.checkpoint.selection import Selection
+    from maskreg.checkpoint.roles import Selection
     from maskreg.workspace.show import manifest_bytes, show
 
     from .summary import Grouping, Subject, summary

@@ -28,7 +28,7 @@ from maskreg.analysis.concentration import count_of
 from maskreg.analysis.coverage import Bools, Preset, coverage_of, highest, lowest_magnitudes, principal_scores
 from maskreg.analysis.spectrum import figures as rank_figures
 from maskreg.analysis.spectrum import gap_figures
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.mask.philox import TILE, philox
 from maskreg.mask.rounding import CLASSES, FINENESS, classes_of, fit_scale
 

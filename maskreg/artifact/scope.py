@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.checkpoint.selection import ALL, Part, Selection, Shape
+from maskreg.checkpoint.roles import ALL, Part, Selection, Shape
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.mask.packed import nnz_of
 from maskreg.words import counted, listed

@@ -4,8 +4,7 @@ from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan
 from maskreg.checkpoint.opening import FORMATS, open_checkpoint
 from maskreg.checkpoint.output import clean_stale
 from maskreg.checkpoint.renaming import named_like, with_both_names
-from maskreg.checkpoint.roles import ROLES, layer_of, module_of, role_of
-from maskreg.checkpoint.selection import Selection
+from maskreg.checkpoint.roles import ROLES, Selection, layer_of, module_of, role_of
 from maskreg.checkpoint.writing import copy_tensors, plan_like, write_checkpoint
 
 __all__ = [

@@ -373,15 +373,9 @@ def _fit(info: TensorInfo, left: TensorInfo, right: TensorInfo, *, transposed: b
     return rank == same_rank and rank > 0 and info.shape == shape
 
 
-def recognize(path: Location) -> bool:
-    """Whether a directory holds an adapter and its configuration, and no whole model."""
-    return path.is_dir() and is_adapter(path)
-
-
 ADAPTER = Format(
     name="adapter",
     accepts=f"a LoRA adapter ({ADAPTER_CONFIG} and its weights)",
-    recognize=recognize,
+    recognize=is_adapter,
     open=open_path,
 )
-"""The line of the table of formats."""

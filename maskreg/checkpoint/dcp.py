@@ -17,16 +17,22 @@ from typing import Any, NamedTuple
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Format, Reopen
-from maskreg.checkpoint.boxes import Box, Shape
 from maskreg.checkpoint.companions import is_plain_name
 from maskreg.checkpoint.files import AGAIN, in_folder, names_in, read_whole
 from maskreg.checkpoint.layouts import is_dcp
-from maskreg.checkpoint.pickled.archive import Archive
-from maskreg.checkpoint.pickled.tensors import DTYPE_NAMES, NAMES, StoredTensor, info_of, load_archive, piece_of
-from maskreg.checkpoint.pickled.unpickler import Global, Names, Record, load
-from maskreg.checkpoint.pieces import Contents, Files, Piece, PiecewiseCheckpoint
-from maskreg.checkpoint.statedict import Chooser, weights_among
-from maskreg.checkpoint.statedict import Path as KeyPath
+from maskreg.checkpoint.pickled import (
+    DTYPE_NAMES,
+    NAMES,
+    Archive,
+    StoredTensor,
+    info_of,
+    load_archive,
+    piece_of,
+)
+from maskreg.checkpoint.pieces import Box, Contents, Files, Piece, PiecewiseCheckpoint, Shape
+from maskreg.checkpoint.renaming import Chooser, weights_among
+from maskreg.checkpoint.renaming import Path as KeyPath
+from maskreg.checkpoint.unpickler import Global, Names, Record, load
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo, check_name, shown
@@ -76,11 +82,6 @@ class _Location(NamedTuple):
     file: str
     offset: int
     size: int
-
-
-def recognize(path: Location) -> bool:
-    """Whether a directory holds ``.distcp`` files, and nothing better."""
-    return path.is_dir() and is_dcp(path)
 
 
 def open_path(
@@ -239,7 +240,6 @@ def _damaged(fault: str) -> FormatError:
 DCP = Format(
     name="dcp",
     accepts=f"a distributed PyTorch checkpoint ({METADATA_NAME} and .distcp files)",
-    recognize=recognize,
+    recognize=is_dcp,
     open=open_path,
 )
-"""The line of the table of formats."""

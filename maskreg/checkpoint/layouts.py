@@ -7,14 +7,66 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from maskreg.bucket import Location
+from maskreg.checkpoint.companions import is_plain_name
 from maskreg.checkpoint.files import AGAIN, names_in
-from maskreg.errors import FormatError
-from maskreg.tensors.info import shown
+from maskreg.document import parse_object
+from maskreg.errors import FormatError, LimitError
+from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.info import check_name, shown
 from maskreg.words import listed, natural
+
+_VALUES = 5
+"""JSON values for each tensor; there should be one."""
+
+
+def parse_index(data: bytes, name: str, suffixes: tuple[str, ...], limits: Limits = LIMITS) -> Mapping[str, str]:
+    """Read a weight index."""
+    document = parse_object(
+        data,
+        name,
+        max_bytes=limits.index_json_bytes,
+        max_depth=limits.json_depth,
+        max_values=_VALUES * limits.tensors,
+    )
+    weight_map = document.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise FormatError(f"{name}: weight_map must be an object that names at least one tensor")
+    if len(weight_map) > limits.tensors:
+        raise LimitError(f"{name}: {len(weight_map)} tensors; the limit is {limits.tensors}")
+    for tensor in weight_map:
+        check_name(tensor, name, limits)
+    if not all(isinstance(value, str) for value in weight_map.values()):
+        raise FormatError(f"{name}: weight_map must name a file for every tensor")
+    for shard in set(weight_map.values()):
+        if not is_plain_name(shard) or not shard.endswith(suffixes):
+            raise FormatError(f"{name}: not the plain name of a shard: {shown(shard)}")
+    return weight_map
+
+
+def check_index(weight_map: Mapping[str, str], shards: Iterable[tuple[str, Iterable[str]]], name: str) -> None:
+    """Check that index and shards agree."""
+    stored: dict[str, str] = {}
+    for shard, tensors in shards:
+        for tensor in tensors:
+            if tensor in stored:
+                raise FormatError(f"tensor {tensor} is in {stored[tensor]} and in {shard}")
+            stored[tensor] = shard
+    for tensor in sorted(stored.keys() | weight_map.keys()):
+        listed, actual = weight_map.get(tensor), stored.get(tensor)
+        if listed != actual:
+            raise FormatError(
+                f"{name}: tensor {tensor} is listed in {listed or 'no shard'} and found in {actual or 'none'}",
+                hint="save the model again, so that the index fits its files, or download the checkpoint again",
+            )
+
+
+INDEX_NAME = "model.safetensors.index.json"
+"""The file that says which tensor is in which shard."""
+
 
 ADAPTER_CONFIG = "adapter_config.json"
 """What a folder of PEFT's has beside an adapter's weights."""
@@ -41,15 +93,15 @@ _BESIDE = re.compile(r"(training_args|scheduler|scaler|rng_state|random_states|e
 
 def is_adapter(folder: Location) -> bool:
     """Whether a folder holds an adapter and no whole model."""
-    names = names_in(folder)
-    if ADAPTER_CONFIG not in names or not names & set(ADAPTER_WEIGHTS):
-        return False
-    return not _safetensors(names) - set(ADAPTER_WEIGHTS)
+    names, weights = names_in(folder), set(ADAPTER_WEIGHTS)
+    return ADAPTER_CONFIG in names and bool(names & weights) and not _safetensors(names) - weights
 
 
-def is_safetensors(folder: Location) -> bool:
-    """Whether a folder holds safetensors weights, or an index of some, of a model or of an adapter without a config."""
-    return bool(_safetensors(names_in(folder))) and not is_adapter(folder)
+def is_safetensors(path: Location) -> bool:
+    """Whether a path is a safetensors file, or a folder with some or an index, and no adapter."""
+    if not path.is_dir():
+        return path.suffix == ".safetensors"
+    return bool(_safetensors(names_in(path))) and not is_adapter(path)
 
 
 def is_dcp(folder: Location) -> bool:
@@ -64,10 +116,12 @@ def is_fsdp(folder: Location) -> bool:
     return any(map(RANK_FILE.fullmatch, names)) and not _safetensors(names) and not is_dcp(folder)
 
 
-def is_torch(folder: Location) -> bool:
-    """Whether a folder holds state dicts of ``torch.save``, and no other weights to prefer."""
-    others = _safetensors(names_in(folder)) or is_adapter(folder) or is_dcp(folder) or is_fsdp(folder)
-    return not others and bool(state_dicts(folder))
+def is_torch(path: Location) -> bool:
+    """Whether a path is a state dict of ``torch.save``, or a folder with some and no other weights to prefer."""
+    if not path.is_dir():
+        return path.suffix in TORCH_SUFFIXES
+    others = _safetensors(names_in(path)) or is_adapter(path) or is_dcp(path) or is_fsdp(path)
+    return not others and bool(state_dicts(path))
 
 
 def state_dicts(folder: Location) -> list[Location]:
@@ -102,22 +156,6 @@ class FileCause(NamedTuple):
 
     name: str
     test: Callable[[bytes, int], bool]
-    fault: str
-    hint: str
-
-
-class FolderCause(NamedTuple):
-    """A folder that holds weights, but none that can be read.
-
-    Attributes:
-        name: of the cause.
-        files: a pattern of names that gives it away.
-        fault: what it holds; ``{names}`` are the first of these names.
-        hint: the next step.
-    """
-
-    name: str
-    files: re.Pattern[str]
     fault: str
     hint: str
 
@@ -181,24 +219,18 @@ FILE_CAUSES = (
 )
 """Files, the first that fits."""
 
-FOLDER_CAUSES = (
-    FolderCause(
-        "trainer",
-        re.compile(r".+\.(bin|pt|pth|ckpt)"),
+FOLDER_CAUSES = {
+    re.compile(r".+\.(bin|pt|pth|ckpt)"): (
         "no weights, only what a trainer keeps beside them ({names})",
         "name the folder that the model itself was saved to",
     ),
-    FolderCause(
-        "gguf", re.compile(r".+\.(gguf|ggml)"), "no safetensors weights, only GGUF files ({names})", _SAFETENSORS
-    ),
-    FolderCause(
-        "other",
-        re.compile(r".+\.(h5|msgpack|onnx|npz)"),
+    re.compile(r".+\.(gguf|ggml)"): ("no safetensors weights, only GGUF files ({names})", _SAFETENSORS),
+    re.compile(r".+\.(h5|msgpack|onnx|npz)"): (
         "no safetensors weights, only weights of another library ({names})",
         _SAFETENSORS,
     ),
-)
-"""Folders, the first that fits."""
+}
+"""What a folder holds that has no weights to read, by its files' names: the first that fits, and the next step."""
 
 
 def explained(error: FormatError, path: Location, head: bytes, size: int, *, own: str = "") -> FormatError:
@@ -217,18 +249,11 @@ def why_no_weights(folder: Location) -> tuple[str, str]:
     names = sorted((entry.name for entry in folder.iterdir()), key=natural)
     if not names:
         return "an empty folder", "name the folder that the run wrote its checkpoint to"
-    for cause in FOLDER_CAUSES:
-        if signs := [name for name in names if cause.files.fullmatch(name)]:
-            return cause.fault.format(names=listed([shown(sign) for sign in signs], 2)), cause.hint
-    if inner := _folders_of_weights(folder, names):
-        step = f"name one of them: {folder / inner[-1]}"
-        return f"no weights here, but in {listed(inner, 3)}", step
+    for files, (fault, hint) in FOLDER_CAUSES.items():
+        if signs := [name for name in names if files.fullmatch(name)]:
+            return fault.format(names=listed([shown(sign) for sign in signs], 2)), hint
+    tests = (is_safetensors, is_adapter, is_dcp, is_fsdp, is_torch)
+    folders = [name for name in names if (folder / name).is_dir()]
+    if inner := [name for name in folders if any(test(folder / name) for test in tests)]:
+        return f"no weights here, but in {listed(inner, 3)}", f"name one of them: {folder / inner[-1]}"
     return "", ""
-
-
-def _folders_of_weights(folder: Location, names: Collection[str]) -> list[str]:
-    return [name for name in names if (folder / name).is_dir() and _holds_weights(folder / name)]
-
-
-def _holds_weights(folder: Location) -> bool:
-    return is_safetensors(folder) or is_adapter(folder) or is_dcp(folder) or is_fsdp(folder) or is_torch(folder)

@@ -23,8 +23,8 @@ from maskreg.checkpoint import dcp, torch_files
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.layouts import TORCH_SUFFIXES, is_dcp
 from maskreg.checkpoint.opening import open_checkpoint
-from maskreg.checkpoint.statedict import Choice, cleaned
-from maskreg.checkpoint.statedict import Path as KeyPath
+from maskreg.checkpoint.renaming import Choice, cleaned
+from maskreg.checkpoint.renaming import Path as KeyPath
 from maskreg.closing import Closing
 from maskreg.errors import FormatError, NotFoundError
 from maskreg.limits import LIMITS, Limits
@@ -104,8 +104,7 @@ def open_moments(path: str | Path, *, limits: Limits = LIMITS) -> Moments:
 
 
 def moments_among(sizes: Mapping[KeyPath, int], document: str) -> Choice:
-    """Choose the state of Adam among all that was saved, as :func:`~maskreg.checkpoint.statedict.weights_among` does.
-    """
+    """Choose the state of Adam among all that was saved, as ``weights_among`` does for weights."""
     paths = {path: ".".join(path) for path in sizes}
     chosen = {path: _split(text) for path, text in paths.items() if text.rpartition(".")[2] in KINDS}
     if not any(kind == SECOND for _, kind in chosen.values()):

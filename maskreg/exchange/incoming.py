@@ -151,8 +151,7 @@ def target_of(
     own: Collection[str],
     limits: Limits,
 ) -> PatchedCheckpoint:
-    """The checkpoint that an update gives: the source's tensors and small files, each replaced where the update has it.
-    """
+    """The checkpoint that an update gives: the source, with each tensor and small file of the update in its place."""
     brought = companions.small_files(path, limits) if path.is_dir() else {}
     brought = {name: file for name, file in brought.items() if name not in own}
     removed = lineage.removed_files if lineage else ()

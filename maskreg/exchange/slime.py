@@ -28,7 +28,7 @@ import xxhash
 from maskreg.artifact.shards import content_bytes, pack_frame, unpack_frame
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import read_whole
-from maskreg.checkpoint.index import INDEX_NAME, parse_index
+from maskreg.checkpoint.layouts import INDEX_NAME, parse_index
 from maskreg.checkpoint.safetensors.header import build_header
 from maskreg.checkpoint.safetensors.plan import grouped
 from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from maskreg.checkpoint.statedict import WRAPPERS
+from maskreg.checkpoint.renaming import WRAPPERS
 from maskreg.errors import WrongCheckpointError
 from maskreg.live.layout import Concatenate, Cut, Join, Operation, Stack, Transpose, Unknown
 from maskreg.live.memory import storage_key

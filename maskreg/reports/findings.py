@@ -17,7 +17,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import selected_rows
 from maskreg.artifact.totals import totals_of
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.digest import Digest
 from maskreg.flow.geometry.exponents import ByExponent, by_exponent
 from maskreg.flow.overlap.mapping import picture_consensus

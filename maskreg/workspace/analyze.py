@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from maskreg.checkpoint.roles import Selection
 from maskreg.checkpoint.run import checkpoints_of
-from maskreg.checkpoint.selection import Selection
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError, UsageError
 from maskreg.extras import requiring

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from maskreg.analysis.verdict import SMALLEST, Start
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.disk import filling, replacing
 from maskreg.errors import OutputExistsError, UsageError
 from maskreg.progress import SILENT, Progress

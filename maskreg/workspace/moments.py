@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskreg.checkpoint.selection import Selection
+from maskreg.checkpoint.roles import Selection
 from maskreg.progress import SILENT, Progress
 from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from maskreg.checkpoint.selection import Selection
+from maskreg.checkpoint.roles import Selection
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.workspace.compare import compare

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskreg.checkpoint.selection import Selection
+from maskreg.checkpoint.roles import Selection
 from maskreg.disk import filling, replacing
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress

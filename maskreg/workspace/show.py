@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.scope import selected_rows
 from maskreg.artifact.totals import grouped, totals_of
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.result import plain

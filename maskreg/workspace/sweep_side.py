@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 
 from maskreg.bucket import BucketPath, Location
+from maskreg.checkpoint.ahead import HeldCheckpoint
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.held import HeldCheckpoint
 from maskreg.checkpoint.layouts import is_adapter
 from maskreg.checkpoint.run import Stamp, stamp_of
 from maskreg.closing import Closing

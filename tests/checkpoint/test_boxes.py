@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.checkpoint.boxes import Box, boxes_of, strides_of, tiling_fault
+from maskreg.checkpoint.pieces import Box, boxes_of, strides_of, tiling_fault
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 

@@ -14,8 +14,8 @@ import pytest
 
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.dcp import METADATA_NAMES
-from maskreg.checkpoint.pickled.tensors import NAMES
-from maskreg.checkpoint.pickled.unpickler import Record, load
+from maskreg.checkpoint.pickled import NAMES
+from maskreg.checkpoint.unpickler import Record, load
 from maskreg.errors import DataError, FormatError, MaskregError, NotFoundError
 from tests.checkpoint.saving import save_dcp
 from tests.checkpoints import bf16

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import constants
 
 from maskreg.checkpoint import open_checkpoint
-from maskreg.checkpoint.index import INDEX_NAME
+from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.opening import HubId
 from maskreg.errors import ConfigError, NotFoundError, UnavailableError
 from maskreg.extras import install_command

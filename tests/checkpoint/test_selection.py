@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maskreg.checkpoint.selection import ALL, Part, Selection
+from maskreg.checkpoint.roles import ALL, Part, Selection
 from maskreg.errors import UsageError
 
 HIDDEN, HEADS, GROUPS, SIZE = 48, 6, 2, 8

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from maskreg.checkpoint.pickled.unpickler import Global, Names, Record, load
+from maskreg.checkpoint.unpickler import Global, Names, Record, load
 from maskreg.errors import DataError, FormatError, LimitError
 from maskreg.limits import Limits
 
@@ -131,7 +131,7 @@ def test_limits_hold() -> None:
 
 
 def test_a_dictionary_is_never_made_of_a_list() -> None:
-    from maskreg.checkpoint.pickled.tensors import NAMES as TENSORS
+    from maskreg.checkpoint.pickled import NAMES as TENSORS
 
     class Copies:
         def __reduce__(self) -> Any:

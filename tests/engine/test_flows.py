@@ -17,7 +17,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.recount import recount
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.selection import Selection
+from maskreg.checkpoint.roles import Selection
 from maskreg.engine import running_on
 from maskreg.exchange.base import Masks
 from maskreg.flow.apply.on_disk import apply

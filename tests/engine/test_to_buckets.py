@@ -33,7 +33,7 @@ PART = 16 << 20
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.checkpoint.safetensors.elsewhere.SENT_BYTES", PART)
+    monkeypatch.setattr("maskreg.checkpoint.safetensors.writer.SENT_BYTES", PART)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from maskreg.analysis.comparison import ConsensusPicture
-from maskreg.checkpoint.selection import Selection
+from maskreg.checkpoint.roles import Selection
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.heat import consensus_heat
 from maskreg.reports.page import consensus_plot, page, plots_of

@@ -9,7 +9,7 @@ import pytest
 
 import maskreg
 from maskreg.checkpoint import open_checkpoint
-from maskreg.checkpoint.held import HeldCheckpoint
+from maskreg.checkpoint.ahead import HeldCheckpoint
 from maskreg.errors import MaskregError
 from maskreg.workspace.sweep_side import SweepSide, room_of
 from tests.buckets import bucket, client_of, objects_in, server, upload

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from maskreg.checkpoint.base import Changes, Checkpoint
+from maskreg.checkpoint.base import Changes, Checkpoint, Format
+from maskreg.checkpoint.layouts import INDEX_NAME, is_safetensors
 from maskreg.checkpoint.safetensors.header import Shard, build_shard
-from maskreg.checkpoint.safetensors.reader import SINGLE_NAME, SafetensorsCheckpoint
+from maskreg.checkpoint.safetensors.reader import SINGLE_NAME, SafetensorsCheckpoint, open_path
 from maskreg.checkpoint.safetensors.writer import SafetensorsPlan
 from maskreg.tensors.info import TensorInfo
 
@@ -85,3 +86,13 @@ def _build_index(source_index: bytes, shards: Sequence[Shard]) -> bytes:
     weight_map = {info.name: shard.file_name for shard in shards for info in shard.tensors}
     document = {"metadata": metadata, "weight_map": weight_map}
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+
+
+SAFETENSORS = Format(
+    name="safetensors",
+    accepts=f"a .safetensors file, a directory with {SINGLE_NAME} or {INDEX_NAME}",
+    recognize=is_safetensors,
+    open=open_path,
+    plan=plan_output,
+    hub_files=("*.safetensors", INDEX_NAME),
+)

@@ -12,8 +12,7 @@ from maskreg.bucket import BucketPath, Location
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import OpenFile, close_all, in_folder, names_in, open_regular, read_whole, reading
-from maskreg.checkpoint.index import INDEX_NAME, check_index, parse_index
-from maskreg.checkpoint.layouts import HEAD_BYTES, explained, is_safetensors, why_no_weights
+from maskreg.checkpoint.layouts import HEAD_BYTES, INDEX_NAME, check_index, explained, parse_index, why_no_weights
 from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, Shard, header_length, parse_header
 from maskreg.errors import (
     CorruptError,
@@ -142,11 +141,6 @@ class SafetensorsCheckpoint(Checkpoint):
     def close(self) -> None:
         """Release file handles; no other thread may still be reading."""
         self._release()
-
-
-def recognize(path: Location) -> bool:
-    """Whether a file is called ``*.safetensors``, or a directory holds such a file or an index of some."""
-    return is_safetensors(path) if path.is_dir() else path.suffix == ".safetensors"
 
 
 def open_path(

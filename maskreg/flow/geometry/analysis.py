@@ -19,7 +19,7 @@ from maskreg.artifact.analysis import write_analysis
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.device import open_device
 from maskreg.digest import Digest
 from maskreg.engine import ordered

@@ -15,7 +15,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope, scope_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.engine import ordered
 from maskreg.mask.rounding import CLASSES, fit_flips, hidden_flips
 from maskreg.parallel import worker_count

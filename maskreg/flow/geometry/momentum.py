@@ -17,7 +17,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.moments import FIRST, GRADIENT, SECOND, Moments
-from maskreg.checkpoint.selection import ALL, Part, Selection
+from maskreg.checkpoint.roles import ALL, Part, Selection
 from maskreg.device import HostDevice
 from maskreg.engine import ordered
 from maskreg.flow.geometry.reading import TensorUpdate, UpdateReader

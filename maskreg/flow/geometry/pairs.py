@@ -15,8 +15,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import require_one_source
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.roles import module_of
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, Selection, module_of
 from maskreg.device import HostDevice
 from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, PartAbsentError

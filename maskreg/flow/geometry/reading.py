@@ -16,7 +16,7 @@ from maskreg.artifact.scope import parts_of, row_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.ahead import blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.selection import ALL, Part, Selection
+from maskreg.checkpoint.roles import ALL, Part, Selection
 from maskreg.device import Device
 from maskreg.errors import PartAbsentError, WrongCheckpointError, WrongTargetError
 from maskreg.parallel import Buffers, worker_count

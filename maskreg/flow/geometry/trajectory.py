@@ -20,9 +20,8 @@ from maskreg.analysis.spectrum import hill, stable_rank
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import read_span
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.roles import GROUPS
+from maskreg.checkpoint.roles import GROUPS, Part
 from maskreg.checkpoint.run import stamp_of
-from maskreg.checkpoint.selection import Part
 from maskreg.device import open_device
 from maskreg.engine import ordered
 from maskreg.errors import UsageError

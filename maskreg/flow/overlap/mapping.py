@@ -13,7 +13,7 @@ from maskreg.analysis.comparison import ConsensusMap, ConsensusPicture
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import scope_of
 from maskreg.artifact.tensors import Tensor
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.flow.overlap.counting import BITS_NUMEL
 from maskreg.flow.overlap.reading import MASKS_BYTES
 from maskreg.mask.packed import unpack

@@ -10,8 +10,7 @@ from maskreg.analysis.grid import Grid, shape_of
 from maskreg.analysis.verdict import SMALLEST, Start
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.roles import GROUPS
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, GROUPS, Selection
 from maskreg.engine import ordered
 from maskreg.errors import NotFoundError
 from maskreg.flow.overlap.counting import SpanCounter, SpanCounts, spans_of

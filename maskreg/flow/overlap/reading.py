@@ -31,7 +31,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope, scope_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.selection import Selection
+from maskreg.checkpoint.roles import Selection
 from maskreg.errors import UsageError
 from maskreg.mask.rounding import CLASSES
 from maskreg.update.verified import VerifiedSource

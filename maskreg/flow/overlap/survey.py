@@ -13,7 +13,7 @@ from maskreg.analysis.evidence import MATCHED, PER_TENSOR
 from maskreg.analysis.survey import Survey, expected_by_class
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.selection import ALL, Selection
+from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.digest import LEAF_NUMEL
 from maskreg.engine import ordered
 from maskreg.flow.overlap.reading import SharedSpan, SpanReader, Tile, operands_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from maskreg.checkpoint import plan_like as plan_any_like
-from maskreg.checkpoint.index import INDEX_NAME
+from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.safetensors.header import parse_header
 from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint, open_path
 from maskreg.checkpoint.safetensors.writer import SafetensorsPlan

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from maskreg.checkpoint import open_checkpoint
-from maskreg.checkpoint.index import INDEX_NAME
+from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.safetensors.reader import open_path
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError, UsageError
 from maskreg.limits import Limits
