@@ -75,8 +75,7 @@ def test_the_sdist_builds_the_wheel_and_tells_its_history(dist: Path) -> None:
 
 def test_a_wheel_without_kernels_names_no_platform(dist: Path, tmp_path: Path) -> None:
     (archive,) = dist.glob("*.tar.gz")
-    with tarfile.open(archive) as files:
-        files.extractall(tmp_path, filter="data")
+    subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
     tree = tmp_path / archive.name.removesuffix(".tar.gz")
     python("-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, tree, CC="false")
     (path,) = tmp_path.glob("*.whl")
