@@ -140,7 +140,7 @@ class FileStore(Store):
         with self.errors("write", key):
             path = self.path(key)
             with self._temporary(data) as temporary:
-                self._in_parent(path, lambda: temporary.replace(path))
+                _in_folder(os.replace, temporary, path)
             self._sync_folders(path.parent)
 
     def create(self, key: str, data: bytes) -> bool:
@@ -151,7 +151,7 @@ class FileStore(Store):
                 return False
             with self._temporary(data) as temporary:
                 try:
-                    self._in_parent(path, lambda: _link(temporary, path))
+                    _in_folder(_link, temporary, path)
                 except FileExistsError:
                     if path.is_dir():
                         raise IsADirectoryError(errno.EISDIR, "it is a directory") from None
@@ -265,19 +265,6 @@ class FileStore(Store):
                 if path.lstat().st_mtime < old:
                     path.unlink()
 
-    def _in_parent(self, path: Path, action: Callable[[], object]) -> object:
-        # Another process that deletes the folder's last object removes the folder, possibly between mkdir and action.
-        for _ in range(_PARENT_TRIES):
-            try:
-                make_folder(path.parent)
-            except (FileExistsError, FileNotFoundError):
-                continue
-            try:
-                return action()
-            except FileNotFoundError:
-                continue
-        raise NotADirectoryError(errno.ENOTDIR, "a component of its path is not a directory")
-
     def _prune(self, folder: Path) -> Path:
         while folder != self.root:
             try:
@@ -347,6 +334,18 @@ class FileStore(Store):
 def _open_without_waiting(path: str, flags: int) -> int:
     # Opening a named pipe would wait for a writer.
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
+def _in_folder(move: Callable[[Path, Path], None], source: Path, path: Path) -> None:
+    # Another process that deletes the folder's last object removes the folder, possibly between mkdir and the move.
+    for _ in range(_PARENT_TRIES):
+        try:
+            make_folder(path.parent)
+        except (FileExistsError, FileNotFoundError):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            return move(source, path)
+    raise NotADirectoryError(errno.ENOTDIR, "a component of its path is not a directory")
 
 
 def _link(source: Path, path: Path) -> None:

@@ -150,7 +150,7 @@ def tokens(keys: Iterable[str], names: Mapping[str, Iterable[str]]) -> set[str]:
         if kind_of(key) == "config":
             texts |= {"/config.toml, does not exist", "/config.toml, is empty"}
         if kind_of(key) == "catalog":
-            texts.add("catalog")
+            texts |= {"catalog", "does not exist yet"}
         if kind_of(key) == "pipe":
             texts |= {"pipe", "record", "sha256:", "there is no"}
         if kind_of(key) == "archive":
@@ -171,7 +171,8 @@ def verdict(sound: Answer, damaged: Answer, names: set[str]) -> str:
     if said.status == 0 and usual.status == 0:
         if damaged.effect != sound.effect:
             return "silently made something else"
-        listed = any("/" in name and name in said.out and name not in usual.out for name in names)
+        # A command about the registry itself says it among its results; one word alone may stand there by chance.
+        listed = any(re.search(r"[/ ]", name) and name in said.out and name not in usual.out for name in names)
         return "noted" if named or listed else "silent: another answer"
     if said.status == 0:
         return "silent: exit 0"
