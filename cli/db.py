@@ -97,4 +97,6 @@ def rebuild(output: Output, remote: str | None) -> None:
         return
     for error in rebuilt.damaged:
         output.note(f"left out: {error.message}")
+    if rebuilt.damaged_catalog:
+        output.note(f"the catalog was damaged; its measurements and events are in {rebuilt.damaged_catalog}")
     output.note(f"indexed {counted(rebuilt.refs, 'tag')} and {counted(rebuilt.artifacts, 'artifact')}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from maskreg.analysis.glossary import written
+from maskreg.catalog.query import COLUMNS, RANGE_KEYS
 from maskreg.ref import printable
 from maskreg.words import human_bytes
 
@@ -18,11 +19,7 @@ from .table import width
 if TYPE_CHECKING:
     from maskreg.workspace.search import Listed
 
-FIELDS = (
-    *("ref", "project", "name", "tag", "digest", "kind", "family", "method", "license", "description", "rule", "exact"),
-    *("density", "ffn_density", "ffn_share", "ffn_lift", "rlvr_overlap", "nnz", "numel", "params", "size"),
-    *("source_root", "source_hub", "target_root", "by", "created"),
-)
+FIELDS = ("ref", *(name for name in COLUMNS if name not in ("at", "rlvr_against")), "created")
 """Every field, by the name that ``--columns``, ``--format`` and ``--sort`` take."""
 
 DEFAULT = ("ref", "digest", "kind", "family", "method", "density", "ffn_lift", "rlvr_overlap", "size", "created")
@@ -31,8 +28,8 @@ DEFAULT = ("ref", "digest", "kind", "family", "method", "density", "ffn_lift", "
 _FIRST_TO_GO = ("digest", "created", "rlvr_overlap", "ffn_lift", "size", "family", "kind", "method", "density")
 _GAP = 2
 
-_FIGURES = frozenset(("density", "ffn_density", "ffn_share", "ffn_lift", "rlvr_overlap"))
-_NUMBERS = _FIGURES | {"nnz", "numel", "params", "size"}
+_FIGURES = frozenset(RANGE_KEYS)
+_NUMBERS = _FIGURES | {column.name for column in COLUMNS.values() if column.type is int}
 
 
 def chosen(text: str) -> tuple[str, ...]:

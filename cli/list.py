@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from maskreg.analysis.glossary import FIGURES
+from maskreg.catalog.query import COLUMNS, EQUAL_KEYS, RANGE_KEYS
 from maskreg.errors import DataError
 from maskreg.words import counted
 
@@ -16,12 +17,18 @@ from .next_step import stated
 from .output import Output, told
 from .values import RANGE, IntegerType
 
-_RANGES = ("density", "ffn-density", "ffn-share", "ffn-lift", "rlvr-overlap")
 
-
-def _range_options(function: Any) -> Any:
-    for name in reversed(_RANGES):
-        function = click.option(f"--{name}", type=RANGE, metavar="LO..HI", help=FIGURES[name].brief)(function)
+def _column_options(function: Any) -> Any:
+    """An option for each column that is searched by: a text, a choice of kinds, or a range."""
+    for name in reversed((*EQUAL_KEYS, *RANGE_KEYS)):
+        option, column = name.replace("_", "-"), COLUMNS[name]
+        values: dict[str, Any] = {}
+        if name in RANGE_KEYS:
+            values = {"type": RANGE, "metavar": "LO..HI"}
+        elif column.values:
+            values = {"type": click.Choice(column.values), "metavar": name.upper()}
+        text = FIGURES[option].brief if option in FIGURES else column.help
+        function = click.option(f"--{option}", help=text, **values)(function)
     return function
 
 
@@ -37,17 +44,7 @@ def _range_options(function: Any) -> Any:
     """,
 )
 @click.argument("words", nargs=-1, metavar="[TEXT]...")
-@click.option("--family", help="Model family, such as qwen3-8b.")
-@click.option("--method", help="How the target was trained: opd, rlvr, sft or another word.")
-@click.option("--project", help="Project that the names are in.")
-@click.option("--license", help="SPDX identifier, such as apache-2.0.")
-@click.option(
-    "--kind",
-    type=click.Choice(["mask", "delta", "baseline", "analysis"]),
-    metavar="KIND",
-    help="Kind of artifact: mask, delta, baseline or analysis.",
-)
-@_range_options
+@_column_options
 @click.option(
     "--sort", default="created", show_default=True, metavar="KEY[:asc|desc]", help="Sort key, such as density:asc."
 )

@@ -1,1 +1,1 @@
-"""Migrations of a catalog's schema, run through ``maskreg.catalog.sql.upgrade``; there is no ini file."""
+"""The one chain of revisions of all tables, run through ``maskreg.catalog.schema``; there is no ini file."""

@@ -220,13 +220,13 @@ FIRST_USES = """
 import os, sys, threading
 from maskreg.artifact.manifest import Manifest
 from maskreg.catalog.query import SearchResult
-from maskreg.catalog.records import Event, Indexed, Measurement
+from maskreg.catalog.records import Event, Measurement
 from maskreg.document import checked
 from maskreg.errors import FormatError
 from maskreg.exchange.lineage import Lineage
 from maskreg_cli.pipe import Record
 
-kinds = [Manifest, Lineage, Record, SearchResult, Indexed, Measurement, Event]
+kinds = [Manifest, Lineage, Record, SearchResult, Measurement, Event]
 sys.setswitchinterval(1e-6)
 
 def use(barrier):

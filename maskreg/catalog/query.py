@@ -1,25 +1,42 @@
-"""What can be asked of a catalog, and what it answers."""
+"""What can be asked of a catalog, and what it answers. :class:`SearchResult` is the table of columns."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest
+
 Range = tuple[float, float]
 """Lowest and highest value, both included; infinities leave a side open."""
+
+MAX_TEXT = 1000
+"""Characters of a search text: databases bound the length of a pattern."""
+
+MAX_LIMIT = 2**63 - 1
+"""Databases count in 64 bits."""
+
+LARGE = 10_000
+"""Names up to which a search compares every name of the index with the store, and says which it lacks."""
+
+
+KINDS = ("mask", "delta", "baseline", "analysis")
+"""Kinds of artifacts."""
 
 
 def parse_range(text: str) -> Range:
     """Parse ``0.4..0.6``, ``0.4..``, ``..0.6`` or one number; an open end is minus or plus infinity.
 
     Raises:
-        UsageError: none of these, or the lower number is not the first.
+        UsageError: the text has another form, or the lower number is not the first.
     """
     low, dots, high = text.partition("..")
     try:
@@ -33,27 +50,134 @@ def parse_range(text: str) -> Range:
     return bounds
 
 
-MAX_TEXT = 1000
-"""Characters of a search text: databases bound the length of a pattern."""
-
-MAX_LIMIT = 2**63 - 1
-"""Databases count in 64 bits."""
-
-EQUAL_KEYS = ("project", "family", "method", "license", "kind")
-"""Fields of a query that match a text exactly, and that results can be sorted by."""
-
-PIN_KEYS = ("tag", "source_root", "digest")
-"""Fields of a query that match a text exactly."""
-
-RANGE_KEYS = ("density", "ffn_density", "ffn_share", "ffn_lift", "rlvr_overlap")
-"""Fields of a query that match a range of numbers."""
-
-SORT_KEYS = ("created", "name", "by", *EQUAL_KEYS, *RANGE_KEYS, "size", "params", "nnz", "numel")
-"""Values of ``Query.sort``."""
-
-
 Value = str | float | datetime | None
 """What results are sorted by; None where an artifact has no such number."""
+
+Filter = Literal["", "equal", "pin", "range"]
+"""How a query filters by a column: not at all; by an equal text, with sorting or without; by a range, with sorting."""
+
+
+def _of_tag(help: str, by: Filter | Literal["sorted"] = "") -> Any:
+    return field(metadata={"help": help, "by": by, "table": "refs", "of": None, "values": ()})
+
+
+def _of_artifact(
+    help: str,
+    by: Filter | Literal["sorted"] = "",
+    of: Callable[[Manifest], object] | None = None,
+    values: tuple[str, ...] = (),
+) -> Any:
+    return field(metadata={"help": help, "by": by, "table": "artifacts", "of": of, "values": values})
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """One live tag, with its card and the indexed facts of its artifact: **the table of columns**.
+
+    Each field is a column of the index. What is said of it here feeds the database's tables, the queries, the options
+    of ``list`` and ``search``, the API's filters and documents, and the filters of the page. ``of`` takes the value
+    from an artifact's manifest.
+    """
+
+    project: str = _of_tag("Project that the name is in.", "equal")
+    name: str = _of_tag("Name within the project.", "sorted")
+    tag: str = _of_tag("Tag of the name.", "pin")
+    digest: Digest = _of_artifact("Digest of the artifact.", "pin")  # noqa: RUF009 (frozen)
+    kind: str = _of_artifact("Kind of artifact: mask, delta, baseline or analysis.", "equal", lambda of: of.kind, KINDS)
+    family: str = _of_tag("Model family, such as qwen3-8b.", "equal")
+    method: str = _of_tag("How the target was trained: opd, rlvr, sft or another word.", "equal")
+    license: str = _of_tag("SPDX identifier, such as apache-2.0.", "equal")
+    description: str = _of_tag("What the owner says about the artifact.")
+    rule: str = _of_artifact("The rule for which coordinates moved.", of=lambda of: of.rule)
+    exact: bool = _of_artifact("Whether applying the artifact gives the target's bytes.", of=lambda of: of.exact)
+    density: float = _of_artifact(
+        "Share of the compared coordinates that moved.", "range", lambda of: of.totals.density
+    )
+    ffn_density: float | None = _of_artifact(
+        "The same within the FFN; null without an FFN.", "range", lambda of: of.totals.ffn.density
+    )
+    ffn_share: float | None = _of_artifact(
+        "Share of the moved coordinates that lies in the FFN.", "range", lambda of: of.totals.ffn.mask_share
+    )
+    ffn_lift: float | None = _of_artifact(
+        "`ffn_share` divided by the FFN's share of the parameters.", "range", lambda of: of.totals.ffn.mask_lift
+    )
+    rlvr_overlap: float | None = _of_artifact("Latest recorded overlap with the reference mask, as lift.", "range")
+    rlvr_against: str | None = _of_artifact("Digest of that reference mask.")
+    nnz: int = _of_artifact("Coordinates that moved.", "sorted", lambda of: of.totals.nnz)
+    numel: int = _of_artifact("Coordinates that were compared.", "sorted", lambda of: of.totals.numel)
+    params: int = _of_artifact("Elements of the source checkpoint.", "sorted", lambda of: of.source.params)
+    size: int = _of_artifact("Bytes of all objects.", "sorted", lambda of: of.size)
+    source_root: str = _of_artifact("Identity of the source checkpoint.", "pin", lambda of: of.source.root)
+    source_hub: str = _of_artifact(
+        "Where the source is on the hub; empty if that is not known.", of=lambda of: of.source.hub
+    )
+    target_root: str = _of_artifact("Identity of the target checkpoint.", of=lambda of: of.target.root)
+    by: str = _of_tag("Who set the tag.", "sorted")
+    at: datetime = _of_tag("When the tag was set.")  # noqa: RUF009 (frozen)
+
+    @property
+    def ref(self) -> Ref:
+        """The name as a reference."""
+        return Ref(self.project, self.name, self.tag)
+
+    def position(self, sort: str) -> Position:
+        """Where it stands in the results of a query that sorts by ``sort``."""
+        return Position(getattr(self, COLUMN_OF_SORT[sort]), self.ref)
+
+
+class Column(NamedTuple):
+    """What :class:`SearchResult` says of one column.
+
+    Attributes:
+        name: of the field, the column and the filter.
+        type: in Python, without None.
+        nullable: an artifact may lack the value; then it never matches a range.
+        help: one sentence for options and documents.
+        by: how a query filters and sorts by it.
+        table: where it is: ``refs`` or ``artifacts``.
+        of: takes the value from a manifest; None for what comes from elsewhere.
+        values: every value that there can be; empty for any.
+    """
+
+    name: str
+    type: type
+    nullable: bool
+    help: str
+    by: Filter | Literal["sorted"]
+    table: str
+    of: Callable[[Manifest], object] | None
+    values: tuple[str, ...] = ()
+
+
+def columns_of(row: type[SearchResult]) -> dict[str, Column]:
+    """The columns that a class of results has, by name."""
+    hints = get_type_hints(row, localns={"Manifest": object})
+    columns = {}
+    for each in fields(row):
+        kinds = get_args(hints[each.name])
+        kind = next((k for k in kinds if k is not type(None)), hints[each.name])
+        columns[each.name] = Column(each.name, kind, type(None) in kinds, **each.metadata)
+    return columns
+
+
+COLUMNS = columns_of(SearchResult)
+"""Every column by name."""
+
+EQUAL_KEYS = tuple(column.name for column in COLUMNS.values() if column.by == "equal")
+"""Filters that match a text exactly, and that results can be sorted by."""
+
+PIN_KEYS = tuple(column.name for column in COLUMNS.values() if column.by == "pin")
+"""Filters that match a text exactly."""
+
+RANGE_KEYS = tuple(column.name for column in COLUMNS.values() if column.by == "range")
+"""Filters that match a range of numbers."""
+
+COLUMN_OF_SORT = {
+    "created": "at",
+    **{column.name: column.name for column in COLUMNS.values() if column.by in ("equal", "range", "sorted")},
+}
+"""Values of ``Query.sort``, and the columns that they mean."""
 
 
 @dataclass(frozen=True)
@@ -69,46 +193,62 @@ class Position:
     ref: Ref
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Query:
-    """A search over live refs; every field that is set must match.
+    """A search over live tags; every filter that is set must match.
 
     Attributes:
         text: words, each of which begins one of the name, project, family or description, in any case, as
-            :mod:`maskreg.catalog.tables.words` has it; a word of four or more hex digits may also begin the digest.
-        project, family, method, license, kind, tag: equal to.
-        source_root: identity of the source checkpoint, equal to.
-        digest: of the artifact, equal to.
+            :mod:`maskreg.catalog.words` has it; a word of four or more hex digits can also begin the digest.
+        filters: a text or a :data:`Range` by column; ``Query(family="qwen3-8b", density=(0.4, 0.6))`` sets two. An
+            artifact without a number never matches a range.
         projects: one of these; None for any project.
         hidden: none of these.
-        density, ffn_density, ffn_share, ffn_lift, rlvr_overlap: within, both ends included; an artifact
-            without that number never matches.
-        sort: one of ``SORT_KEYS``; artifacts without that number come last in either order.
+        sort: one of ``COLUMN_OF_SORT``; artifacts without that number come last in either order.
         descending: largest, newest or last in the alphabet first.
         limit: at most this many.
         after: only what comes behind this in the order.
     """
 
-    text: str = ""
-    project: str = ""
-    family: str = ""
-    method: str = ""
-    license: str = ""
-    density: Range | None = None
-    ffn_density: Range | None = None
-    ffn_share: Range | None = None
-    ffn_lift: Range | None = None
-    rlvr_overlap: Range | None = None
-    kind: str = ""
-    tag: str = ""
-    source_root: str = ""
-    digest: str = ""
-    projects: frozenset[str] | None = None
-    hidden: frozenset[str] = frozenset()
-    sort: str = "created"
-    descending: bool = True
-    limit: int | None = None
-    after: Position | None = None
+    text: str
+    filters: Mapping[str, str | Range]
+    projects: frozenset[str] | None
+    hidden: frozenset[str]
+    sort: str
+    descending: bool
+    limit: int | None
+    after: Position | None
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        filters: Mapping[str, str | Range] | None = None,
+        projects: frozenset[str] | None = None,
+        hidden: frozenset[str] = frozenset(),
+        sort: str = "created",
+        descending: bool = True,
+        limit: int | None = None,
+        after: Position | None = None,
+        **columns: str | Range | None,
+    ) -> None:
+        """Filters are columns by name; None and the empty text set none."""
+        given = {**(filters or {}), **columns}
+        if unknown := given.keys() - {*EQUAL_KEYS, *PIN_KEYS, *RANGE_KEYS}:
+            raise UsageError(f"cannot filter by {', '.join(sorted(unknown))}")
+        values: dict[str, object] = {
+            "text": text,
+            # In one order, so that equal queries have one text.
+            "filters": {key: value for key in COLUMNS if (value := given.get(key)) not in (None, "")},
+            "projects": projects,
+            "hidden": hidden,
+            "sort": sort,
+            "descending": descending,
+            "limit": limit,
+            "after": after,
+        }
+        for name, each in values.items():
+            object.__setattr__(self, name, each)
 
     def check(self) -> None:
         """Refuse a query that no catalog can answer.
@@ -117,79 +257,27 @@ class Query:
             UsageError: an unknown sort key, an empty range, a limit that is negative or too large, a text that is too
                 long.
         """
-        if self.sort not in SORT_KEYS:
-            raise UsageError(f"cannot sort by {self.sort!r}", hint=f"sort by one of: {', '.join(SORT_KEYS)}")
+        if self.sort not in COLUMN_OF_SORT:
+            raise UsageError(f"cannot sort by {self.sort!r}", hint=f"sort by one of: {', '.join(COLUMN_OF_SORT)}")
         if self.limit is not None and self.limit < 0:
             raise UsageError(f"the limit {self.limit} is negative")
         if self.limit is not None and self.limit > MAX_LIMIT:
             raise UsageError(f"the limit {self.limit} is too large", hint="leave the limit out")
         if len(self.text) > MAX_TEXT:
             raise UsageError(f"the search text has {len(self.text)} characters; the limit is {MAX_TEXT}")
-        for key in RANGE_KEYS:
-            bounds: Range | None = getattr(self, key)
-            if bounds is not None and (any(map(math.isnan, bounds)) or bounds[0] > bounds[1]):
-                raise UsageError(f"{key} {bounds[0]}..{bounds[1]} is not a range", hint="write LOW..HIGH")
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """One live ref, with its card and the indexed facts of its artifact.
-
-    Attributes:
-        at: when the tag was set (aware, UTC).
-        density: moved / compared coordinates.
-        ffn_density: the same within the FFN; None without an FFN.
-        ffn_share: part of the moved coordinates that lies in the FFN.
-        ffn_lift: ffn_share / the FFN's share of the compared coordinates.
-        rlvr_overlap: latest recorded overlap with a reference mask, whose digest is ``rlvr_against``.
-        params: elements of the source checkpoint.
-        size: bytes of all objects.
-    """
-
-    project: str
-    name: str
-    tag: str
-    digest: Digest
-    kind: str
-    family: str
-    method: str
-    license: str
-    description: str
-    rule: str
-    exact: bool
-    density: float
-    ffn_density: float | None
-    ffn_share: float | None
-    ffn_lift: float | None
-    rlvr_overlap: float | None
-    rlvr_against: str | None
-    nnz: int
-    numel: int
-    params: int
-    size: int
-    source_root: str
-    source_hub: str
-    target_root: str
-    by: str
-    at: datetime
+        for key, (low, high) in self.ranges.items():
+            if math.isnan(low) or math.isnan(high) or low > high:
+                raise UsageError(f"{key} {low}..{high} is not a range", hint="write LOW..HIGH")
 
     @property
-    def ref(self) -> Ref:
-        """The name as a reference."""
-        return Ref(self.project, self.name, self.tag)
+    def texts(self) -> dict[str, str]:
+        """Filters that match a text exactly."""
+        return {key: str(value) for key, value in self.filters.items() if key not in RANGE_KEYS}
 
-    def position(self, sort: str) -> Position:
-        """Where it stands in the results of a query.
-
-        Args:
-            sort: what the query sorts by.
-        """
-        value: Value = getattr(self, "at" if sort == "created" else sort)
-        return Position(value, self.ref)
-
-
-LARGE = 10_000
-"""Names up to which a search compares every name of the index with the store, and says which it lacks."""
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """Filters that match a range of numbers."""
+        return {key: value for key, value in self.filters.items() if not isinstance(value, str)}
 
 
 class Answer(NamedTuple):
@@ -197,10 +285,10 @@ class Answer(NamedTuple):
 
     Attributes:
         results: live refs that match, in the query's order.
-        unindexed: live refs that match or not, whose artifact is not in the index; in the order of their names. Of an
-            index of more than ``LARGE`` refs nobody knows in time.
+        unindexed: live refs, matching or not, whose artifact is not in the index; in the order of their names. Empty
+            for an index of more than ``LARGE`` refs.
         unread: keys of the store's ref entries that could not be read when the index was filled, and why.
-        numbers: number of the indexed entry of every ref, removed ones included; None where there are more than
+        numbers: number of the indexed entry of every ref, removed refs included; None where there are more than
             ``LARGE``.
     """
 

@@ -1,4 +1,4 @@
-"""Records that a catalog keeps: measurements, events, and the indexed facts of an artifact."""
+"""Records that a catalog keeps and a store does not have: measurements and events."""
 
 from __future__ import annotations
 
@@ -86,29 +86,6 @@ class Event:
 
     def __post_init__(self) -> None:
         _check(self.detail, self.at)
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """The indexed facts of one artifact; fields as in ``SearchResult``."""
-
-    digest: Digest
-    kind: str
-    rule: str
-    exact: bool
-    density: float
-    ffn_density: float | None
-    ffn_share: float | None
-    ffn_lift: float | None
-    rlvr_overlap: float | None
-    rlvr_against: str | None
-    nnz: int
-    numel: int
-    params: int
-    size: int
-    source_root: str
-    source_hub: str
-    target_root: str
 
 
 def _check(detail: Mapping[str, Any], at: datetime) -> None:

@@ -14,7 +14,8 @@ from maskreg.errors import CorruptError, MaskregError, NotFoundError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.registry.identity import check_home, ensure_identity, read_identity, who
 from maskreg.registry.index.index import Index, Turns
-from maskreg.registry.index.searching import Search
+from maskreg.registry.index.searching import Search, lost, without
+from maskreg.registry.index.served import search_server
 from maskreg.registry.naming import Resolved, nearby, similar_names
 from maskreg.registry.settling.settle import PATIENCE_S, in_place
 from maskreg.registry.trust.machine import Pins, PrivateKeys
@@ -28,7 +29,9 @@ from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
-    from maskreg.catalog import Catalog, Query, SearchResult
+    from maskreg.catalog import Query, SearchResult
+    from maskreg.catalog.catalog import Catalog
+    from maskreg.store.base import Service
 
 
 class Registry(Closing):
@@ -110,7 +113,8 @@ class Registry(Closing):
         store = open_store(remote.url, remote.options)
         home = FileStore(settings.home) if settings else None
         witness = Witness(home, remote, store.url) if home else None
-        registry = cls(store, name=remote.name, catalog_url=remote.index, witness=witness)
+        catalog_url = remote.catalog if store.service is None else ""
+        registry = cls(store, name=remote.name, catalog_url=catalog_url, witness=witness)
         registry.immutable_projects = frozenset(settings.immutable_projects if settings else ())
         registry.trust.configured = {project: PublicKey(key) for project, key in remote.keys.items()}
         if home and witness:
@@ -182,6 +186,8 @@ class Registry(Closing):
             UsageError: the query is malformed.
         """
         self.check_format()
+        if (service := self.store.service) is not None:
+            return self._search_server(service, query)
         if self.witness is None:
             return self.index.search(query)
         self.witness.check_registry(self.uuid)
@@ -190,7 +196,19 @@ class Registry(Closing):
     def page(self, query: Query) -> list[SearchResult]:
         """Live refs that match, as the catalog has them now; see :meth:`maskreg.registry.index.index.Index.page`."""
         self.check_format()
+        if (service := self.store.service) is not None:
+            return list(search_server(service, query).results)
         return self.index.page(query)
+
+    def _search_server(self, service: Service, query: Query) -> Search:
+        search = search_server(service, query)
+        if self.witness is None:
+            return search
+        self.witness.check_registry(self.uuid)
+        seen = self.witness.numbers(self.uuid)
+        # The server keeps both its log and its index: only what this machine has seen can show that they went back.
+        damaged = lost(self.refs.numbers(), seen, "was seen by this machine", self.name) if seen else {}
+        return without(search, damaged)
 
     # Reading
 

@@ -71,11 +71,6 @@ class Remote:
         """The public keys that sign projects there, by project."""
         return dict(text.split("=", 1) for text in self.project_keys)
 
-    @property
-    def index(self) -> str:
-        """URL of its catalog, which a service is itself; empty when it has none."""
-        return self.url if self.url.startswith(("https://", "http://")) else self.catalog
-
     def keeps_tags(self, create_only_holds: bool) -> bool:
         """Whether two writers cannot lose a tag: the store refuses the second, or PostgreSQL serializes them."""
         return create_only_holds or self.catalog.startswith("postgresql")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from maskreg.digest import Digest
 
@@ -86,6 +86,9 @@ class Links(Protocol):
 class Service(Protocol):
     """What a store can do that is a service: it knows who asks, appends to the log itself, and keeps the index."""
 
+    url: str
+    """Its URL, without credentials."""
+
     @property
     def principal(self) -> str:
         """Whose token is used; empty without one."""
@@ -102,6 +105,9 @@ class Service(Protocol):
 
     def want_verified(self, digest: Digest) -> None:
         """Let the service verify an artifact itself, soon."""
+
+    def document(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """The document at a path of the service, as far as the token's owner can read it."""
 
 
 class Store(Protocol):

@@ -17,7 +17,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -207,6 +207,10 @@ class HttpStore(Store):
     def want_verified(self, digest: Digest) -> None:
         """Let the service verify an artifact itself, soon."""
         self.connection.ask(_posting(f"/artifacts/{digest}/verify", {}))
+
+    def document(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """The document at a path of the service, as far as the token's owner can read it."""
+        return self.connection.document(Message("GET", path, query=query))
 
     def _listing(self, prefix: str) -> list[ObjectInfo]:
         query = {"prefix": prefix, "links": "true"} if _ARTIFACT.fullmatch(prefix) else {"prefix": prefix}

@@ -50,7 +50,7 @@ class Usable(Revision):
 
 def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) -> Upgraded:
     """Upgrade a catalog to the schema of this version; ``remote`` and errors as for :func:`rebuild`."""
-    from maskreg.catalog.sql import current, upgrade
+    from maskreg.catalog.schema import current, upgrade
 
     with _registry(remote, workspace) as registry:
         url = registry.catalog_url
@@ -61,7 +61,7 @@ def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) ->
 
 def current(remote: str | None = None, *, workspace: Workspace | None = None) -> Revision:
     """The schema revision of a catalog; ``remote`` and errors as for :func:`rebuild`."""
-    from maskreg.catalog.sql import current
+    from maskreg.catalog.schema import current
 
     with _registry(remote, workspace) as registry:
         return Revision(current(registry.catalog_url))
@@ -70,7 +70,7 @@ def current(remote: str | None = None, *, workspace: Workspace | None = None) ->
 def check(remote: str | None = None, *, workspace: Workspace | None = None) -> Usable:
     """Open a catalog as every use case does; ``remote`` and errors as for :func:`rebuild`."""
     from maskreg.catalog import open_catalog
-    from maskreg.catalog.sql import current
+    from maskreg.catalog.schema import current
 
     with _registry(remote, workspace) as registry:
         if registry.index.is_unmade():
@@ -105,6 +105,8 @@ def rebuild(
 def _registry(remote: str | None, workspace: Workspace | None) -> Iterator[Registry]:
     with opened(workspace) as space:
         registry = space.registry(remote)
+        if registry.served:
+            raise ConfigError(f"{registry.name} is a server, which keeps its catalog itself")
         if not registry.catalog_url:
             raise ConfigError(
                 f"{registry.name} has no catalog; its store alone is the registry",

@@ -94,7 +94,7 @@ def compare_pair(
         if kept := catalog.measurements(first, metrics=(COMPARISON,), against=second):
             # The artifacts may be gone since.
             for digest in (first, second):
-                if catalog.get(digest) is None:
+                if not catalog.has(digest):
                     raise NotFoundError(f"artifact {digest.short} is not in {registry.name}")
             return PairFigures(kept[-1].detail, kept[-1].at, kept=True)
         artifacts = [registry.artifact(digest) for digest in (first, second)]

@@ -72,9 +72,9 @@ class Pattern:
 def narrowed(query: Query, patterns: Sequence[Pattern]) -> Query:
     """A query that gives all that matches it and the patterns, and little else."""
     # What a single pattern says for certain need not be read and thrown away.
-    if len(patterns) != 1 or query.project:
+    if len(patterns) != 1 or "project" in query.filters:
         return query
-    return replace(query, **patterns[0].fixed)  # type: ignore[arg-type]
+    return replace(query, filters={**query.filters, **patterns[0].fixed})
 
 
 def split(text: str) -> tuple[list[Pattern], str]:

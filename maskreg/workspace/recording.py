@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,7 @@ from maskreg.ref import Ref
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import Comparison, PairOverlap
-    from maskreg.catalog import Catalog, SearchResult
-    from maskreg.digest import Digest
+    from maskreg.catalog import SearchResult
     from maskreg.registry import Registry
     from maskreg.workspace.workspace import Named
 
@@ -25,19 +24,6 @@ REFERENCE_TAG = "rlvr-reference"
 
 SEED = "seed"
 """The key of a card's metadata that says which seed a run had."""
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The latest overlaps that were recorded of an artifact.
-
-    Attributes:
-        rlvr: its overlap with the mask that ``rlvr-reference`` pointed to.
-        seeds: its overlap with a run of the same recipe and another seed, the ceiling of the former.
-    """
-
-    rlvr: Measurement | None
-    seeds: Measurement | None
 
 
 def record(
@@ -99,13 +85,6 @@ def reference_of(registry: Registry, root: str) -> SearchResult | None:
     """
     results = registry.search(Query(tag=REFERENCE_TAG, source_root=root, sort="created", limit=1)).results
     return results[0] if results else None
-
-
-def recorded(catalog: Catalog, digest: Digest) -> Recorded:
-    """The latest overlaps that were recorded of an artifact."""
-    overlaps = catalog.measurements(digest, metrics=(RLVR_OVERLAP, SEED_OVERLAP))
-    latest = {entry.metric: entry for entry in overlaps if not entry.by_group}
-    return Recorded(latest.get(RLVR_OVERLAP), latest.get(SEED_OVERLAP))
 
 
 def _root(mask: Named) -> str:

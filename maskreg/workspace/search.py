@@ -105,26 +105,16 @@ def _next_step(name: LeftOut, remote: str | None) -> LeftOut:
     return name
 
 
-def _refuse_empty(**filters: str | None) -> None:
+def _refuse_empty(**filters: str | Range | None) -> None:
     # Such as the value of an unset variable, which is no request for everything.
     for name, value in filters.items():
-        if value is not None and not value.strip():
+        if isinstance(value, str) and not value.strip():
             raise UsageError(f"the filter {name} is empty", hint="leave it out, or write what it has to match")
 
 
 def search(
     text: str | None = None,
     *,
-    family: str | None = None,
-    method: str | None = None,
-    project: str | None = None,
-    license: str | None = None,
-    kind: str | None = None,
-    density: Range | None = None,
-    ffn_density: Range | None = None,
-    ffn_share: Range | None = None,
-    ffn_lift: Range | None = None,
-    rlvr_overlap: Range | None = None,
     sort: str = "created",
     descending: bool = True,
     limit: int | None = None,
@@ -133,6 +123,7 @@ def search(
     advise: bool = True,
     remote: str | None = None,
     workspace: Workspace | None = None,
+    **filters: str | Range | None,
 ) -> Listing:
     """Search the artifacts of a registry. Without arguments it lists all names of the local registry.
 
@@ -146,16 +137,6 @@ def search(
             finds ``qwen3-8b-opd``, and ``3-8b`` does not. A word with one of ``/ : @ * ? [`` is compared with the whole
             reference instead: ``team/opd``, ``team/opd:v1``, ``t/*``, ``opd@sha256:4be0``. A part that it leaves out
             may be anything.
-        family: model family, such as ``qwen3-8b``.
-        method: ``opd``, ``rlvr``, ``sft`` or another word.
-        project: namespace.
-        license: SPDX identifier.
-        kind: ``mask``, ``delta``, ``baseline`` or ``analysis``.
-        density: share of the compared coordinates that moved.
-        ffn_density: the same within the FFN.
-        ffn_share: share of the moved coordinates that lies in the FFN.
-        ffn_lift: ``ffn_share`` divided by the FFN's share of the parameters; 1 is no preference.
-        rlvr_overlap: recorded overlap with the reference mask, as lift.
         sort: ``created``, ``name``, ``by``, ``size``, ``params``, ``nnz``, ``numel``, or any filter but ``text``.
         descending: newest, largest or last in the alphabet first.
         limit: maximum number of results.
@@ -165,26 +146,20 @@ def search(
             name.
         remote: search this remote instead of the local registry.
         workspace: by default what the settings say.
+        **filters: what columns have to match: a text for ``project``, ``family``, ``method``, ``license`` and ``kind``
+            (``mask``, ``delta``, ``baseline`` or ``analysis``), a range for ``density``, ``ffn_density``,
+            ``ffn_share``, ``ffn_lift`` and ``rlvr_overlap``.
 
     Raises:
-        UsageError: a filter that is empty, an unknown sort key, an empty range or a negative limit.
+        UsageError: a filter that does not exist or is empty, an unknown sort key, an empty range or a negative limit.
         ConfigError: there is no such remote.
         UnavailableError: the remote does not answer, or offline is set.
     """
-    _refuse_empty(text=text, project=project, family=family, method=method, license=license, kind=kind)
+    _refuse_empty(text=text, **filters)
     patterns, words = split(text or "")
     query = Query(
         text=words,
-        project=project or "",
-        family=family or "",
-        method=method or "",
-        license=license or "",
-        kind=kind or "",
-        density=density,
-        ffn_density=ffn_density,
-        ffn_share=ffn_share,
-        ffn_lift=ffn_lift,
-        rlvr_overlap=rlvr_overlap,
+        filters={name: value for name, value in filters.items() if value is not None},
         sort=sort,
         descending=descending,
         projects=None if projects is None else frozenset(projects),

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.scope import selected_rows
 from maskreg.artifact.totals import grouped, totals_of
+from maskreg.catalog.records import RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.checkpoint.roles import ALL, Selection
-from maskreg.errors import UsageError
+from maskreg.errors import UnavailableError, UsageError
 from maskreg.ref import Ref
+from maskreg.registry.index.served import overlaps_on_server
 from maskreg.result import plain
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
@@ -189,11 +191,16 @@ def _find(space: Workspace, artifact: ArtifactLike, remote: str | None, allow_ro
 
 
 def _overlaps(registry: Registry, digest: Digest) -> tuple[RecordedOverlap | None, RecordedOverlap | None]:
-    from maskreg.workspace.recording import recorded
-
     # A description does not depend on the catalog.
-    latest = registry.index.use(lambda catalog: recorded(catalog, digest))
-    return (None, None) if latest is None else (_overlap(latest.rlvr), _overlap(latest.seeds))
+    if (service := registry.store.service) is not None:
+        try:
+            overlaps = overlaps_on_server(service, digest)
+        except UnavailableError as error:
+            registry.index.problem = error
+            return None, None
+    else:
+        overlaps = registry.index.overlaps(digest)
+    return _overlap(overlaps.get(RLVR_OVERLAP)), _overlap(overlaps.get(SEED_OVERLAP))
 
 
 def _overlap(measurement: Measurement | None) -> RecordedOverlap | None:

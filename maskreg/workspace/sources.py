@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -171,11 +171,7 @@ def _leaves_of(checkpoint: Checkpoint, info: TensorInfo) -> LeafHashes:
 
 
 def _seen(workspace: Workspace, side: Side) -> list[str]:
-    catalog = workspace.local.catalog
-    if catalog is not None:
-        with suppress(MaskregError):
-            return catalog.seen_sources(side.root)
-    return []
+    return workspace.local.index.seen_sources(side.root)
 
 
 def _candidates(workspace: Workspace, side: Side, download: bool) -> Iterator[tuple[str, bool]]:

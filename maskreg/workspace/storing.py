@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,10 +154,7 @@ def user_of(local: Registry, head: RefEntry | None) -> str:
 
 def remember(workspace: Workspace, root: str, path: Location) -> None:
     """Note where a checkpoint of this identity lies, so that a later ``apply`` finds it."""
-    # A convenience: a catalog that cannot be written must not fail work that is done.
-    with suppress(MaskregError):
-        if workspace.local.catalog is not None:
-            workspace.local.catalog.saw_source(root, str(path.absolute()))
+    workspace.local.index.saw_source(root, str(path.absolute()))
 
 
 def require_free(out: Location, *, force: bool, source: object = None) -> None:
@@ -226,9 +222,7 @@ def note_removal(workspace: Workspace, ref: Ref, removal: Removal | None) -> Non
 
 
 def note_catalog(workspace: Workspace, registry: Registry) -> None:
-    """Say so when the catalog was repaired, or could not be used or written: the store is right, not the index."""
-    for remark in registry.index.remarks:
-        workspace.note(remark)
+    """Say so when the catalog could not be used or written: the store is right, not the index."""
     if (problem := registry.catalog_problem) is not None:
         workspace.note(of_catalog(problem, registry, f"the catalog of {registry.name} was not used: "))
 

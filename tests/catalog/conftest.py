@@ -10,18 +10,14 @@ import psycopg
 import pytest
 
 from maskreg.artifact.manifest import SCHEMA, FfnRatios, Manifest, Object, Part, Side, Totals
-from maskreg.catalog import CATALOGS, Catalog, open_catalog
-from maskreg.catalog.sql import SqlCatalog, upgrade
-from maskreg.catalog.sql.models import Base
+from maskreg.catalog import open_catalog
+from maskreg.catalog.catalog import Catalog
+from maskreg.catalog.models import METADATA
+from maskreg.catalog.schema import upgrade
 from maskreg.digest import Digest
 from maskreg.ref import Card
-from maskreg.settings.credentials import VARIABLE
 from maskreg.store.reflog import RefEntry
-from tests.buckets import log_in, new_store
-from tests.servers import Postgres, S3Server
-from tests.service.serving import ADMIN, Switched, server, service_in, service_on
-
-__all__ = ["server"]
+from tests.servers import Postgres
 
 START = datetime(2025, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 NewUrl = Callable[[], str]
@@ -53,61 +49,23 @@ def shared_url(postgres: Postgres) -> str:
     return url
 
 
-@pytest.fixture
-def served_url(server: Switched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """URL of a service over a new registry, asked by its admin."""
-    monkeypatch.setenv(VARIABLE, ADMIN)
-    with server.serving(service_in(tmp_path / "served")):
-        yield server.url
-
-
-@pytest.fixture
-def url_of_served_bucket(
-    server: Switched, s3_server: S3Server, shared_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """URL of a service over a new prefix of a bucket and an empty database, asked by its admin."""
-    log_in(s3_server, monkeypatch)
-    monkeypatch.setenv(VARIABLE, ADMIN)
-    with new_store(s3_server) as store, server.serving(service_on(store, tmp_path, catalog=shared_url)):
-        yield server.url
-
-
-ALIASES = {"https": "http", "postgresql": "postgresql+psycopg"}
-"""Schemes that open the same catalog as another."""
-
-
-SERVED = "http over a bucket and postgresql"
-"""A service over an S3 server and PostgreSQL."""
-
-BEHIND = "behind"
-"""A SQLite file as SQLAlchemy opens it, which does what a local catalog does not do itself."""
-
-KINDS = [*(scheme for scheme in CATALOGS if scheme not in ALIASES), BEHIND]
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["sqlite", "postgresql"])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    """An empty catalog of every kind that the table lists, and what is behind a local one."""
+    """An empty catalog in a file, and one on PostgreSQL."""
     with empty_catalog(request.param, request, tmp_path) as opened:
         yield opened
 
 
 def empty_catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Catalog:
-    """Open an empty catalog of a kind: a scheme of the table, ``memory``, or what is behind a local catalog."""
+    """Open an empty catalog: ``sqlite``, ``postgresql`` or ``memory``."""
     if kind == "memory":
         return open_catalog("sqlite://")
     if kind == "sqlite":
         return open_catalog(f"sqlite:///{folder / 'catalog.db'}")
-    if kind == BEHIND:
-        return SqlCatalog.open(f"sqlite:///{folder / 'catalog.db'}")
-    if kind == "http":
-        return open_catalog(request.getfixturevalue("served_url"))
-    assert kind in ("postgresql+psycopg", SERVED), "a new kind of catalog needs a URL here"
     url: str = request.getfixturevalue("shared_url")
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
-        tables = ", ".join((*Base.metadata.tables, "words"))
-        connection.execute(f"TRUNCATE {tables} RESTART IDENTITY".encode())
-    return open_catalog(request.getfixturevalue("url_of_served_bucket") if kind == SERVED else url)
+        connection.execute(f"TRUNCATE {', '.join(METADATA.tables)} RESTART IDENTITY".encode())
+    return open_catalog(url)
 
 
 def digest(number: int) -> Digest:

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import make_url
 
 from maskreg.catalog import open_catalog
-from maskreg.catalog.sql import current, upgrade
-from maskreg.catalog.sql.address import parse_address
-from maskreg.catalog.sql.engine import SILENCE, make_engine
+from maskreg.catalog.address import parse_address
+from maskreg.catalog.engine import SILENCE, make_engine
+from maskreg.catalog.schema import current, upgrade
 from maskreg.errors import ConfigError
 from tests.servers import Postgres
 

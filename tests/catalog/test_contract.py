@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.catalog import CATALOGS, Catalog, Event, Measurement, Query, open_catalog
-from maskreg.catalog.tables.words import MAX_WORD, MAX_WORDS
+from maskreg.catalog import Event, Measurement, Query, SearchResult, open_catalog
+from maskreg.catalog.catalog import Catalog
+from maskreg.catalog.words import MAX_WORD, MAX_WORDS
 from maskreg.errors import LimitError, UsageError
-from maskreg.ref import Card
-from tests.catalog.conftest import ALIASES, KINDS, SERVED, START, digest, empty_catalog, entry, manifest
+from maskreg.ref import Card, Ref
+from tests.catalog.conftest import START, digest, empty_catalog, entry, manifest
 
 
-@pytest.fixture(params=[*KINDS, "memory", SERVED])
+@pytest.fixture(params=["sqlite", "postgresql", "memory"])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
     """An empty catalog of every kind."""
     with empty_catalog(request.param, request, tmp_path) as opened:
@@ -51,19 +52,25 @@ def test_what_was_put_is_found_with_every_column(catalog: Catalog) -> None:
     assert found.at.tzinfo is UTC
 
 
-def test_get_knows_an_artifact_by_its_digest(catalog: Catalog) -> None:
-    assert catalog.get(digest(1)) is None
+def indexed(catalog: Catalog, number: int = 1) -> SearchResult:
+    """The indexed facts of an artifact, which get a name for that."""
+    catalog.put_ref(entry("named", digest(number)))
+    (row,) = catalog.search(Query(digest=digest(number)))
+    return row
+
+
+def test_an_artifact_is_indexed_with_what_it_lacks(catalog: Catalog) -> None:
+    assert not catalog.has(digest(1))
     catalog.put_artifact(digest(1), manifest(ffn=(None, None, None)))
-    known = catalog.get(digest(1))
-    assert known is not None
-    assert (known.digest, known.density, known.ffn_lift, known.params) == (digest(1), 0.25, None, 1000)
+    assert catalog.has(digest(1))
+    known = indexed(catalog)
+    assert (known.density, known.ffn_lift, known.params) == (0.25, None, 1000)
 
 
 def test_numbers_as_large_as_the_format_allows_survive(catalog: Catalog) -> None:
     largest = (1 << 63) - 1
     catalog.put_artifact(digest(1), manifest(nnz=largest, numel=largest, size=largest))
-    known = catalog.get(digest(1))
-    assert known is not None
+    known = indexed(catalog)
     assert (known.nnz, known.numel, known.params, known.size) == (largest, largest, largest, largest)
 
 
@@ -165,18 +172,12 @@ def test_the_latest_rlvr_overlap_of_the_whole_mask_becomes_a_column(catalog: Cat
 def test_an_overlap_recorded_before_indexing_or_before_a_drop_counts(catalog: Catalog) -> None:
     catalog.record(Measurement(digest(1), "rlvr_overlap", 0.6))
     catalog.put_artifact(digest(1), manifest())
-    assert _overlap(catalog) == 0.6
+    assert indexed(catalog).rlvr_overlap == 0.6
     catalog.drop_artifact(digest(1))
     catalog.put_artifact(digest(1), manifest())
-    assert _overlap(catalog) == 0.6
+    assert indexed(catalog).rlvr_overlap == 0.6
     catalog.put_artifact(digest(1), manifest())
-    assert _overlap(catalog) == 0.6
-
-
-def _overlap(catalog: Catalog) -> float | None:
-    known = catalog.get(digest(1))
-    assert known is not None
-    return known.rlvr_overlap
+    assert indexed(catalog).rlvr_overlap == 0.6
 
 
 def test_events_come_newest_first_and_by_condition(catalog: Catalog) -> None:
@@ -204,7 +205,7 @@ def test_events_of_a_project_are_those_of_its_names(catalog: Catalog) -> None:
         catalog.log(Event("publish", subject))
     assert [e.subject for e in catalog.events(project="team")] == ["team/rlvr", "team/opd:v1"]
     assert [e.subject for e in catalog.events(project="default")] == ["opd"]
-    assert catalog.events(project="nobody") == []
+    assert catalog.events(project="none") == []
 
 
 def test_measurements_are_chosen_by_metric_and_by_what_they_are_against(catalog: Catalog) -> None:
@@ -220,22 +221,6 @@ def test_sources_are_remembered_once_and_the_latest_comes_first(catalog: Catalog
         catalog.saw_source("root", path)
     assert catalog.seen_sources("root") == ["/models/a", "/models/ü b"]
     assert catalog.seen_sources("other") == []
-
-
-def test_writing_inside_a_lock_works(catalog: Catalog) -> None:
-    with catalog.lock("refs/default/a/latest"):
-        catalog.put_artifact(digest(1), manifest())
-        catalog.put_ref(entry("a", digest(1)))
-        assert names(catalog) == ["a"]
-    assert names(catalog) == ["a"]
-
-
-def test_a_lock_that_fails_is_free_again(catalog: Catalog) -> None:
-    with pytest.raises(RuntimeError, match="inside"), catalog.lock("a"):
-        raise RuntimeError("inside")
-    with catalog.lock("a"):
-        pass
-    catalog.put_artifact(digest(1), manifest())
 
 
 def test_only_a_database_for_many_machines_serializes_their_writers(shared_url: str) -> None:
@@ -256,6 +241,33 @@ def test_the_reference_of_a_source_is_one_question(catalog: Catalog) -> None:
     assert names(catalog, Query(tag="none", source_root=root)) == []
 
 
-@pytest.mark.parametrize("alias", ALIASES)
-def test_every_scheme_is_under_contract(alias: str) -> None:
-    assert CATALOGS[alias] is CATALOGS[ALIASES[alias]]
+def test_an_entry_that_could_not_be_read_leaves_the_list_when_it_is_written(catalog: Catalog) -> None:
+    unread = {f"refs/lab/{name}/latest/00000000000000000001.json": "damaged" for name in ("x", "y")}
+    catalog.rebuild([], [], registry="uuid", unread=unread)
+    assert catalog.filled_from() == "uuid"
+    catalog.put_ref(entry("x", digest(1), project="lab", n=2))
+    assert list(catalog.answer(Query()).unread) == [key for key in unread if "/y/" in key]
+
+
+def test_an_answer_says_what_the_index_lacks_and_how_far_it_is(catalog: Catalog) -> None:
+    catalog.put_ref(entry("a", digest(1), n=3))
+    catalog.put_ref(entry("b", None, n=2))
+    answer = catalog.answer(Query(text="nothing"))
+    assert answer.unindexed == [(Ref.parse("a"), digest(1))]
+    assert answer.numbers == {Ref.parse("a"): 3, Ref.parse("b"): 2} == catalog.all_numbers()
+    assert catalog.numbers([Ref.parse("a"), Ref.parse("c")]) == {Ref.parse("a"): 3}
+    assert (catalog.number(Ref.parse("b")), catalog.number(Ref.parse("c"))) == (2, 0)
+
+
+def test_what_differs_from_the_store_is_named(catalog: Catalog) -> None:
+    card = Card("f\0", description="d\ud800", meta={"k": "v"})
+    entries = [entry("same", digest(1), card=card), entry("moved", digest(1)), entry("gone", None, n=2)]
+    manifests = {digest(1): manifest(), digest(2): manifest(nnz=3)}
+    catalog.rebuild(entries, manifests.items())
+    catalog.record(Measurement(digest(1), "rlvr_overlap", 0.5))
+    assert catalog.differing(entries, manifests.items()) == ()
+    changed = [entries[0], entry("moved", digest(2), n=2), entries[2], entry("new", digest(2))]
+    assert len(catalog.differing(changed, manifests.items())) == 2
+    assert len(catalog.differing(entries[1:], {**manifests, digest(2): manifest(nnz=4)}.items())) == 2
+    assert catalog.differing(entries[1:], manifests.items(), except_refs={Ref.parse("same")}) == ()
+    assert catalog.differing(entries, {digest(2): manifests[digest(2)]}.items(), except_artifacts={digest(1)}) == ()

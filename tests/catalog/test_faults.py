@@ -15,12 +15,11 @@ from random import Random
 import psycopg
 import pytest
 from maskreg_cli.next_step import next_step
-from sqlalchemy import make_url, text
+from sqlalchemy import make_url
 
-from maskreg.catalog import Event, Measurement, open_catalog, set_aside
-from maskreg.catalog.sql import SqlCatalog, engine, upgrade
-from maskreg.catalog.tables import connecting
-from maskreg.catalog.tables.columns import VERSION_TABLE
+from maskreg.catalog import Event, Measurement, engine, file, open_catalog
+from maskreg.catalog.catalog import move_damaged
+from maskreg.catalog.schema import VERSION, upgrade
 from maskreg.errors import (
     CannotCreateError,
     ConfigError,
@@ -28,7 +27,6 @@ from maskreg.errors import (
     NotAllowedError,
     TryAgainError,
     UnavailableError,
-    UsageError,
 )
 from tests.catalog.conftest import digest, entry, manifest
 from tests.servers import Postgres, free_ports
@@ -50,27 +48,18 @@ def fill(path: Path, sources: int = 1) -> None:
 
 
 def test_a_writer_that_waits_too_long_is_told_to_try_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(file, "BUSY_SECONDS", 0.05)
     fill(path)
     other = sqlite3.connect(path, isolation_level=None)
     with open_catalog(f"sqlite:///{path}") as catalog:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(TryAgainError, match="another process is writing"):
             catalog.put_artifact(digest(2), manifest())
-        # Who reads waits for nobody.
+        # A reader does not wait.
         assert len(catalog.search()) == 1
         other.execute("ROLLBACK")
         catalog.put_artifact(digest(2), manifest())
     other.close()
-
-
-def test_a_lock_keeps_other_processes_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "BUSY_SECONDS", 0.05)
-    url = f"sqlite:///{path}"
-    with open_catalog(url) as one, open_catalog(url) as two, one.lock("a"):
-        with pytest.raises(TryAgainError), two.lock("a"):
-            pass
-        one.saw_source("root", "/a")
 
 
 def test_a_file_that_is_no_database_is_damage(path: Path) -> None:
@@ -116,7 +105,7 @@ def test_a_damaged_page_is_damage_and_never_another_error(path: Path) -> None:
     assert seen >= 5
 
 
-def test_random_damage_is_found_or_harmless_and_can_be_set_aside(path: Path) -> None:
+def test_random_damage_is_found_or_harmless_and_the_file_can_be_replaced(path: Path) -> None:
     fill(path, sources=20)
     url, whole, random = f"sqlite:///{path}", path.read_bytes(), Random(7)
     for attempt in range(60):
@@ -124,53 +113,29 @@ def test_random_damage_is_found_or_harmless_and_can_be_set_aside(path: Path) -> 
         for _ in range(random.choice([1, 5, 50]) if damaged else 0):
             damaged[random.randrange(len(damaged))] = random.randrange(256)
         path.write_bytes(damaged)
-        with suppress(CorruptError), open_catalog(url) as catalog:
+        with suppress(CorruptError, ConfigError), open_catalog(url) as catalog:
+            catalog.check()
             catalog.saw_source("root", "/x")
             catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
             catalog.search()
-        set_aside(url)
+        moved = move_damaged(url)
+        assert moved is not None and moved.exists()
         with open_catalog(url) as catalog:
             catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
             assert [found.name for found in catalog.search()] == ["a"]
-            catalog.measurements(digest(1))
-            catalog.events()
 
 
-def test_a_damaged_catalog_is_set_aside_and_what_can_be_read_is_kept(path: Path) -> None:
+def test_a_check_finds_a_damaged_page(path: Path) -> None:
     fill(path, sources=500)
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE seen_sources SET at = 'never' WHERE path = '/models/7'")
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'refs'").fetchone()
     connection.close()
     damaged = bytearray(path.read_bytes())
     damaged[(page - 1) * 4096 : page * 4096] = b"\xa5" * 4096
     path.write_bytes(damaged)
-    url = f"sqlite:///{path}"
-    with open_catalog(url) as catalog, pytest.raises(CorruptError):
-        catalog.rebuild([], [])
-    aside, lost = set_aside(url)
-    assert lost == 0
-    assert aside.read_bytes()[(page - 1) * 4096 : page * 4096] == b"\xa5" * 4096
-    with open_catalog(url) as catalog:
-        catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
-        assert catalog.search()[0].rlvr_overlap == 0.5
-        assert [m.detail for m in catalog.measurements(digest(1))] == [{"x": 1}]
-        assert [e.by for e in catalog.events()] == ["ada"]
-        assert set(catalog.seen_sources("root")) == {f"/models/{n}" for n in range(500) if n != 7}
-
-
-def test_a_file_that_is_no_database_is_set_aside_whole(path: Path) -> None:
-    path.write_bytes(b"this is not a database " * 100)
-    aside, _ = set_aside(f"sqlite:///{path}")
-    assert aside.read_bytes() == b"this is not a database " * 100
-    with open_catalog(f"sqlite:///{path}") as catalog:
-        assert catalog.events() == []
-
-
-def test_only_files_are_set_aside() -> None:
-    for url in ("sqlite://", "postgresql+psycopg://ada@db.example/maskreg"):
-        with pytest.raises(UsageError):
-            set_aside(url)
+    with open_catalog(f"sqlite:///{path}") as catalog, pytest.raises(CorruptError) as caught:
+        catalog.check()
+    assert next_step(caught.value) == "maskreg db rebuild"
 
 
 def test_a_path_that_cannot_be_made(tmp_path: Path) -> None:
@@ -184,7 +149,7 @@ def test_a_path_that_cannot_be_made(tmp_path: Path) -> None:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that everybody may read."""
+    """A folder that every user can read."""
     folder = Path(tempfile.mkdtemp(prefix="maskreg-shared-"))
     folder.chmod(0o755)
     yield folder
@@ -206,17 +171,17 @@ except (ConfigError, CannotCreateError, NotAllowedError) as error:
 
 
 def as_reader(path: Path) -> list[str]:
-    """Read, then try to write, as a user who may not write there."""
+    """Read, then try to write, as a user without the right to write there."""
     command = [sys.executable, "-B", "-c", READ_ONLY, f"sqlite:///{path}"]
     if os.geteuid() == 0:
-        # Root may write everywhere, but for this capability: then the modes of files hold for it too.
+        # Root can write everywhere, but for this capability: then the modes of files hold for it too.
         command = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override", *command]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 
-def test_who_may_only_read_can_search(shared: Path) -> None:
+def test_a_reader_can_search(shared: Path) -> None:
     path = shared / "catalog.db"
     fill(path)
     path.chmod(0o444)
@@ -225,7 +190,7 @@ def test_who_may_only_read_can_search(shared: Path) -> None:
     assert as_reader(shared / "other.db") == ["CannotCreateError"]
 
 
-def test_who_may_only_read_sees_what_somebody_else_has_just_written(shared: Path) -> None:
+def test_a_reader_sees_what_another_user_has_just_written(shared: Path) -> None:
     path = shared / "catalog.db"
     with open_catalog(f"sqlite:///{path}") as catalog:
         catalog.put_artifact(digest(1), manifest())
@@ -237,11 +202,11 @@ def test_who_may_only_read_sees_what_somebody_else_has_just_written(shared: Path
         shared.chmod(0o755)
 
 
-def test_who_may_only_read_cannot_migrate(shared: Path) -> None:
+def test_a_reader_is_refused_a_schema_of_another_version(shared: Path) -> None:
     path = shared / "catalog.db"
     fill(path)
     with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
+        connection.execute(f"UPDATE {VERSION.name} SET version_num = '9999'")
     connection.close()
     path.chmod(0o444)
     shared.chmod(0o555)
@@ -272,8 +237,8 @@ def test_a_database_that_is_not_there(database: str) -> None:
 
 
 def test_an_unknown_user_is_refused(database: str) -> None:
-    with pytest.raises(NotAllowedError, match="nobody"):
-        open_catalog(str(make_url(database).set(username="nobody")))
+    with pytest.raises(NotAllowedError, match="stranger"):
+        open_catalog(str(make_url(database).set(username="stranger")))
 
 
 @pytest.fixture
@@ -350,11 +315,10 @@ def test_an_advisory_lock_is_waited_for(database: str) -> None:
         thread = threading.Thread(target=second)
         with one.lock("a"):
             thread.start()
-            # Until the server says that somebody waits.
-            assert isinstance(one, SqlCatalog)
-            with one._engine.connect() as connection:
-                waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-                while not connection.execute(waiting).scalar():
+            # Until the server says that the other one waits.
+            with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as admin:
+                waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                while not admin.execute(waiting).fetchone()[0]:  # type: ignore[index]
                     pass
             order.append("first")
         thread.join()

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.catalog import open_catalog
-from maskreg.catalog.tables import filesystem
-from maskreg.catalog.tables.filesystem import file_system, journal_mode, sqlite_uri
+from maskreg.catalog import file, open_catalog
+from maskreg.catalog.file import file_system, journal_mode, sqlite_uri
 
 TABLE = """\
 22 1 0:21 / / rw,relatime shared:1 - overlay overlay rw,lowerdir=/a
@@ -25,7 +24,7 @@ def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of mounts in place of the kernel's."""
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
-    monkeypatch.setattr(filesystem, "MOUNTINFO", table)
+    monkeypatch.setattr(file, "MOUNTINFO", table)
     return table
 
 
@@ -59,7 +58,7 @@ def test_without_a_table_every_disk_is_local(mounts: Path) -> None:
 
 
 def test_the_kernel_s_own_table_is_understood(tmp_path: Path) -> None:
-    assert not filesystem.MOUNTINFO.exists() or file_system(tmp_path) != ""
+    assert not file.MOUNTINFO.exists() or file_system(tmp_path) != ""
 
 
 def journal_of(path: Path) -> str:

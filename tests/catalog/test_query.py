@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from sqlalchemy import event, text
 
-from maskreg.catalog import Catalog, Query, open_catalog
-from maskreg.catalog.query import SORT_KEYS
-from maskreg.catalog.tables.words import MAX_WORD
+from maskreg.catalog import Query, open_catalog
+from maskreg.catalog.address import parse_address
+from maskreg.catalog.catalog import Catalog
+from maskreg.catalog.engine import make_engine
+from maskreg.catalog.query import COLUMN_OF_SORT
+from maskreg.catalog.searching import matches
+from maskreg.catalog.words import MAX_WORD
 from maskreg.errors import UsageError
 from maskreg.ref import Card
 from tests.catalog.conftest import digest, entry, manifest
@@ -98,7 +104,7 @@ def test_text_matches_the_beginning_of_a_digest(full: Catalog) -> None:
         ({"ffn_lift": (1.0, 2.0)}, ["beta", "gamma"]),
         ({"rlvr_overlap": (-math.inf, math.inf)}, []),
         ({"digest": str(digest(1))}, ["beta"]),
-        ({"projects": frozenset({"lab", "nobody"})}, ["delta", "gamma"]),
+        ({"projects": frozenset({"lab", "none"})}, ["delta", "gamma"]),
         ({"projects": frozenset()}, []),
         ({"hidden": frozenset({"lab"})}, ["alpha", "beta"]),
         ({"project": "team", "projects": frozenset({"lab"})}, []),
@@ -138,13 +144,13 @@ def test_texts_sort_byte_by_byte(catalog: Catalog) -> None:
     assert tags == sorted(tags, key=str.encode)
 
 
-@pytest.mark.parametrize("sort", SORT_KEYS)
+@pytest.mark.parametrize("sort", COLUMN_OF_SORT)
 def test_every_sort_key_works(full: Catalog, sort: str) -> None:
     assert len(full.search(Query(sort=sort))) == 4
 
 
 @pytest.mark.parametrize("descending", [True, False])
-@pytest.mark.parametrize("sort", SORT_KEYS)
+@pytest.mark.parametrize("sort", COLUMN_OF_SORT)
 def test_page_after_page_gives_all_results_once(full: Catalog, sort: str, descending: bool) -> None:
     full.put_ref(entry("alpha", digest(0), project="lab", minutes=2))
     query = Query(sort=sort, descending=descending)
@@ -192,3 +198,27 @@ def test_the_refusal_lists_the_sort_keys() -> None:
 def test_the_longest_text_of_many_words_is_answered(catalog: Catalog) -> None:
     assert catalog.search(Query(text="% " * 500)) == []
     assert catalog.search(Query(text="abcd " * 200)) == []
+
+
+def test_a_word_in_a_project_is_not_one_of_another(catalog: Catalog) -> None:
+    catalog.put_artifact(digest(0), manifest())
+    for project in ("team.a_b", "team.a", "team"):
+        catalog.put_ref(entry("mask", digest(0), project=project))
+    assert [row.project for row in catalog.search(Query(text="mas", project="team.a_b"))] == ["team.a_b"]
+    assert [row.project for row in catalog.search(Query(text="mas", project="team"))] == ["team"]
+    assert catalog.search(Query(text="mas", project="tea")) == []
+
+
+def test_postgresql_finds_words_by_an_index(shared_url: str) -> None:
+    engine = make_engine(parse_address(shared_url))
+    asked: list[tuple[str, Any]] = []
+    event.listen(
+        engine, "before_cursor_execute", lambda _c, _k, statement, values, *_: asked.append((statement, values))
+    )
+    with engine.connect() as connection:
+        matches(connection, Query(text="mathe'm"))
+        connection.execute(text("SET enable_seqscan = off"))
+        search, values = asked[0]
+        plan = connection.exec_driver_sql(f"EXPLAIN {search}", values).scalars().all()
+    engine.dispose()
+    assert "ix_refs_words" in "\n".join(plan)

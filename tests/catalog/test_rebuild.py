@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -9,13 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from maskreg.artifact.manifest import Manifest
-from maskreg.catalog import Catalog, Event, Measurement, Query, SearchResult, open_catalog
-from maskreg.catalog.sql import upgrade
+from maskreg.catalog import Event, Measurement, Query, SearchResult, open_catalog
+from maskreg.catalog.catalog import Catalog
+from maskreg.catalog.query import COLUMN_OF_SORT, RANGE_KEYS
+from maskreg.catalog.schema import upgrade
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.ref import Card
 from maskreg.store.reflog import RefEntry
-from tests.catalog.conftest import KINDS, NewUrl, digest, entry, manifest
+from tests.catalog.conftest import NewUrl, digest, entry, manifest
 
 REFS = list(product(["default", "team"], ["a", "b"], ["latest", "v1"]))
 MANIFESTS = {
@@ -37,6 +40,9 @@ QUERIES = [
     Query(text="grösse"),
     Query(family="qwen", density=(0.1, 0.3), sort="ffn_lift"),
     Query(rlvr_overlap=(0.2, 0.8), sort="rlvr_overlap"),
+    *(Query(sort=sort, descending=number % 2 == 0) for number, sort in enumerate(COLUMN_OF_SORT)),
+    *(Query(filters={key: (-math.inf, math.inf)}) for key in RANGE_KEYS),
+    *(Query(text=text, limit=3) for text in ("100%", "_", digest(1).hex[:5], digest(1).short, "x team", "\0")),
 ]
 
 
@@ -65,7 +71,7 @@ class Store:
             case "delete", ref:
                 self._append(ref, None, Card())
             case "late", ref, n:
-                # Somebody hears of an entry after its successor: that changes nothing.
+                # An entry that is indexed after its successor changes nothing.
                 if ref in self.heads:
                     project, name, tag = ref
                     self.catalog.put_ref(entry(name, digest(n), project=project, tag=tag, n=0))
@@ -118,10 +124,6 @@ def test_both_databases_give_the_same_answers(
     assert found[0] == found[1]
 
 
-OWN_INDEX = pytest.mark.parametrize("catalog", [kind for kind in KINDS if kind != "http"], indirect=True)
-"""Catalogs that are filled by who opens them; a service fills its own, from its own store."""
-
-
 @pytest.fixture
 def postgres_url(postgres: Any) -> str:
     url: str = postgres.new_database()
@@ -134,7 +136,6 @@ def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"sqlite:///{tmp_path_factory.mktemp('twin') / 'catalog.db'}"
 
 
-@OWN_INDEX
 def test_what_only_sql_holds_survives(catalog: Catalog) -> None:
     catalog.put_artifact(digest(1), manifest())
     catalog.put_ref(entry("gone", digest(1)))
@@ -150,7 +151,6 @@ def test_what_only_sql_holds_survives(catalog: Catalog) -> None:
     assert catalog.seen_sources("root") == ["/a"]
 
 
-@OWN_INDEX
 def test_a_store_that_cannot_be_read_leaves_the_old_index(catalog: Catalog) -> None:
     catalog.put_artifact(digest(1), manifest())
     catalog.put_ref(entry("a", digest(1)))
@@ -164,7 +164,6 @@ def test_a_store_that_cannot_be_read_leaves_the_old_index(catalog: Catalog) -> N
     assert [found.name for found in catalog.search()] == ["a"]
 
 
-@OWN_INDEX
 def test_more_rows_than_one_batch(catalog: Catalog) -> None:
     entries = (entry(f"a{n}", digest(n % 4)) for n in range(1234))
     catalog.rebuild(entries, MANIFESTS.items())

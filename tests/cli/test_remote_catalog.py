@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from maskreg.catalog.sql import upgrade
+from maskreg.catalog.schema import upgrade
 from tests.cli.conftest import Run
 from tests.servers import Postgres, free_ports
 

@@ -9,7 +9,6 @@ import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -272,7 +271,7 @@ def test_an_offline_machine_sends_no_request(
 
 def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:
     assert run("db", "check").out.startswith("usable, schema ")
-    assert run("db", "rebuild", "--json").json == {"refs": 1, "artifacts": 1, "damaged": [], "aside": "", "lost": 0}
+    assert run("db", "rebuild", "--json").json == {"refs": 1, "artifacts": 1, "damaged": [], "damaged_catalog": ""}
     catalog = Path(os.environ["MASKREG_HOME"]) / "catalog.db"
     catalog.write_bytes(b"this is not a database" * 100)
     done = run("list", "-q")
@@ -282,21 +281,18 @@ def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:
     assert run("list", "-q").err == ""
 
 
-def test_a_catalog_that_cannot_be_written_says_where_to_look(
+def test_a_damaged_catalog_that_cannot_be_renamed_says_where_to_look(
     run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Path(os.environ["MASKREG_HOME"])
 
-    opened = Path.open
+    def read_only(path: Path, _target: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    def read_only(path: Path, *args: Any, **options: Any) -> Any:
-        if path.name == "catalog.db.lock":
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        return opened(path, *args, **options)
-
-    monkeypatch.setattr(Path, "open", read_only)
+    (home / "catalog.db").write_bytes(b"this is not a database" * 100)
+    monkeypatch.setattr(Path, "rename", read_only)
     refused = run("db", "rebuild", status=77).err
-    assert "catalog.db cannot be written (Read-only file system)" in refused
+    assert "catalog.db cannot be renamed (Read-only file system)" in refused
     assert refused.endswith(f"next: ls -ld {home}\n")
 
 

@@ -216,14 +216,7 @@ def test_a_recount_finds_figures_that_agree_with_each_other(local: Registry, dig
 # The catalog
 
 
-CHANGES = {
-    "UPDATE artifacts SET density = 0.99": "a row of artifacts does not match its seal",
-    "DELETE FROM refs": "refs has 0 rows that are not the 1 that were written",
-    "UPDATE events SET \"by\" = 'eve'": "a row of events does not match its seal",
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", ["UPDATE artifacts SET density = 0.99", "UPDATE refs SET \"by\" = 'eve'"])
 def test_a_damaged_catalog_is_reported_and_not_repaired(local: Registry, digest: Digest, change: str) -> None:
     assert local.root is not None
     local.close()
@@ -233,7 +226,7 @@ def test_a_damaged_catalog_is_reported_and_not_repaired(local: Registry, digest:
     for _ in range(2):
         with new_local(local.root) as registry:
             (damage,) = verify(registry).damaged
-            assert CHANGES[change] in damage.fault
+            assert "is other than in the store" in damage.fault
             assert (damage.key, next_step(damage.error)) == ("catalog", "maskreg db rebuild")
             assert verify(registry, REF).ok
 
@@ -309,7 +302,7 @@ def test_what_a_collection_that_died_left_in_the_catalog_is_no_damage(
     monkeypatch.setattr("maskreg.registry.index.index.Index.forget", lambda *_, **__: None)
     assert [item.digest for item in collect(local, timedelta(0)).collected] == [other]
     assert local.catalog is not None
-    assert local.catalog.get(other) is not None
+    assert local.catalog.has(other)
     assert verify(local).damaged == ()
 
 

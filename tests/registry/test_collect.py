@@ -137,7 +137,7 @@ def test_the_catalog_forgets_what_was_collected(local: Registry, digest: Digest)
     remove(local, REF)
     collect(local, NOW)
     assert local.catalog is not None
-    assert local.catalog.get(digest) is None
+    assert not local.catalog.has(digest)
     assert local.search(Query()).results == ()
     event = local.catalog.events(action="gc")[0]
     assert (event.subject, event.by) == (digest, "ada@here")

@@ -34,7 +34,7 @@ class Noting(Wrapped):
 @pytest.fixture
 def other(local: Registry, digest: Digest, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A user who works without a catalog, on a registry with three names; any that has more than one is large."""
-    monkeypatch.setattr("maskreg.catalog.sql.numbers.LARGE", 1)
+    monkeypatch.setattr("maskreg.catalog.catalog.LARGE", 1)
     other = Registry(MemoryStore(), name="lab", by="ada@here")
     push(local, other, REF)
     for name in ("team/b", "team/c"):

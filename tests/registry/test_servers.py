@@ -11,7 +11,7 @@ import pytest
 from maskreg_cli.next_step import next_step
 
 from maskreg.catalog import Query
-from maskreg.catalog.sql import upgrade
+from maskreg.catalog.schema import upgrade
 from maskreg.digest import Digest
 from maskreg.errors import ConfigError, ConflictError, MaskregError, NotFoundError, TryAgainError, UnavailableError
 from maskreg.ref import Card, Ref

@@ -9,12 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from maskreg_cli.next_step import next_step
 
 from maskreg.catalog.query import Query
-from maskreg.catalog.sql.schema import CATALOG, downgrade
-from maskreg.errors import ConfigError, UnauthenticatedError
-from maskreg.service.auth.accounts import Accounts
+from maskreg.errors import UnauthenticatedError
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Service
@@ -86,22 +83,3 @@ def test_a_dump_of_the_database_brings_the_accounts_back(tmp_path: Path, postgre
     subprocess.run([load, "--exit-on-error", "--no-owner", f"--dbname={plain[1]}", file], check=True)
     with open_service(Options(store=str(tmp_path / "store"), catalog=new)) as service:
         assert service.accounts.authenticate(token).role("team") is Role.WRITER
-
-
-def test_a_database_of_an_earlier_version_is_refused_upgraded_and_served(tmp_path: Path, postgres: Postgres) -> None:
-    (tmp_path / "store").mkdir()
-    url = postgres.new_database()
-    options = Options(store=str(tmp_path / "store"), catalog=url)
-    upgrade_server(url)
-    with open_service(options) as service:
-        token = service.accounts.tokens.create("ada", Scope("team", Role.WRITER), ROOT).token
-    downgrade(url, CATALOG.revisions[-2])
-    with pytest.raises(ConfigError) as caught:
-        open_service(options)
-    assert next_step(caught.value) == f"maskreg db upgrade --catalog {url}"
-    # Servers of the earlier version go on with the accounts until they are stopped.
-    Accounts.open(url).close()
-    assert upgrade_server(url) == (CATALOG.revisions[-2], CATALOG.revisions[-1])
-    with open_service(options) as service:
-        assert service.accounts.authenticate(token).role("team") is Role.WRITER
-        assert service.registry.search(Query()).results == ()

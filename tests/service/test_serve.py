@@ -14,8 +14,8 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from maskreg.catalog.sql.address import parse_address
-from maskreg.catalog.sql.engine import make_engine
+from maskreg.catalog.address import parse_address
+from maskreg.catalog.engine import make_engine
 from maskreg.errors import CannotCreateError, ConfigError, FormatError, UsageError
 from maskreg.registry.trust.machine import PrivateKeys, write_private_key
 from maskreg.service.start import Options, open_service, serve
@@ -130,7 +130,7 @@ def test_accounts_of_another_version_are_refused(tmp_path: Path) -> None:
     open_service(options).close()
     engine = make_engine(parse_address(f"sqlite:///{tmp_path / 'service.db'}"))
     with engine.begin() as connection:
-        connection.execute(text("DELETE FROM maskreg_service_schema"))
+        connection.execute(text("DELETE FROM maskreg_schema"))
     engine.dispose()
     with pytest.raises(ConfigError):
         open_service(options)

@@ -12,8 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from maskreg.catalog.http import HttpCatalog
-from maskreg.catalog.query import SearchResult
+from maskreg.catalog.query import Query, SearchResult
 from maskreg.digest import Digest
 from maskreg.errors import (
     ConfigError,
@@ -25,7 +24,7 @@ from maskreg.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from maskreg.ref import Ref
+from maskreg.registry.index.served import overlaps_on_server, search_server
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import VARIABLE
 from maskreg.store.connection import Connection
@@ -286,18 +285,14 @@ def test_an_answer_of_another_form_is_an_error_that_names_the_service(
     body: bytes, hosts: Callable[[Scripted], Host]
 ) -> None:
     host = hosts(lambda *_: (200, {}, body))
-    catalog, digest = HttpCatalog(host.url), Digest.of(b"x")
-    with closing(HttpStore(host.url)) as store, closing(catalog):
+    digest = Digest.of(b"x")
+    with closing(HttpStore(host.url)) as store:
         for ask in (
             store.clock,
             lambda: store.principal,
             lambda: store.put("artifacts/a", b"x" * (256 << 10)),
-            catalog.search,
-            lambda: catalog.get(digest),
-            lambda: catalog.number(Ref.parse("team/opd")),
-            lambda: catalog.measurements(digest),
-            lambda: catalog.events(),
-            catalog.filled_from,
+            lambda: search_server(store, Query()),
+            lambda: overlaps_on_server(store, digest),
             lambda: JobServer("lab", Connection(host.url)).job("GET", "/patches/1"),
             lambda: accounts.whoami(host.url),
             lambda: accounts.tokens(server=host.url),
@@ -351,14 +346,14 @@ def test_a_result_under_a_name_that_is_none_is_refused(hosts: Callable[[Scripted
         "name": "opd",
     }
     for changed in ({}, {"name": "../../opd"}, {"project": 7}, {"density": "x"}, {"digest": "x"}):
-        answer = {"results": [row | changed], "unindexed": [], "unread": {}, "numbers": []}
+        answer = {"items": [row | changed], "left_out": [], "next": None}
         host = hosts(partial(_answering, json.dumps(answer).encode()))
-        with closing(HttpCatalog(host.url)) as catalog:
+        with closing(HttpStore(host.url)) as server:
             if not changed:
-                assert catalog.search()[0].name == "opd"
+                assert search_server(server, Query()).results[0].name == "opd"
                 continue
             with pytest.raises(ConfigError, match=STRANGE):
-                catalog.search()
+                search_server(server, Query())
 
 
 @pytest.mark.parametrize("location", ["http://127.0.0.1:999999/x", "http://[bad", "//:99999999/"])

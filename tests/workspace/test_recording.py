@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from maskreg.catalog import Query
 from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP, Measurement
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import MaskregError
@@ -14,7 +15,7 @@ from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry, Resolved
 from maskreg.settings import Settings
-from maskreg.workspace.recording import record, recorded, reference_of
+from maskreg.workspace.recording import record, reference_of
 from maskreg.workspace.workspace import Named
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 
@@ -70,7 +71,7 @@ def test_the_lift_is_kept_on_the_first_mask_with_all_that_it_depends_on(lab: Lab
     (found,) = lab.here.catalog.measurements(one.digest)
     assert (found.metric, found.value, dict(found.detail)) == (kept.metric, kept.value, dict(kept.detail))
     assert lab.here.catalog.measurements(other.digest) == []
-    assert recorded(lab.here.catalog, one.digest).rlvr is None
+    assert RLVR_OVERLAP not in lab.here.index.overlaps(one.digest)
 
 
 def test_the_reference_of_the_source_is_recognized(lab: Lab) -> None:
@@ -79,11 +80,9 @@ def test_the_reference_of_the_source_is_recognized(lab: Lab) -> None:
     reference = lab.mask("rl:rlvr-reference", 0.2)
     assert [kept.metric for kept in lab.record(one, reference)[0]] == [OVERLAP, RLVR_OVERLAP]
     assert lab.here.catalog is not None
-    found = recorded(lab.here.catalog, one.digest).rlvr
-    assert found is not None
+    found = lab.here.index.overlaps(one.digest)[RLVR_OVERLAP]
     assert (found.against, found.detail["reference"]) == (reference.digest, "rl:rlvr-reference")
-    indexed = lab.here.catalog.get(one.digest)
-    assert indexed is not None
+    (indexed,) = lab.here.search(Query(digest=one.digest)).results
     assert (indexed.rlvr_overlap, indexed.rlvr_against) == (found.value, reference.digest)
     # Neither the reference itself, nor the other way round, nor another source's.
     for pair in ((reference, reference), (reference, one)):
@@ -108,8 +107,7 @@ def test_two_seeds_of_one_recipe_are_the_ceiling_of_both(lab: Lab) -> None:
     assert [kept.metric for kept in lab.record(one, other)[0]] == [OVERLAP, SEED_OVERLAP, SEED_OVERLAP]
     assert lab.here.catalog is not None
     for mask, against in ((one, other), (other, one)):
-        found = recorded(lab.here.catalog, mask.digest).seeds
-        assert found is not None
+        found = lab.here.index.overlaps(mask.digest)[SEED_OVERLAP]
         assert (found.against, found.detail["seeds"]) == (against.digest, ["1", "2"])
 
 

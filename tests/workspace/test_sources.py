@@ -36,9 +36,9 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
             raise AssertionError(f"{checkpoint.path} could be opened")
 
         with maskreg.Workspace(settings) as workspace:
-            assert workspace.local.catalog is not None
-            workspace.local.catalog.saw_source(side.root, str(locked))
-            workspace.local.catalog.saw_source(side.root, str(locked / "deeper"))
+            workspace.local.index.saw_source(side.root, str(locked))
+            workspace.local.index.saw_source(side.root, str(locked / "deeper"))
+            workspace.local.index.close()
             # The home is its owner's alone, and this process has another user now.
             settings.home.chmod(0o777)
             (settings.home / "catalog.db").chmod(0o666)

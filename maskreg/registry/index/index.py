@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from maskreg.catalog import (
-    Catalog,
-    Event,
-    Query,
-    SearchResult,
-    Snapshot,
-    open_catalog,
-    repairing,
-    set_aside,
-)
+from maskreg.catalog import Event, Query, SearchResult, open_catalog
+from maskreg.catalog.file import Put, read, write
+from maskreg.catalog.records import Measurement
+from maskreg.catalog.rows import artifact_row, record_row, ref_row
 from maskreg.digest import Digest
 from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress, counting
@@ -29,7 +23,9 @@ from maskreg.store.base import Store
 from maskreg.store.entry import ref_of
 from maskreg.store.probe import probe
 from maskreg.store.reflog import RefEntry, RefLog
-from maskreg.words import counted
+
+if TYPE_CHECKING:
+    from maskreg.catalog.catalog import Catalog
 
 T = TypeVar("T")
 
@@ -39,20 +35,11 @@ class Index:
 
     The store holds the truth, so a catalog that cannot be opened or written is not an error: the reason is kept in
     ``problem``, and searching reads the store instead. A catalog that was not filled from this store (a new one, or
-    one whose filling broke off) is filled when it is opened. A local one that turns out to be damaged is rebuilt from
-    the store, at once and once::
-
-        open, search, read or write -> the catalog's own CorruptError
-            lock                      other processes wait, and then find it repaired
-            check everything again    repaired meanwhile? use it
-            rebuild                   in place; a file that SQLite cannot trust is set aside first
-            remark                    what was damaged, and what was lost with it
-            do it again               damaged again: read the store
+    one whose filling broke off) is filled when it is opened. A damaged one is left to ``maskreg db rebuild``.
 
     Attributes:
         url: the catalog's SQLAlchemy URL; empty when the registry has none.
         problem: why the catalog is unusable or behind the store; None when it is neither, as far as is known.
-        remarks: repairs that were made, one sentence each.
     """
 
     def __init__(
@@ -61,7 +48,6 @@ class Index:
         """Name the catalog; nothing is opened yet."""
         self.url = url
         self.problem: MaskregError | None = None
-        self.remarks: list[str] = []
         self._store = store
         self._refs = RefLog(store, check=check)
         self._uuid = uuid
@@ -69,33 +55,27 @@ class Index:
 
     def open(self) -> Catalog | None:
         """The catalog, filled, and made if it is missing; None when there is none or it is unusable (``problem``)."""
-        opened = self._open(self._fill_if_new)
-        if opened is None and self.problem is not None and self._repair(self.problem):
-            opened = self._open(self._fill_if_new)
-        return opened
+        return self._open(self._fill_if_new)
 
     def must_open(self) -> Catalog:
         """The catalog, filled."""
         return self._or_raise(self.open())
 
     def use(self, work: Callable[[Catalog], T]) -> T | None:
-        """Do something with the catalog, after a repair if it is damaged.
+        """Do something with the catalog.
 
         Returns:
             What ``work`` returns; None when the catalog cannot be used (see ``problem``).
         """
-        for last in (False, True):
-            if (catalog := self.open()) is None:
-                return None
-            try:
-                return work(catalog)
-            except UsageError:
-                raise
-            except MaskregError as error:
-                if last or not self._repair(error):
-                    self.problem = error
-                    return None
-        raise AssertionError("the last turn returns")
+        if (catalog := self.open()) is None:
+            return None
+        try:
+            return work(catalog)
+        except UsageError:
+            raise
+        except MaskregError as error:
+            self.problem = error
+            return None
 
     def search(self, query: Query, seen: Mapping[Ref, int] = MappingProxyType({}), seen_on: str = "") -> Search:
         """Live refs that match, from the catalog or, where that is not usable, from the store."""
@@ -103,7 +83,10 @@ class Index:
         searcher = Searcher(self._refs, self._store, seen, seen_on)
         if not self.is_unmade():
             result = self.use(lambda catalog: searcher.search(catalog, query))
-        return searcher.search_snapshot(self._in_memory(), query) if result is None else result
+        if result is not None:
+            return result
+        with self._in_memory() as catalog:
+            return searcher.search_in_memory(catalog, query)
 
     def page(self, query: Query) -> list[SearchResult]:
         """Results alone, as the catalog has them now; from the store where there is no catalog.
@@ -112,7 +95,8 @@ class Index:
         large registry. :meth:`search` brings the catalog up to date.
         """
         if not self.url:
-            return self._in_memory().answer(query).results
+            with self._in_memory() as catalog:
+                return catalog.search(query)
         if self.is_unmade():
             query.check()
             return []
@@ -126,13 +110,34 @@ class Index:
 
         Nothing is filled or repaired: this looks, whatever the catalog is.
         """
-        if not self.url.startswith(_LOCAL) or not Path(self.url.removeprefix(_LOCAL)).exists():
-            return 0
-        try:
-            with nullcontext(self._opened) if self._opened else open_catalog(self.url) as catalog:
-                return catalog.number(ref) if catalog.filled_from() == self._uuid() else 0
-        except MaskregError:
-            return 0
+        rows = "SELECT n FROM refs, filled WHERE source = ? AND project = ? AND name = ? AND tag = ?"
+        found = self._read(rows, self._uuid(), ref.project, ref.name, ref.tag)
+        return found[0][0] if found and isinstance(found[0][0], int) else 0
+
+    def overlaps(self, digest: Digest) -> dict[str, Measurement]:
+        """The latest recorded overlaps of a whole mask, by metric; empty when the catalog cannot be used."""
+        # A catalog that cannot be asked so is opened, which says what is wrong with it.
+        if self._read("SELECT 1 FROM measurements WHERE digest = ? LIMIT 1", digest) == []:
+            return {}
+        measured = self.use(lambda catalog: catalog.measurements(digest)) or []
+        return {each.metric: each for each in measured if not each.by_group}
+
+    def saw_source(self, root: str, path: str) -> None:
+        """Remember that the checkpoint of identity ``root`` is at ``path`` now."""
+        row = {"root": root, "path": path, "at": datetime.now(UTC)}
+        if not self._write([Put("seen_sources", row, ("root", "path"))]):
+            self.use(lambda catalog: catalog.saw_source(root, path))
+
+    def seen_sources(self, root: str) -> list[str]:
+        """Paths where the checkpoint of identity ``root`` was seen, the latest first."""
+        rows = self._read("SELECT path FROM seen_sources WHERE root = ? ORDER BY at DESC, id DESC", root)
+        return [path for (path,) in rows or ()]
+
+    def _read(self, statement: str, *values: str) -> list[tuple[Any, ...]] | None:
+        return read(Path(self.url.removeprefix(_LOCAL)), statement, values) if self.url.startswith(_LOCAL) else None
+
+    def _write(self, rows: Iterable[Put]) -> bool:
+        return self.url.startswith(_LOCAL) and write(Path(self.url.removeprefix(_LOCAL)), rows)
 
     def is_unmade(self) -> bool:
         """Whether a local catalog is still to be made, and has nothing to hold yet: then looking does not make it."""
@@ -141,18 +146,43 @@ class Index:
 
     def note(self, entry: RefEntry, action: str) -> None:
         """Index an entry of the ref log and the artifact it points to, and log the event."""
+        event = Event(action, str(entry.ref), entry.by, {"digest": entry.digest or "", "n": entry.n})
+        if self._noted_in_file(entry, event):
+            return
 
         def write(catalog: Catalog) -> None:
-            if catalog.keeps_up:
-                return
-            if entry.digest is not None and catalog.get(entry.digest) is None:
-                # An artifact whose manifest cannot be read keeps its name, and search skips it with a warning.
+            if entry.digest is not None and not catalog.has(entry.digest):
+                # An unreadable manifest keeps its name; search skips it with a warning.
                 for digest, manifest in readable_manifests(self._store, [entry.digest], []):
                     catalog.put_artifact(digest, manifest)
             catalog.put_ref(entry)
-            catalog.log(Event(action, str(entry.ref), entry.by, {"digest": entry.digest or "", "n": entry.n}))
+            catalog.log(event)
 
         self.use(write)
+
+    def _noted_in_file(self, entry: RefEntry, event: Event) -> bool:
+        """Note an entry in a local catalog that is filled, whole, and has no overlap of the artifact to restore."""
+        state = (
+            "SELECT source, unread, EXISTS (SELECT 1 FROM artifacts WHERE digest = ?),"
+            " EXISTS (SELECT 1 FROM measurements WHERE digest = ?) FROM filled"
+        )
+        digest = entry.digest
+        found = self._read(state, digest or "", digest or "")
+        if not found or found[0][:2] != (self._uuid(), "{}") or found[0][2:] == (0, 1):
+            return False
+        rows = [
+            Put("refs", ref_row(entry), ("project", "name", "tag"), "excluded.n >= refs.n"),
+            Put("events", record_row(event)),
+        ]
+        if digest is not None and not found[0][2]:
+            try:
+                # An unreadable manifest keeps its name; search skips it with a warning.
+                manifests = list(readable_manifests(self._store, [digest], []))
+            except MaskregError as error:
+                self.problem = error
+                return True
+            rows += [Put("artifacts", artifact_row(*each), ("digest",)) for each in manifests]
+        return self._write(rows)
 
     def forget(self, digest: Digest, *, objects: int, size: int, by: str) -> None:
         """Remove a deleted artifact from the index, and log the event."""
@@ -166,10 +196,23 @@ class Index:
     def rebuild(self, *, progress: Progress = SILENT) -> Rebuilt:
         """Recreate the index from the store; measurements, events and seen sources stay.
 
-        A damaged SQLite file is set aside and replaced.
+        A damaged SQLite file is renamed, and a new one takes its place.
         """
-        with repairing(self.url) if self.url else nullcontext():
-            return self._rebuild(progress=progress)
+        self.close()
+        try:
+            catalog = self._or_raise(self._open(_leave))
+            catalog.check()
+            return self._fill(catalog, progress=progress)
+        except CorruptError as error:
+            damage = error
+        self.close()
+        # Here, not above: SQLAlchemy is imported where a catalog is opened.
+        from maskreg.catalog.catalog import move_damaged
+
+        if (moved := move_damaged(self.url)) is None:
+            raise damage
+        filled = self._fill(self._or_raise(self._open(_leave)), progress=progress)
+        return replace(filled, damaged_catalog=str(moved))
 
     def audit(self) -> tuple[MaskregError | str, ...]:
         """What is wrong with the catalog: damage, or what it has otherwise than the store. Nothing is repaired.
@@ -243,72 +286,23 @@ class Index:
         uuid = self._uuid()
         entries = counting(progress, "read tags", heads)
         manifests = counting(progress, "read manifests", manifests)
-        refs, artifacts, lost = catalog.rebuild(entries, manifests, registry=uuid, unread=unread, followed=followed)
-        return Rebuilt(refs, artifacts, tuple(damaged), lost)
+        refs, artifacts = catalog.rebuild(entries, manifests, registry=uuid, unread=unread, followed=followed)
+        return Rebuilt(refs, artifacts, tuple(damaged))
 
-    def _in_memory(self) -> Snapshot:
+    def _in_memory(self) -> Catalog:
         # Of everything that has or had a name.
         unread: dict[str, str] = {}
         entries = list(self._heads(unread, []))
         digests = sorted({entry.digest for entry in entries if entry.digest})
-        return Snapshot(entries, readable_manifests(self._store, digests, []), unread)
+        catalog = open_catalog("sqlite://")
+        catalog.rebuild(entries, readable_manifests(self._store, digests, []), unread=unread)
+        return catalog
 
     def _heads(self, unread: dict[str, str], damaged: list[MaskregError]) -> Iterator[RefEntry]:
         errors: list[CorruptError] = []
         yield from self._refs.heads(errors)
         damaged += errors
         unread.update((error.key, error.message) for error in errors)
-
-    # Repairing
-
-    def _repair(self, error: MaskregError) -> bool:
-        """Rebuild a damaged local catalog; whether it can be used now."""
-        damaged = isinstance(error, CorruptError) and "catalog_damaged" in error.facts
-        if not damaged or not self.url.startswith(_LOCAL) or self.remarks:
-            return False
-        try:
-            with repairing(self.url):
-                self.close()
-                if self._is_sound():
-                    return True
-                rebuilt = self._rebuild()
-        except MaskregError:
-            # Such as a folder that is read-only; the damage is what there is to say.
-            self.close()
-            self.problem = error
-            return False
-        remark = f"the catalog was damaged ({error}) and has been rebuilt from the store"
-        if rebuilt.lost:
-            remark += f"; {counted(rebuilt.lost, 'record', 'was')} lost that only it held (measurements, events)"
-        if rebuilt.aside:
-            remark += f"; the damaged file is {rebuilt.aside}"
-        self.remarks.append(remark)
-        return True
-
-    def _is_sound(self) -> bool:
-        try:
-            with open_catalog(self.url) as catalog:
-                catalog.check()
-                return True
-        except CorruptError:
-            return False
-
-    def _rebuild(self, *, progress: Progress = SILENT) -> Rebuilt:
-        self.close()
-        opened = self._open(_leave)
-        damage = self.problem
-        if opened is not None:
-            try:
-                opened.check_file()
-                return self._fill(opened, progress=progress)
-            except CorruptError as error:
-                damage = error
-        if not isinstance(damage, CorruptError) or not self.url.startswith(_LOCAL):
-            raise damage or NotFoundError("this registry has no catalog")
-        self.close()
-        aside, lost = set_aside(self.url)
-        filled = self._fill(self._or_raise(self._open(_leave)), progress=progress)
-        return replace(filled, aside=str(aside), lost=lost)
 
 
 _LOCAL = "sqlite:///"

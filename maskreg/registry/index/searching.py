@@ -24,9 +24,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.presence import read_manifest
-from maskreg.catalog import Answer, Catalog, Query, Searchable, SearchResult, Snapshot
+from maskreg.catalog import Answer, Query, SearchResult
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError
 from maskreg.ref import Ref
@@ -36,6 +37,9 @@ from maskreg.store.base import Store
 from maskreg.store.entry import entry_key, ref_of
 from maskreg.store.journal import LONG, lagging
 from maskreg.store.reflog import RefEntry, RefLog
+
+if TYPE_CHECKING:
+    from maskreg.catalog.catalog import Catalog
 
 
 @dataclass(frozen=True)
@@ -84,15 +88,14 @@ class Rebuilt(Result):
         refs: tags in it.
         artifacts: artifacts in it.
         damaged: what could not be read in the store, and was left out.
-        lost: measurements and events that were damaged in the catalog, and that only it held.
-        aside: where the damaged file is now; empty when it was repaired in place.
+        damaged_catalog: where the damaged file of the catalog is now, with the measurements and events that only it
+            held; empty when it was rebuilt in place.
     """
 
     refs: int
     artifacts: int
     damaged: tuple[MaskregError, ...]
-    lost: int
-    aside: str = ""
+    damaged_catalog: str = ""
 
 
 def without(search: Search, damaged: Mapping[Ref, CorruptError]) -> Search:
@@ -137,7 +140,7 @@ def lost(
     }
 
 
-def catch_up(catalog: Searchable, latest: Callable[[Ref], RefEntry | None], tags: list[Ref]) -> bool:
+def catch_up(catalog: Catalog, latest: Callable[[Ref], RefEntry | None], tags: list[Ref]) -> bool:
     """Index the latest entries of these tags; whether any was. Those that cannot be read are left as they are.
 
     Args:
@@ -180,21 +183,22 @@ class Searcher:
             strays: list[CorruptError] = []
             found = self._compared(catalog, query, answer, self.log.numbers(strays))
             return without(found, {ref_of(error.key): error for error in strays})
-        if not catalog.keeps_up and follow(catalog, self.log, self.store):
+        if follow(catalog, self.log, self.store):
             answer = catalog.answer(query)
         left_out = tuple(self._unread(catalog, answer.unread))
         return without(Search(tuple(answer.results), left_out), self._lost(catalog, answer.results))
 
-    def search_snapshot(self, snapshot: Snapshot, query: Query) -> Search:
+    def search_in_memory(self, catalog: Catalog, query: Query) -> Search:
         """Search what was just read from the log: another listing may show what that one lacked."""
-        answer = snapshot.answer(query)
-        return self._compared(snapshot, query, answer, answer.numbers or {})
+        answer = catalog.answer(query)
+        answer = answer._replace(numbers=catalog.all_numbers())
+        return self._compared(catalog, query, answer, answer.numbers or {})
 
-    def _compared(self, catalog: Searchable, query: Query, answer: Answer, log: Mapping[Ref, int]) -> Search:
+    def _compared(self, catalog: Catalog, query: Query, answer: Answer, log: Mapping[Ref, int]) -> Search:
         # A catalog that follows the log may be behind it, or know what it has lost; so may what this machine remembers.
         indexed = answer.numbers or {}
         damaged = lost(log, self.seen, "was seen by this machine", self.seen_on) | lost(log, indexed)
-        if not catalog.keeps_up and catch_up(catalog, self.log.head, behind(log, indexed)):
+        if catch_up(catalog, self.log.head, behind(log, indexed)):
             answer = catalog.answer(query)
         left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
         if len(left_out) < len(answer.unread) + len(answer.unindexed):
@@ -211,7 +215,7 @@ class Searcher:
             damaged |= lost({ref: head.n if head else 0}, {ref: known[ref]}, "was seen by this machine", self.seen_on)
         return damaged
 
-    def _unread(self, catalog: Searchable, unread: Iterable[str]) -> Iterator[LeftOut]:
+    def _unread(self, catalog: Catalog, unread: Iterable[str]) -> Iterator[LeftOut]:
         for key in unread:
             ref = ref_of(key)
             try:
@@ -221,16 +225,15 @@ class Searcher:
                 continue
             if head is None:
                 yield LeftOut(str(ref), None, CorruptError(key, "gone since the catalog was filled", indexed=True))
-            elif not catalog.keeps_up:
+            else:
                 catalog.put_ref(head)
 
-    def _unindexed(self, catalog: Searchable, answer: Answer) -> Iterator[LeftOut]:
+    def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
         reasons: dict[Digest, MaskregError] = {}
         for digest in sorted({digest for _, digest in answer.unindexed}):
             try:
                 manifest = read_manifest(self.store, digest)[1]
-                if not catalog.keeps_up:
-                    catalog.put_artifact(digest, manifest)
+                catalog.put_artifact(digest, manifest)
             except (DataError, NotFoundError, NotAllowedError) as error:
                 reasons[digest] = error
         for ref, digest in answer.unindexed:
@@ -271,7 +274,7 @@ def follow(catalog: Catalog, log: RefLog, store: Store) -> bool:
 def _take_in(catalog: Catalog, store: Store, head: RefEntry | None) -> bool:
     if head is None:
         return False
-    if head.digest is not None and catalog.get(head.digest) is None:
+    if head.digest is not None and not catalog.has(head.digest):
         for digest, manifest in readable_manifests(store, [head.digest], []):
             catalog.put_artifact(digest, manifest)
     catalog.put_ref(head)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from maskreg.catalog import query as catalog
 from maskreg.digest import Digest
 from maskreg.errors import BadRefError, UsageError
 from maskreg.ref import Ref
+from maskreg.registry.index.served import MOST_ITEMS
 from maskreg.service import background
 from maskreg.service.access import Needs, Where
 from maskreg.service.api import models
@@ -33,10 +34,10 @@ router = APIRouter(tags=["artifacts"])
 Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
 Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited="request verification"))]
 DigestPath = Annotated[str, Path(pattern="^sha256:[0-9a-f]{64}$", examples=[models.DIGEST])]
-Limit = Annotated[int, Field(ge=1, le=200, description="Most items on a page.")]
+Limit = Annotated[int, Field(ge=1, le=MOST_ITEMS, description="Most items on a page.")]
 Cursor = Annotated[str, Field(max_length=2048, description="`next` of the page before.")]
 
-_RANGE = Field("", max_length=100, description="`0.4..0.6`, `0.4..`, `..0.6` or one number; ends included.")
+_RANGE = "Write `0.4..0.6`, `0.4..`, `..0.6` or one number; ends included."
 _REFS = 100
 _RIGHT: Remembered[Digest, bool] = Remembered(16_384)
 """Artifacts whose figures were computed again and are right."""
@@ -55,23 +56,10 @@ class Filters(BaseModel):
         description="Words that must each begin a word of the name, project, family or description, or the digest. A "
         "word with one of `/ : @ * ? [` is compared with the whole reference: `team/opd`, `team/*`, `opd:v1`.",
     )
-    project: str = Field("", max_length=255)
-    family: str = Field("", max_length=200, examples=["qwen3-8b"])
-    method: str = Field("", max_length=200, examples=["opd"])
-    license: str = Field("", max_length=200)
-    kind: Literal["", "mask", "delta", "baseline", "analysis"] = ""
-    tag: str = Field("", max_length=128)
-    digest: str = Field("", pattern="^(sha256:[0-9a-f]{64})?$")
-    source_root: str = Field("", max_length=100, description="Identity of the source checkpoint.")
-    density: str = _RANGE
-    ffn_density: str = _RANGE
-    ffn_share: str = _RANGE
-    ffn_lift: str = _RANGE
-    rlvr_overlap: str = _RANGE
     sort: str = Field(
         "created",
         max_length=40,
-        description=f"One of {', '.join(catalog.SORT_KEYS)}; with `:asc` or `:desc`.",
+        description=f"One of {', '.join(catalog.COLUMN_OF_SORT)}; with `:asc` or `:desc`.",
         examples=["density:asc"],
     )
     limit: Limit = 50
@@ -82,14 +70,34 @@ class Filters(BaseModel):
         key, _, order = self.sort.partition(":")
         if order not in ("", "asc", "desc"):
             raise UsageError(f"sort: {order!r} is neither asc nor desc")
-        texts = (*catalog.EQUAL_KEYS, *catalog.PIN_KEYS, "text")
-        fields: dict[str, Any] = {name: getattr(self, name) for name in texts}
-        for name in catalog.RANGE_KEYS:
+        filters: dict[str, str | catalog.Range] = {}
+        for name in (*catalog.EQUAL_KEYS, *catalog.PIN_KEYS, *catalog.RANGE_KEYS):
             if text := getattr(self, name):
-                fields[name] = catalog.parse_range(text)
-        query = catalog.Query(**fields, sort=key.replace("-", "_"), descending=order != "asc", limit=self.limit)
+                filters[name] = catalog.parse_range(text) if name in catalog.RANGE_KEYS else text
+        query = catalog.Query(
+            self.text, filters=filters, sort=key.replace("-", "_"), descending=order != "asc", limit=self.limit
+        )
         query.check()
         return query
+
+
+def _filter(column: catalog.Column) -> tuple[Any, Any]:
+    if column.by == "range":
+        return str, Field("", max_length=100, description=f"{column.help} {_RANGE}")
+    if column.values:
+        return Literal["", *column.values], Field("", description=column.help)
+    pattern = "^(sha256:[0-9a-f]{64})?$" if column.type is Digest else None
+    return str, Field("", max_length=255, pattern=pattern, description=column.help)
+
+
+if not TYPE_CHECKING:
+    # One filter for each column that is searched by.
+    Filters = create_model(
+        "Filters",
+        __base__=Filters,
+        __doc__=Filters.__doc__,
+        **{each.name: _filter(each) for each in catalog.COLUMNS.values() if each.by not in ("", "sorted")},
+    )
 
 
 @router.get("/artifacts", response_model=models.Names)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+
+from maskreg.catalog.query import COLUMNS, Column
+from maskreg.digest import Digest
 
 DIGEST = "sha256:4be0a1c75d2f1b0d9a8c7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a2b1c0d9e8f7a6b"
 """A digest for examples."""
@@ -32,32 +35,17 @@ class Name(Model):
     """A tag that points to an artifact, with its card and the artifact's figures."""
 
     ref: RefText = Field(description="The reference: `[project/]name[:tag]`.", examples=["team/qwen3-8b-opd:v3"])
-    project: str
-    name: str
-    tag: str
-    digest: DigestText
-    kind: Literal["mask", "delta", "baseline", "analysis"]
-    family: str = Field(description="Model family.", examples=["qwen3-8b"])
-    method: str = Field(description="How the target was trained.", examples=["opd"])
-    license: str = Field(description="SPDX identifier.", examples=["apache-2.0"])
-    description: str
-    rule: str = Field(description="The rule for which coordinates moved.", examples=["exact"])
-    exact: bool = Field(description="Whether applying the artifact gives the target's bytes.")
-    density: float = Field(description="Share of the compared coordinates that moved.", examples=[0.463])
-    ffn_density: float | None = Field(description="The same within the FFN; null without an FFN.")
-    ffn_share: float | None = Field(description="Share of the moved coordinates that lies in the FFN.")
-    ffn_lift: float | None = Field(description="`ffn_share` divided by the FFN's share of the parameters.")
-    rlvr_overlap: float | None = Field(description="Latest recorded overlap with the reference mask, as lift.")
-    rlvr_against: str | None = Field(description="Digest of that reference mask.")
-    nnz: int = Field(description="Coordinates that moved.")
-    numel: int = Field(description="Coordinates that were compared.")
-    params: int = Field(description="Elements of the source checkpoint.")
-    size: int = Field(description="Bytes of all objects.")
-    source_root: str = Field(description="Identity of the source checkpoint.")
-    source_hub: str = Field(description="Where the source is on the hub; empty if that is not known.")
-    target_root: str = Field(description="Identity of the target checkpoint.")
-    by: str = Field(description="Who set the tag.")
-    at: datetime = Field(description="When the tag was set.")
+
+
+def _field(column: Column) -> tuple[Any, Any]:
+    kind: Any = DigestText if column.type is Digest else Literal[column.values] if column.values else column.type
+    return kind | None if column.nullable else kind, Field(description=column.help)
+
+
+if not TYPE_CHECKING:
+    Name = create_model(
+        "Name", __base__=Name, __doc__=Name.__doc__, **{each.name: _field(each) for each in COLUMNS.values()}
+    )
 
 
 class LeftOut(Model):

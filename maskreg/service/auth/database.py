@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, text
 
-from maskreg.catalog.sql.address import Address, parse_address
-from maskreg.catalog.sql.clock import check_clock
-from maskreg.catalog.sql.engine import WRITE, make_engine, reading
-from maskreg.catalog.sql.faults import readable_rows, translated
-from maskreg.catalog.sql.schema import bring_up_own, installed, refuse_behind
-from maskreg.service.auth.schema import ACCOUNTS
+from maskreg.catalog.address import Address, parse_address
+from maskreg.catalog.clock import check_clock
+from maskreg.catalog.engine import WRITE, make_engine, reading
+from maskreg.catalog.faults import readable_rows, translated
+from maskreg.catalog.schema import ensure, installed, refuse_other
+from maskreg.service.auth.models import Base
 
 _LOCK_KEY = 0x6D61736B72656702
 
@@ -45,9 +45,7 @@ class Database:
         address = parse_address(url)
         database = cls(address, make_engine(address))
         try:
-            with database.read() as connection:
-                revision = installed(connection, ACCOUNTS)
-            bring_up_own(address, database._engine, revision, ACCOUNTS)
+            ensure(address, database._engine, Base.metadata)
         except BaseException:
             database.close()
             raise
@@ -57,11 +55,11 @@ class Database:
         """Check that the database answers, has this version's schema, and agrees with this machine about the time."""
         with self.read() as connection:
             check_clock(connection, self._address, self.clock())
-            refuse_behind(self._address, installed(connection, ACCOUNTS), ACCOUNTS)
+            refuse_other(self._address, installed(connection, Base.metadata))
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection that only reads; see :func:`maskreg.catalog.sql.engine.reading`."""
+        """A connection that only reads; see :func:`maskreg.catalog.engine.reading`."""
         with translated(self._address), readable_rows(self._address), self._read_engine.connect() as connection:
             yield connection
 

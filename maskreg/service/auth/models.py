@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Boolean, Dialect, Double, ForeignKey, Index, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from maskreg.catalog.sql.columns import SERIAL, Moment, Words
+from maskreg.catalog.models import SERIAL, Moment, Words
 
 
 class Time(Moment):

@@ -10,8 +10,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Double, Index
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from maskreg.catalog.sql.columns import SERIAL, Words
-from maskreg.catalog.sql.schema import Schema
+from maskreg.catalog.models import SERIAL, Words
 
 
 class JobsBase(DeclarativeBase):
@@ -60,9 +59,3 @@ class JobRow(JobsBase):
     error: Mapped[dict[str, Any] | None]
     worker: Mapped[str]
     beat: Mapped[float]
-
-
-JOBS = Schema(
-    JobsBase.metadata, ("0001",), "maskreg_jobs_schema", "jobs", mend={"hint": "restore the database from a backup"}
-)
-"""The queue of jobs."""

@@ -39,13 +39,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from maskreg.catalog.sql.address import Address, parse_address
-from maskreg.catalog.sql.clock import now
-from maskreg.catalog.sql.engine import WRITE, make_engine
-from maskreg.catalog.sql.faults import translated
-from maskreg.catalog.sql.schema import bring_up_own, installed
+from maskreg.catalog.address import Address, parse_address
+from maskreg.catalog.clock import now
+from maskreg.catalog.engine import WRITE, make_engine
+from maskreg.catalog.faults import translated
+from maskreg.catalog.schema import ensure
 from maskreg.errors import ConflictError, NotFoundError, RateLimitedError, WorkerError
-from maskreg.service.jobs.models import JOBS, JobRow
+from maskreg.service.jobs.models import JobRow, JobsBase
 
 LEASE_S = 15.0
 """How long a worker may be silent before its job is given to another, in seconds."""
@@ -223,9 +223,7 @@ class JobQueue:
         address = parse_address(url)
         queue = cls(address, make_engine(address))
         try:
-            with queue._transaction(queue._engine) as connection:
-                revision = installed(connection, JOBS)
-            bring_up_own(address, queue._engine, revision, JOBS)
+            ensure(address, queue._engine, JobsBase.metadata)
         except BaseException:
             queue.close()
             raise

@@ -149,8 +149,7 @@ class Attempt:
         """
         if (name := self.job.request["source"]) is not None:
             return work(self.config.sources.path(name)), name
-        catalog = self.space.local.catalog
-        seen = set(catalog.seen_sources(root)) if catalog is not None else set()
+        seen = set(self.space.local.index.seen_sources(root))
         offered = self.config.sources.offered()
         for name, path in sorted(offered.items(), key=lambda item: (str(item[1].absolute()) not in seen, item[0])):
             try:

@@ -42,6 +42,9 @@ UNSEALED = {"config", "archive", "pipe", "catalog", "seen", "followed", "changes
 GUARDS = {"names", "gc"}
 """Kinds of which a missing object is no damage: it only takes away a check."""
 
+INDEX = "another answer of an index that can be rebuilt"
+"""Verdict on what is listed from a damaged catalog, which has no seals; what commands make is never read from it."""
+
 OLDER = "older, which a new home cannot know"
 """Verdict on an answer that was right before the last change of a tag, whose entry is gone without a trace."""
 
@@ -114,8 +117,10 @@ class Damages:
             result = verdict(self.usual[reader], answer, names)
             if reader.who == "carol" and self._is_rollback(damage) and result.startswith("silent"):
                 result = OLDER
+            if kind == "catalog" and result == "silent: another answer":
+                result = INDEX
             tally.counts[f"{kind}: {result}"] += 1
-            if result not in ("same", "noted", "refused", OLDER):
+            if result not in ("same", "noted", "refused", OLDER, INDEX):
                 tally.faults.append(f"{number}: {damage}: {reader.name} ({reader.who}): {result}\n{answer.said}")
         guard = kind in GUARDS and None in damage.changes.values()
         if kind not in UNSEALED and not guard and results[self.verify].said.status == 0:

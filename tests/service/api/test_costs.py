@@ -15,13 +15,14 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Connection, Engine, event
 
 import maskreg
-from maskreg.catalog.sql import upgrade
+from maskreg.catalog.models import METADATA
+from maskreg.catalog.schema import upgrade
 from maskreg.ref import Ref
 from maskreg.registry.transfer.push import push
 from maskreg.service.app import create_app
 from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.models import Base
 from maskreg.service.auth.roles import Role
-from maskreg.service.auth.schema import ACCOUNTS
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Service
 from maskreg.service.start import Options, open_service
@@ -79,8 +80,7 @@ class Team:
 def team(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     folder = tmp_path_factory.mktemp("team")
     url = postgres.new_database()
-    upgrade(url)
-    upgrade(url, ACCOUNTS)
+    upgrade(url, METADATA, Base.metadata)
     source = {"model.layers.0.mlp.up_proj.weight": bf16((64, 16), 1)}
     target = {name: moved(tensor, 0.5, 2) for name, tensor in source.items()}
     pair = make_checkpoint(folder / "source", source), make_checkpoint(folder / "target", target)
@@ -128,7 +128,7 @@ def counted() -> Iterator[Costs]:
         pytest.param("/whoami", 1, id="who is asking"),
         pytest.param("/artifacts", 2, id="the newest"),
         pytest.param("/artifacts?text=opd&family=&sort=name:asc", 2, id="search"),
-        pytest.param("/artifacts?text=opd+latest", 3, id="several words"),
+        pytest.param("/artifacts?text=opd+latest", 2, id="several words"),
     ],
 )
 def test_who_sends_a_request_costs_one_statement_and_a_search_one_more(team: Team, path: str, statements: int) -> None:
@@ -198,6 +198,8 @@ def test_each_search_is_planned_for_its_own_words(team: Team) -> None:
         event.remove(Engine, "before_cursor_execute", sent)
     plans = "SELECT coalesce(sum(generic_plans), 0), coalesce(sum(custom_plans), 0) FROM pg_prepared_statements"
     rows = [connection.execute(plans).fetchone() for connection in connections]
+    for connection in connections:
+        connection.rollback()
     # A plan for all values takes each word for a rare one.
     assert sum(row[0] for row in rows if row) == 0
     assert sum(row[1] for row in rows if row) > 0

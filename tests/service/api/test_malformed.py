@@ -41,7 +41,7 @@ def test_a_malformed_document_is_told_what_is_wrong(client: TestClient, path: st
     ("path", "title"),
     [
         ("/artifacts?limit=0", "limit has to be at least 1"),
-        ("/artifacts?limit=201", "limit has to be at most 200"),
+        ("/artifacts?limit=1001", "limit has to be at most 1000"),
         ("/artifacts?limit=many", "limit has to be a whole number"),
         ("/artifacts?kind=x", "kind has to be one of mask, delta, baseline or analysis"),
         ("/compare?a=x&b=y", DIGEST),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.catalog.sql import upgrade
+from maskreg.catalog.schema import upgrade
 from maskreg.service.auth.accounts import Accounts
-from maskreg.service.auth.schema import ACCOUNTS
+from maskreg.service.auth.models import Base
 from tests.servers import Postgres
 
 
@@ -25,7 +25,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def accounts(url: str) -> Iterator[Accounts]:
     """Accounts without any use."""
-    upgrade(url, ACCOUNTS)
+    upgrade(url, Base.metadata)
     accounts = Accounts.open(url)
     yield accounts
     accounts.close()

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, update
 
-from maskreg.catalog.sql import upgrade
-from maskreg.catalog.sql.address import parse_address
-from maskreg.catalog.sql.engine import make_engine
+from maskreg.catalog.address import parse_address
+from maskreg.catalog.engine import make_engine
+from maskreg.catalog.schema import upgrade
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import SYSTEM, Role
-from maskreg.service.auth.schema import ACCOUNTS
-from maskreg.service.jobs.models import JOBS, JobRow
+from maskreg.service.jobs.models import JobRow
 from maskreg.service.jobs.queue import JobQueue
+from maskreg.service.upgrading import OWN
 from tests.servers import Postgres
 
 
@@ -28,8 +28,7 @@ def pass_time(queue: JobQueue, seconds: float) -> None:
 
 def with_table(url: str) -> str:
     """The same URL, of a database that has the tables of a server, a writer of team called ada, and no jobs."""
-    for schema in (ACCOUNTS, JOBS):
-        upgrade(url, schema)
+    upgrade(url, *OWN)
     with closing(Accounts.open(url)) as accounts:
         accounts.members.grant("team", "ada", Role.WRITER, SYSTEM)
     engine = make_engine(parse_address(url))

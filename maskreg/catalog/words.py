@@ -15,8 +15,6 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from maskreg.catalog.tables.columns import clean
-
 MAX_WORD = 64
 """Characters by which words are compared."""
 
@@ -28,6 +26,15 @@ SEPARATOR = "\n"
 
 # Hiragana, katakana and Han have no case and no spaces. An underscore is no letter.
 _BEGINNING = re.compile(r"^.|(?<![^\W_])[^\W_]|[\u3040-\u30ff\u3400-\u9fff]")
+_DIGEST_PREFIX = re.compile(r"(?:sha256:)?([0-9a-f]{4,64})")
+
+
+def clean(text: str) -> str:
+    """``text`` with what one of the databases cannot store replaced.
+
+    Cards come from outside: PostgreSQL refuses NUL, and both refuse a lone surrogate.
+    """
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def indexed_words(*texts: str) -> str:
@@ -44,9 +51,10 @@ def words_of(text: str) -> list[str]:
     return clean(text).casefold().split()
 
 
-def beginning(word: str) -> str:
-    """What the column ``words`` of a text holds in which this word of a search text matches."""
-    return SEPARATOR + word[:MAX_WORD]
+def digest_prefix(word: str) -> str:
+    """The beginning of digests that a word of a search can mean; empty when it means none."""
+    match = _DIGEST_PREFIX.fullmatch(word)
+    return f"sha256:{match[1]}" if match else ""
 
 
 def _words_in(text: str) -> Iterator[str]:

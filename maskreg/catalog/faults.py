@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from maskreg.catalog.sql.address import Address
-from maskreg.catalog.tables.connecting import is_busy, still_written
+from maskreg.catalog.address import Address
+from maskreg.catalog.file import is_busy, still_written
 from maskreg.errors import (
     CannotCreateError,
     ConfigError,
@@ -35,17 +35,7 @@ _CREDENTIALS = "check the user in the URL, and ~/.pgpass or PGPASSWORD"
 
 @contextmanager
 def translated(address: Address) -> Iterator[None]:
-    """Raise this package's errors in place of the database driver's.
-
-    Raises:
-        TryAgainError: another process or client holds a lock for too long.
-        CorruptError: the SQLite file is damaged, or not a database.
-        RefusedError: the database is read-only, or the credentials were refused.
-        CannotCreateError: the SQLite file cannot be opened, or the disk is full.
-        UnavailableError: the server or the disk does not answer.
-        ConfigError: the database or its tables do not exist.
-        LimitError: a text is too long for an index.
-    """
+    """Raise this package's errors in place of the database driver's."""
     try:
         yield
     except PoolTimeout as error:
@@ -62,11 +52,7 @@ def translated(address: Address) -> Iterator[None]:
 
 @contextmanager
 def readable_rows(address: Address) -> Iterator[None]:
-    """Report a row whose date, digest or JSON document does not parse.
-
-    Raises:
-        CorruptError: such a row.
-    """
+    """Report a row whose date, digest or JSON document does not parse as a ``CorruptError``."""
     try:
         yield
     except MaskregError:

@@ -6,11 +6,11 @@ import time
 
 from sqlalchemy import Connection, func, select
 
-from maskreg.catalog.sql.address import Address
+from maskreg.catalog.address import Address
 from maskreg.errors import ConfigError
 
 MAX_SKEW_S = 300.0
-"""How far the clock of a machine may be from that of its database, in seconds."""
+"""How far a machine's clock can be from the clock of its database, in seconds."""
 
 
 def now(connection: Connection) -> float:
@@ -23,20 +23,12 @@ def now(connection: Connection) -> float:
 def check_clock(connection: Connection, address: Address, own: float) -> None:
     """Refuse a machine whose clock is far from the database's.
 
-    What it says of times would mean something else to other machines: tokens would expire years early, or never.
-
-    Args:
-        connection: to the database.
-        address: of the database, for the message.
-        own: seconds since 1970 by this machine's clock.
-
-    Raises:
-        ConfigError: it is.
+    Its times would mean something else to other machines: tokens would expire years early, or never.
     """
     ahead_s = own - now(connection)
     if abs(ahead_s) > MAX_SKEW_S:
         raise ConfigError(
             f"the clock of this machine is {abs(ahead_s):,.0f} seconds {'ahead of' if ahead_s > 0 else 'behind'} "
-            f"that of {address}",
+            f"the clock of {address}",
             hint="timedatectl",
         )

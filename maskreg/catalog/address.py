@@ -76,9 +76,6 @@ def parse_address(url: str) -> Address:
     """Check a database URL.
 
     A SQLite path is everything behind ``sqlite:///``, verbatim: ``%20``, ``?`` and ``#`` are part of the name.
-
-    Raises:
-        ConfigError: another kind of database, or a password in the URL. The message never repeats the password.
     """
     if url in ("sqlite://", "sqlite:///:memory:"):
         return Address(make_url("sqlite://"))
@@ -90,7 +87,7 @@ def parse_address(url: str) -> Address:
 
 def _postgresql(url: str) -> URL:
     if "://" not in url or not url.startswith("postgresql"):
-        raise ConfigError("the catalog's URL is not that of a supported database", hint=f"write {_KINDS}")
+        raise ConfigError("the catalog's URL names no supported database", hint=f"write {_KINDS}")
     check_catalog(url, "the catalog")
     try:
         return make_url(url).set(drivername="postgresql+psycopg")

@@ -1,1 +1,0 @@
-"""Revisions of the table of jobs."""

@@ -1,1 +1,0 @@
-"""Revisions of the service's own tables: who may do what."""
