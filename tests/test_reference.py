@@ -35,5 +35,6 @@ def test_every_argument_of_a_use_case_is_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", USE_CASES)
 def test_use_cases_take_a_workspace_last(name: str) -> None:
-    *_, last = inspect.signature(getattr(maskreg, name)).parameters.values()
+    parameters = inspect.signature(getattr(maskreg, name)).parameters.values()
+    *_, last = (each for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD)
     assert (last.name, last.default, last.kind) == ("workspace", None, inspect.Parameter.KEYWORD_ONLY)

@@ -80,7 +80,7 @@ def test_no_secret_is_logged(site: Site, caplog: pytest.LogCaptureFixture) -> No
     logged = "".join(f"{record.getMessage()} {vars(record)}" for record in records)
     assert "/api/v1/whoami" in logged
     for token in (made.token, wrong):
-        assert token.rpartition("_")[2] not in logged
+        assert token.split("_", 2)[2] not in logged  # the secret itself can hold more of these characters
 
 
 def test_no_refusal_repeats_a_token(site: Site) -> None:
