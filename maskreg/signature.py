@@ -1,4 +1,4 @@
-r"""Documents that carry ed25519 signatures: who may write to a store cannot write in the name of who holds a key.
+r"""Documents that carry ed25519 signatures: a writer of a store cannot sign for the holder of a key.
 
 What is signed, the *statement*, is the document itself but for its signatures and its seal, behind words that no other
 use of a key begins with. Its ``schema`` tells kinds of documents apart, its ``registry`` one registry from another::

@@ -1,1 +1,1 @@
-"""Commands for those who work on maskreg; none of them is installed."""
+"""Commands for work on maskreg itself; none is installed."""

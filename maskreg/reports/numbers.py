@@ -1,4 +1,4 @@
-"""What plots show, as tables: for those who cannot see a plot, and to copy from."""
+"""What plots show, as tables: for readers who cannot see a plot, and to copy from."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def delete_project(service: Served, project: str, principal: ProjectOwner) -> No
 
 @router.get("/projects/{project}/members")
 def members(service: Served, project: str, _: Admin) -> Items[Member]:
-    """Who has a role in a project; ``*`` for those who have it in all."""
+    """Who has a role in a project; ``*`` for a role in all projects."""
     _check_exists(service, project)
     return Items(items=service.accounts.members.of(project))
 

@@ -1,1 +1,1 @@
-"""Jobs: long work that a server does for those who send requests, kept in a database until it ends."""
+"""Jobs: long work that a server does for its clients, kept in a database until it ends."""

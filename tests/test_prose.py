@@ -1,0 +1,36 @@
+"""Prose that is easy to read: sentences are about a thing or a role, and words that hide it are not used."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.repository import ROOT, tracked
+
+HIDES_ITS_SUBJECT = (
+    *("whoever", "whosoever", "somebody", "nobody", "everybody", "those of", "that of", "those who", "he who"),
+    *("may nothing", "all the same", "so much at most", "for no matter"),
+)
+"""Words in whose place CONTRIBUTING asks for a thing or a role; a test that quotes them is this file alone."""
+
+WORDS = re.compile(rf"\b(?:{'|'.join(HIDES_ITS_SUBJECT)})\b", re.IGNORECASE)
+PROSE = {"", ".c", ".css", ".h", ".html", ".j2", ".js", ".md", ".py", ".toml", ".yaml", ".yml"}
+FOLDERS = {"maskreg", "cli", "migrations", "scripts", "docs", "deploy"}
+
+
+@pytest.mark.parametrize("folder", ["", *sorted(FOLDERS)])
+def test_sentences_are_about_a_thing_or_a_role(folder: str) -> None:
+    found = [
+        f"{path}:{number}: {line.strip()}"
+        for path in tracked()
+        if path.suffix in PROSE and (path.parts[0] == folder if folder else len(path.parts) == 1)
+        for number, line in enumerate((ROOT / path).read_text("utf-8").splitlines(), 1)
+        if WORDS.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("sentence", ["Whoever may read it, may", "An entry like that of a tag", "None, all the same"])
+def test_hidden_subjects_are_found(sentence: str) -> None:
+    assert WORDS.search(sentence)
