@@ -72,36 +72,6 @@ def test_a_tier_sets_up_and_runs_some_tests(tier: str, said: str, folder: Path) 
     assert f" {said} kernels: " in tests
 
 
-def test_all_tests_run_after_lint_and_types(folder: Path) -> None:
-    before, tests = run(folder, "-x", "-k", "store").stdout.splitlines()
-    assert before == "scripts/check  kernels: "
-    assert tests.endswith(" -x -k store kernels: ")
-
-
-@pytest.mark.parametrize("path", ["tests/ref", "tests/store/test_no.py::test_it", "no.py"])
-def test_a_path_that_does_not_exist_is_refused_before_setup(path: str, folder: Path) -> None:
-    done = run(folder, "tests/store", path, "-x")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f" {path.partition('::')[0]}\n")
-
-
-@pytest.mark.parametrize(
-    "mode",
-    [
-        ["--kernels"],
-        ["--kernels", "best"],
-        ["--kernels=avx2"],
-        ["--without"],
-        ["--without", "numpy"],
-        ["--kernels", "avx2", "--without", "torch"],
-    ],
-)
-def test_other_modes_are_refused(mode: list[str], folder: Path) -> None:
-    done = run(folder, *mode)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == run(folder, "--help").stdout
-
-
 def test_the_workflow_runs_every_mode(folder: Path) -> None:
     modes = re.findall(r"^  (--\w+)", run(folder, "--help").stdout.partition("A mode")[2], re.MULTILINE)
     job = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())["jobs"]["modes"]

@@ -59,13 +59,8 @@ def test_a_changelog_that_will_do(version: str, changelog: str, tag: str) -> Non
         ("1.3.0", UNRELEASED, "v1.3.0", 'a release needs a section "## [1.3.0] - YYYY-MM-DD"'),
         ("1.2.0", UNRELEASED, "v1.2.0", 'move what "Unreleased" says'),
         ("1.2.0", DATED, "v1.2.1", "the tag is v1.2.1, the version is 1.2.0"),
-        ("1.2.0", DATED, "1.2.0", "tag v1.2.0"),
         ("1.2.0", DATED.replace("2026-03-01", "unreleased"), "v1.2.0", "the section of 1.2.0 needs a date"),
-        ("1.2.0", DATED.replace(" - 2026-02-01", ""), "", "the section of 1.1.0 needs a date"),
-        ("1.2.0", DATED.replace("2026-03-01", "2026-13-01"), "", "the section of 1.2.0 needs a date"),
         ("1.2.0", DATED.replace("1.1.0", "1.3.0"), "", "newest first"),
-        ("1.2.0", DATED.replace("1.1.0", "1.2.0"), "", "versions must be unique"),
-        ("1.2.0", DATED.replace("1.1.0", "one"), "", "one is no version"),
         ("1.2.0", DATED.replace("- All.\n", ""), "v1.2.0", "the section of 1.2.0 is empty"),
     ],
 )

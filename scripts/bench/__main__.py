@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace) -> None:
         names = tuple(page.START_BARS) if quick else tuple(commands.STARTS)
         parts["interpreter"], parts["starts"] = commands.starts(names, options.dir, rounds)
     conditions = watch.conditions(options.dir or Path(gettempdir()), quick=quick)
-    run = figures.Run(figures.SCHEMA, conditions, DEFAULT_CODEC, **parts)
+    run = figures.Run(1, conditions, DEFAULT_CODEC, **parts)
     print(page.text(run), flush=True)
     if conditions.busy:
         print("warning: the machine was busy; these figures are no reference", file=sys.stderr)

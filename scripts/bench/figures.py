@@ -6,17 +6,15 @@ The table of bars, the page and its pictures are computed from these alone, so t
 from __future__ import annotations
 
 import json
-import types
-import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from maskreg.errors import FormatError, NotFoundError
-
-SCHEMA = 1
 
 BUSY_LOAD, BUSY_CORES = 0.5, 0.2
 """Load average, and cores that other processes use, above which a machine counts as busy."""
@@ -181,7 +179,7 @@ class Conditions:
 class Run:
     """Everything; parts that were not measured are empty."""
 
-    schema: int
+    schema: Literal[1]
     conditions: Conditions
     default_codec: str
     pairs: tuple[Pair, ...] = ()
@@ -200,29 +198,11 @@ def load(path: Path) -> Run:
     """Read what :func:`dump` wrote."""
     again = "measure again: scripts/bench/run --json FILE"
     try:
-        data = json.loads(path.read_text())
+        return msgspec.json.decode(path.read_bytes(), type=Run)
     except OSError:
         raise NotFoundError(f"{path}: no such file", hint=again) from None
-    except ValueError as error:
-        raise FormatError(f"{path} is not JSON: {error}", hint=again) from None
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        raise FormatError(f"{path}: schema {schema}, not {SCHEMA}", hint=again)
-    run: Run = _parsed(Run, data)
-    return run
-
-
-def _parsed(kind: Any, data: Any) -> Any:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is types.UnionType:
-        return None if data is None else _parsed(arguments[0], data)
-    if origin is tuple:
-        return tuple(_parsed(arguments[0], entry) for entry in data)
-    if is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        known = [f for f in fields(kind) if f.name in data or f.default is MISSING]
-        return kind(**{f.name: _parsed(hints[f.name], data[f.name]) for f in known})  # type: ignore[operator]
-    return data
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"{path}: {error}", hint=again) from None
 
 
 def _rounded(data: Any) -> Any:

@@ -64,15 +64,3 @@ def test_the_page_in_the_docs_shows_its_figures() -> None:
     run = figures.load(path)
     assert path.with_suffix(".md").read_text() == page(run, path.name), f"scripts/bench/run page docs/{path.name}"
     assert not run.conditions.quick
-
-
-def test_help_needs_no_package() -> None:
-    # -S leaves out the folder of installed packages, as does the interpreter of a system.
-    command = [sys.executable, "-S", "-m", "scripts.bench", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("args", [["everything"], ["page"], ["--page", "missing/folder"]], ids=" ".join)
-def test_a_line_that_means_nothing_is_refused_at_once(args: list[str]) -> None:
-    assert bench(*args).returncode == 2
