@@ -38,11 +38,11 @@ def upgrade(output: Output, remote: str | None, catalog: str | None) -> None:
     if catalog is not None:
         if remote is not None:
             raise click.UsageError("--catalog and --remote name two databases; give one of them")
-        from maskreg.service.upgrading import upgrade_server
+        from maskreg.service.auth.database import upgrade_server
 
         before, after = upgrade_server(catalog)
     else:
-        from maskreg.service.upgrading import upgrade_own
+        from maskreg.service.auth.database import upgrade_own
         from maskreg.workspace import db
 
         space = workspace(output)

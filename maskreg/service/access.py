@@ -30,11 +30,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from maskreg.errors import MaskregError, NotAllowedError, UnauthenticatedError
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import Principal, Role, check_held, check_role, refuse_visitor
-from maskreg.service.auth.sessions import LIFETIME
+from maskreg.service.auth.tokens import LIFETIME
 from maskreg.service.context import service_of
-from maskreg.service.documents import DocumentRoute
-from maskreg.service.faults import public_of
-from maskreg.service.problems import problem_of
+from maskreg.service.middleware import DocumentRoute
+from maskreg.service.problems import problem_of, public_of
 from maskreg.settings.credentials import is_loopback
 
 COOKIE = "maskreg_session"

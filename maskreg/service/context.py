@@ -10,8 +10,9 @@ from fastapi import Depends, Request
 from maskreg.registry import Registry
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.openid import OpenId
-from maskreg.service.auth.throttle import RateLimits
-from maskreg.service.jobs.config import Jobs
+from maskreg.service.jobs.config import JobConfig
+from maskreg.service.jobs.queue import JobQueue
+from maskreg.service.middleware import RateLimits
 from maskreg.workspace.pairs import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
 
@@ -32,7 +33,7 @@ class Service:
         accounts: principals and their roles.
         hosts: host names that requests can be addressed to; others are refused, so that no page elsewhere reaches this
             server through a name of its own.
-        jobs: the queue of jobs, and what they can read and write; None for a server that runs none.
+        jobs: what jobs can read and write; None for a server that runs none.
         openid: the provider that people sign in with; None where tokens alone sign in.
         limits: how many requests it takes; None for any number.
         most_compared: coordinates of all masks together that one request compares.
@@ -43,7 +44,7 @@ class Service:
     remote: str | None
     accounts: Accounts
     hosts: tuple[str, ...] = LOOPBACK
-    jobs: Jobs | None = None
+    jobs: JobConfig | None = None
     openid: OpenId | None = None
     limits: RateLimits | None = None
     most_compared: int = MOST_COORDINATES
@@ -54,12 +55,15 @@ class Service:
         """The registry that is served."""
         return self.workspace.registry(self.remote)
 
+    @property
+    def queue(self) -> JobQueue:
+        """The queue of jobs, in the database of the accounts."""
+        return JobQueue(self.accounts.database)
+
     def close(self) -> None:
-        """Close the registry, the accounts and the queue of jobs."""
+        """Close the registry and the accounts."""
         self.workspace.close()
         self.accounts.close()
-        if self.jobs is not None:
-            self.jobs.queue.close()
 
     def __enter__(self) -> Self:
         return self

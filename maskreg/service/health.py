@@ -23,7 +23,7 @@ from maskreg.service import observing
 from maskreg.service.access import PUBLIC, Needs, Where
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Service
-from maskreg.service.faults import SilentError
+from maskreg.service.problems import SilentError
 
 PATIENCE_S = 4.0
 """How long a part can take to answer, in seconds; probes wait a little longer."""

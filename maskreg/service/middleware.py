@@ -1,17 +1,34 @@
-"""Headers of every answer: what a browser must not do with it."""
+"""What a server takes of its clients: how large, how fast, how many requests; and the headers of every answer.
+
+Each account and address has a bucket that holds a number of requests and fills at a steady rate. A request takes one;
+an empty bucket answers 429 and says when to come back. Each process of a server limits for itself, in memory.
+
+Documents are read as suspiciously as the store's: FastAPI would take a key twice and keep the last one, so that a proxy
+or a log may see another document than this server. A route says that it reads documents by its class::
+
+    router = APIRouter(tags=["accounts"], route_class=DocumentRoute)
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
 
 import h11
+from cachetools import LRUCache
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from maskreg.errors import LimitError, UsageError
-from maskreg.service.faults import SlowError
-from maskreg.service.problems import MEDIA_TYPE, problem
+from maskreg.document import parse
+from maskreg.errors import LimitError, RateLimitedError, UsageError
+from maskreg.service.problems import MEDIA_TYPE, SlowError, problem
 
 POLICY = (
     "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; img-src 'self'"
@@ -166,3 +183,74 @@ class Punctual(H11Protocol):
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+class DocumentRequest(Request):
+    """A request whose document has one meaning."""
+
+    async def json(self) -> Any:
+        """The document."""
+        return parse(await self.body(), "the body", max_bytes=MAX_BYTES)
+
+
+class DocumentRoute(APIRoute):
+    """A route that reads documents."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        """What answers a request."""
+        answer = super().get_route_handler()
+
+        async def strictly(request: Request) -> Response:
+            return await answer(DocumentRequest(request.scope, request.receive))
+
+        return strictly
+
+
+_MOST_BUCKETS = 65_536
+
+
+class Throttle:
+    """Buckets by key, the latest 65,536. Safe to use from many threads.
+
+    Args:
+        per_second: how fast a bucket fills.
+        burst: how many requests a full one holds.
+        clock: in seconds; for tests.
+    """
+
+    def __init__(self, per_second: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = per_second, burst, clock
+        self._lock = threading.Lock()
+        # What each bucket held, and when.
+        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(_MOST_BUCKETS)
+
+    def take(self, key: str, count: int = 1) -> None:
+        """Take from a bucket; 0 only looks whether anything is left."""
+        now, needed = self._clock(), max(count, 1)
+        with self._lock:
+            held, at = self._buckets.get(key, (float(self._burst), now))
+            held = min(self._burst, held + (now - at) * self._rate)
+            self._buckets[key] = (held - count if held >= needed else held, now)
+        if held < needed:
+            raise RateLimitedError(int((needed - held) / self._rate) + 1)
+
+
+@dataclass(frozen=True)
+class RateLimits:
+    """The limits of a process."""
+
+    accounts: Throttle
+    addresses: Throttle
+    failures: Throttle
+
+    @classmethod
+    def of(cls, per_second: float) -> RateLimits:
+        """The limits that follow from the requests a second of an account.
+
+        An address without an account gets a tenth, and one wrong token a second after the first twenty.
+        """
+        return cls(
+            Throttle(per_second, int(10 * per_second) or 1),
+            Throttle(per_second / 10, int(per_second) or 1),
+            Throttle(1.0, 20),
+        )

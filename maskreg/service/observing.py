@@ -170,8 +170,10 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(row, default=str)
 
 
-def configure() -> None:
-    """Write the lines of a server as JSON; for a process that does nothing but serve."""
+def configure(log_format: str) -> None:
+    """Write the lines of a server as JSON where that is the format; for a process that does nothing but serve."""
+    if log_format != "json":
+        return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()

@@ -1,7 +1,17 @@
-"""Errors as HTTP answers: ``application/problem+json`` (RFC 9457) with the codes of the command line."""
+"""Errors as HTTP answers: ``application/problem+json`` (RFC 9457) with the codes of the command line.
+
+A database that is gone, a bucket that refuses the server, a full disk: none of it is the client's doing, and the next
+step is not the client's to take. Clients hear which kind of fault it is, and the log says the rest::
+
+    the log         postgresql+psycopg://maskreg@db:5432/maskreg does not answer: connection failed: …
+    the client      the server's store or database does not answer
+                    next: try again in a moment; the operator finds the reason in the server's log
+"""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -28,15 +38,80 @@ from maskreg.errors import (
     PreconditionError,
     QuotaError,
     RateLimitedError,
+    RefusedError,
     StaleError,
     TryAgainError,
     UnauthenticatedError,
     UnavailableError,
     UsageError,
     WrongCheckpointError,
+    plain_facts,
 )
-from maskreg.service.faults import SlowError, public_of, without_paths
 from maskreg.service.observing import HEADER, request_id
+
+
+class ProviderError(UnavailableError):
+    """The OpenID provider does not answer, or answers something else."""
+
+
+class SilentError(UnavailableError):
+    """Parts of the server that have not answered in time, by name."""
+
+
+class SlowError(UnavailableError):
+    """The body of a request stopped coming."""
+
+
+_log = logging.getLogger("maskreg.service.faults")
+
+_OPERATOR = "the operator finds the reason in the server's log"
+_LATER = f"try again in a moment; {_OPERATOR}"
+
+_FAULTS: dict[type[MaskregError], MaskregError | None] = {
+    MaskregError: None,
+    UnavailableError: UnavailableError("the server's store or database does not answer", hint=_LATER),
+    RefusedError: UnavailableError("the server's store or database refuses the server", hint=_OPERATOR),
+    ConfigError: ConfigError("the server is not set up for this", hint=_OPERATOR),
+    CannotCreateError: CannotCreateError("the server cannot write", hint=_OPERATOR),
+    NoSpaceError: NoSpaceError("the server has no space left", hint=_OPERATOR),
+    # What these say is for the client.
+    ProviderError: None,
+    SilentError: None,
+    SlowError: None,
+    QuotaError: None,
+    OutputExistsError: None,
+}
+
+
+def public_of(error: MaskregError) -> MaskregError:
+    """What clients hear in place of an error of the server's own parts, which is logged; any other error as it is.
+
+    The texts of both can still hold paths: see :func:`without_paths`.
+    """
+    fault = next(_FAULTS[kind] for kind in type(error).__mro__ if kind in _FAULTS)
+    if fault is None:
+        return error
+    _log.error("%s", error, extra={"fields": {"next": error.hint, **plain_facts(error.facts)}})
+    return fault
+
+
+_ABSOLUTE = re.compile(r"(?:\bfile://|(?<![\w.:/~-]))/(?:[^\s/'\":,;()]+/)*(?P<last>[^\s/'\":,;()]+)/?")
+# An absolute path, as a file:// URL or bare: not the path of a reference (team/name) or of another URL (https://...).
+
+_DATABASE = re.compile(r"\bpostgresql(?:\+\w+)?://[^\s'\",;()]*[^\s'\",;():.]")
+
+
+def without_paths(text: str) -> str:
+    """A text with every absolute path cut down to its last name, and every URL of a database to what it is.
+
+    ::
+
+        /srv/models/qwen3-8b: tensor w: leaf 3 differs       qwen3-8b: tensor w: leaf 3 differs
+        there is no team/opd in local (file:///srv/home)     there is no team/opd in local (home)
+        postgresql+psycopg://ada@db/masks: a lock is held    the database: a lock is held
+    """
+    return _ABSOLUTE.sub(lambda match: match["last"], _DATABASE.sub("the database", text))
+
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -125,7 +200,7 @@ def problem(
 
 
 def problem_of(error: MaskregError) -> JSONResponse:
-    """The answer for an error that :func:`~maskreg.service.faults.public_of` gave."""
+    """The answer for an error that :func:`~public_of` gave."""
     status = status_of(error)
     title, hint = without_paths(error.message), without_paths(next_step(error))
     told = {name: str(value) for name, value in error.facts.items() if name in _PUBLIC}

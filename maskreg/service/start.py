@@ -21,7 +21,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,15 +40,12 @@ from maskreg.service.app import create_app
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.openid import OpenId, OpenIdOptions
 from maskreg.service.auth.roles import NewToken
-from maskreg.service.auth.throttle import RateLimits
 from maskreg.service.background import housekeeper
 from maskreg.service.context import LOOPBACK, PATIENCE_S, Service
-from maskreg.service.jobs.config import JobConfig, Jobs, Sources, parse_limits
-from maskreg.service.jobs.queue import JobQueue
+from maskreg.service.jobs.config import JobConfig, Sources, parse_limits, signer_of
 from maskreg.service.jobs.workers import Workers
-from maskreg.service.middleware import Punctual
+from maskreg.service.middleware import Punctual, RateLimits
 from maskreg.service.observing import configure
-from maskreg.service.signing import signer_of
 from maskreg.settings import Remote, Settings, checked
 from maskreg.settings.credentials import is_loopback
 from maskreg.store import FileStore
@@ -79,130 +76,105 @@ class Started:
 
 def open_service(options: Options) -> Service:
     """Open the parts of a server, and check that it can serve."""
-    hosts = (*LOOPBACK, *_named(options.host), *map(_host, options.hosts))
+    # 0.0.0.0 and :: are not host names.
+    named = () if options.host in ("0.0.0.0", "::", "") else (_in_url(options.host),)
+    hosts = (*LOOPBACK, *named, *map(_host, options.hosts))
     settings, remote = settings_of(options)
-    openid = _openid(options)
-    workspace = Workspace(settings)
-    try:
-        registry = workspace.registry(remote)
-        accounts = Accounts.open(database_of(settings, remote))
+    openid, limits = _openid(options), RateLimits.of(options.rate) if options.rate else None
+    with ExitStack() as opened:
+        workspace = opened.enter_context(Workspace(settings))
         try:
+            registry = workspace.registry(remote)
+            accounts = Accounts.open(database_of(settings, remote))
+            opened.callback(accounts.close)
             accounts.ready()
             registry.check_format()
             registry.index.must_open()
-            if registry.witness is not None:
-                # Else the first request for a tag would wait for this machine's disk to note it.
-                registry.witness.keep_in(FileStore(settings.home, sync=False))
-            registry.trust.signer = signer_of(options.signing_key, settings, remote)
-            registry.trust.fresh_s = options.fresh_s
-            config = job_config_of(options, settings, remote)
-            jobs = Jobs(JobQueue.open(config.url), config) if config else None
-        except BaseException:
-            accounts.close()
+        except ConfigError as error:
+            if "catalog_behind" in error.facts:
+                where = {"home": settings.home} if remote is None else {"catalog_url": settings.remote(remote).catalog}
+                error.facts |= where
             raise
-    except ConfigError as error:
-        workspace.close()
-        if "catalog_behind" in error.facts:
-            url = {"catalog_url": settings.remote(remote).catalog} if remote is not None else {"home": settings.home}
-            error.facts |= url
-        raise
-    except BaseException:
-        workspace.close()
-        raise
-    limits = RateLimits.of(options.rate) if options.rate else None
-    return Service(
-        *(workspace, remote, accounts, hosts, jobs, openid, limits, options.most_compared), options.timeout_s
-    )
+        if registry.witness is not None:
+            # Else the first request for a tag would wait for this machine's disk to note it.
+            registry.witness.keep_in(FileStore(settings.home, sync=False))
+        registry.trust.signer = signer_of(options.signing_key, settings, remote)
+        registry.trust.fresh_s = options.fresh_s
+        jobs = job_config_of(options, settings, remote)
+        opened.pop_all()
+    parts = (workspace, remote, accounts, hosts, jobs, openid, limits)
+    return Service(*parts, options.most_compared, options.timeout_s)
 
 
 def app() -> FastAPI:
     """The application of one of several processes, whose options are in the environment."""
     content: dict[str, Any] = json.loads(os.environ[_OPTIONS])
     lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
-    options = Options(**{**content, **lists})
-    _log(options)
-    _share_interpreter()
-    return create_app(open_service(options))
+    return _application(Options(**{**content, **lists}))
+
+
+def _application(options: Options, service: Service | None = None) -> FastAPI:
+    configure(options.log_format)
+    # While a thread computes, such as the one that follows the store, others wait this long for each turn.
+    sys.setswitchinterval(_TURN_S)
+    return create_app(service or open_service(options))
 
 
 def serve(options: Options, ready: Callable[[Started], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; requests that were begun are answered."""
-    service = open_service(options)
-    with service, _bound(options) as listener, _shared_metrics(options), _workers(options, service):
-        _log(options)
+    with (
+        open_service(options) as service,
+        _bound(options) as listener,
+        _metrics(options),
+        Workers(service.jobs, options.jobs) if service.jobs and options.worker else nullcontext(),
+    ):
+        configure(options.log_format)
         first = service.accounts.tokens.first(anew=options.new_admin)
         if first is not None:
             service.accounts.projects.adopt(result.project for result in service.registry.index.must_open().search())
         # The first request must not get a state that has expired while nothing ran.
         housekeeper(service).look("refresh")
-        config = _config(options, create_app(service) if options.workers == 1 else f"{__name__}:app")
-        ready(Started(_url(listener), service.registry.url, first))
-        if options.workers == 1:
-            _share_interpreter()
-            _run(config, listener)
-        else:
+        config = uvicorn.Config(
+            _application(options, service) if options.workers == 1 else f"{__name__}:app",
+            factory=options.workers > 1,
+            workers=options.workers,
+            http=partial(Punctual, patience_s=options.timeout_s),  # type: ignore[arg-type]  # called as the class is
+            access_log=False,
+            log_config=None,
+            log_level="info" if options.log_format == "json" else "warning",
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+        host, port = listener.getsockname()[:2]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        ready(Started(f"http://{_in_url(host)}:{port}", service.registry.url, first))
+        if options.workers > 1:
             service.close()
             os.environ[_OPTIONS] = json.dumps(asdict(replace(options, new_admin=False)))
             Multiprocess(config, sockets=[listener]).run()
-
-
-def _share_interpreter() -> None:
-    # While a thread computes, such as the one that follows the store, others wait this long for each turn.
-    sys.setswitchinterval(_TURN_S)
-
-
-def _run(config: uvicorn.Config, listener: socket.socket) -> None:
-    server = uvicorn.Server(config)
-    # When it has shut down, uvicorn raises the signal again that ended it; then the end was as it should be.
-    try:
-        server.run(sockets=[listener])
-    except (KeyboardInterrupt, SystemExit):
-        if not server.should_exit:
-            raise
-
-
-def _log(options: Options) -> None:
-    if options.log_format == "json":
-        configure()
+            return
+        server = uvicorn.Server(config)
+        # When it has shut down, uvicorn raises the signal again that ended it; then the end was as it should be.
+        try:
+            server.run(sockets=[listener])
+        except (KeyboardInterrupt, SystemExit):
+            if not server.should_exit:
+                raise
 
 
 @contextmanager
-def _shared_metrics(options: Options) -> Iterator[None]:
+def _metrics(options: Options) -> Iterator[None]:
     # The workers inherit the variable, and read it when they import the observing.
     with TemporaryDirectory(prefix="maskreg-metrics-") as folder:
         if options.workers > 1:
             os.environ[observing.FOLDER] = folder
         if options.metrics_port:
-            _listen(options)
+            try:
+                observing.listen(options.host, options.metrics_port)
+            except OSError as error:
+                fault = f"{options.host}:{options.metrics_port} cannot be listened on ({error.strerror})"
+                raise CannotCreateError(fault, hint="choose another --metrics-port") from error
         yield
-
-
-def _listen(options: Options) -> None:
-    try:
-        observing.listen(options.host, options.metrics_port)
-    except OSError as error:
-        raise CannotCreateError(
-            f"{options.host}:{options.metrics_port} cannot be listened on ({error.strerror})",
-            hint="choose another --metrics-port",
-        ) from error
-
-
-def _config(options: Options, application: FastAPI | str) -> uvicorn.Config:
-    return uvicorn.Config(
-        application,
-        factory=isinstance(application, str),
-        workers=options.workers,
-        http=partial(Punctual, patience_s=options.timeout_s),  # type: ignore[arg-type]  # called as the class is
-        access_log=False,
-        log_config=None,
-        log_level="info" if options.log_format == "json" else "warning",
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
-
-
-def _workers(options: Options, service: Service) -> AbstractContextManager[object]:
-    return Workers(service.jobs.config, options.jobs) if service.jobs and options.worker else nullcontext()
 
 
 def _openid(options: Options) -> OpenId | None:
@@ -224,9 +196,8 @@ def _host(name: str) -> str:
     return name
 
 
-def _named(host: str) -> tuple[str, ...]:
-    # 0.0.0.0 and :: are not host names.
-    return () if host in ("0.0.0.0", "::", "") else (f"[{host}]" if ":" in host else host,)
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _bound(options: Options) -> socket.socket:
@@ -247,13 +218,6 @@ def _bound(options: Options) -> socket.socket:
     return listener
 
 
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    # 0.0.0.0 and :: are not host names.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
 def open_to_others(options: Options) -> bool:
     """Whether other machines can reach the server."""
     return not is_loopback(options.host)
@@ -264,39 +228,18 @@ _SERVED = "served"
 
 @dataclass(frozen=True)
 class Options:
-    """What is served, and to whom.
+    """What is served, and to whom, as ``maskreg serve --help`` says.
 
     Attributes:
-        host: address to listen on.
-        port: port to listen on; 0 for one that is free.
         home: folder of the local registry; empty for the settings' own.
-        store: URL of the registry's store; empty for the local registry.
-        catalog: URL of its catalog in PostgreSQL, which also keeps the accounts; empty for the local registry, which
-            has both in SQLite files.
-        remote: name of a configured remote to serve; empty for the others.
-        workers: processes that serve.
-        hosts: host names that requests can be addressed to, beside localhost.
-        new_admin: make a new first token, and revoke the old one.
         rate: requests a second that an account can send to each process; 0 for any number.
-        oidc_issuer: URL of the OpenID provider that people sign in with; empty where tokens alone sign in.
-        oidc_client_id: what the provider calls this server.
-        oidc_claim: the claim that lists a person's groups.
-        oidc_grants: role by project of each group, as ``GROUP=PROJECT:ROLE``.
         signing_key: file of the private key that signs what clients write, and becomes the key of projects that have
             none; ``none`` signs nothing. Left out, a registry in a folder makes and keeps one, and another store signs
             nothing: a key that only this machine had would shut out every other server, and this one after a loss.
-        most_compared: coordinates of all masks together that one request compares.
-        timeout_s: how long to wait for a client that is in the middle of a request, in seconds.
         fresh_s: how long readers take what this server signs for the current state, in seconds; 0 for ever. It counts
             for projects whose key this server makes; the server renews it by itself.
-        metrics_port: port that gives the metrics without a token; 0 for none.
-        log_format: ``json`` for a line per request and event on standard error; ``text`` for warnings alone.
         jobs: how many the server works on at the same time, each in a process of its own; 0 for a server without jobs.
-        sources: checkpoints that jobs can read: ``NAME=PATH``, or folders whose subfolders are offered.
-        outputs: the folder where jobs write checkpoints.
-        worker: whether this server works on jobs itself; without, it takes them for workers that run apart.
-        job_limits: how much is done at the same time, and for how long what is done is kept, as ``NAME=VALUE``; see
-            :mod:`maskreg.service.jobs.limits`.
+        job_limits: see :data:`maskreg.service.jobs.config.LIMITS`.
     """
 
     host: str = "127.0.0.1"
@@ -376,12 +319,11 @@ def job_config_of(options: Options, settings: Settings, remote: str | None) -> J
         raise UsageError(f"{outputs} is inside the registry", hint="choose a folder for --outputs outside of it")
     with creating(outputs):
         make_folder(outputs)
-    sources, url = Sources.parse(options.sources), database_of(settings, remote)
     return JobConfig(
         settings,
         remote,
-        url,
-        sources,
+        database_of(settings, remote),
+        Sources.parse(options.sources),
         outputs,
         limits=parse_limits(options.job_limits),
         log_format=options.log_format,
@@ -400,8 +342,7 @@ def work(options: Options, ready: Callable[[str], None]) -> None:
         registry.check_format()
         registry.index.must_open()
         url = registry.url
-    if options.log_format == "json":
-        configure()
+    configure(options.log_format)
     leaving = threading.Event()
 
     def leave(number: int, frame: FrameType | None) -> None:

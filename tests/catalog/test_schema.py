@@ -20,10 +20,10 @@ from maskreg.catalog.file import HEAD, REVISIONS
 from maskreg.catalog.models import METADATA
 from maskreg.catalog.schema import VERSION, current, migrate, upgrade
 from maskreg.errors import ConfigError, CorruptError
-from maskreg.service.upgrading import OWN, upgrade_server
+from maskreg.service.auth.database import Base, upgrade_server
 from tests.catalog.conftest import NewUrl
 
-ALL = [METADATA, *OWN]
+ALL = [METADATA, Base.metadata]
 
 
 @contextmanager
@@ -65,9 +65,9 @@ def test_a_new_database_gets_the_tables_of_the_models(new_url: NewUrl) -> None:
     url = new_url()
     assert current(url) is None
     upgrade(url)
-    assert (current(url), current(url, OWN[0])) == (HEAD, None)
+    assert (current(url), current(url, Base.metadata)) == (HEAD, None)
     assert upgrade_server(url) == upgrade_server(url) == (HEAD, HEAD)
-    assert [current(url, tables) for tables in ALL] == [HEAD] * 3
+    assert [current(url, tables) for tables in ALL] == [HEAD] * 2
     with connected(url) as connection:
         check_models(connection)
     open_catalog(url).close()

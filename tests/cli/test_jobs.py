@@ -21,9 +21,7 @@ from tests.service.serving import listening
 def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = site_in(tmp_path_factory.mktemp("site"))
     yield site
-    site.queue.close()
-    site.service.workspace.close()
-    site.service.accounts.close()
+    site.service.close()
 
 
 @pytest.fixture(scope="module")

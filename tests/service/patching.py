@@ -9,7 +9,7 @@ from pathlib import Path
 
 import maskreg
 from maskreg.service.context import Service
-from maskreg.service.jobs.config import JobConfig, Jobs, Sources
+from maskreg.service.jobs.config import JobConfig, Sources
 from maskreg.service.jobs.queue import JobLimits, JobQueue
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.service.jobs.conftest import with_table
@@ -38,20 +38,15 @@ class Site:
     service: Service
 
     @property
-    def jobs(self) -> Jobs:
-        """What accepts jobs."""
-        assert self.service.jobs is not None
-        return self.service.jobs
-
-    @property
     def queue(self) -> JobQueue:
         """The queue of jobs."""
-        return self.jobs.queue
+        return self.service.queue
 
     @property
     def config(self) -> JobConfig:
         """What workers need to know."""
-        return self.jobs.config
+        assert self.service.jobs is not None
+        return self.service.jobs
 
     @property
     def outputs(self) -> Path:
@@ -60,8 +55,8 @@ class Site:
 
     def having(self, **changed: object) -> Site:
         """The same server with another configuration of jobs."""
-        jobs = replace(self.jobs, config=replace(self.config, **changed))  # type: ignore[arg-type]
-        return replace(self, service=replace(self.service, jobs=jobs))
+        config = replace(self.config, **changed)  # type: ignore[arg-type]
+        return replace(self, service=replace(self.service, jobs=config))
 
     def weights(self, folder: Path) -> bytes:
         """The weight file of a checkpoint."""
@@ -95,7 +90,7 @@ def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits()) -> Sit
     outputs.mkdir()
     settings = service.workspace.settings
     config = JobConfig(settings, None, url, Sources(folders=(models,)), outputs, limits, log_format="text")
-    return Site(folder, url, replace(service, jobs=Jobs(JobQueue.open(url), config)))
+    return Site(folder, url, replace(service, jobs=config))
 
 
 @contextmanager
@@ -103,5 +98,4 @@ def closing_site(folder: Path, limits: JobLimits) -> Iterator[Site]:
     """A server in a folder for the time of a ``with``."""
     site = site_in(folder, limits=limits)
     yield site
-    site.queue.close()
-    site.service.workspace.close()
+    site.service.close()

@@ -18,8 +18,8 @@ from httpx2 import Response
 
 from maskreg.service import observing
 from maskreg.service.app import create_app
+from maskreg.service.auth.database import upgrade_server
 from maskreg.service.context import Service
-from maskreg.service.upgrading import upgrade_server
 from maskreg.settings import Settings
 from maskreg.workspace.workspace import Workspace
 from tests.buckets import log_in, new_store

@@ -13,8 +13,8 @@ import pytest
 
 from maskreg.errors import UnavailableError
 from maskreg.service.app import create_app
-from maskreg.service.faults import SilentError
 from maskreg.service.health import Readiness
+from maskreg.service.problems import SilentError
 from tests.buckets import log_in
 from tests.servers import S3Server
 from tests.service.serving import listening, service_in_bucket

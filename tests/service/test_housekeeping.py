@@ -66,7 +66,7 @@ def test_a_freeze_is_noticed_by_default(signing: Lab, tmp_path: Path, monkeypatc
     with listening(signing.app) as url, listening(create_app(frozen)) as frozen_url:
         for days in (0, 3, 6, 9):
             later.days = days
-            with signing.service.accounts._database.write() as connection:
+            with signing.service.accounts.database.write() as connection:
                 connection.exec_driver_sql("UPDATE service_chores SET due = 0")
             housekeeper(signing.service).look()
             assert reader(tmp_path / f"live-{days}", url, later, monkeypatch).live(ref).n == 1
@@ -116,7 +116,7 @@ def test_a_chore_that_fails_is_tried_again_and_keeps_no_other_from_its_turn(lab:
     table = [Chore("bad", 9999.0, fail), Chore("good", 9999.0, lambda _: ran.append("good"))]
     Housekeeper(chores, table).look()
     assert ran == ["fail", "good"]
-    with lab.service.accounts._database.write() as connection:
+    with lab.service.accounts.database.write() as connection:
         connection.exec_driver_sql("UPDATE service_chores SET due = due - 61")
     Housekeeper(chores, table).look()
     assert ran == ["fail", "good", "fail"]

@@ -20,7 +20,7 @@ from sqlalchemy import update
 from maskreg.service.access import Needs, Public, Where
 from maskreg.service.app import create_app, routers
 from maskreg.service.auth.accounts import Accounts
-from maskreg.service.auth.models import TokenRow
+from maskreg.service.auth.database import TokenRow
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.auth.tokens import Scope
 from tests.service.serving import ROOT, headers, service_in
@@ -115,7 +115,7 @@ def _senders(accounts: Accounts) -> dict[str, Sender]:
     accounts.projects.change(PUBLIC, ROOT, public=True)
     senders = {"visitor": Sender(), "wrong": Sender("mr_" + "0" * 16 + "_" + "A" * 43, valid=False)}
     expired = accounts.tokens.create("old", Scope(OWN, Role.ADMIN, timedelta(days=1)), ROOT)
-    with accounts._database.write() as connection:
+    with accounts.database.write() as connection:
         earlier = datetime.now(UTC) - timedelta(seconds=1)
         connection.execute(update(TokenRow).where(TokenRow.id == expired.id).values(expires_at=earlier))
     revoked = accounts.tokens.create("gone", Scope(EVERY_PROJECT, Role.ADMIN), ROOT)

@@ -17,7 +17,7 @@ from maskreg.errors import ConfigError, MaskregError, NotAllowedError, Unauthent
 from maskreg.service.access import COOKIE
 from maskreg.service.app import create_app
 from maskreg.service.auth.openid import Attempt, OpenId, OpenIdOptions, client_secret, mapping
-from maskreg.service.auth.people import Person
+from maskreg.service.auth.projects import Person
 from maskreg.service.auth.roles import Role
 from maskreg.service.context import Service
 from tests.repository import ROOT as REPOSITORY

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.service.app import create_app
-from maskreg.service.jobs.queue import JobFilter, JobLimits, JobState
+from maskreg.service.jobs.queue import JobLimits, JobState
 from tests.service.patching import Site, closing_site
 from tests.service.serving import ADMIN, ROOT, headers, service_in
 
@@ -29,7 +29,7 @@ def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def site(module_site: Site) -> Site:
     """The server, with nothing left to do."""
-    for job in module_site.queue.list(JobFilter(states=[JobState.QUEUED, JobState.RUNNING])):
+    for job in module_site.queue.list(states=[JobState.QUEUED, JobState.RUNNING]):
         module_site.queue.cancel(job.id, "test")
     while (lease := module_site.queue.claim("test", LIMITS)) is not None:
         module_site.queue.finish(lease, JobState.CANCELED)

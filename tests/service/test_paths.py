@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maskreg.service.faults import without_paths
+from maskreg.service.problems import without_paths
 
 
 @pytest.mark.parametrize(

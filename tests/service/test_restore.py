@@ -12,11 +12,11 @@ import pytest
 
 from maskreg.catalog.query import Query
 from maskreg.errors import UnauthenticatedError
+from maskreg.service.auth.database import upgrade_server
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Service
 from maskreg.service.start import Options, open_service
-from maskreg.service.upgrading import upgrade_server
 from maskreg.workspace import db
 from maskreg.workspace.annotate import annotate
 from maskreg.workspace.log import log

@@ -113,7 +113,7 @@ def test_what_gets_no_name_is_deleted_after_a_week(lab: Lab, local: Registry, mo
             store.put(info.key, local.store.get(info.key, max_bytes=1 << 30))
     named = {info.key for info in store.list("artifacts/") if not info.key.startswith(prefix)}
     for days, is_there in ((0.0, True), (6.9, True), (7.1, False)):
-        with lab.service.accounts._database.write() as connection:
+        with lab.service.accounts.database.write() as connection:
             connection.exec_driver_sql("UPDATE service_chores SET due = due - 3600")
         monkeypatch.setattr(type(store), "clock", lambda self, days=days: clock() + timedelta(days=days))
         housekeeper(lab.service).look("tidy")

@@ -26,7 +26,7 @@ from maskreg.service.auth.roles import (
 )
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Served
-from maskreg.service.documents import DocumentRoute
+from maskreg.service.middleware import DocumentRoute
 
 router = APIRouter(tags=["accounts"], route_class=DocumentRoute)
 

@@ -21,8 +21,7 @@ from maskreg.service.api.cursors import cursor_of, number_cursor, number_of, pos
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import latest_check
-from maskreg.service.gateway.visibility import check_may_check, check_may_read, may_read, visible
-from maskreg.service.remembered import Remembered
+from maskreg.service.gateway.visibility import Remembered, check_may_check, check_may_read, may_read, visible
 from maskreg.workspace.browse import browse
 from maskreg.workspace.show import Summary, summarize
 

@@ -18,10 +18,10 @@ from maskreg.service.access import Entry, Kept, Needs, Where
 from maskreg.service.api import models
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served
-from maskreg.service.documents import DocumentRoute
 from maskreg.service.gateway.bodies import Stated, chosen, pieces, received
 from maskreg.service.gateway.objects import Objects, no_links
 from maskreg.service.gateway.policy import Action, Key, Kind
+from maskreg.service.middleware import DocumentRoute
 from maskreg.service.problems import problem
 from maskreg.store.base import ObjectInfo
 from maskreg.store.http import DIRECT

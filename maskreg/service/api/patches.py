@@ -16,12 +16,13 @@ from maskreg.disk import occupied
 from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.service.access import Kept, Needs, Where
-from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role, check_role
+from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.context import Served, Service
-from maskreg.service.documents import DocumentRoute
 from maskreg.service.gateway.admission import check_tombstone
-from maskreg.service.jobs.config import Jobs, clean_name
-from maskreg.service.jobs.queue import Job, JobFilter, JobState, NewJob
+from maskreg.service.gateway.visibility import readable
+from maskreg.service.jobs.config import JobConfig, clean_name
+from maskreg.service.jobs.queue import Job, JobState, NewJob
+from maskreg.service.middleware import DocumentRoute
 from maskreg.store.chain import check_free
 from maskreg.tensors.info import ITEM_BYTES
 from maskreg.workspace.workspace import as_name
@@ -95,36 +96,16 @@ class JobPage(BaseModel):
     next: int | None = Field(description="Pass it as `before` for the next page; null on the last.")
 
 
-def jobs_of(service: Service) -> Jobs:
-    """The part of a server that accepts jobs."""
+def _jobs(service: Service) -> JobConfig:
     if service.jobs is None:
         raise NotFoundError("this server runs no jobs", hint="the operator can let it run some")
     return service.jobs
 
 
-def visible_jobs(
-    service: Service,
-    principal: Principal,
-    *,
-    project: str | None = None,
-    states: Collection[JobState] = (),
-    before: int | None = None,
-    limit: int = 50,
-) -> list[Job]:
-    """Jobs of the projects that a principal can read, the newest first; for the API and for pages."""
-    projects: Collection[str] | None = None
-    if project is not None:
-        check_role(principal, project, Role.READER)
-        projects = (project,)
-    elif principal.server_role < Role.READER:
-        granted = {name for name, role in principal.grants.items() if role >= Role.READER}
-        projects = sorted((granted | principal.public) - {EVERY_PROJECT})
-    return [*jobs_of(service).queue.list(JobFilter(projects, principal.deleted, states, before, limit))]
-
-
-def visible_job(service: Service, principal: Principal, id: str, role: Role = Role.READER) -> Job:
+def _visible(service: Service, principal: Principal, id: str, role: Role) -> Job:
     """A job of a project in which a principal has a role; to others it does not exist."""
-    job = jobs_of(service).queue.get(id)
+    _jobs(service)
+    job = service.queue.get(id)
     if principal.role(job.project) is Role.NONE:
         raise NotFoundError(f"there is no job {id}")
     check_role(principal, job.project, role)
@@ -134,13 +115,13 @@ def visible_job(service: Service, principal: Principal, id: str, role: Role = Ro
 @router.get("/sources")
 def sources(service: Served, principal: Writer) -> dict[str, list[str]]:
     """The names of the checkpoints that jobs can read, for accounts that can submit jobs."""
-    return {"items": list(jobs_of(service).config.sources.offered())}
+    return {"items": list(_jobs(service).sources.offered())}
 
 
 @router.post("/patches", status_code=202)
 def submit(service: Served, principal: Writer, body: PatchRequest) -> Job:
     """Submit a job; takes read access to its artifacts and write access to the project whose quota it uses."""
-    jobs = jobs_of(service)
+    jobs = _jobs(service)
     match body:
         case ApplyRequest():
             new = _apply(service, jobs, body, principal)
@@ -149,7 +130,7 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> Job:
         case ExtractRequest():
             new = _extract(service, jobs, body, principal)
     service.accounts.projects.ensure(new.project, principal)
-    job = jobs.queue.submit(new, jobs.config.limits)
+    job = service.queue.submit(new, jobs.limits)
     service.accounts.log(principal, "submit job", project=job.project, subject=job.id)
     return job
 
@@ -164,26 +145,35 @@ def list_(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> JobPage:
     """Jobs of the projects that the sender can read, the newest first."""
-    page = visible_jobs(service, principal, project=project, states=state or (), before=before, limit=limit)
+    projects: Collection[str] | None = None
+    if project is not None:
+        check_role(principal, project, Role.READER)
+        projects = (project,)
+    elif principal.server_role < Role.READER:
+        projects = readable(principal)
+    _jobs(service)
+    page = service.queue.list(
+        projects=projects, hidden=principal.deleted, states=state or (), before=before, limit=limit
+    )
     return JobPage(items=page, next=page[-1].number if len(page) == limit else None)
 
 
 @router.get("/patches/{id}")
 def show(service: Served, principal: Reader, id: str) -> Job:
     """A job."""
-    return visible_job(service, principal, id)
+    return _visible(service, principal, id, Role.READER)
 
 
 @router.post("/patches/{id}/cancel")
 def cancel(service: Served, principal: Writer, id: str) -> Job:
     """Stop a job: at once while it waits, within seconds when it runs."""
-    visible_job(service, principal, id, Role.WRITER)
-    job = jobs_of(service).queue.cancel(id, principal.name)
+    _visible(service, principal, id, Role.WRITER)
+    job = service.queue.cancel(id, principal.name)
     service.accounts.log(principal, "cancel job", project=job.project, subject=job.id)
     return job
 
 
-def _apply(service: Service, jobs: Jobs, request: ApplyRequest, by: Principal) -> NewJob:
+def _apply(service: Service, jobs: JobConfig, request: ApplyRequest, by: Principal) -> NewJob:
     ref = Ref.parse(request.artifact)
     check_role(by, ref.project, Role.READER)
     project = ref.project if request.project is None else Ref.parse(f"{request.project}/name").project
@@ -193,18 +183,18 @@ def _apply(service: Service, jobs: Jobs, request: ApplyRequest, by: Principal) -
     if part not in manifest.parts:
         raise PartAbsentError(f"{ref} has no {part}: it cannot be applied that way", shown=ref)
     if request.source is not None:
-        jobs.config.sources.path(request.source)
+        jobs.sources.path(request.source)
     name = clean_name(ref.name if request.output is None else request.output, "an output")
     output = f"{project}/{name}"
-    if occupied(jobs.config.outputs / output):
+    if occupied(jobs.outputs / output):
         raise OutputExistsError(output, reason="on the server", hint="choose another output")
     size = _bytes_of(manifest.source if request.revert else manifest.target)
-    jobs.config.check_room(project, size)
+    jobs.check_room(project, size)
     values = {"artifact": str(pinned), "source": request.source, "output": name, "revert": request.revert}
     return NewJob("apply", project, by.name, output, {**values, "bytes": size})
 
 
-def _merge(service: Service, jobs: Jobs, request: MergeRequest, by: Principal) -> NewJob:
+def _merge(service: Service, jobs: JobConfig, request: MergeRequest, by: Principal) -> NewJob:
     from maskreg.flow.merge.recipe import Recipe
 
     name = _settable(service, request.name, by)
@@ -218,19 +208,19 @@ def _merge(service: Service, jobs: Jobs, request: MergeRequest, by: Principal) -
     recipe.check(len(request.artifacts), masked=request.mask is not None)
     pinned = [str(_pinned(service, ref)[0]) for ref in references]
     if request.source is not None:
-        jobs.config.sources.path(request.source)
+        jobs.sources.path(request.source)
     Card("", "merge", description=request.description).checked()
     artifacts, mask = pinned[: len(request.artifacts)], pinned[-1] if request.mask else None
     values = {**request.model_dump(exclude={"kind"}), "name": str(name), "artifacts": artifacts, "mask": mask}
     return NewJob("merge", name.project, by.name, f"{name.project}/{name.name}:{name.tag}", values)
 
 
-def _extract(service: Service, jobs: Jobs, request: ExtractRequest, by: Principal) -> NewJob:
+def _extract(service: Service, jobs: JobConfig, request: ExtractRequest, by: Principal) -> NewJob:
     from maskreg.tensors.rules import parse_rule
 
     name = _settable(service, request.name, by)
     for checkpoint in (request.source, request.target):
-        jobs.config.sources.path(checkpoint)
+        jobs.sources.path(checkpoint)
     parse_rule(request.rule)
     Card(request.family, request.method, request.license, request.description).checked()
     values = {**request.model_dump(exclude={"kind"}), "name": str(name)}

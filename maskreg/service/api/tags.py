@@ -23,10 +23,10 @@ from maskreg.service.api.conditions import etag_of, expected_of, expected_or_new
 from maskreg.service.api.cursors import name_cursor, name_of, number_cursor, number_of
 from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.context import Served, Service
-from maskreg.service.documents import DocumentRoute
 from maskreg.service.gateway.admission import check_quota, check_tombstone
 from maskreg.service.gateway.verification import request_first_check
 from maskreg.service.gateway.visibility import check_may_read
+from maskreg.service.middleware import DocumentRoute
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.annotate import annotate
 from maskreg.workspace.log import changes

@@ -15,11 +15,9 @@ from maskreg.service.auth.changes import account, audited, record
 from maskreg.service.auth.chores import Checks, Chores
 from maskreg.service.auth.database import Database
 from maskreg.service.auth.identity import Secret
-from maskreg.service.auth.people import People
-from maskreg.service.auth.projects import Members, Projects
+from maskreg.service.auth.projects import Members, People, Projects
 from maskreg.service.auth.roles import Audited, Principal
-from maskreg.service.auth.sessions import Sessions
-from maskreg.service.auth.tokens import Tokens
+from maskreg.service.auth.tokens import Sessions, Tokens
 
 _USED = timedelta(minutes=1)
 _MOST_NOTED = 65_536
@@ -31,7 +29,7 @@ class Accounts:
     """Principals, projects, roles and tokens in a database. Safe to use from many threads."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
         self.projects = Projects(database)
         self.members = Members(database)
         self.tokens = Tokens(database)
@@ -50,7 +48,7 @@ class Accounts:
     def authenticate(self, secret: str) -> Principal:
         """Who a bearer token belongs to."""
         if (token := Secret.parse(secret)) is not None:
-            with self._database.read() as connection:
+            with self.database.read() as connection:
                 known = identity.by_token(connection, token)
             if known is not None:
                 self._note_use(token.id, known[1])
@@ -59,33 +57,33 @@ class Accounts:
 
     def named(self, name: str) -> Principal:
         """The account of this name with its current roles; only public roles where no such account exists."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             id = account(connection, name)
             grants = identity.grants_of(connection, id) if id else {}
             return replace(identity.visitor(connection), name=name, id=id or "", grants=grants)
 
     def visitor(self) -> Principal:
         """A visitor without token and session, who can read public projects."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return identity.visitor(connection)
 
     def audit(self, project: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Audited]:
         """The newest changes that were made, newest first."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return audited(connection, project, before=before, limit=limit)
 
     def log(self, by: Principal, action: str, project: str = "", subject: str = "") -> None:
         """Record a change that was made elsewhere than in accounts, such as in the registry."""
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             record(connection, by, action, project=project, subject=subject)
 
     def ready(self) -> None:
         """Check that accounts can be read, and that their times mean what they say."""
-        self._database.check()
+        self.database.check()
 
     def close(self) -> None:
         """Close every connection."""
-        self._database.close()
+        self.database.close()
 
     def _note_use(self, token: str, last: datetime | None) -> None:
         before = datetime.now(UTC) - _USED

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import secrets
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +22,8 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from maskreg.errors import BadRefError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Ref, printable
-from maskreg.service.auth.identity import grants_of, random_id
-from maskreg.service.auth.models import AuditRow, GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
+from maskreg.service.auth.database import AuditRow, GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
+from maskreg.service.auth.identity import grants_of
 from maskreg.service.auth.roles import EVERY_PROJECT, Audited, Principal, Project, Role
 
 _MAX_NAME = 128
@@ -86,9 +87,9 @@ def new_account(connection: Connection, name: str, identity: str | None = None) 
     """Make an account whose name is free; gives its id."""
     check_name(name)
     held = connection.execute(select(PrincipalRow.name).where(PrincipalRow.removed_at.is_(None))).scalars()
-    if look(name) in map(look, held):
+    if _look(name) in map(_look, held):
         raise NotAllowedError(f"the name {name} looks like another account's", hint="choose another name")
-    row = {"id": random_id(), "name": name, "identity": identity, "created_at": datetime.now(UTC)}
+    row = {"id": secrets.token_hex(8), "name": name, "identity": identity, "created_at": datetime.now(UTC)}
     connection.execute(insert(PrincipalRow).values(**row))
     return str(row["id"])
 
@@ -191,17 +192,6 @@ def _is_managed(connection: Connection, project: str) -> bool:
     return connection.execute(able.limit(1)).first() is not None
 
 
-_LETTERS = {
-    "абвгеёзіјкмнорстухѕԁһԛԝӏ": "a6brеёзijkmhopctyxsdhqwl",
-    "αβεζηικμνορτυχ": "abezhikmvoptyx",
-    "ıɑɡℓ‐‑‒–": "iagl----",
-}
-"""Letters as they look in lower or upper case, and the Latin ones that they look like."""
-
-_LATIN = {ord(letter): like for row, latin in _LETTERS.items() for letter, like in zip(row, latin, strict=True)}
-
-
-def look(name: str) -> str:
-    """What a name looks like: equal for names that look alike."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    return " ".join(folded.translate(_LATIN).split())
+def _look(name: str) -> str:
+    # Equal for names that differ in case, width or blanks alone.
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())

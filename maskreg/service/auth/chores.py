@@ -27,8 +27,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, sel
 
 from maskreg.catalog.clock import now
 from maskreg.digest import Digest
-from maskreg.service.auth.database import Database
-from maskreg.service.auth.models import CheckRow, ChoreRow
+from maskreg.service.auth.database import CheckRow, ChoreRow, Database
 
 ABSENCE_S = 86_400.0
 """A clock that is further ahead of the last run of a server can be wrong, in seconds."""

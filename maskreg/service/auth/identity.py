@@ -37,7 +37,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from maskreg.service.auth.models import GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
+from maskreg.service.auth.database import GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
 
 _HOLDER, _GRANT, _PUBLIC, _DELETED = range(4)
@@ -163,7 +163,6 @@ def grants_of(connection: Connection, principal: str) -> dict[str, Role]:
 
 
 _TOKEN = re.compile(r"mr_(?P<id>[0-9a-f]{16})_(?P<secret>[A-Za-z0-9_-]{43})")
-_SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ class Secret:
     @classmethod
     def new(cls) -> Secret:
         """A new token."""
-        return cls(secrets.token_hex(8), secrets.token_urlsafe(_SECRET_BYTES))
+        return cls(secrets.token_hex(8), secrets.token_urlsafe(32))
 
     @classmethod
     def parse(cls, text: str) -> Secret | None:
@@ -189,26 +188,11 @@ class Secret:
         """The token as its owner keeps it."""
         return f"mr_{self.id}_{self.secret}"
 
-    @property
-    def hash(self) -> str:
-        """What is stored of the secret."""
-        return hashed(self.secret)
-
     def fits(self, stored: str) -> bool:
         """Whether a stored hash fits the secret; takes as long for each answer."""
-        return hmac.compare_digest(self.hash, stored)
+        return hmac.compare_digest(hashed(self.secret), stored)
 
 
 def hashed(secret: str) -> str:
     """The sha256 of a random secret, as hex digits."""
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def random_id() -> str:
-    """An identifier that nothing had before."""
-    return secrets.token_hex(8)
-
-
-def random_secret() -> str:
-    """256 random bits as text."""
-    return secrets.token_urlsafe(_SECRET_BYTES)

@@ -28,9 +28,9 @@ from authlib.integrations.starlette_client import OAuth, OAuthError
 from joserfc.errors import JoseError
 
 from maskreg.errors import ConfigError, NotAllowedError, UnauthenticatedError
-from maskreg.service.auth.people import Person
+from maskreg.service.auth.projects import Person
 from maskreg.service.auth.roles import Role, RoleName, role_named
-from maskreg.service.faults import ProviderError
+from maskreg.service.problems import ProviderError
 from maskreg.settings.credentials import is_loopback
 
 SECRET = "MASKREG_OIDC_SECRET"

@@ -1,13 +1,18 @@
-"""Tokens: made for an owner, listed without their secrets, revoked; and the first one of a server."""
+"""Tokens and sessions: what proves an account. The server keeps only a hash of each.
+
+A session is a browser that is signed in. Its cookie is random, so an operator can end it at once, which a signed cookie
+would not allow.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
 
 from maskreg.errors import NotAllowedError, NotFoundError
 from maskreg.service.auth.changes import (
@@ -19,9 +24,8 @@ from maskreg.service.auth.changes import (
     record,
     revoke_tokens,
 )
-from maskreg.service.auth.database import Database
-from maskreg.service.auth.identity import Secret, grants_of
-from maskreg.service.auth.models import GrantRow, PrincipalRow, TokenRow
+from maskreg.service.auth.database import Database, GrantRow, PrincipalRow, SessionRow, TokenRow
+from maskreg.service.auth.identity import Secret, by_session, grants_of, hashed
 from maskreg.service.auth.roles import EVERY_PROJECT, SYSTEM, NewToken, Principal, Role, Token, name_of
 
 FIRST = "admin"
@@ -70,14 +74,14 @@ class Tokens:
 
     def list(self, *, project: str | None = None, principal: str | None = None) -> list[Token]:
         """Tokens that were not revoked, newest first, expired ones included."""
-        conditions: list[ColumnElement[bool]] = [TokenRow.revoked_at.is_(None)]
+        rows = _shown().where(TokenRow.revoked_at.is_(None))
         if project is not None:
-            conditions.append(TokenRow.project == project)
+            rows = rows.where(TokenRow.project == project)
         if principal is not None:
-            conditions.append(TokenRow.principal == principal)
-        rows = _shown().where(*conditions).order_by(TokenRow.created_at.desc(), TokenRow.id)
+            rows = rows.where(TokenRow.principal == principal)
         with self._database.read() as connection:
-            return [_token(row) for row in connection.execute(rows).mappings()]
+            newest = rows.order_by(TokenRow.created_at.desc(), TokenRow.id)
+            return [_token(row) for row in connection.execute(newest).mappings()]
 
     def revoke(self, token: str, by: Principal) -> Token:
         """Revoke a token of one's own, or of a project that one is an admin of."""
@@ -125,25 +129,20 @@ def _refuse_speaking_for(connection: Connection, principal: str, name: str, proj
 
 
 def _insert(connection: Connection, principal: str, name: str, scope: Scope, by: Principal) -> NewToken:
-    secret, now = Secret.new(), datetime.now(UTC)
+    secret, now, role = Secret.new(), datetime.now(UTC), name_of(scope.role)
     expires = None if scope.expires is None else now + scope.expires
-    row = {"id": secret.id, "project": scope.project, "created_at": now, "created_by": by.name, "expires_at": expires}
-    stored = {"principal": principal, "secret": secret.hash, "role": int(scope.role)}
+    row: dict[str, Any] = {
+        "id": secret.id,
+        "project": scope.project,
+        "created_at": now,
+        "created_by": by.name,
+        "expires_at": expires,
+    }
+    stored = {"principal": principal, "secret": hashed(secret.secret), "role": int(scope.role)}
     connection.execute(insert(TokenRow).values(**row, **stored))
-    role = name_of(scope.role)
-    record(
-        connection, by, "create token", project=scope.project, subject=secret.id, detail={"name": name, "role": role}
-    )
-    return NewToken(
-        id=secret.id,
-        name=name,
-        project=scope.project,
-        role=role,
-        created_at=now,
-        created_by=by.name,
-        expires_at=expires,
-        token=secret.text,
-    )
+    detail = {"name": name, "role": role}
+    record(connection, by, "create token", project=scope.project, subject=secret.id, detail=detail)
+    return NewToken(**row, name=name, role=role, token=secret.text)
 
 
 def _shown() -> Select[Any]:
@@ -152,3 +151,35 @@ def _shown() -> Select[Any]:
 
 def _token(row: Mapping[Any, Any]) -> Token:
     return Token(**{key: row[key] for key in (*_NAMES, "name")}, role=name_of(row["role"]))
+
+
+LIFETIME = timedelta(hours=12)
+"""How long a session lasts."""
+
+
+class Sessions:
+    """The sessions of a server's pages."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, principal: Principal) -> str:
+        """Begin a session; gives its cookie. Sessions that have expired are removed."""
+        cookie, now = secrets.token_urlsafe(32), datetime.now(UTC)
+        row = {"id": hashed(cookie), "principal": principal.id, "token": principal.token or None}
+        with self._database.write() as connection:
+            connection.execute(delete(SessionRow).where(SessionRow.expires_at <= now))
+            connection.execute(insert(SessionRow).values(**row, created_at=now, expires_at=now + LIFETIME))
+            record(connection, principal, "sign in", subject=principal.name)
+        return cookie
+
+    def principal(self, cookie: str) -> Principal | None:
+        """The principal of a session; None when it is over."""
+        with self._database.read() as connection:
+            return by_session(connection, cookie)
+
+    def end(self, cookie: str) -> None:
+        """Sign out; a session that is over already is no matter."""
+        with self._database.write() as connection:
+            gone = or_(SessionRow.id == hashed(cookie), SessionRow.expires_at <= datetime.now(UTC))
+            connection.execute(delete(SessionRow).where(gone))

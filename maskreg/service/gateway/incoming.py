@@ -35,8 +35,7 @@ from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.gateway.admission import check_quota, check_room_somewhere, check_tombstone
 from maskreg.service.gateway.policy import ANNOUNCED, SENT, UPLOADS, Action, Key, Kind, allows, check
 from maskreg.service.gateway.verification import note_entry
-from maskreg.service.gateway.visibility import NamedArtifacts
-from maskreg.service.remembered import Remembered
+from maskreg.service.gateway.visibility import NamedArtifacts, Remembered
 from maskreg.store.backrefs import BackReference
 from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo
 from maskreg.store.entry import RefEntry

@@ -7,8 +7,12 @@ was found stays true: it is cached, and the store is asked again only for a prin
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 from maskreg.artifact.layout import ARTIFACTS
 from maskreg.catalog.query import Query
@@ -17,12 +21,36 @@ from maskreg.errors import DataError, NotAllowedError, NotFoundError
 from maskreg.registry import Registry
 from maskreg.registry.lookup import ever_named
 from maskreg.service.auth.roles import EVERY_PROJECT, ROLE_HINT, Principal, Role
-from maskreg.service.remembered import Remembered
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo
 from maskreg.store.reflog import RefEntry
 
 _REMEMBERED = 4_096
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Remembered(Generic[Key, Value]):
+    """At most ``most`` values by key; the least recently used one goes first."""
+
+    def __init__(self, most: int) -> None:
+        self._values: LRUCache[Key, Value] = LRUCache(most)
+        self._lock = threading.Lock()
+
+    def get(self, key: Key) -> Value | None:
+        """The value of a key; None without one."""
+        with self._lock:
+            return self._values.get(key)
+
+    def put(self, key: Key, value: Value) -> Value:
+        """Keep a value in place of an earlier one, and give it back."""
+        with self._lock:
+            self._values[key] = value
+        return value
+
+    def __contains__(self, key: Key) -> bool:
+        return self.get(key) is not None
 
 
 def visible(query: Query, principal: Principal) -> Query:
@@ -30,7 +58,7 @@ def visible(query: Query, principal: Principal) -> Query:
     hidden = query.hidden | principal.deleted
     if principal.role(EVERY_PROJECT) >= Role.READER:
         return replace(query, hidden=hidden)
-    return replace(query, projects=frozenset(_readable(principal)), hidden=hidden)
+    return replace(query, projects=frozenset(readable(principal)), hidden=hidden)
 
 
 def may_read(registry: Registry, principal: Principal, digest: Digest) -> bool:
@@ -94,7 +122,7 @@ class NamedArtifacts:
         if principal.server_role >= Role.READER:
             yield from store.list(prefix)
             return
-        for project in sorted(_readable(principal), key=lambda project: f"{project}/"):
+        for project in sorted(readable(principal), key=lambda project: f"{project}/"):
             yield from store.list(f"{prefix}{project}/")
 
     def artifacts(self, principal: Principal) -> Iterator[ObjectInfo]:
@@ -128,11 +156,12 @@ class NamedArtifacts:
             return ""
 
     def _live(self, principal: Principal) -> list[Digest]:
-        readable = _readable(principal)
-        entries = (entry for entry in self._registry.refs.heads([]) if entry.project in readable)
+        mine = readable(principal)
+        entries = (entry for entry in self._registry.refs.heads([]) if entry.project in mine)
         return sorted({entry.digest for entry in entries if entry.digest is not None})
 
 
-def _readable(principal: Principal) -> set[str]:
+def readable(principal: Principal) -> set[str]:
+    """The projects that a principal can read, for one without a role in every project."""
     projects = {*principal.grants, *principal.public} - {EVERY_PROJECT}
     return {project for project in projects if principal.role(project) >= Role.READER}

@@ -1,17 +1,20 @@
-"""What a server that runs jobs is set up with: checkpoints to read, a folder to write to, limits."""
+"""What a server that runs jobs is set up with: checkpoints to read, a folder to write to, limits, a signing key."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from maskreg.errors import ConfigError, NotFoundError, QuotaError, UsageError
-from maskreg.service.jobs.queue import JobLimits, JobQueue
+from maskreg.registry.trust.machine import PrivateKeys, read_private_key, service_key
+from maskreg.service.jobs.queue import JobLimits
 from maskreg.settings import Settings
 from maskreg.settings.durations import parse_duration
 from maskreg.settings.keys import parse_size
+from maskreg.signature import Signer
 from maskreg.words import human_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?", re.ASCII)
@@ -90,7 +93,7 @@ class JobConfig:
     Attributes:
         url: of the database with the queue and the accounts.
         outputs: the folder where checkpoints are written, as ``PROJECT/NAME``.
-        signing_key: as :func:`maskreg.service.signing.signer_of` takes it.
+        signing_key: as :func:`signer_of` takes it.
     """
 
     settings: Settings
@@ -119,14 +122,6 @@ class JobConfig:
                 f"the outputs of project {project} have {have}, and this one needs {human_bytes(size)}",
                 hint="ask the operator to delete outputs",
             )
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """The part of a server that accepts jobs."""
-
-    queue: JobQueue
-    config: JobConfig
 
 
 def _number(text: str) -> int:
@@ -167,3 +162,19 @@ def parse_limits(texts: Sequence[str]) -> JobLimits:
                 f"{text!r}: {error}", hint="as in running=8, time=2h or bytes-per-project=50GB"
             ) from error
     return limits
+
+
+def signer_of(signing_key: str, settings: Settings, remote: str | None) -> Signer | None:
+    """What signs for accounts that have tokens and no key: the server's own key, one that it was given, or none."""
+    if signing_key == "none":
+        return None
+    if not signing_key:
+        return service_key(settings.home) if remote is None else None
+    path = Path(signing_key)
+    try:
+        private = read_private_key(path)
+    except OSError as error:
+        hint = f"ls -l {shlex.quote(str(path))}"
+        raise ConfigError(f"{path}: the signing key cannot be read: {error.strerror}", hint=hint) from error
+    PrivateKeys(settings.home).add(private)
+    return private

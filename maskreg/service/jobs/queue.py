@@ -7,53 +7,32 @@
                  └── release, or ───┘      no heartbeat for LEASE_S: the worker was killed, and the next claim takes
                      silence               the job as another attempt, up to a limit
 
-Submitting and claiming count what waits and runs, so they follow one another: by ``BEGIN IMMEDIATE`` on SQLite, by an
-advisory lock on PostgreSQL. A worker writes only under the condition that the attempt is still its own, so a worker
-that was silent for too long never ends a job that another worker has.
+Writers of the database follow one another, so that counts of what waits and runs hold. A worker writes only under the
+condition that the attempt is still its own: one that was silent for too long never ends a job that another worker has.
 """
 
 from __future__ import annotations
 
+import builtins
 import secrets
-import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    RowMapping,
-    and_,
-    delete,
-    func,
-    insert,
-    not_,
-    or_,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Connection, RowMapping, and_, delete, func, insert, not_, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from maskreg.catalog.address import Address, parse_address
 from maskreg.catalog.clock import now
-from maskreg.catalog.engine import WRITE, make_engine
-from maskreg.catalog.faults import translated
-from maskreg.catalog.schema import ensure
 from maskreg.errors import ConflictError, NotFoundError, RateLimitedError, WorkerError
-from maskreg.service.jobs.models import JobRow, JobsBase
+from maskreg.service.auth.database import Database, JobRow
 
 LEASE_S = 15.0
 """How long a worker may be silent before its job is given to another, in seconds."""
 
 KEEP_S = 90 * 86_400.0
 """How long a job is kept after its end, in seconds."""
-
-_LOCK_KEY = 0x6D61736B72656A6F
 
 
 class JobState(StrEnum):
@@ -185,53 +164,15 @@ class Claim:
         )
 
 
-@dataclass(frozen=True)
-class JobFilter:
-    """Which jobs to list.
-
-    Attributes:
-        projects: of these projects; None for all.
-        hidden: not of these projects.
-        states: in these states; empty for all.
-        before: submitted before the job with this number; None from the newest.
-        limit: at most this many.
-    """
-
-    projects: Collection[str] | None = None
-    hidden: Collection[str] = ()
-    states: Collection[JobState] = field(default=())
-    before: int | None = None
-    limit: int = 50
-
-
 class JobQueue:
     """The table of jobs in a database. Safe to use from many threads, processes and machines."""
 
-    def __init__(self, address: Address, engine: Engine) -> None:
-        """Use :meth:`open`."""
-        self._address, self._engine = address, engine
-        self._writing = engine.execution_options(**{WRITE: True})
-        self.close = weakref.finalize(self, engine.dispose)
-
-    @classmethod
-    def open(cls, url: str) -> JobQueue:
-        """Open the queue of a database; a SQLite file that has none yet gets its table.
-
-        Args:
-            url: ``sqlite:///PATH`` or ``postgresql+psycopg://USER@HOST/DATABASE``.
-        """
-        address = parse_address(url)
-        queue = cls(address, make_engine(address))
-        try:
-            ensure(address, queue._engine, JobsBase.metadata)
-        except BaseException:
-            queue.close()
-            raise
-        return queue
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def submit(self, new: NewJob, limits: JobLimits) -> Job:
         """Put a job at the end of the queue; a second one with its output, and one too many, are refused."""
-        with self._alone() as connection:
+        with self._database.write() as connection:
             at = now(connection)
             connection.execute(delete(JobRow).where(JobRow.finished < at - KEEP_S))
             own = JobRow.project == new.project
@@ -249,26 +190,33 @@ class JobQueue:
 
     def get(self, id: str) -> Job:
         """A job."""
-        with self._transaction(self._engine) as connection:
+        with self._database.read() as connection:
             return _job_with(connection, id)
 
-    def list(self, which: JobFilter) -> Sequence[Job]:
-        """Jobs, the newest first."""
-        rows = select(JobRow.__table__).order_by(JobRow.number.desc()).limit(which.limit)
-        if which.projects is not None:
-            rows = rows.where(JobRow.project.in_(which.projects))
-        if which.hidden:
-            rows = rows.where(JobRow.project.not_in(which.hidden))
-        if which.states:
-            rows = rows.where(JobRow.state.in_(which.states))
-        if which.before is not None:
-            rows = rows.where(JobRow.number < which.before)
-        with self._transaction(self._engine) as connection:
-            return [_job_of(row) for row in connection.execute(rows).mappings()]
+    def list(
+        self,
+        *,
+        projects: Collection[str] | None = None,
+        hidden: Collection[str] = (),
+        states: Collection[JobState] = (),
+        before: int | None = None,
+        limit: int = 50,
+    ) -> builtins.list[Job]:
+        """Jobs of these projects (None for all) but the hidden ones, the newest first; ``before`` is a number."""
+        rows = select(JobRow.__table__).where(JobRow.project.not_in(hidden))
+        if projects is not None:
+            rows = rows.where(JobRow.project.in_(projects))
+        if states:
+            rows = rows.where(JobRow.state.in_(states))
+        if before is not None:
+            rows = rows.where(JobRow.number < before)
+        with self._database.read() as connection:
+            newest = rows.order_by(JobRow.number.desc()).limit(limit)
+            return [_job_of(row) for row in connection.execute(newest).mappings()]
 
     def cancel(self, id: str, by: str) -> Job:
         """Stop a job: at once while it waits, within seconds when it runs. A canceled job stays as it is."""
-        with self._transaction(self._writing) as connection:
+        with self._database.write() as connection:
             wanted = update(JobRow).where(JobRow.id == id, JobRow.canceled_by == "")
             ended = {"state": JobState.CANCELED, "canceled_by": by, "finished": now(connection)}
             connection.execute(wanted.where(JobRow.state == JobState.QUEUED).values(ended))
@@ -287,11 +235,11 @@ class JobQueue:
             worker: who takes it; unique among all workers.
             limits: how many run at the same time.
         """
-        with self._transaction(self._engine) as connection:
+        with self._database.read() as connection:
             # Idle workers look without a lock.
             if not _count(connection, _free(now(connection))):
                 return None
-        with self._alone() as connection:
+        with self._database.write() as connection:
             at = now(connection)
             self._end_hopeless(connection, at, limits)
             running = and_(JobRow.state == JobState.RUNNING, not_(_free(at)))
@@ -301,12 +249,12 @@ class JobQueue:
             full = full.having(func.count() >= limits.running_per_project)
             oldest = select(JobRow.id).where(_free(at), JobRow.project.not_in(full)).order_by(JobRow.number).limit(1)
             id = connection.execute(oldest).scalar()
-            begun = {"state": JobState.RUNNING, "started": at, "attempt": JobRow.attempt + 1}
-            # Heartbeats take no lock, so the condition is checked once more.
-            taken = update(JobRow).where(JobRow.id == id, _free(at))
-            if not connection.execute(taken.values(_UNTOUCHED | begun | {"worker": worker, "beat": at})).rowcount:
+            if id is None:
                 return None
-            return Claim(_job_with(connection, str(id)), worker)
+            begun = {"state": JobState.RUNNING, "started": at, "attempt": JobRow.attempt + 1}
+            taken = update(JobRow).where(JobRow.id == id)
+            connection.execute(taken.values(_UNTOUCHED | begun | {"worker": worker, "beat": at}))
+            return Claim(_job_with(connection, id), worker)
 
     def _end_hopeless(self, connection: Connection, at: float, limits: JobLimits) -> None:
         canceled = update(JobRow).where(_free(at), JobRow.canceled_by != "")
@@ -321,7 +269,7 @@ class JobQueue:
 
     def beat(self, claim: Claim, meter: Meter) -> Job | None:
         """Keep a job, and say how far it is; None when it is another worker's by now, or has ended."""
-        with self._transaction(self._writing) as connection:
+        with self._database.write() as connection:
             values = {"beat": now(connection), "phase": meter.phase, "done": meter.done, "total": meter.total}
             kept = connection.execute(update(JobRow).where(claim.holds).values(values)).rowcount
             return _job_with(connection, claim.job.id) if kept else None
@@ -334,7 +282,7 @@ class JobQueue:
             counted: whether this was an attempt; False where the worker had to leave.
         """
         values = _UNTOUCHED | {"state": JobState.QUEUED, "attempt": claim.job.attempt - (not counted)}
-        with self._transaction(self._writing) as connection:
+        with self._database.write() as connection:
             connection.execute(update(JobRow).where(claim.holds).values(values))
 
     def finish(
@@ -346,21 +294,9 @@ class JobQueue:
         error: Mapping[str, Any] | None = None,
     ) -> bool:
         """End a job; whether it was still this worker's."""
-        with self._transaction(self._writing) as connection:
+        with self._database.write() as connection:
             values = {"state": state, "finished": now(connection), "result": result, "error": error}
             return bool(connection.execute(update(JobRow).where(claim.holds).values(values)).rowcount)
-
-    @contextmanager
-    def _transaction(self, engine: Engine) -> Iterator[Connection]:
-        with translated(self._address), engine.begin() as connection:
-            yield connection
-
-    @contextmanager
-    def _alone(self) -> Iterator[Connection]:
-        with self._transaction(self._writing) as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
-            yield connection
 
 
 _UNTOUCHED: dict[str, Any] = {"worker": "", "beat": 0.0, "phase": "", "done": 0, "total": 0}

@@ -42,13 +42,12 @@ from maskreg.ref import Card, Ref
 from maskreg.registry.transfer.pull import bring
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import ROLE_HINT, Role
-from maskreg.service.faults import public_of, without_paths
 from maskreg.service.gateway.admission import check_room
 from maskreg.service.gateway.verification import request_first_check
-from maskreg.service.jobs.config import JobConfig
+from maskreg.service.jobs.config import JobConfig, signer_of
 from maskreg.service.jobs.queue import Job, JobState, Meter
 from maskreg.service.observing import configure
-from maskreg.service.signing import signer_of
+from maskreg.service.problems import public_of, without_paths
 from maskreg.workspace.apply import Applied, apply
 from maskreg.workspace.extract import extract
 from maskreg.workspace.merge import Merged, merge
@@ -281,8 +280,7 @@ def work(config: JobConfig, job: Job, worker: Connection) -> None:
     if parent_process() is not None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
-    if config.log_format == "json":
-        configure()
+    configure(config.log_format)
     reports = Reports(worker)
 
     def commit() -> None:

@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Self
 
 from maskreg.errors import MaskregError, NotFoundError
@@ -54,7 +53,8 @@ class Workers:
 
     def __init__(self, config: JobConfig, count: int, *, act: Callable[..., None] = work) -> None:
         self._config, self._act = config, act
-        self._queue, self._accounts = JobQueue.open(config.url), Accounts.open(config.url)
+        self._accounts = Accounts.open(config.url)
+        self._queue = JobQueue(self._accounts.database)
         self._leaving = threading.Event()
         self._processes: set[int] = set()
         self._threads = [threading.Thread(target=self._run, name=f"worker-{n}") for n in range(count)]
@@ -71,15 +71,12 @@ class Workers:
         self._leaving.set()
         for thread in self._threads:
             thread.join()
-        self._queue.close()
         self._accounts.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self) -> None:
@@ -176,12 +173,9 @@ class Workers:
         """Remove what killed attempts have left at jobs that have ended since."""
         folder = self._config.attempts
         for left in folder.iterdir() if folder.is_dir() else ():
-            if _is_over(self._queue, left.name):
+            try:
+                is_over = self._queue.get(left.name).state.is_final
+            except NotFoundError:
+                is_over = True  # the queue was restored from a backup that is older than the job
+            if is_over:
                 shutil.rmtree(left, ignore_errors=True)
-
-
-def _is_over(queue: JobQueue, id: str) -> bool:
-    try:
-        return queue.get(id).state.is_final
-    except NotFoundError:
-        return True  # the queue was restored from a backup that is older than the job

@@ -23,9 +23,9 @@ from maskreg.reports.words import heading_of_pair, mark_of_pair
 from maskreg.service.access import Needs, Where
 from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.context import Served, Service
+from maskreg.service.gateway.visibility import Remembered
 from maskreg.service.pages.reading import resolved
 from maskreg.service.pages.rendering import page
-from maskreg.service.remembered import Remembered
 from maskreg.workspace.compare import MaskComparison
 from maskreg.workspace.compare import compare as compare_masks
 from maskreg.workspace.pairs import check_size

@@ -29,8 +29,8 @@ import httpx2
 
 from maskreg.errors import UnavailableError
 from maskreg.registry import Registry
+from maskreg.service.auth.database import upgrade_server
 from maskreg.service.context import Service
-from maskreg.service.upgrading import upgrade_server
 from maskreg.settings import Remote, StoreOptions
 from maskreg.store.s3 import S3Store
 from tests.e2e.attack.damages import Tally

@@ -21,7 +21,7 @@ from maskreg.ref import Ref
 from maskreg.registry.transfer.push import push
 from maskreg.service.app import create_app
 from maskreg.service.auth.accounts import Accounts
-from maskreg.service.auth.models import Base
+from maskreg.service.auth.database import Base
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Service

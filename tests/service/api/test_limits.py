@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from maskreg.errors import RateLimitedError
 from maskreg.service.app import create_app
-from maskreg.service.auth.throttle import RateLimits, Throttle
+from maskreg.service.middleware import RateLimits, Throttle
 from tests.service.labs import Lab
 from tests.service.serving import ADMIN, ROOT, headers
 

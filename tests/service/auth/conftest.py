@@ -9,7 +9,7 @@ import pytest
 
 from maskreg.catalog.schema import upgrade
 from maskreg.service.auth.accounts import Accounts
-from maskreg.service.auth.models import Base
+from maskreg.service.auth.database import Base
 from tests.servers import Postgres
 
 

@@ -18,7 +18,8 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.service.auth.accounts import Accounts
-from maskreg.service.auth.models import TokenRow
+from maskreg.service.auth.database import TokenRow
+from maskreg.service.auth.projects import Person
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.auth.tokens import Scope
 
@@ -48,7 +49,7 @@ def test_a_token_may_do_what_it_was_made_for(accounts: Accounts) -> None:
 
 def test_only_the_hash_of_a_token_is_stored(accounts: Accounts) -> None:
     secret = token(accounts)
-    with accounts._database.read() as connection:
+    with accounts.database.read() as connection:
         rows = connection.exec_driver_sql("SELECT * FROM service_tokens").all()
         audit = connection.exec_driver_sql("SELECT * FROM service_audit").all()
     assert secret[20:] not in repr(rows) + repr(audit)
@@ -68,7 +69,7 @@ def test_a_token_expires(accounts: Accounts) -> None:
     assert abs(made.expires_at - datetime.now(UTC) - timedelta(days=30)) < timedelta(minutes=5)
     accounts.authenticate(made.token)
     cookie = accounts.sessions.begin(accounts.authenticate(made.token))
-    with accounts._database.write() as connection:
+    with accounts.database.write() as connection:
         connection.execute(update(TokenRow).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
     assert refused(accounts, made.token)
     assert accounts.sessions.principal(cookie) is None
@@ -243,3 +244,21 @@ def test_changes_are_recorded_with_who_made_them(accounts: Accounts) -> None:
     ]
     assert {(event.by, event.token) for event in events} == {("root", root.token)}
     assert [event.action for event in accounts.audit("team", before=events[3].id, limit=1)] == ["grant"]
+
+
+def test_a_name_that_differs_in_case_or_width_alone_is_refused(accounts: Accounts) -> None:
+    token(accounts)
+    for name in ("Ada", "\N{FULLWIDTH LATIN SMALL LETTER A}da"):
+        with pytest.raises(NotAllowedError):
+            token(accounts, name)
+        with pytest.raises(NotAllowedError):
+            accounts.people.sign_in(Person("https://idp|7", name))
+    assert accounts.tokens.create("ada", WRITER, ROOT).name == "ada"
+    assert token(accounts, "adam")
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\x1b[31m", "", "x" * 129])
+def test_what_is_no_name_is_told_what_one_is(accounts: Accounts, name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        token(accounts, name)
+    assert "\x1b" not in caught.value.message

@@ -11,13 +11,13 @@ from sqlalchemy import update
 from maskreg.digest import Digest
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.chores import ABSENCE_S, WAIT_S
-from maskreg.service.auth.models import ChoreRow
+from maskreg.service.auth.database import ChoreRow
 
 YEARS_S = 3 * 365 * 86_400.0
 
 
 def pass_time(accounts: Accounts, seconds: float) -> None:
-    with accounts._database.write() as connection:
+    with accounts.database.write() as connection:
         connection.execute(update(ChoreRow).values(due=ChoreRow.due - seconds))
 
 

@@ -12,8 +12,8 @@ from sqlalchemy import update
 
 from maskreg.errors import NotAllowedError
 from maskreg.service.auth.accounts import Accounts
-from maskreg.service.auth.models import TokenRow
-from maskreg.service.auth.people import Person
+from maskreg.service.auth.database import TokenRow
+from maskreg.service.auth.projects import Person
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.auth.tokens import Scope
 
@@ -68,7 +68,7 @@ def test_a_person_who_signs_in_is_an_admin_who_can_get_in(accounts: Accounts) ->
 def test_a_token_that_has_expired_grants_nothing(accounts: Accounts) -> None:
     admin = the_admin(accounts)
     made = accounts.tokens.create("bob", SERVER, admin)
-    with accounts._database.write() as connection:
+    with accounts.database.write() as connection:
         past = datetime.now(UTC) - timedelta(seconds=1)
         connection.execute(update(TokenRow).where(TokenRow.id == made.id).values(expires_at=past))
     with pytest.raises(NotAllowedError):
@@ -96,7 +96,7 @@ def test_the_last_admin_of_a_project_stays_without_an_admin_of_the_server(accoun
     ada = accounts.authenticate(accounts.tokens.create("ada", Scope("team", Role.ADMIN), admin).token)
     accounts.members.revoke("team", "ada", admin)  # an admin of the server is left
     ada = accounts.authenticate(accounts.tokens.create("ada", Scope("team", Role.ADMIN), admin).token)
-    with accounts._database.write() as connection:
+    with accounts.database.write() as connection:
         past = datetime.now(UTC) - timedelta(seconds=1)
         connection.execute(update(TokenRow).where(TokenRow.id == admin.token).values(expires_at=past))
     for change in (

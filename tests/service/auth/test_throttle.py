@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from maskreg.errors import RateLimitedError
-from maskreg.service.auth.throttle import RateLimits, Throttle
+from maskreg.service.middleware import RateLimits, Throttle
 
 
 def test_a_bucket_fills_again_and_says_when() -> None:

@@ -9,32 +9,27 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, update
 
-from maskreg.catalog.address import parse_address
-from maskreg.catalog.engine import make_engine
 from maskreg.catalog.schema import upgrade
 from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.database import Base, Database, JobRow
 from maskreg.service.auth.roles import SYSTEM, Role
-from maskreg.service.jobs.models import JobRow
 from maskreg.service.jobs.queue import JobQueue
-from maskreg.service.upgrading import OWN
 from tests.servers import Postgres
 
 
 def pass_time(queue: JobQueue, seconds: float) -> None:
     """Let every worker have been silent for so much longer, and every end be so much longer ago."""
-    with queue._transaction(queue._writing) as connection:
+    with queue._database.write() as connection:
         connection.execute(update(JobRow).values(beat=JobRow.beat - seconds, finished=JobRow.finished - seconds))
 
 
 def with_table(url: str) -> str:
     """The same URL, of a database that has the tables of a server, a writer of team called ada, and no jobs."""
-    upgrade(url, *OWN)
+    upgrade(url, Base.metadata)
     with closing(Accounts.open(url)) as accounts:
         accounts.members.grant("team", "ada", Role.WRITER, SYSTEM)
-    engine = make_engine(parse_address(url))
-    with engine.begin() as connection:
-        connection.execute(delete(JobRow))
-    engine.dispose()
+        with accounts.database.write() as connection:
+            connection.execute(delete(JobRow))
     return url
 
 
@@ -55,6 +50,5 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def queue(url: str) -> Iterator[JobQueue]:
     """An empty queue."""
-    queue = JobQueue.open(url)
-    yield queue
-    queue.close()
+    with closing(Database.open(url)) as database:
+        yield JobQueue(database)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,6 @@ from maskreg.service.jobs.queue import (
     KEEP_S,
     LEASE_S,
     Claim,
-    JobFilter,
     JobLimits,
     JobQueue,
     JobState,
@@ -84,7 +84,7 @@ def test_a_job_is_forgotten_some_time_after_its_end(queue: JobQueue) -> None:
     for seconds, is_there in ((KEEP_S - 60, True), (120, False)):
         pass_time(queue, seconds)
         queue.submit(new(str(seconds)), LIMITS)
-        assert (job.id in {other.id for other in queue.list(JobFilter())}) is is_there
+        assert (job.id in {other.id for other in queue.list()}) is is_there
 
 
 def test_jobs_begin_in_the_order_of_submission_as_far_as_limits_allow(queue: JobQueue) -> None:
@@ -174,16 +174,16 @@ def test_jobs_are_listed_newest_first_page_by_page(queue: JobQueue) -> None:
     queue.submit(new("x", "lab"), LIMITS)
     claimed(queue)
 
-    def outputs(which: JobFilter) -> list[str]:
-        return [job.output for job in queue.list(which)]
+    def outputs(**which: Any) -> list[str]:
+        return [job.output for job in queue.list(**which)]
 
-    assert outputs(JobFilter()) == ["x", "2", "1", "0"]
-    assert outputs(JobFilter(projects=["team"], limit=2)) == ["2", "1"]
-    assert outputs(JobFilter(projects=[])) == []
-    assert outputs(JobFilter(hidden=["team"])) == ["x"]
-    assert outputs(JobFilter(states=[JobState.RUNNING])) == ["0"]
-    (oldest,) = queue.list(JobFilter(projects=["lab"]))
-    assert outputs(JobFilter(before=oldest.number)) == ["2", "1", "0"]
+    assert outputs() == ["x", "2", "1", "0"]
+    assert outputs(projects=["team"], limit=2) == ["2", "1"]
+    assert outputs(projects=[]) == []
+    assert outputs(hidden=["team"]) == ["x"]
+    assert outputs(states=[JobState.RUNNING]) == ["0"]
+    (oldest,) = queue.list(projects=["lab"])
+    assert outputs(before=oldest.number) == ["2", "1", "0"]
 
 
 def test_two_workers_never_run_one_job(queue: JobQueue) -> None:

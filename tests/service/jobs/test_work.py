@@ -22,7 +22,7 @@ from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.jobs import work as working
 from maskreg.service.jobs.config import LIMITS, parse_limits
-from maskreg.service.jobs.queue import Job, JobFilter, JobLimits, JobState, Meter
+from maskreg.service.jobs.queue import Job, JobLimits, JobState, Meter
 from maskreg.service.jobs.work import Commit, Ended, work
 from maskreg.signature import PrivateKey
 from tests.service.jobs.conftest import pass_time
@@ -38,14 +38,13 @@ EXTRACT = {"kind": "extract", "source": "base", "target": "tuned"}
 def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = site_in(tmp_path_factory.mktemp("site"))
     yield site
-    site.queue.close()
-    site.service.workspace.close()
+    site.service.close()
 
 
 @pytest.fixture
 def site(module_site: Site, tmp_path: Path) -> Site:
     """The server, with an empty folder of outputs and no job."""
-    for job in module_site.queue.list(JobFilter(states=[JobState.QUEUED, JobState.RUNNING])):
+    for job in module_site.queue.list(states=[JobState.QUEUED, JobState.RUNNING]):
         module_site.queue.cancel(job.id, "test")
     pass_time(module_site.queue, 60)
     assert module_site.queue.claim("test", JobLimits()) is None

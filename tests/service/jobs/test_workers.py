@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 
 import maskreg
 from maskreg.ref import Ref
-from maskreg.service.jobs.config import JobConfig, Jobs
-from maskreg.service.jobs.queue import Job, JobLimits, JobQueue, JobState, NewJob
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.jobs.config import JobConfig
+from maskreg.service.jobs.queue import Job, JobLimits, JobState, NewJob
 from maskreg.service.jobs.work import Commit
 from maskreg.service.jobs.workers import Workers
 from tests.checkpoints import make_checkpoint
@@ -55,10 +57,9 @@ def site(request: pytest.FixtureRequest, large: Site, tmp_path: Path) -> Iterato
     else:
         url = with_table(f"sqlite:///{tmp_path / 'service.db'}")
     (tmp_path / "outputs").mkdir()
-    queue = JobQueue.open(url)
-    jobs = Jobs(queue, replace(large.config, url=url, outputs=tmp_path / "outputs"))
-    yield replace(large, url=url, service=replace(large.service, jobs=jobs))
-    queue.close()
+    config = replace(large.config, url=url, outputs=tmp_path / "outputs")
+    with closing(Accounts.open(url)) as accounts:
+        yield replace(large, url=url, service=replace(large.service, accounts=accounts, jobs=config))
 
 
 def submitted(site: Site, output: str = "patched", artifact: str = "team/large", source: str = "large") -> Job:
