@@ -144,7 +144,7 @@ def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: An
 def _moments(output: Output, state: str, operands: tuple[str, ...], by: str | None, **options: Any) -> None:
     if len(operands) > 1:
         raise click.UsageError("--optimizer takes one REF at most")
-    from maskreg.workspace.moments import moments
+    from maskreg.workspace.analyze import moments
 
     from .geometry import momentum
 

@@ -12,7 +12,7 @@ from maskreg.words import counted, human_bytes
 from .command import Command, engine_options, name_piped, workspace
 from .jobs import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
-from .piped import named_or_piped
+from .pipe import named_or_piped
 from .values import CHECKPOINT_OUT
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ def import_(output: Output, file: str, ref: Ref | None) -> None:
     """
     if file == "-" and sys.stdin.isatty():
         raise click.UsageError("stdin is a terminal: give a FILE, or a pipe")
-    from maskreg.workspace.import_ import import_
+    from maskreg.workspace.export import import_
 
     stream = sys.stdin.buffer if file == "-" else file
     with output.progress() as progress:

@@ -16,7 +16,7 @@ from .values import NAME, OUT, POSITIVE, NumberType
 
 if TYPE_CHECKING:
     from maskreg.ref import Ref
-    from maskreg.workspace.following import Followed, Follower
+    from maskreg.workspace.follow import Followed, Follower
 
 _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 """What may be gone at the next look: a remote that is away, a tag that is not there yet, a link on its way."""

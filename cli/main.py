@@ -67,7 +67,7 @@ SECTIONS = {
         "login": "login",
         "logout": "login:logout",
         "whoami": "login:whoami",
-        "token": "token",
+        "token": "login:token",
     },
     "Setup": {
         "doctor": "doctor",

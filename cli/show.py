@@ -11,7 +11,7 @@ from maskreg.words import counted, percent
 
 from .command import Command, name_piped, workspace
 from .output import Output
-from .piped import named_or_piped
+from .pipe import named_or_piped
 from .table import GROUPS
 from .values import REF, selecting
 

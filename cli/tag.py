@@ -101,8 +101,8 @@ def rm(output: Output, refs: tuple[Ref | Digest | ShortDigest, ...], remote: str
 
     All of them must exist, or none is removed. `restore` brings a tag back until `gc` has deleted the artifact.
     """
-    from maskreg.workspace.remove import remove
     from maskreg.workspace.several import tags_of
+    from maskreg.workspace.tag import remove
 
     space = workspace(output)
     tags = tags_of(space, refs, remote)
@@ -130,7 +130,7 @@ def rm(output: Output, refs: tuple[Ref | Digest | ShortDigest, ...], remote: str
 @click.pass_obj
 def restore(output: Output, ref: Ref, remote: str | None) -> None:
     """Bring a removed tag back as it was."""
-    from maskreg.workspace.restore import restore
+    from maskreg.workspace.tag import restore
 
     restored = restore(ref, remote=remote, workspace=workspace(output))
     if output.json:
@@ -169,7 +169,7 @@ def annotate(
 
     Family, method, license, description and run metadata. The artifact and its digest stay the same.
     """
-    from maskreg.workspace.annotate import annotate
+    from maskreg.workspace.tag import annotate
 
     annotated = annotate(
         ref,

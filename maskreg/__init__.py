@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from maskreg.registry import Registry
     from maskreg.settings import Settings
     from maskreg.workspace import config, db, jobs, keys, plots, remotes
-    from maskreg.workspace.analyze import analyze, trajectory
-    from maskreg.workspace.annotate import annotate
+    from maskreg.workspace.analyze import analyze, moments, trajectory
     from maskreg.workspace.apply import apply, apply_, revert_, switch_
     from maskreg.workspace.baseline import baseline
     from maskreg.workspace.combine import combine
@@ -40,23 +39,18 @@ if TYPE_CHECKING:
     from maskreg.workspace.convert import convert_from, convert_to
     from maskreg.workspace.diff import diff
     from maskreg.workspace.doctor import doctor
-    from maskreg.workspace.export import export
+    from maskreg.workspace.export import export, import_
     from maskreg.workspace.extract import extract
-    from maskreg.workspace.follow import follow
+    from maskreg.workspace.follow import Followed, Follower, follow
     from maskreg.workspace.follow_folder import follow_folder
-    from maskreg.workspace.following import Followed, Follower
     from maskreg.workspace.gc import gc
-    from maskreg.workspace.import_ import import_
     from maskreg.workspace.log import log
     from maskreg.workspace.merge import merge
-    from maskreg.workspace.moments import moments
     from maskreg.workspace.move import mv
     from maskreg.workspace.publish import Published, Publisher, publish
     from maskreg.workspace.pull import load, pull
     from maskreg.workspace.push import push
-    from maskreg.workspace.remove import remove
     from maskreg.workspace.report import report
-    from maskreg.workspace.restore import restore
     from maskreg.workspace.retrain import retrain
     from maskreg.workspace.search import search
     from maskreg.workspace.search import search as list
@@ -64,7 +58,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.squash import squash
     from maskreg.workspace.survey import survey
     from maskreg.workspace.sweep import sweep
-    from maskreg.workspace.tag import tag
+    from maskreg.workspace.tag import annotate, remove, restore, tag
     from maskreg.workspace.verify import verify
     from maskreg.workspace.workspace import Workspace
 
@@ -154,8 +148,8 @@ _HOMES = {
     "ConfigError": "maskreg.errors",
     "DataError": "maskreg.errors",
     "Digest": "maskreg.digest",
-    "Followed": "maskreg.workspace.following",
-    "Follower": "maskreg.workspace.following",
+    "Followed": "maskreg.workspace.follow",
+    "Follower": "maskreg.workspace.follow",
     "Mask": "maskreg.mask",
     "MaskregError": "maskreg.errors",
     "NotAllowedError": "maskreg.errors",
@@ -171,7 +165,7 @@ _HOMES = {
     "UsageError": "maskreg.errors",
     "Workspace": "maskreg.workspace.workspace",
     "analyze": "maskreg.workspace.analyze",
-    "annotate": "maskreg.workspace.annotate",
+    "annotate": "maskreg.workspace.tag",
     "apply": "maskreg.workspace.apply",
     "apply_": "maskreg.workspace.apply",
     "baseline": "maskreg.workspace.baseline",
@@ -189,14 +183,14 @@ _HOMES = {
     "follow": "maskreg.workspace.follow",
     "follow_folder": "maskreg.workspace.follow_folder",
     "gc": "maskreg.workspace.gc",
-    "import_": "maskreg.workspace.import_",
+    "import_": "maskreg.workspace.export",
     "jobs": "maskreg.workspace",
     "keys": "maskreg.workspace",
     "list": "maskreg.workspace.search:search",
     "load": "maskreg.workspace.pull",
     "log": "maskreg.workspace.log",
     "merge": "maskreg.workspace.merge",
-    "moments": "maskreg.workspace.moments",
+    "moments": "maskreg.workspace.analyze",
     "mv": "maskreg.workspace.move",
     "open_checkpoint": "maskreg.checkpoint",
     "plots": "maskreg.workspace",
@@ -204,9 +198,9 @@ _HOMES = {
     "pull": "maskreg.workspace.pull",
     "push": "maskreg.workspace.push",
     "remotes": "maskreg.workspace",
-    "remove": "maskreg.workspace.remove",
+    "remove": "maskreg.workspace.tag",
     "report": "maskreg.workspace.report",
-    "restore": "maskreg.workspace.restore",
+    "restore": "maskreg.workspace.tag",
     "retrain": "maskreg.workspace.retrain",
     "revert_": "maskreg.workspace.apply",
     "search": "maskreg.workspace.search",

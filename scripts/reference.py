@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict
 
 import maskreg
+from maskreg import workspace
 from maskreg.progress import SILENT
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -49,8 +50,9 @@ Everything the command line does, from `import maskreg`. Where a function takes 
 (`"team/qwen3-8b-opd:v3"`), a digest (`"sha256:…"`), an open artifact, or the result of an earlier call; where it takes
 a checkpoint, a path, a hub id or an open checkpoint. Results are frozen dataclasses; their `to_json()` is what the
 command prints with `--json`. Every function works in the local registry and the remotes of the settings; pass
-`workspace` to use others, or to keep connections open over several calls.
+`workspace` to use others, or to keep connections open over several calls. Each raises, beside what it names itself:
 
+{raises}
 This page is made from the docstrings when the site is built.
 """
 
@@ -101,9 +103,30 @@ class Docstring:
             items.append(("", text))
 
 
+def arguments(function: Callable[..., Any]) -> dict[str, str]:
+    """What is said of each argument of a use case: by itself, by its options, or for all use cases."""
+    own = {name.lstrip("*"): text for name, text in Docstring.of(function).sections.get("Args", ())}
+    shared = dict(Docstring.of(workspace).sections["Args"])
+    said: dict[str, str] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        options = options_of(function, parameter)
+        if options is not None and name not in own:
+            said |= dict(_attributes(options))
+        elif text := own.get(name) or shared.get(name):
+            said[name] = text
+    return said
+
+
+def options_of(function: Callable[..., Any], parameter: inspect.Parameter) -> type | None:
+    """The options that a use case takes as keywords: the TypedDict that ``**options`` unpacks."""
+    match = re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))
+    return getattr(inspect.getmodule(function), match[1]) if match else None
+
+
 def page() -> str:
     """The whole page."""
-    parts = [INTRODUCTION]
+    raises = "\n".join(f"- `{name}`: {text}" for name, text in Docstring.of(workspace).sections["Raises"])
+    parts = [INTRODUCTION.format(raises=f"{raises}\n")]
     results: dict[str, type] = {}
     for title, names in SECTIONS.items():
         parts.append(f"## {title}\n")
@@ -181,7 +204,7 @@ def _function(name: str, function: Callable[..., Any], results: dict[str, type])
     signature = inspect.signature(function)
     yield f"```python\n{_signature(name, signature)}\n```\n"
     yield f"{documented.text}\n"
-    yield from _items("Arguments", documented.sections.get("Args", ()))
+    yield from _items("Arguments", list(arguments(function).items()))
     returned = _result_of(function, signature, results)
     said = " ".join(text for _, text in documented.sections.get("Returns", ()))
     if returned or said:
@@ -217,7 +240,9 @@ def _result(name: str, value: type) -> Iterator[str]:
 
 def _attributes(value: type) -> list[tuple[str, str]]:
     items: dict[str, str] = {}
-    for base in reversed(value.__mro__):
+    for base in (*getattr(value, "__orig_bases__", ()), *reversed(value.__mro__)):
+        if base is TypedDict:
+            continue
         if base.__module__.startswith("maskreg") and "__doc__" in vars(base):
             items |= dict(Docstring.of(base).sections.get("Attributes", ()))
             for name, member in vars(base).items():

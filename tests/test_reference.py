@@ -7,7 +7,8 @@ import inspect
 import pytest
 
 import maskreg
-from scripts.reference import SECTIONS, Docstring
+from maskreg import workspace
+from scripts.reference import SECTIONS, Docstring, arguments, options_of
 
 USE_CASES = [
     name
@@ -25,12 +26,22 @@ def test_every_public_name_is_on_the_page_once() -> None:
 @pytest.mark.parametrize("name", USE_CASES)
 def test_every_argument_of_a_use_case_is_documented(name: str) -> None:
     function = getattr(maskreg, name)
-    documented = Docstring.of(function)
-    arguments = [argument.lstrip("*") for argument, _ in documented.sections["Args"]]
-    assert arguments == list(inspect.signature(function).parameters)
+    documented, said = Docstring.of(function), arguments(function)
+    parameters = inspect.signature(function).parameters
+    expected = []
+    for key, parameter in parameters.items():
+        options = options_of(function, parameter)
+        expected += [key] if options is None else list(options.__annotations__)
+    assert list(said) == expected
+    assert all(name.lstrip("*") in parameters for name, _ in documented.sections.get("Args", ()))
     assert documented.text.partition("\n")[0].endswith(".")
-    assert documented.sections["Raises"]
-    assert all(text for _, text in documented.sections["Raises"])
+    assert all(text for _, text in documented.sections.get("Raises", ()))
+
+
+def test_what_is_said_for_all_use_cases_holds_for_some() -> None:
+    names = {key for name in USE_CASES for key in inspect.signature(getattr(maskreg, name)).parameters}
+    shared = {name for name, _ in Docstring.of(workspace).sections["Args"]}
+    assert shared - names == {"project", "theme"}  # of keys, and of plots
 
 
 @pytest.mark.parametrize("name", USE_CASES)

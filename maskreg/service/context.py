@@ -13,7 +13,7 @@ from maskreg.service.auth.openid import OpenId
 from maskreg.service.jobs.config import JobConfig
 from maskreg.service.jobs.queue import JobQueue
 from maskreg.service.middleware import RateLimits
-from maskreg.workspace.pairs import MOST_COORDINATES
+from maskreg.workspace.recording import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
 
 PATIENCE_S = 30.0

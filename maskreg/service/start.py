@@ -49,7 +49,7 @@ from maskreg.service.observing import configure
 from maskreg.settings import Remote, Settings, checked
 from maskreg.settings.credentials import is_loopback
 from maskreg.store import FileStore
-from maskreg.workspace.pairs import MOST_COORDINATES
+from maskreg.workspace.recording import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
 
 _OPTIONS = "MASKREG_SERVED"

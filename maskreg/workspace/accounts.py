@@ -106,12 +106,10 @@ def login(url: str, token: str, *, workspace: Workspace | None = None) -> Logged
     Args:
         url: of the service.
         token: to keep.
-        workspace: by default what the settings say.
 
     Raises:
         ConfigError: not the URL of a service.
         UnauthenticatedError: the token is not valid.
-        UnavailableError: the service does not answer, or offline is set.
         UsageError: the token is not one word.
     """
     token = check_token(token.strip(), "the token")
@@ -136,12 +134,10 @@ def whoami(server: str | None = None, *, workspace: Workspace | None = None) -> 
 
     Args:
         server: its URL, or the name of a remote; by default the default remote, or the only service logged in to.
-        workspace: by default what the settings say.
 
     Raises:
         ConfigError: no service is meant.
         UnauthenticatedError: not logged in, or the token is not valid.
-        UnavailableError: the service does not answer, or offline is set.
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
         return _whoami(service)
@@ -164,13 +160,10 @@ def create_token(
         name: whose it is, recorded as the writer of tags; by default one's own.
         expires: from now; None for never.
         server: as for :func:`whoami`.
-        workspace: by default what the settings say.
 
     Raises:
         BadRefError: not the name of a project.
         NotAllowedError: one is no admin of the project.
-        NotFoundError: there is no such project.
-        MaskregError: as for :func:`whoami`.
     """
     seconds = None if expires is None else int(expires.total_seconds())
     wish = {"role": role, "name": name or "", "expires_s": seconds}
@@ -186,10 +179,6 @@ def tokens(
     Args:
         project: whose; one has to be its admin.
         server: as for :func:`whoami`.
-        workspace: by default what the settings say.
-
-    Raises:
-        MaskregError: as for :func:`create_token`.
     """
     path = "/tokens" if project is None else f"/projects/{_quoted(project)}/tokens"
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
@@ -202,11 +191,6 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
     Args:
         token: its id.
         server: as for :func:`whoami`.
-        workspace: by default what the settings say.
-
-    Raises:
-        NotFoundError: there is no such token, or it belongs to another owner.
-        MaskregError: as for :func:`whoami`.
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
         return _read(service, Token, _ask(service, "DELETE", f"/tokens/{quote(token, safe='')}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskreg.checkpoint.roles import Selection
@@ -16,7 +17,6 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref, is_pattern
 from maskreg.result import plain
 from maskreg.words import counted
-from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -59,24 +59,13 @@ class Analysis:
         return {name: plain(getattr(self, name)) for name in ("ref", "digest", "was", "analysis", "modules")}
 
     def beside(self, paper: str) -> tuple[TableBeside, ...]:
-        """Every table of a paper, with the figures of this analysis beside it, or why there are none.
-
-        Args:
-            paper: ``comp``, ``dssu``, ``geo``, ``pnt`` or ``sub``.
-
-        Raises:
-            UsageError: no such paper.
-        """
+        """Every table of a paper, with the figures of this analysis beside it, or why there are none."""
         from maskreg.analysis.papers import beside
 
         return beside(paper, self.analysis)
 
     def groups(self, by: str) -> Mapping[str, Mapping[str, Any]]:
-        """Figures of groups of tensors; the analysis itself holds those by role and layer.
-
-        Args:
-            by: ``role``, ``layer``, ``module`` or ``tensor``.
-        """
+        """Figures of groups of tensors; the analysis itself holds those by role and layer."""
         from maskreg.analysis.aggregate import groups_of
 
         return groups_of(self.analysis, by)
@@ -108,39 +97,21 @@ def analyze(
 
     Args:
         artifact: the update, or an analysis, which is then returned.
-        source: the checkpoint that the artifact was made from. Without one, it is looked for where this machine has
-            seen it, then in the hub cache.
         target: the other side; made from the source and the delta by default.
         name: what to call the result; by default the artifact's name with ``-analysis``.
         metrics: groups of figures; all by default.
         presets: definitions of coverage; all by default.
         ranks: directions of principal angles.
-        roles: measure only tensors of these roles (``attention``) and names within their layer (``q_proj``; ``qkvo``
-            for the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is split.
-        layers: measure only these layers, such as ``0-11`` or ``0,35``; all by default.
         seed: seed of the rounding null.
         exact_up_to: smaller sides up to this get an exact SVD.
-        device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
-        download: fetch hub checkpoints that are not in the cache.
-        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
-            history keeps the old artifact.
-        progress: progress callback, in bytes of the source.
-        workspace: where to store it; by default what the settings say.
 
     Raises:
-        UsageError: an option makes no sense.
-        NotFoundError: there is no such artifact or checkpoint, or its source was not named and is not found.
-        WrongCheckpointError: the source is not the checkpoint that the artifact was made from.
         WrongTargetError: the target is not.
         PartAbsentError: there is no target, and no delta in the local registry to make it from.
-        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
-            concurrently, and the artifact is kept.
-        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
-        ConfigError: there is no such device, or torch is not installed.
     """
     from maskreg.artifact.analysis import read_analysis
 
-    with opened(workspace) as space, engine_of(space, "analyze"):
+    with opened(workspace) as space, space.engine("analyze"):
         named = space.find(artifact)
         if named.artifact.manifest.kind == "analysis":
             if any((metrics, presets, ranks, roles, layers)):
@@ -198,34 +169,25 @@ def trajectory(
         source: where the run began.
         checkpoints: two or more, in the order of the run; ``"out/step-*"`` stands for all that match it, step 2 before
             step 10.
-        by: ``role``, ``layer``, ``module`` or ``tensor`` for rows of every such group of tensors too.
-        roles: follow only tensors of these roles and names; see :func:`analyze`.
-        layers: follow only these layers.
         metrics: groups of figures beyond the cheap ones: ``angles``, ``shift``, ``projection``, ``coverage`` and
             ``concentration``, as in an analysis but without rounding nulls.
         presets: definitions of coverage; all by default.
         ranks: directions of principal angles.
         exact_up_to: smaller sides up to this get an exact SVD.
         seed: seed of random range finding.
-        device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
-        download: fetch hub checkpoints that are not in the cache.
-        progress: progress callback, in bytes of all checkpoints.
-        workspace: by default what the settings say.
 
     Returns:
         A row of figures for each checkpoint, of all tensors and of each group, as JSON values.
 
     Raises:
         UsageError: fewer than two checkpoints, or there is no such grouping.
-        NotFoundError: there is no such checkpoint, or none matches.
         WrongCheckpointError: a checkpoint lacks a tensor of the source, or has it in another shape.
-        ConfigError: there is no such device, or torch is not installed.
     """
     with requiring("a trajectory"):
         from maskreg.flow.geometry.trajectory import trajectory as follow
 
     spec = _spec(metrics, presets, ranks, seed, exact_up_to, Selection.parse(roles, layers))
-    with opened(workspace) as space, engine_of(space, "analyze"), ExitStack() as stack:
+    with opened(workspace) as space, space.engine("analyze"), ExitStack() as stack:
         start = stack.enter_context(space.checkpoint(source, download=download))
         run = [path for given in checkpoints for path in _paths(space, given)]
         points = [stack.enter_context(space.checkpoint(path, download=download)) for path in run]
@@ -301,3 +263,45 @@ def _measured(
 
 def _name(named: Named) -> Ref | None:
     return None if named.ref is None else replace(named.ref, name=f"{named.ref.name}-analysis", digest=None)
+
+
+def moments(
+    state: str | Path,
+    artifact: ArtifactLike | None = None,
+    source: CheckpointLike | None = None,
+    *,
+    roles: Sequence[str] = (),
+    layers: str = "",
+    download: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> dict[str, Any]:
+    """Measure the state of Adam that a run saved: how unequal second moments are, and where the first ones point.
+
+    Nothing is stored.
+
+    Args:
+        state: what the optimizer was saved to: a file of ``torch.save``, a distributed checkpoint, a folder with
+            ``optimizer.pt``, or safetensors with names that end in ``exp_avg`` and ``exp_avg_sq``.
+
+    Returns:
+        Figures of all weights, by role, by layer and of every weight, as JSON values.
+
+    Raises:
+        UsageError: no weight is what the selection names.
+        FormatError: there is no state of Adam in what was named.
+        PartAbsentError: the artifact holds no values.
+    """
+    from maskreg.checkpoint.moments import open_moments
+    from maskreg.flow.geometry.momentum import measure_moments
+
+    selection = Selection.parse(roles, layers)
+    with opened(workspace) as space, space.engine("analyze"), open_moments(state) as opened_state:
+        if artifact is None:
+            return measure_moments(opened_state, selection=selection, progress=progress)
+        update = space.find(artifact).artifact
+
+        def work(checkpoint: Checkpoint) -> dict[str, Any]:
+            return measure_moments(opened_state, update, checkpoint, selection=selection, progress=progress)
+
+        return with_source(space, update.manifest.source, work, source=source, download=download)[0]

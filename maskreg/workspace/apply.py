@@ -16,7 +16,6 @@ from maskreg.flow.apply.on_disk import apply as apply_on_disk
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.update.delta import Delta
-from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import remember, require_free
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
@@ -68,23 +67,8 @@ def apply(
             this machine has seen it, then in the hub cache.
         out: where the result goes; by default a folder named like the artifact, in the current directory.
         revert: turn the target into the source.
-        device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded.
-        force: replace files of an earlier output that are written again; others in its folder stay.
-        download: fetch the checkpoint from the hub when it is not in the cache.
-        with_code: write small files of the artifact that can run code too: Python files, and JSON documents that name
-            code which the source's do not. The source's own files are copied in any case, and named.
-        progress: progress callback, in bytes of the result.
-        workspace: where artifacts and known checkpoints are; by default what the settings say.
-
-    Raises:
-        WrongCheckpointError: ``source`` is not the checkpoint that the artifact applies to.
-        NotFoundError: there is no such artifact, or its checkpoint was not named.
-        PartAbsentError: the artifact has no values for this direction, or they are not in the local registry.
-        DataError: the artifact is damaged.
-        CannotCreateError: ``out`` exists, or cannot be written.
-        ConfigError: there is no such device, or it needs torch, which is not installed.
     """
-    with opened(workspace) as space, engine_of(space, "apply"):
+    with opened(workspace) as space, space.engine("apply"):
         named = space.find(artifact)
         path = _output(space, named.ref, out, source, force=force)
 
@@ -131,21 +115,14 @@ def apply_(
             (``module.``, ``_orig_mod.``) are resolved where that is unambiguous.
         artifact: a reference, a digest or an open artifact, with a delta; with a reverse part to go back.
         revert: turn the target into the source, as :func:`revert_` does.
-        jobs: threads; by default one per CPU, at most 16.
-        group: of the processes that hold the model; by default all if it is sharded, or the processes of its
-            ``DistributedDataParallel``.
-        workspace: where the artifact is; by default the local registry of the settings.
 
     Raises:
         UsageError: not a model; or the artifact adds, removes or reshapes tensors, tensors overlap in memory, or a
             wrapper (FSDP1, ZeRO-3) keeps them elsewhere, so it cannot be applied in place.
-        NotFoundError: there is no such artifact.
         WrongCheckpointError: a tensor is missing, quantized, of another dtype or shape, or not what the artifact
             applies to; or something else wrote to it during patching, and the model is half patched.
         AlreadyAppliedError: the model is the result already.
-        PartAbsentError: the artifact has no values for this direction, or they are not in the local registry.
         CorruptError: the artifact is damaged.
-        ConfigError: torch is not installed.
     """
     in_memory = _in_memory(model)
     with ExitStack() as stack:
@@ -170,14 +147,6 @@ def revert_(
 
     Args:
         model: as :func:`apply_` takes it.
-        artifact: a reference, a digest or an open artifact, with a reverse part (``extract --reversible``).
-        jobs: threads; by default one per CPU, at most 16.
-        group: of the processes that hold the model; by default all if it is sharded, or the processes of its
-            ``DistributedDataParallel``.
-        workspace: where the artifact is; by default the local registry of the settings.
-
-    Raises:
-        MaskregError: as :func:`apply_`.
     """
     apply_(model, artifact, revert=True, jobs=jobs, group=group, workspace=workspace)
 
@@ -201,15 +170,10 @@ def switch_(
         before: a reference, a digest or an open artifact, whose target the model is; with a reverse part
             (``extract --reversible``).
         after: the one whose target it becomes; with a delta.
-        jobs: threads; by default one per CPU, at most 16.
-        group: of the processes that hold the model; by default all if it is sharded, or the processes of its
-            ``DistributedDataParallel``.
-        workspace: where the artifacts are; by default the local registry of the settings.
 
     Raises:
         PairMismatchError: the artifacts have different sources.
         UsageError: both are one artifact; or as :func:`apply_`.
-        MaskregError: as :func:`apply_`.
     """
     in_memory = _in_memory(model)
     with ExitStack() as stack:
@@ -222,12 +186,7 @@ def switch_(
 
 
 def _in_memory(model: object) -> ModuleType:
-    """The part that needs torch.
-
-    Raises:
-        UsageError: not a model.
-        ConfigError: torch is not installed.
-    """
+    """The part that needs torch."""
     with requiring("patching a model in memory"):
         import torch
 

@@ -10,7 +10,6 @@ from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.workspace.engines import engine_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -39,7 +38,6 @@ def baseline(
     """Make a baseline of a mask and store it in the local registry.
 
     Args:
-        artifact: the mask: a reference, a digest or an open artifact.
         kind: such as ``random-global`` or ``exponent-matched``, or a complete specification.
         name: what to call it; by default the mask's name, the kind, then the parameters and ``-s<seed>``.
         seed: seed of the draw; 0 by default where the kind is random.
@@ -48,21 +46,9 @@ def baseline(
         alpha: for ``safe``: share of each matrix that is principal, and that is small; 0.5 by default.
         source: the mask's source, which kinds from exponent-matched to safe look at. Without one it is looked for
             where this machine has seen it, then in the hub cache.
-        download: fetch the source from the hub when it is not in the cache.
-        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
-            history keeps the old artifact.
-        progress: progress callback, in bytes.
-        workspace: where to store it; by default what the settings say.
 
     Raises:
         UsageError: an unknown kind, or parameters that the kind does not take.
-        NotFoundError: there is no such mask, or its source was not found.
-        WrongCheckpointError: ``source`` is another checkpoint.
-        DataError: the artifact is damaged.
-        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
-            concurrently, and the artifact is kept.
-        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
-        ConfigError: the kind needs torch, which is not installed.
     """
     from maskreg.flow.baseline.build import make_baseline
     from maskreg.mask.baseline import BaselineSpec
@@ -76,7 +62,7 @@ def baseline(
     if "rank" in spec.kind.options:
         with requiring(f"a {spec.kind.name} baseline"):
             import torch  # noqa: F401 (now, and not after the source was read)
-    with opened(workspace) as space, engine_of(space, "baseline"):
+    with opened(workspace) as space, space.engine("baseline"):
         named = space.find(artifact)
         naming = Naming(space, _name(named, spec) if name is None else as_name(name), careful=not force)
 

@@ -81,9 +81,6 @@ def prune_cache(
     Args:
         max_bytes: what the cache may take; by default the setting ``cache_size``.
         only: remove these, whatever the cache takes.
-        dry_run: only report.
-        progress: progress callback, in deleted bytes.
-        workspace: by default what the settings say.
 
     Raises:
         UsageError: there is no limit.

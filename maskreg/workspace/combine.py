@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.storing import Naming, Stored, shared_family
-from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
 def combine(
@@ -27,31 +27,16 @@ def combine(
     The result names the masks it was made of as its parents, in order.
 
     Args:
-        masks: references, digests or open artifacts.
-        name: ``[project/]name[:tag]``; without one the result is known by its digest alone.
         how: ``and`` (coordinates in all), ``or`` (in any), ``minus`` (in the first alone) or ``xor`` (in one of two).
         at_least: coordinates in this many masks or more, in place of ``how``.
-        description: one paragraph for people.
-        allow_different: combine masks of different rules too.
-        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
-            history keeps the old artifact.
-        progress: progress callback, in bytes of masks.
-        workspace: where the masks are; by default what the settings say.
 
     Raises:
         UsageError: an unknown operation, or not of so many masks.
-        PairMismatchError: the masks are of different sources, tensors or rules.
-        NotFoundError: there is no such mask.
-        PartAbsentError: a mask is not in the local registry.
-        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
-            concurrently, and the artifact is kept.
-        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
-        NoSpaceError: the disk would fill up.
     """
     from maskreg.flow.combine import combine as combine_masks
 
     with opened(workspace) as space:
-        naming = Naming(space, None if name is None else as_name(name), careful=not force)
+        naming = Naming(space, name, careful=not force)
         operands = [space.find(mask) for mask in masks]
         card = Card(shared_family(operands), description=description).checked()
         artifacts = [operand.artifact for operand in operands]

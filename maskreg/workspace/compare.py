@@ -14,7 +14,6 @@ from maskreg.errors import OutputExistsError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
 from maskreg.words import counted
-from maskreg.workspace.engines import engine_of
 from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.recording import record as record_overlaps
 from maskreg.workspace.several import masks_of
@@ -138,39 +137,18 @@ def compare(
     figures that need it are undefined.
 
     Args:
-        masks: references, digests or open artifacts; ``"team/run:step-*"`` stands for all tags that match it.
-        source: the checkpoint that the masks were made from. Without one it is looked for where this machine has
-            seen it, then in the hub cache.
-        download: fetch the source from the hub when it is not in the cache.
-        require_source: fail without the source.
         stripes: count rows and columns of matrices that move together.
-        allow_different: compare what masks of other rules, tensors or sources share.
         record: keep the lift in the catalog, as a measurement of the first mask of each pair; see :func:`keep`.
         smallest_effect: the smallest headroom that matters to the verdict, 0 to 1.
         start: whether training of one run or more started at the source, bit for bit: ``yes``, ``no`` or ``unknown``.
             Off the bf16 grid, as in a resumed run, two updates share more by chance. By default what the cards say.
-        by: the groups of tensors that pairs have figures of, where there are more than eight masks. Pairs of fewer
-            masks have figures of all groups.
-        roles: compare only tensors of these roles (``attention``) and names within their layer (``q_proj``; ``qkvo``
-            for the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is split.
-        layers: compare only these layers, such as ``0-11`` or ``0,35``; all by default.
         updates: measure the angle between updates too, and the MLP channels that they move most. Needs the source,
             and artifacts with values.
         consensus_map: a file to write, of NumPy's format ``.npz``: for every coordinate of the tensors that are
             compared, in how many masks it is.
-        remote: compare masks of this remote instead of the local registry.
-        progress: progress callback, in bytes.
-        workspace: where the masks are; by default what the settings say.
 
     Raises:
         UsageError: fewer than two masks, an effect that is no share, or no tensor is what the selection names.
-        NotFoundError: there is no such mask; or the source is required and was not found.
-        PairMismatchError: the masks are of different rules, tensors or sources.
-        PartAbsentError: a mask is not in the local registry; or updates are compared, and an artifact has no values.
-        WrongCheckpointError: ``source`` is another checkpoint.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
-        OutputExistsError: the file of the consensus map exists.
     """
     from maskreg.flow.geometry.pairs import compare_updates
     from maskreg.flow.overlap.measure import measure_overlap
@@ -178,7 +156,7 @@ def compare(
     if not 0 <= smallest_effect < 1:
         raise UsageError(f"the smallest effect that matters is {smallest_effect}", hint="give a share, such as 0.01")
     selection = Selection.parse(roles, layers)
-    with opened(workspace) as space, engine_of(space, "compare"):
+    with opened(workspace) as space, space.engine("compare"):
         operands = masks_of(space, masks, remote, what="a comparison")
 
         if len(operands) > MANY:

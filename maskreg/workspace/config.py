@@ -72,7 +72,6 @@ def set(key: str, value: str | int | Path, *, workspace: Workspace | None = None
         key: ``home``, ``default_remote``, ``jobs``, ``offline``, ``cache_size``, ``immutable_projects`` or
             ``remotes.NAME.KEY``.
         value: its value; an empty text removes the key.
-        workspace: whose configuration file; by default the one that the environment names.
 
     Raises:
         ConfigError: an unknown key, a malformed value, a URL that no store has, or a remote that there is not.

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from maskreg.bucket import Location
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.ref import Card, Ref
+from maskreg.ref import Ref
 from maskreg.result import Result
+from maskreg.workspace.extract import CardOptions, parted
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember, require_free
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, as_name, opened
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
@@ -71,25 +72,15 @@ def convert_to(
     The output appears at the end, whole, or not at all. Values are checked before and after they are decoded.
 
     Args:
-        artifact: a reference, a digest or an open artifact.
         to: the format, such as ``slime``.
         out: the file or folder to write.
         source: the checkpoint that the artifact applies to, for formats of values. Without one, it is looked for where
             this machine has seen it, then in the hub cache.
         options: options of the format by name, such as ``{"encoding": "overwrite"}``.
-        with_code: write small files that can run code, too.
-        force: replace an earlier output.
-        download: fetch the checkpoint from the hub when it is not in the cache.
-        progress: progress callback, in bytes of the changed tensors, or in coordinates of masks.
-        workspace: where the artifact is; by default what the settings say.
 
     Raises:
         UsageError: an unknown format or option, or the format cannot hold this artifact; names the tensor.
-        WrongCheckpointError: ``source`` is not the checkpoint that the artifact applies to.
-        NotFoundError: there is no such artifact, or its checkpoint was not found.
         PartAbsentError: the part that the format holds is absent.
-        DataError: the artifact is damaged.
-        CannotCreateError: ``out`` exists, or cannot be written.
     """
     from maskreg.exchange import format_named
     from maskreg.exchange.outgoing import Outgoing
@@ -123,15 +114,12 @@ def convert_from(
     source: CheckpointLike,
     name: str | Ref | None = None,
     *,
-    family: str = "",
-    method: str = "",
-    license: str = "",
-    description: str = "",
     with_code: bool = False,
     force: bool = False,
     download: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **options: Unpack[CardOptions],
 ) -> Stored:
     """Make an artifact of what another tool wrote, and store it in the local registry.
 
@@ -142,24 +130,10 @@ def convert_from(
         path: the file or folder.
         format: what it is, such as ``slime``.
         source: the checkpoint that it belongs to.
-        name: ``[project/]name[:tag]``; without one the artifact is known by its digest alone.
-        family: model family, such as ``qwen3-8b``.
-        method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
-        license: SPDX identifier.
-        description: one paragraph for people.
-        with_code: take along small files that can run code, too.
-        force: move a name that others may use.
-        download: fetch a hub checkpoint that is not in the cache.
-        progress: progress callback, in bytes.
-        workspace: where to store it; by default what the settings say.
 
     Raises:
         UsageError: an unknown format, or a name with a digest.
         DataError: the file breaks its format, is damaged, exceeds a limit or does not fit the source; names the tensor.
-        NotFoundError: there is no such file or checkpoint.
-        ConflictError: others may use the name, and ``force`` is not set: nothing was made.
-        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
-        NoSpaceError: the disk would fill up.
         ConfigError: an optional package is missing.
     """
     from maskreg.exchange import format_named
@@ -167,13 +141,13 @@ def convert_from(
 
     source_format = format_named(format)
     file = _input(path, source_format)
-    card = Card(family, method, license, description).checked()
+    card, _ = parted(options)
     with (
         opened(workspace) as space,
         space.checkpoint(source, download=download, side="source") as checkpoint,
         ExitStack() as stack,
     ):
-        naming = Naming(space, None if name is None else as_name(name), careful=not force)
+        naming = Naming(space, name, careful=not force)
         try:
             incoming = source_format.read(file, checkpoint, LIMITS, stack.enter_context)
         except NotFoundError as error:

@@ -87,13 +87,7 @@ def rebuild(
 ) -> Rebuilt:
     """Recreate a catalog from the store. Measurements and events are kept.
 
-    Args:
-        remote: whose catalog; the local registry's when left out.
-        progress: progress callback, in tags and artifacts.
-        workspace: by default what the settings say.
-
     Raises:
-        ConfigError: there is no such remote, it has no catalog, or the catalog's schema is of another version.
         UnavailableError: the database or the remote does not answer, or offline is set.
         DataError: the catalog is damaged.
     """

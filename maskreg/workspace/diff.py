@@ -99,18 +99,6 @@ def diff(
     Args:
         a: the earlier artifact: a reference, a digest or an open artifact.
         b: the later one.
-        roles: list and count only tensors of these roles (``attention``) and names within their layer (``q_proj``;
-            ``qkvo`` for the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is
-            split.
-        layers: list and count only these layers, such as ``0-11`` or ``0,35``; all by default.
-        progress: progress callback, in bytes of both masks.
-        workspace: by default what the settings say.
-
-    Raises:
-        UsageError: no tensor of either is what the selection names.
-        NotFoundError: there is no such artifact.
-        PartAbsentError: a fused tensor is to be split, and its mask is not in the local registry.
-        DataError: one is damaged.
     """
     from maskreg.artifact.scope import selected_rows, shapes_of
     from maskreg.artifact.totals import totals_of

@@ -62,7 +62,6 @@ def doctor(directory: str | Location | None = None, *, workspace: Workspace | No
     Args:
         directory: remove what interrupted runs of :func:`apply`, :func:`export` and :func:`report` left in this folder;
             or below this prefix of a bucket, where nothing came for an hour.
-        workspace: by default what the settings say.
 
     Raises:
         ConfigError: the configuration file or the environment is malformed.

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from maskreg.disk import filling, replacing, require_space
-from maskreg.errors import UsageError
+from maskreg.errors import NotAllowedError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.transfer.archive import Exported, packing
-from maskreg.workspace.storing import note_absent_parts
-from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
+from maskreg.ref import Ref
+from maskreg.registry.transfer.archive import Exported, Imported, import_file, packing
+from maskreg.workspace.storing import note_absent_parts, note_catalog
+from maskreg.workspace.workspace import ArtifactLike, Workspace, as_ref, opened
 
 _WHAT = "the file"
 
@@ -29,19 +30,10 @@ def export(
     Every object is hashed. A file appears when it is complete; a stream is written front to back.
 
     Args:
-        artifact: a reference, or the result that named the artifact.
         out: the file to write, or a binary stream.
-        force: replace a file that exists.
-        progress: progress callback, in bytes written.
-        workspace: where the artifact is; by default the local registry of the settings.
 
     Raises:
-        UsageError: an artifact without a name, or an empty path.
-        NotFoundError: there is no such artifact.
         PartAbsentError: no part of it is in the local registry.
-        CorruptError: it is damaged.
-        CannotCreateError: the file exists, or cannot be written.
-        NoSpaceError: the disk would fill up, or became full.
     """
     if out == "":
         raise UsageError("the path to write to is empty")
@@ -56,3 +48,44 @@ def export(
             require_space(path, packed.size, what=_WHAT)
             exported = packed.write(file, progress)
         return replace(exported, path=path)
+
+
+def import_(
+    file: str | Path | BinaryIO,
+    name: str | Ref | None = None,
+    *,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Imported:
+    """Read an artifact that :func:`export` wrote into the local registry.
+
+    Every object is hashed before anything becomes visible.
+
+    Args:
+        file: the file, or a binary stream; a stream is read front to back.
+        name: what to call the artifact; by default the name in the file.
+
+    Raises:
+        FormatError: not a file that ``export`` writes.
+        ConflictError: the name points to another artifact.
+    """
+    ref = None if name is None else as_ref(name)
+    with opened(workspace) as space:
+        if not isinstance(file, str | Path):
+            imported = import_file(space.local, file, ref=ref, progress=progress)
+        else:
+            with _opened(Path(file)) as stream:
+                imported = import_file(space.local, stream, ref=ref, progress=progress)
+        note_catalog(space, space.local)
+        return imported
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is a directory; pass a file that export wrote") from error
+    except PermissionError as error:
+        raise NotAllowedError(f"{path}: not allowed to read it") from error
+    except OSError as error:
+        raise NotFoundError(f"{path}: there is no such file") from error

@@ -5,13 +5,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import plain
-from maskreg.workspace.engines import engine_of
 from maskreg.workspace.storing import Naming, Stored, remember
-from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
+from maskreg.workspace.workspace import CheckpointLike, Workspace, opened
+
+
+class CardOptions(TypedDict, total=False):
+    """What people are told about a new artifact: the fields of its card.
+
+    Attributes:
+        family: model family, such as ``qwen3-8b``.
+        method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
+        license: SPDX identifier.
+        description: one paragraph for people.
+        meta: run metadata.
+    """
+
+    family: str
+    method: str
+    license: str
+    description: str
+    meta: Mapping[str, str]
+
+
+class ExtractOptions(CardOptions, total=False):
+    """How two checkpoints are compared, what is kept of the difference, and what is said about it.
+
+    Attributes:
+        rule: what counts as moved: ``exact``, which is the default, ``abs:TAU`` or ``rel:ETA``.
+        mask_only: keep which coordinates moved, not to what.
+        reversible: keep the source's values too, so that the target can be turned back.
+        allow_mismatch: store whole, or list, tensors that do not pair up.
+        with_code: take along small files that can run code too: Python files, and JSON documents that name code which
+            the other checkpoint's do not.
+        device: ``cpu``, ``cuda`` or ``cuda:N``; the result does not depend on it.
+    """
+
+    rule: str
+    mask_only: bool
+    reversible: bool
+    allow_mismatch: bool
+    with_code: bool
+    device: str
 
 
 @dataclass(frozen=True)
@@ -37,21 +76,11 @@ def extract(
     target: CheckpointLike,
     name: str | Ref | None = None,
     *,
-    family: str = "",
-    method: str = "",
-    license: str = "",
-    description: str = "",
-    meta: Mapping[str, str] | None = None,
-    rule: str = "exact",
-    mask_only: bool = False,
-    reversible: bool = False,
-    allow_mismatch: bool = False,
-    device: str = "cpu",
     download: bool = False,
-    with_code: bool = False,
     force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **options: Unpack[ExtractOptions],
 ) -> Extracted:
     """Diff two checkpoints and store what moved in the local registry.
 
@@ -61,75 +90,37 @@ def extract(
     Args:
         source: the checkpoint that the artifact will be applied to: a path, a hub id, or an open one.
         target: the checkpoint that post-training made of it.
-        name: ``[project/]name[:tag]``; without one the artifact is known by its digest alone.
-        family: model family, such as ``qwen3-8b``.
-        method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
-        license: SPDX identifier.
-        description: one paragraph for people.
-        meta: run metadata.
-        rule: what counts as moved: ``exact``, ``abs:TAU`` or ``rel:ETA``.
-        mask_only: keep which coordinates moved, not to what.
-        reversible: keep the source's values too, so that the target can be turned back.
-        allow_mismatch: store whole, or list, tensors that do not pair up.
-        device: ``cpu``, ``cuda`` or ``cuda:N``; the result does not depend on it.
-        download: fetch hub checkpoints that are not in the cache.
-        with_code: take along small files that can run code too: Python files, and JSON documents that name code which
-            the other checkpoint's do not.
-        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
-            history keeps the old artifact.
-        progress: progress callback, in bytes of both checkpoints.
-        workspace: where to store it; by default what the settings say.
-
-    Raises:
-        UsageError: options that contradict each other, a name with a digest, or a rule that makes no sense.
-        DataError: checkpoints that do not pair up or cannot be read.
-        NotFoundError: there is no such checkpoint.
-        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
-            concurrently, and the artifact is kept.
-        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
-        NoSpaceError: the disk would fill up.
-        ConfigError: no such device, or wrong settings.
     """
     from maskreg.flow.extract.extraction import extract as extract_from
     from maskreg.tensors.rules import parse_rule
 
-    parse_rule(rule)
-    card = Card(family, method, license, description, dict(meta or {})).checked()
+    card, how = parted(options)
+    parse_rule(how.get("rule", "exact"))
     with ExitStack() as stack:
         space = stack.enter_context(opened(workspace))
-        naming = Naming(space, None if name is None else as_name(name), careful=not force)
+        naming = Naming(space, name, careful=not force)
         before = stack.enter_context(space.checkpoint(source, download=download, side="source"))
         after = stack.enter_context(space.checkpoint(target, download=download, side="target", base=before))
-        stack.enter_context(engine_of(space, "extract"))
-        extracted = extract_from(
-            before,
-            after,
-            space.root,
-            rule=rule,
-            mask_only=mask_only,
-            reversible=reversible,
-            allow_mismatch=allow_mismatch,
-            device=device,
-            with_code=with_code,
-            progress=progress,
-        )
+        stack.enter_context(space.engine("extract"))
+        extracted = extract_from(before, after, space.root, **how, progress=progress)
         if naming.head is not None and naming.head.digest == extracted.digest:
             # The same artifact again: what people said about it holds.
             card = merged_card(naming.head.card, card)
         stored = naming.store(extracted.digest, card, extracted.notes)
-        manifest = stored.artifact.manifest
-        remember(space, manifest.source.root, before.path)
-        remember(space, manifest.target.root, after.path)
+        remember(space, stored.manifest.source.root, before.path)
+        remember(space, stored.manifest.target.root, after.path)
         return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
 
 
-def merged_card(old: Card, new: Card) -> Card:
-    """What is said about an artifact that is made again: what is new, and what holds of the old.
+def parted(options: CardOptions | ExtractOptions) -> tuple[Card, dict[str, Any]]:
+    """The card that options say, checked, and the other options."""
+    rest: dict[str, Any] = {**options}
+    said = {name: rest.pop(name) for name in CardOptions.__annotations__ if name in rest}
+    return Card(**{**said, "meta": dict(said.get("meta") or {})}).checked(), rest
 
-    Args:
-        old: the card so far.
-        new: what is said now; what is empty leaves the old, but an empty value of ``meta`` takes its key away.
-    """
+
+def merged_card(old: Card, new: Card) -> Card:
+    """What is said about an artifact that is made again: an empty text leaves the old, or removes a key of meta."""
     return Card(
         new.family or old.family,
         new.method or old.method,

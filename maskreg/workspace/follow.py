@@ -2,23 +2,305 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
+import threading
+import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import finalize
 
+from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.errors import UsageError
+from maskreg.errors import (
+    MaskregError,
+    MissingLinkError,
+    NotOnChainError,
+    TryAgainError,
+    UnavailableError,
+    UsageError,
+)
 from maskreg.extras import requiring
-from maskreg.ref import Ref
-from maskreg.registry.chains import Chains
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.registry.chains import Chains, Step
+from maskreg.registry.transfer.pull import bring
+from maskreg.result import Result
+from maskreg.store import FileStore
 from maskreg.update.verified import RecordedSide
-from maskreg.workspace.following import EVERY_S, Follower
-from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
+from maskreg.workspace.workspace import ArtifactLike, Workspace, as_ref, opened
 
 if TYPE_CHECKING:
     import torch
 
     from maskreg.artifact.reader import Artifact
+
+
+EVERY_S = 5.0
+"""How often a tag is looked at, in seconds, where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Followed(Result):
+    """Weights that were brought to where a tag points.
+
+    Attributes:
+        ref: the tag.
+        digest: the artifact whose target the weights are now.
+        root: their identity.
+        links: how many artifacts were applied; 0 where the weights were there already.
+        bytes: transferred from the remote.
+        card: what people say about the artifact, such as the step.
+        out: the checkpoint; None for a model in memory.
+    """
+
+    ref: Ref
+    digest: Digest
+    root: str
+    links: int
+    bytes: int
+    card: Card
+    out: Path | None = None
+
+
+class Weights(Protocol):
+    """Weights that follow a tag."""
+
+    def root(self, chains: Chains, head: Digest) -> str:
+        """The identity of the weights as they are; asked until it is known."""
+
+    def take(self, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> None:
+        """Apply artifacts in order, each with whether it is reverted; each of them whole, or not at all."""
+
+    def begin_again(self) -> str | None:
+        """The identity of a checkpoint that they can begin again from; None where there is none."""
+
+    @property
+    def out(self) -> Path | None:
+        """The checkpoint that holds them; None in memory."""
+
+    def agree(self, value: Any) -> Any:
+        """What the first of several processes that hold the weights together says; the value where there is one."""
+
+    def all(self, value: bool) -> bool:
+        """Whether it is so in all of these processes."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class Follower(Closing):
+    """Brings weights to where a tag points, whenever it has moved. A context manager.
+
+    :meth:`fetch` asks and transfers, and touches no weights: any thread may call it. :meth:`apply` is quick, and for a
+    moment at which no reader uses the weights. :meth:`step` is both.
+
+    Attributes:
+        ref: the tag.
+        every_s: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        ref: str | Ref,
+        *,
+        remote: str | None = None,
+        every_s: float = EVERY_S,
+        safe: Callable[[], bool] | None = None,
+        workspace: Workspace | None = None,
+    ) -> None:
+        """Decide what to follow; nothing is asked yet.
+
+        Args:
+            weights: what follows.
+            ref: the tag.
+            every_s: seconds between two looks.
+            safe: asked before the weights change; while it says no, links wait.
+
+        Raises:
+            UsageError: a pinned reference, or a negative time.
+        """
+        self.ref = as_ref(ref)
+        if self.ref.digest is not None:
+            raise UsageError(f"{self.ref} is pinned, so it never moves", hint="leave out the digest")
+        if every_s < 0:
+            raise UsageError(f"every_s={every_s}: seconds between two looks cannot be negative")
+        self.every_s = every_s
+        self._weights = weights
+        self._safe = safe
+        self._own = workspace is None
+        self._space = workspace or Workspace()
+        self._remote = self._space.remote_to_ask(remote)
+        self._chains = Chains([self._space.local, *([self._remote] if self._remote is not None else [])])
+        self._landing = _Landing(self._space) if self._remote is not None else None
+        self._lock = threading.Lock()
+        self._root = ""
+        self._looked = -float("inf")
+        self._waiting: _Waiting | None = None
+
+    def step(self) -> Followed | None:
+        """Look whether the tag has moved, if it is time, and bring the weights there; None where nothing changed."""
+        if self._weights.agree(time.monotonic() - self._looked >= self.every_s):
+            self.fetch()
+        return self.apply()
+
+    def fetch(self) -> bool:
+        """Look at the tag now, and bring the links on the way there to this machine.
+
+        Returns:
+            Whether there is something to apply.
+
+        Raises:
+            MissingLinkError: no way is whole; a later look may find one.
+            NotOnChainError: no way begins at these weights.
+            BrokenChainError: links do not follow one another.
+            RolledBackError: the log of the tag went back, or was rewritten.
+        """
+        with self._lock:
+            return self._fetched()
+
+    def _fetched(self) -> bool:
+        self._looked = time.monotonic()
+        head, card = self._head()
+        if self._waiting is not None and self._waiting.digest == head:
+            return True
+        if self._root and self._chains.link(head).after == self._root:
+            self._waiting = None
+            return False
+        problem: MaskregError | None = None
+        try:
+            self._waiting = self._brought(head, card)
+        except MaskregError as error:
+            problem = error
+        # Where several processes hold the weights, all of them go on, or none.
+        if not self._weights.all(problem is None):
+            self._waiting = None
+            raise problem or TryAgainError(f"another process could not bring the links of {self.ref}")
+        return True
+
+    def apply(self) -> Followed | None:
+        """Apply what :meth:`fetch` brought, if there is something and it is safe; never waits for it.
+
+        Raises:
+            WrongCheckpointError: a model in memory is not what it was; nothing was changed.
+            TryAgainError: the checkpoint in a folder is not what it was; the next look makes it again.
+            CorruptError: a link is damaged; nothing was changed.
+        """
+        # One that is at work on another thread has nothing to apply yet.
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._applied()
+        finally:
+            self._lock.release()
+
+    def _applied(self) -> Followed | None:
+        waiting = self._waiting
+        if waiting is None or (self._safe is not None and not self._weights.agree(self._safe())):
+            return None
+        # After an error too, the weights say what they are.
+        self._waiting, self._root = None, ""
+        root = self._chains.link(waiting.digest).after
+        self._weights.take(waiting.artifacts, root)
+        self._root = root
+        self._chains.forget()
+        if self._landing is not None:
+            self._landing.clear()
+        links = len(waiting.artifacts)
+        card = waiting.card
+        return Followed(self.ref, waiting.digest, self._root, links, waiting.bytes, card, self._weights.out)
+
+    def wait(self, timeout_s: float | None = None) -> Followed | None:
+        """Look again and again until the weights have followed; None when the time is over.
+
+        Args:
+            timeout_s: how long at most, in seconds.
+        """
+        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        while (followed := self.step()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            time.sleep(min(left, self.every_s or 0.01))
+        return followed
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self._weights.close()
+        if self._landing is not None:
+            self._landing.close()
+        if self._own:
+            self._space.close()
+
+    def _head(self) -> tuple[Digest, Card]:
+        seen: tuple[Digest, Card] | None = None
+        problem: MaskregError | None = None
+        try:
+            resolved = (self._remote or self._space.local).resolve(self.ref)
+            seen = resolved.digest, resolved.card
+        except MaskregError as error:
+            problem = error
+        # All processes go where the first one saw the tag.
+        first, fault = self._weights.agree((seen, problem and problem.message))
+        if first is None:
+            raise problem or UnavailableError(f"another process could not look at {self.ref}: {fault}")
+        digest, card = first
+        return digest, card
+
+    def _brought(self, head: Digest, card: Card) -> _Waiting:
+        steps = self._way(head)
+        local = self._landing.registry if self._landing is not None else self._space.local
+        jobs = self._space.settings.jobs
+        pulls = [bring(local, self._remote, step.link.digest, parts=[step.part], jobs=jobs) for step in steps]
+        artifacts = [(pull.artifact, step.revert) for pull, step in zip(pulls, steps, strict=True)]
+        return _Waiting(head, card, artifacts, sum(pull.bytes for pull in pulls))
+
+    def _way(self, head: Digest) -> tuple[Step, ...]:
+        try:
+            self._root = self._root or self._weights.root(self._chains, head)
+            return self._chains.way(self.ref, head, self._root)
+        except (NotOnChainError, MissingLinkError):
+            start = self._weights.begin_again()
+            if start is None:
+                raise
+            steps = self._chains.way(self.ref, head, start)
+            self._root = start
+            return steps
+
+
+class _Landing:
+    """Where links lie until they are applied: a registry of their own, which is of no use afterwards.
+
+    A reader of a long run would otherwise fill its disk with links that no name keeps. Garbage collection removes what
+    a process left that died.
+    """
+
+    def __init__(self, space: Workspace) -> None:
+        name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        self._folder = space.root / "staging" / name
+        self.registry = Registry(FileStore(self._folder), name="links", root=self._folder)
+        self._remove = finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def clear(self) -> None:
+        shutil.rmtree(self._folder / "artifacts", ignore_errors=True)
+
+    def close(self) -> None:
+        self.registry.close()
+        self._remove()
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    # Links that lead to where the tag points, on this machine.
+    digest: Digest
+    card: Card
+    artifacts: list[tuple[Artifact, bool]]
+    bytes: int
 
 
 def follow(
@@ -46,12 +328,9 @@ def follow(
         remote: where the tag is; by default the default remote, or the local registry where there is none.
         every_s: seconds between two looks at the tag.
         safe: asked before the model changes; while it says no, links wait.
-        jobs: threads that patch; by default one per CPU, at most 16.
-        workspace: says where the tag is; by default what the settings say.
 
     Raises:
         UsageError: not a model, a pinned reference, or a negative time.
-        ConfigError: there is no such remote, several and no default, or torch is not installed.
     """
     start: Digest | None = None
     if at is not None:

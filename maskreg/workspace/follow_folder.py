@@ -43,7 +43,7 @@ from maskreg.errors import (
 from maskreg.flow.chain import Chained, root_of, write_weights
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.workspace.following import EVERY_S, Follower
+from maskreg.workspace.follow import EVERY_S, Follower
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 if TYPE_CHECKING:
@@ -87,16 +87,12 @@ def follow_folder(
         every_s: seconds between two looks at the tag.
         keep: checkpoints that stay, the current one included.
         safe: asked before the link moves; while it says no, links wait.
-        with_code: write small files of the links that can run code too.
-        progress: progress callback, in bytes of the checkpoint.
-        workspace: says where the tag is; by default what the settings say.
 
     Raises:
         UsageError: a pinned reference, a negative time, or nothing is to be kept.
         OutputExistsError: the folder holds other things.
         TryAgainError: another process follows with this folder.
         CannotCreateError: the folder cannot be made.
-        ConfigError: there is no such remote, or several and no default.
     """
     if keep < 1:
         raise UsageError(f"keep={keep}: the current checkpoint has to stay")

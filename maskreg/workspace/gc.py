@@ -30,21 +30,16 @@ def gc(
     Args:
         grace: keep what was written, or lost its name, less than this ago.
         dry_run: report what would be deleted, and delete nothing.
-        remote: collect on a remote instead of in the local registry.
         trust_listing: believe the list of names although it is empty, or lacks entries that are known here or that
             artifacts mention.
         delete_many: delete more than half of all artifacts, if it comes to that.
         announce: is given what will be deleted, before anything is.
-        progress: progress callback: tags and artifacts that were looked at, then deleted bytes.
-        workspace: by default what the settings say.
 
     Raises:
         UsageError: ``grace`` is negative, or not a timedelta; or more than half of all artifacts would be deleted, and
             more than ten.
         DataError: no name is listed beside artifacts.
         CorruptError: an entry that this machine has seen is lost.
-        ConfigError: there is no such remote, or its format is of a newer version.
-        UnavailableError: the remote does not answer, its listings disagree, or offline is set.
     """
     if not isinstance(grace, timedelta) or grace < timedelta():
         raise UsageError(f"{grace!r} is not a grace period; pass a timedelta of 0 or more")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote, urlencode
 
 from maskreg.document import checked
@@ -18,6 +18,7 @@ from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.store.connection import Connection
 from maskreg.store.message import Message, sentence, understanding
+from maskreg.workspace.extract import ExtractOptions
 from maskreg.workspace.workspace import Workspace, as_ref, opened
 
 POLL_S = 0.5
@@ -73,12 +74,7 @@ class RemoteJob(Result):
         return self.state in ("done", "failed", "canceled")
 
     def check(self) -> RemoteJob:
-        """This job, unless it ended with nothing made.
-
-        Raises:
-            MaskregError: why it failed, of the kind that the same work here would have raised.
-            ConflictError: it was canceled.
-        """
+        """This job, unless it ended with nothing made."""
         if self.state == "canceled":
             raise ConflictError(f"job {self.id} on {self.remote} was canceled by {self.canceled_by}")
         if self.error is not None:
@@ -106,18 +102,15 @@ def apply(
         output: name of the new checkpoint there; the name of the artifact when left out.
         project: whose quota the job uses; the artifact's project when left out.
         revert: turn the target into the source.
-        workspace: names the server; by default what the settings say.
 
     Returns:
         The job, which :func:`wait` waits for.
 
     Raises:
         UsageError: the remote is a store and no server, or a name is no name.
-        NotFoundError: there is no such artifact or checkpoint there, or it runs no jobs.
         NotAllowedError: the token has too low a role for the artifact or the project.
         ConflictError: another job makes the same output.
         TryAgainError: too many jobs wait.
-        UnavailableError: the server does not answer.
     """
     names = {"source": source, "output": output, "project": project}
     body = {"kind": "apply", "artifact": str(as_ref(artifact)), "revert": revert}
@@ -146,11 +139,6 @@ def merge(
         weights: in the order of the artifacts; 1 each when left out.
         settings: of the method; ``mask`` is a reference on the server.
         source: name of the checkpoint that the artifacts were made from; looked for there when left out.
-        description: one paragraph for people.
-        workspace: names the server; by default what the settings say.
-
-    Raises:
-        MaskregError: as for :func:`apply`.
     """
     given = dict(settings or {})
     mask = given.pop("mask", None)
@@ -174,14 +162,8 @@ def extract(
     name: str | Ref,
     remote: str | None = None,
     *,
-    family: str = "",
-    method: str = "",
-    license: str = "",
-    description: str = "",
-    rule: str = "exact",
-    mask_only: bool = False,
-    reversible: bool = False,
     workspace: Workspace | None = None,
+    **options: Unpack[ExtractOptions],
 ) -> RemoteJob:
     """Have a server compare two checkpoints that it has, and store what moved in its registry.
 
@@ -190,31 +172,8 @@ def extract(
         target: name of another, that post-training made of it.
         name: ``[project/]name[:tag]`` of the new artifact there.
         remote: name of the server; the default remote when left out.
-        family: model family, such as ``qwen3-8b``.
-        method: how the target was trained.
-        license: SPDX identifier.
-        description: one paragraph for people.
-        rule: what counts as moved.
-        mask_only: keep which coordinates moved, not to what.
-        reversible: keep the source's values too.
-        workspace: names the server; by default what the settings say.
-
-    Raises:
-        MaskregError: as for :func:`apply`.
     """
-    body = {
-        "kind": "extract",
-        "source": source,
-        "target": target,
-        "name": str(as_ref(name)),
-        "rule": rule,
-        "family": family,
-        "method": method,
-        "license": license,
-        "description": description,
-        "mask_only": mask_only,
-        "reversible": reversible,
-    }
+    body = {"kind": "extract", "source": source, "target": target, "name": str(as_ref(name)), **options}
     return _submit(body, remote, workspace)
 
 
@@ -224,11 +183,6 @@ def show(id: str, remote: str | None = None, *, workspace: Workspace | None = No
     Args:
         id: of the job.
         remote: name of the server; the default remote when left out.
-        workspace: names the server; by default what the settings say.
-
-    Raises:
-        NotFoundError: there is no such job in a project that the token can read.
-        UnavailableError: the server does not answer.
     """
     with _server(remote, workspace) as server:
         return server.job("GET", f"/patches/{_segment(id)}")
@@ -249,11 +203,6 @@ def list(
         project: of this project only.
         states: in these states only, such as ``running``.
         limit: at most this many, up to 200.
-        workspace: names the server; by default what the settings say.
-
-    Raises:
-        NotFoundError: there is no such project, or the server runs no jobs.
-        UnavailableError: the server does not answer.
     """
     query: dict[str, object] = {"limit": limit, "state": [states] if isinstance(states, str) else [*states]}
     query |= {} if project is None else {"project": project}
@@ -269,13 +218,10 @@ def cancel(id: str, remote: str | None = None, *, workspace: Workspace | None = 
     Args:
         id: of the job.
         remote: name of the server; the default remote when left out.
-        workspace: names the server; by default what the settings say.
 
     Raises:
         ConflictError: it is done, or has failed.
         NotAllowedError: the token has too low a role in the job's project.
-        NotFoundError: there is no such job in a project that the token can read.
-        UnavailableError: the server does not answer.
     """
     with _server(remote, workspace) as server:
         return server.job("POST", f"/patches/{_segment(id)}/cancel")
@@ -286,11 +232,9 @@ def sources(remote: str | None = None, *, workspace: Workspace | None = None) ->
 
     Args:
         remote: name of the server; the default remote when left out.
-        workspace: names the server; by default what the settings say.
 
     Raises:
         NotFoundError: the server runs no jobs.
-        UnavailableError: the server does not answer.
     """
     with _server(remote, workspace) as server:
         return [str(name) for name in server.ask("GET", "/sources").get("items", ())]
@@ -304,8 +248,6 @@ def wait(
     Args:
         id: of the job.
         remote: name of the server; the default remote when left out.
-        progress: progress callback, in bytes of the work there.
-        workspace: names the server; by default what the settings say.
 
     Raises:
         MaskregError: why the job failed, of the kind that the same work here would have raised.

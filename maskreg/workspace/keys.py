@@ -85,19 +85,15 @@ def create(
     every reader, and only the holder of the private key can set one.
 
     Args:
-        project: its name.
-        remote: where the project is; the local registry when left out.
         fresh: readers refuse the project when the key has not said for longer than this how its tags stand
             (:func:`refresh`), so that an old state expires; left out, they do not ask.
         replace_lost: the key of the project is lost. Every reader has to be told to trust the new one.
-        workspace: by default what the settings say.
 
     Raises:
         UsageError: not the name of a project.
         NotAllowedError: the project has a key already.
         UntrustedError: ``replace_lost``, and a tag is not as the lost key vouches for.
         NotFoundError: ``replace_lost``, and the project has no key.
-        ConflictError: another user has just made one.
         ConfigError: the package ``cryptography`` is not installed, or there is no such remote.
     """
     with opened(workspace) as space:
@@ -116,17 +112,11 @@ def rotate(
     A reader who trusted the old key trusts the new one. This is also how a leaked key is revoked.
 
     Args:
-        project: its name.
-        remote: where the project is; the local registry when left out.
         fresh: as for :func:`create`; as it was when left out, and zero for no such demand.
-        workspace: by default what the settings say.
 
     Raises:
-        NotFoundError: the project has no key.
         NotAllowedError: the private part of the old key is not on this machine.
         UntrustedError: a tag is not as the old key vouches for.
-        ConflictError: another user has just done the same.
-        ConfigError: there is no such remote.
     """
     with opened(workspace) as space:
         registry = space.registry(remote)
@@ -142,15 +132,8 @@ def list(
 ) -> tuple[ProjectKey, ...]:
     """List the keys of a project, or of all: the current one and those that it replaced.
 
-    Args:
-        project: its name; all when left out.
-        remote: where to look; the local registry when left out.
-        workspace: by default what the settings say.
-
     Raises:
-        NotFoundError: the project has no key.
         UntrustedError: the key that this machine trusts does not lead to the current one.
-        ConfigError: there is no such remote.
     """
     with opened(workspace) as space:
         registry = space.registry(remote)
@@ -174,15 +157,9 @@ def export(
     Args:
         project: its name.
         out: the file.
-        remote: where the project is; the local registry when left out.
-        force: replace a file that exists.
-        workspace: by default what the settings say.
 
     Raises:
-        NotFoundError: the project has no key, or its private part is not on this machine.
-        OutputExistsError: the file exists, and ``force`` is not set.
         CannotCreateError: the file cannot be written.
-        ConfigError: there is no such remote.
     """
     path = Path(out)
     with opened(workspace) as space:
@@ -206,13 +183,10 @@ def import_(path: str | Path, *, workspace: Workspace | None = None) -> KeyFile:
 
     Args:
         path: a file that :func:`export` wrote.
-        workspace: by default what the settings say.
 
     Raises:
-        NotFoundError: there is no such file.
         NotAllowedError: it may not be read.
         FormatError: it holds no private key.
-        ConfigError: the package ``cryptography`` is not installed.
     """
     with opened(workspace) as space:
         try:
@@ -230,16 +204,11 @@ def trust(project: str, key: str, *, remote: str | None = None, workspace: Works
     Without this, a machine trusts the key that it sees first, and those that the trusted one hands over to.
 
     Args:
-        project: its name.
         key: the public key, as its owner says it.
-        remote: where the project is; the local registry when left out.
-        workspace: by default what the settings say.
 
     Raises:
         UsageError: not a public key, or not the name of a project.
         UntrustedError: the project's current key is another one.
-        NotFoundError: the project has no key.
-        ConfigError: there is no such remote.
     """
     with opened(workspace) as space:
         registry = space.registry(remote)
@@ -251,14 +220,10 @@ def sign(*artifacts: ArtifactLike, remote: str | None = None, workspace: Workspa
 
     Args:
         artifacts: references, whose artifacts the caller has looked at.
-        remote: where they are; the local registry when left out.
-        workspace: by default what the settings say.
 
     Raises:
-        NotFoundError: there is no such tag, or the project has no key.
         NotAllowedError: the private key is not on this machine.
         CorruptError: the log of a tag is damaged.
-        ConfigError: there is no such remote.
     """
     with opened(workspace) as space:
         registry = space.registry(remote)
@@ -273,17 +238,10 @@ def sign(*artifacts: ArtifactLike, remote: str | None = None, workspace: Workspa
 def refresh(project: str, *, remote: str | None = None, workspace: Workspace | None = None) -> ProjectKey:
     """State, signed and dated, how the tags of a project stand now: readers of a project that asks for it need that.
 
-    Args:
-        project: its name.
-        remote: where the project is; the local registry when left out.
-        workspace: by default what the settings say.
-
     Raises:
-        NotFoundError: the project has no key.
         NotAllowedError: its private key is not on this machine.
         UntrustedError: a tag is not as the key vouches for, or behind the last statement.
         RolledBackError: a tag does not continue what this machine has seen of it.
-        ConfigError: there is no such remote.
     """
     with opened(workspace) as space:
         registry = space.registry(remote)
@@ -298,13 +256,6 @@ def verify(*artifacts: ArtifactLike, remote: str | None = None, workspace: Works
 
     Args:
         artifacts: references; every tag when left out.
-        remote: where they are; the local registry when left out.
-        workspace: by default what the settings say.
-
-    Raises:
-        NotFoundError: there is no such tag.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
         registry = space.registry(remote)
@@ -317,11 +268,7 @@ def verify(*artifacts: ArtifactLike, remote: str | None = None, workspace: Works
 
 
 def public_key(text: str) -> PublicKey:
-    """A public key that is given as text.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """A public key that is given as text."""
     try:
         return PublicKey(text)
     except ValueError as error:

@@ -75,17 +75,7 @@ def lineage(
     """Follow the parents of an artifact, breadth first.
 
     Args:
-        artifact: a reference, a digest or an open artifact.
         limit: most artifacts to follow, itself included.
-        remote: look on this remote instead of in the local registry.
-        workspace: by default what the settings say.
-
-    Raises:
-        BadRefError: a text that does not follow the grammar.
-        NotFoundError: there is no such artifact.
-        DataError: it is damaged.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
         named = space.find(artifact, remote)
@@ -109,18 +99,7 @@ def lineage(
 
 
 def ancestry(artifact: Artifact, *, remote: str | None = None, workspace: Workspace | None = None) -> Ancestry:
-    """What an artifact was made from, through all generations of which the registry has the manifests.
-
-    Args:
-        artifact: opened.
-        remote: look on this remote instead of in the local registry.
-        workspace: by default what the settings say.
-
-    Raises:
-        DataError: it is damaged.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
-    """
+    """What an artifact was made from, through all generations of which the registry has the manifests."""
     from maskreg.flow.overlap.relations import Ancestry
 
     if not artifact.manifest.parents:
@@ -146,12 +125,6 @@ def layer_densities(
 
     Args:
         digests: the artifacts; those that cannot be read, or have no layers, are left out.
-        remote: look on this remote instead of in the local registry.
-        workspace: by default what the settings say.
-
-    Raises:
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
         known = _each(_layers, space.registry(remote), digests)
@@ -165,12 +138,6 @@ def recipes(
 
     Args:
         digests: the artifacts; those that cannot be read, or have no lineage recipe, are left out.
-        remote: look on this remote instead of in the local registry.
-        workspace: by default what the settings say.
-
-    Raises:
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
         known = _each(_recipe, space.registry(remote), digests)

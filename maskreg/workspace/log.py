@@ -59,21 +59,9 @@ def log(
 ) -> tuple[LogEntry, ...]:
     """List what a tag pointed to over time, the oldest first.
 
-    Args:
-        artifact: a reference, the result that named the artifact, or a digest that one tag points to.
-        remote: look on this remote instead of in the local registry.
-        allow_rollback: take the remote's tag as it is now, though its log does not continue what this machine has
-            seen of it.
-        workspace: by default what the settings say.
-
     Raises:
-        BadRefError: a text that names no artifact.
-        UsageError: an artifact without a name, or with several.
         NotFoundError: the tag never existed.
         CorruptError: the log is damaged.
-        RolledBackError: the log of the remote's tag went back, was rewritten or forked since this machine looked at it.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
         registry = space.registry(remote)

@@ -12,19 +12,17 @@ from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.engines import engine_of
 from maskreg.workspace.merge_recipe import artifacts_of, request_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember, require_free, shared_family
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import ApplyResult
-    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report
+    from maskreg.flow.merge.checkpoint import Report
     from maskreg.flow.merge.output import Written
-    from maskreg.flow.merge.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -103,62 +101,64 @@ def merge(
             mergekit; else it is looked for where this machine has seen it, then in the hub cache.
         out: where to write the merged checkpoint; none is written without it.
         dry_run: compute everything, and write nothing.
-        device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded; the result does not depend on it.
-        description: one paragraph for people.
-        force: replace files of an earlier output that are written again; others in its folder stay. And move a name
-            that others may use.
-        download: fetch the source from the hub when it is not in the cache, and models of a recipe of mergekit.
-        with_code: take along small files that can run code too.
-        progress: progress callback, in bytes.
-        workspace: where artifacts and known checkpoints are; by default what the settings say.
 
     Raises:
         UsageError: an unknown method or setting, values that make no sense or become too large for the dtype, or an
             artifact that is named twice.
         PairMismatchError: artifacts of different sources, or that do different things to what cannot be merged.
-        NotFoundError: there is no such artifact, or its source was not found.
-        PartAbsentError: an artifact has no values, or they are not in the local registry.
-        WrongCheckpointError: ``source`` is another checkpoint.
-        DataError: an artifact is damaged, or the recipe cannot be read.
-        CannotCreateError: ``out`` exists, or cannot be written.
-        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
-            concurrently, and the artifact is kept.
-        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
-        ConfigError: there is no such device.
     """
+    from maskreg.flow.apply.on_disk import apply
+    from maskreg.flow.merge.checkpoint import MergedCheckpoint
+    from maskreg.flow.merge.output import compute, store, write
+
     request = request_of(artifacts, method, weights, settings, recipe)
     if dry_run and (name is not None or out is not None):
         raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")
-    with opened(workspace) as space, engine_of(space, "merge"):
+    how: dict[str, Any] = {"device": device, "with_code": with_code, "progress": progress}
+    with opened(workspace) as space, space.engine("merge"):
         path = None if out is None else space.location(out)
         if path is not None:
             require_free(path, force=force, source=source)
-        naming = Naming(space, None if name is None else as_name(name), careful=not force)
-        operands, source, remarks = artifacts_of(
-            space,
-            request,
-            source,
-            dry_run=dry_run,
-            device=device,
-            download=download,
-            with_code=with_code,
-            progress=progress,
-        )
+        naming = Naming(space, name, careful=not force)
+        operands, source, remarks = artifacts_of(space, request, source, dry_run=dry_run, download=download, **how)
         mask = space.find(request.mask) if request.mask is not None else None
         card = Card(shared_family(operands), "merge", description=description).checked()
         _require_different(operands)
         # Before the source is looked for and read.
         plan = request.recipe(operands)
         plan.check(len(operands), masked=mask is not None)
-        job = _Job(space, plan, operands, mask, naming, card, path, remarks)
+        updates, masked = [operand.artifact for operand in operands], None if mask is None else mask.artifact
+        parents = tuple(each.digest for each in (*operands, *([mask] if mask is not None else [])))
 
         def work(checkpoint: Checkpoint) -> Merged:
-            with job.opened(checkpoint, device=device, with_code=with_code, progress=progress) as merged:
+            stored: Stored | None = None
+            written: Written | ApplyResult | None = None
+            notes: tuple[str, ...] = ()
+            with MergedCheckpoint(updates, checkpoint, plan, mask=masked, **how) as merged:
                 if dry_run:
-                    return job.tried(merged, progress)
-                if name is None and path is not None:
-                    return job.written(merged, progress, force=force)
-                return job.stored(merged, progress, device=device, with_code=with_code, force=force)
+                    compute(merged, progress=progress)
+                elif name is None and path is not None:
+                    written = write(merged, path, force=force, progress=progress)
+                else:
+                    made = store(merged, space.root, parents, **how)
+                    stored = naming.store(made.digest, naming.card_for(made.digest, card), made.notes)
+                    notes = made.notes
+                    if path is not None:
+                        # What was stored is what is written: every block of it is checked once more.
+                        written = applied = apply(stored.artifact, checkpoint, path, force=force, **how)
+                        notes += applied.notes
+                return Merged(
+                    method=plan.method.name,
+                    operands=tuple(operand.name for operand in operands),
+                    recipe=plan.to_json(),
+                    report=merged.report(),
+                    artifact=stored,
+                    out=written.out if written else None,
+                    source=checkpoint.path,
+                    notes=(*remarks, *merged.notes, *notes),
+                    skipped_files=written.skipped_files if written else (),
+                    kept_files=written.kept_files if written else (),
+                )
 
         side = operands[0].artifact.manifest.source
         result, used = with_source(space, side, work, source=source, download=download)
@@ -174,86 +174,3 @@ def _require_different(operands: Sequence[Named]) -> None:
             same = "is named twice" if first == operand.name else f"and {operand.name} are one artifact"
             raise UsageError(f"{first} {same}", hint="name it once; a larger --weight makes it count more")
         names[operand.digest] = operand.name
-
-
-@dataclass(frozen=True)
-class _Job:
-    space: Workspace
-    recipe: Recipe
-    operands: Sequence[Named]
-    mask: Named | None
-    naming: Naming
-    card: Card
-    out: Location | None
-    remarks: Sequence[str]
-
-    def opened(self, checkpoint: Checkpoint, *, device: str, with_code: bool, progress: Progress) -> MergedCheckpoint:
-        from maskreg.flow.merge.checkpoint import MergedCheckpoint
-
-        return MergedCheckpoint(
-            [operand.artifact for operand in self.operands],
-            checkpoint,
-            self.recipe,
-            mask=None if self.mask is None else self.mask.artifact,
-            device=device,
-            with_code=with_code,
-            progress=progress,
-        )
-
-    def tried(self, merged: MergedCheckpoint, progress: Progress) -> Merged:
-        from maskreg.flow.merge.output import compute
-
-        compute(merged, progress=progress)
-        return self._result(merged, None, None)
-
-    def written(self, merged: MergedCheckpoint, progress: Progress, *, force: bool) -> Merged:
-        from maskreg.flow.merge.output import write
-
-        assert self.out is not None
-        written = write(merged, self.out, force=force, progress=progress)
-        return self._result(merged, None, written)
-
-    def stored(
-        self, merged: MergedCheckpoint, progress: Progress, *, device: str, with_code: bool, force: bool
-    ) -> Merged:
-        from maskreg.flow.apply.on_disk import apply
-        from maskreg.flow.merge.output import store
-
-        operands = [*self.operands, *([self.mask] if self.mask is not None else [])]
-        parents = tuple(operand.digest for operand in operands)
-        extracted = store(merged, self.space.root, parents, device=device, with_code=with_code, progress=progress)
-        stored = self.naming.store(extracted.digest, self.naming.card_for(extracted.digest, self.card), extracted.notes)
-        applied, notes = None, extracted.notes
-        if self.out is not None:
-            # What was stored is what is written: every block of it is checked once more.
-            applied = apply(
-                stored.artifact,
-                merged.source,
-                self.out,
-                device=device,
-                force=force,
-                with_code=with_code,
-                progress=progress,
-            )
-            notes = (*notes, *applied.notes)
-        return self._result(merged, stored, applied, notes)
-
-    def _result(
-        self,
-        merged: MergedCheckpoint,
-        stored: Stored | None,
-        written: Written | ApplyResult | None,
-        notes: Sequence[str] = (),
-    ) -> Merged:
-        return Merged(
-            method=merged.recipe.method.name,
-            operands=tuple(operand.name for operand in self.operands),
-            recipe=merged.recipe.to_json(),
-            report=merged.report(),
-            artifact=stored,
-            out=written.out if written else None,
-            source=merged.source.path,
-            notes=(*self.remarks, *merged.notes, *notes),
-            skipped_files=written.skipped_files if written else (),
-            kept_files=written.kept_files if written else (),
-        )

@@ -22,17 +22,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import is_url
-from maskreg.errors import BadRefError, FormatError, NotFoundError, UsageError, prefixed
-from maskreg.progress import Progress
+from maskreg.errors import BadRefError, FormatError, LimitError, NotFoundError, UsageError, prefixed
+from maskreg.extras import requiring
+from maskreg.limits import LIMITS, Limits
 from maskreg.ref import parse_artifact
 from maskreg.tensors.info import shown
 from maskreg.workspace.extract import extract
-from maskreg.workspace.plain_yaml import read_yaml
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace
 
 if TYPE_CHECKING:
     from maskreg.flow.merge.mergekit import Translated
     from maskreg.flow.merge.recipe import Recipe
+
 
 _KEYS = ("method", "artifacts", "settings")
 _OPERAND_KEYS = ("ref", "weight", "settings")
@@ -63,11 +64,7 @@ class Request:
     mergekit: Translated | None = None
 
     def recipe(self, operands: Sequence[Named]) -> Recipe:
-        """The checked and complete recipe for these artifacts.
-
-        Raises:
-            UsageError: it does not fit them, or makes no sense.
-        """
+        """The checked and complete recipe for these artifacts."""
         from maskreg.flow.merge.recipe import Recipe
 
         if self.mergekit is not None:
@@ -108,14 +105,7 @@ def request_of(
     settings: Mapping[str, Any] | None,
     recipe: str | Path | None,
 ) -> Request:
-    """What was asked for by arguments or by a recipe; one of the two.
-
-    Raises:
-        UsageError: both, or neither.
-        NotFoundError: there is no such recipe.
-        FormatError: it is not a recipe.
-        LimitError: it is too large.
-    """
+    """What was asked for by arguments or by a recipe; one of the two."""
     if recipe is not None:
         if artifacts or method or weights or settings:
             raise UsageError(
@@ -135,18 +125,11 @@ def artifacts_of(
     source: CheckpointLike | None,
     *,
     dry_run: bool,
-    device: str,
-    download: bool,
-    with_code: bool,
-    progress: Progress,
+    **how: Any,
 ) -> tuple[list[Named], CheckpointLike | None, list[str]]:
     """The artifacts to merge, their source where it is known, and remarks.
 
     Models of mergekit's recipe that are checkpoints are extracted, and stored without a name.
-
-    Raises:
-        UsageError: a dry run would have to store one, or it is not said from which source.
-        NotFoundError, DataError: there is no such artifact or checkpoint, or it cannot be read.
     """
     if (recipe := request.mergekit) is None:
         return [space.find(artifact) for artifact in request.artifacts], source, []
@@ -171,15 +154,7 @@ def artifacts_of(
                     hint="extract it first, and write its name in the recipe",
                     extracted=shlex.join([str(base), model]),
                 )
-            made = extract(
-                base,
-                base if model == recipe.base else model,
-                device=device,
-                download=download,
-                with_code=with_code,
-                progress=progress,
-                workspace=space,
-            )
+            made = extract(base, base if model == recipe.base else model, workspace=space, **how)
             notes.append(f"{model} was extracted as {made.digest.short}")
             named = space.find(made.digest)
         operands.append(named)
@@ -206,7 +181,7 @@ def _with_mask(
 
 
 def _parsed(path: Path) -> Request:
-    document = read_yaml(path, "recipe", hint=_HINT)
+    document = read_yaml(path)
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a recipe", hint=_HINT)
     if "merge_method" in document:
@@ -245,3 +220,42 @@ def _normal(text: str) -> str:
         return str(parse_artifact(text))
     except BadRefError:
         return text
+
+
+def read_yaml(path: Path, *, limits: Limits = LIMITS) -> Any:
+    """The recipe in a file, or a pipe: lists and mappings of texts, whatever they look like.
+
+    ``no``, ``1e-3`` and ``2026-01-02`` mean different things to different readers of YAML. Aliases are refused: a page
+    of them stands for more than any memory holds; and so are keys that appear twice, of which one would be lost.
+    """
+    with requiring("a recipe in YAML"):
+        import yaml
+
+    class Loader(yaml.BaseLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("an alias; write it out")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            mapping = super().construct_mapping(node, deep=deep)
+            if len(mapping) < len(node.value):
+                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a key that appears twice")
+            return mapping
+
+    try:
+        with path.open("rb") as file:
+            # Also of what has no end, such as a device.
+            data = file.read(limits.manifest_bytes + 1)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path}: no such recipe") from error
+    except OSError as error:
+        raise FormatError(f"{path}: {error.strerror}") from error
+    if len(data) > limits.manifest_bytes:
+        raise LimitError(f"{path}: more than {limits.manifest_bytes} bytes, which is the limit of a recipe")
+    try:
+        return yaml.load(data, Loader)
+    except RecursionError as error:
+        raise FormatError(f"{path}: nested too deep", hint=_HINT) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: not YAML: {' '.join(str(error).split())}", hint=_HINT) from error

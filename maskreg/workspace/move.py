@@ -50,26 +50,18 @@ def mv(
     this machine was interrupted at is finished first, by the next one in the same registry.
 
     Args:
-        artifact: a reference, or a digest that one tag points to.
         new: ``[project/]name[:tag]``; without a tag the old one is kept.
         all_tags: move every tag of the name; ``new`` has no tag then.
         force: replace a name that points to another artifact.
         remote: rename it on this remote instead of in the local registry.
-        workspace: where the name is; by default the local registry of the settings.
 
     Returns:
         What was moved, in the order of the tags.
 
     Raises:
-        BadRefError: a text that does not follow the grammar.
         UsageError: both names are the same, or ``new`` has a digest, or a tag beside ``all_tags``.
-        NotFoundError: there is no such tag, or it points to another digest than the reference says.
-        ConflictError: the new name points to another artifact, and ``force`` is not set: nothing was moved; or a name
-            was moved concurrently.
         ImmutableTagError: the new name must not move to another artifact; nothing was moved.
-        ConfigError: there is no such remote.
         NotAllowedError: a service does not let this token remove the old name, or set the new one; nothing was moved.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
         registry = space.registry(remote)

@@ -23,15 +23,8 @@ if TYPE_CHECKING:
 def density(artifact: ArtifactLike, *, theme: str = "light", workspace: Workspace | None = None) -> Figure:
     """The density of every module in every layer of a mask, as a heat map.
 
-    Args:
-        artifact: a reference, a digest or an open artifact.
-        theme: ``light`` or ``dark``.
-        workspace: where the mask is; by default what the settings say.
-
     Raises:
         UsageError: the mask has no layers; or there is no such theme.
-        NotFoundError: there is no such artifact.
-        ConfigError: the libraries of the ``report`` extra are not installed.
     """
     _require_libraries()
     from maskreg.reports.modules import grid_of
@@ -54,24 +47,7 @@ def magnitude(
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Figure:
-    """The density of a mask by the magnitude of the source's weights, beside what rounding alone would move.
-
-    Args:
-        artifact: a reference, a digest or an open artifact.
-        source: the checkpoint that the mask was made from. Without one it is looked for where this machine has seen
-            it, then in the hub cache.
-        download: fetch the source from the hub when it is not in the cache.
-        theme: ``light`` or ``dark``.
-        progress: progress callback, in bytes.
-        workspace: where the mask is; by default what the settings say.
-
-    Raises:
-        UsageError: no tensor of the source is stored in bf16; or there is no such theme.
-        NotFoundError: there is no such artifact, or its source was not found.
-        PartAbsentError: the mask is not in the local registry.
-        WrongCheckpointError: ``source`` is another checkpoint.
-        ConfigError: the libraries of the ``report`` extra are not installed.
-    """
+    """The density of a mask by the magnitude of the source's weights, beside what rounding alone would move."""
     _require_libraries()
     from maskreg.flow.geometry.exponents import ByExponent, by_exponent
     from maskreg.reports.page import magnitude_plot
@@ -106,20 +82,9 @@ def overlap(
     Args:
         mask: a reference, a digest or an open artifact.
         against: the other mask.
-        source: the checkpoint that the masks were made from; without one it is looked for, as ``compare`` does.
-        download: fetch the source from the hub when it is not in the cache.
-        allow_different: compare what masks of other rules, tensors or sources share.
-        theme: ``light`` or ``dark``.
-        progress: progress callback, in bytes.
-        workspace: where the masks are; by default what the settings say.
 
     Raises:
         UsageError: a mask is empty; or there is no such theme.
-        NotFoundError: there is no such mask.
-        PairMismatchError: the masks are of different rules, tensors or sources.
-        PartAbsentError: a mask is not in the local registry.
-        WrongCheckpointError: ``source`` is another checkpoint.
-        ConfigError: the libraries of the ``report`` extra are not installed.
     """
     _require_libraries()
     from maskreg.reports.page import overlap_plot
@@ -149,21 +114,8 @@ def consensus(
 ) -> Figure:
     """How many of several masks hold each coordinate of a matrix, as a heat map of blocks of rows and columns.
 
-    Args:
-        masks: two or more: references, digests or open artifacts; a pattern of tags stands for all that match it.
-        roles: with ``layers`` what chooses the matrix: roles, presets or parts of names, such as ``q_proj``.
-        layers: its layer, such as ``13``.
-        allow_different: take the tensors that masks of other rules, tensors or sources share.
-        theme: ``light`` or ``dark``.
-        progress: progress callback, in bytes of masks.
-        workspace: where the masks are; by default what the settings say.
-
     Raises:
         UsageError: there are fewer than two masks; what is chosen is not one matrix; or there is no such theme.
-        NotFoundError: there is no such mask.
-        PairMismatchError: the masks are of different rules, tensors or sources.
-        PartAbsentError: a mask is not in the local registry.
-        ConfigError: the libraries of the ``report`` extra are not installed.
     """
     _require_libraries()
     from maskreg.flow.overlap.mapping import picture_consensus
@@ -187,12 +139,10 @@ def trajectory(growth: Mapping[str, Any], *, theme: str = "light") -> Figure:
 
     Args:
         growth: what ``maskreg.trajectory`` returned.
-        theme: ``light`` or ``dark``.
 
     Raises:
         FormatError: not a trajectory.
         UsageError: it has no checkpoint; or there is no such theme.
-        ConfigError: the libraries of the ``report`` extra are not installed.
     """
     _require_libraries()
     from maskreg.reports.geometry import trajectory_of

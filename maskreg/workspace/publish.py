@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from maskreg.artifact.manifest import LINK_RECIPE, Link
 from maskreg.closing import Closing
-from maskreg.errors import NotFoundError
+from maskreg.digest import Digest
+from maskreg.errors import BrokenChainError, MissingLinkError, NotFoundError, NotOnChainError, TryAgainError, UsageError
 from maskreg.extras import requiring
-from maskreg.flow.chain import Snapshot
-from maskreg.ref import Card, Ref
+from maskreg.flow.chain import Chained, Snapshot, root_of
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.chains import Chains
+from maskreg.registry.transfer.pull import bring
 from maskreg.registry.transfer.push import Pushed
 from maskreg.result import plain
-from maskreg.workspace.publishing import LatestWeights
+from maskreg.update.verified import RecordedSide
+from maskreg.workspace.extract import CardOptions, parted
 from maskreg.workspace.pull import pull
 from maskreg.workspace.push import push
-from maskreg.workspace.storing import Naming, Stored
+from maskreg.workspace.sources import with_source
+from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name
 
 if TYPE_CHECKING:
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     import torch
 
     from maskreg.checkpoint import Checkpoint
+
 
 WeightsLike: TypeAlias = "torch.nn.Module | Mapping[str, torch.Tensor] | str | Path | Checkpoint"
 """A model, its state dict, or a checkpoint."""
@@ -67,14 +74,11 @@ class Publisher(Closing):
         *,
         source: CheckpointLike | None = None,
         remote: str | None = None,
-        family: str = "",
-        method: str = "",
-        license: str = "",
-        description: str = "",
         reversible: bool = False,
         parts: tuple[str, ...] = ("delta",),
         jobs: int | None = None,
         workspace: Workspace | None = None,
+        **card: Unpack[CardOptions],
     ) -> None:
         """Decide where to publish; nothing is read yet.
 
@@ -83,34 +87,23 @@ class Publisher(Closing):
             source: the checkpoint that training began from, or one that a link gave; without one it is looked for
                 where this machine has seen it.
             remote: where to push every link; without one they stay in the local registry.
-            family: model family, such as ``qwen3-8b``.
-            method: how the run trains: ``opd``, ``rlvr``, ``sft`` or another word.
-            license: SPDX identifier.
-            description: one paragraph for people.
-            reversible: readers can go back from every link.
+                        reversible: readers can go back from every link.
             parts: what is pushed; readers need ``delta``, and ``reverse`` to go back.
-            jobs: threads; by default one per CPU, at most 16.
-            workspace: where links are stored; by default what the settings say.
 
         Raises:
-            BadRefError: a name that does not follow the grammar.
             UsageError: a name with a digest.
         """
         self.ref = as_name(onto)
         self._source = source
         self._remote = remote
-        self._card = Card(family, method, license, description).checked()
+        self._card, _ = parted(card)
         self._options: dict[str, Any] = {"reversible": reversible, "jobs": jobs}
         self._parts = (*parts, *(["reverse"] if reversible and "reverse" not in parts else []))
         self._open = ExitStack()
         self._space = workspace or self._open.enter_context(Workspace())
 
     def prepare(self) -> None:
-        """Read what the next link will be coded against now, and not at the first :meth:`publish`.
-
-        Raises:
-            MaskregError: as :meth:`publish`.
-        """
+        """Read what the next link will be coded against now, and not at the first :meth:`publish`."""
         self._join()
         head = self._space.local.head(self.ref)
         self._latest.at(head.digest if head is not None else None)
@@ -131,8 +124,6 @@ class Publisher(Closing):
                 theirs.
             TryAgainError: the weights changed while they were read; nothing was published.
             NotFoundError: the source was not named, and is not known here.
-            UnavailableError: the remote does not answer; the link is in the local registry, and the next one that
-                reaches the remote takes it along.
         """
         return self._published(weights, meta)
 
@@ -150,9 +141,6 @@ class Publisher(Closing):
 
         Returns:
             What was published, in the first process; None in the others.
-
-        Raises:
-            MaskregError: as :meth:`publish`, in all processes.
         """
         with requiring("publishing a model in memory"):
             import torch
@@ -186,7 +174,7 @@ class Publisher(Closing):
                 return Published(self.ref, space.local.artifact(head), naming.head.card, moved=False)
             self._latest.check(link, head)
             self._latest.take(target, link)
-        card = self._card_with(meta)
+        card = replace(self._card, meta={**self._card.meta, **(meta or {})}).checked()
         stored = naming.store(extracted.digest, card, extracted.notes)
         self._latest.add(link)
         pushed = None
@@ -229,10 +217,6 @@ class Publisher(Closing):
         with self._space.checkpoint(weights, side="target") as checkpoint:
             yield checkpoint
 
-    def _card_with(self, meta: Mapping[str, str] | None) -> Card:
-        card = self._card
-        return Card(card.family, card.method, card.license, card.description, dict(meta or {})).checked()
-
 
 def publish(
     weights: WeightsLike,
@@ -252,11 +236,119 @@ def publish(
         source: the checkpoint that training began from, or one that a link gave.
         remote: where to push the link; without one it stays in the local registry.
         meta: metadata of this link, such as ``{"step": "40"}``.
-        workspace: where links are stored; by default what the settings say.
         options: as :class:`Publisher` takes them.
-
-    Raises:
-        MaskregError: as :meth:`Publisher.publish`.
     """
     with Publisher(onto, source=source, remote=remote, workspace=workspace, **options) as publisher:
         return publisher.publish(weights, meta=meta)
+
+
+class LatestWeights:
+    """The weights that a tag points to, held in memory. The next link is coded against them.
+
+    Attributes:
+        root: their identity; empty while nothing is held, or not all of it.
+    """
+
+    def __init__(self, space: Workspace, ref: Ref, source: CheckpointLike | None, remote: Registry | None) -> None:
+        """Nothing is read yet."""
+        self.root = ""
+        self._space, self._ref, self._source, self._remote = space, ref, source, remote
+        self._chains = Chains([space.local, *([remote] if remote is not None else [])])
+        self._snapshot: Snapshot | None = None
+        # By root, which link says that the chain was in this state; read once for each head.
+        self._states: dict[str, str] = {}
+        self._states_head: Digest | None = None
+
+    def at(self, head: Digest | None) -> Snapshot:
+        """The weights that an artifact gives, or the weights of the source where there is none yet."""
+        if head is None:
+            return self._snapshot or self._begin(None)
+        if self._snapshot is None:
+            return self._moved_to(head, self._begin(head))
+        try:
+            return self._moved_to(head, self._snapshot)
+        except (NotOnChainError, MissingLinkError):
+            # The tag was moved back.
+            return self._moved_to(head, self._begin(head))
+
+    def take(self, target: Checkpoint, link: Link) -> None:
+        """Hold the weights that a new link gives."""
+        assert self._snapshot is not None
+        self.root = ""
+        self._snapshot.take(target)
+        if not RecordedSide(self._space.local.artifact(link.digest), "target").matches(self._snapshot):
+            self.drop()
+            raise TryAgainError(
+                "the weights changed while they were read; nothing was published",
+                hint="publish between two optimizer steps",
+            )
+        self.root = link.after
+
+    def drop(self) -> None:
+        """Free what is held."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+        self._snapshot, self.root = None, ""
+
+    def check(self, link: Link, head: Digest | None) -> None:
+        """Refuse a link that does not begin at the weights that are held, or ends where the chain has been."""
+        if link.before != self.root:
+            self.drop()
+            raise BrokenChainError("the weights that were published last changed in memory; nothing was published")
+        if head is None:
+            return
+        if earlier := self._earlier(head).get(link.after):
+            raise BrokenChainError(
+                f"these are the weights that {earlier}, so {link.digest.short} would close a circle; it was not "
+                "published",
+                hint="to return to what a link gives, move the tag back",
+                circle=self._ref,
+            )
+
+    def add(self, link: Link) -> None:
+        """Note the state that a link gives, now that the tag points to it."""
+        if self._states_head is not None and self._states_head == link.below:
+            self._states[link.after], self._states_head = f"{link.digest.short} gives", link.digest
+
+    def _earlier(self, head: Digest) -> dict[str, str]:
+        """Every state that the chain has been in, by root, and which link says so."""
+        if self._states_head != head:
+            states: dict[str, str] = {}
+            # Links below one that was collected are left out: no reader gets there.
+            with suppress(MissingLinkError):
+                for link in self._chains.below(head):
+                    states[link.after] = f"{link.digest.short} gives"
+                    if link.below is None:
+                        states[link.before] = f"{link.digest.short} applies to"
+            self._states, self._states_head = states, head
+            self._chains.forget()
+        return self._states
+
+    def _moved_to(self, head: Digest, snapshot: Snapshot) -> Snapshot:
+        steps = self._chains.way(self._ref, head, self.root)
+        if steps:
+            artifacts = [
+                (bring(self._space.local, self._remote, step.link.digest, parts=[step.part]).artifact, step.revert)
+                for step in steps
+            ]
+            self.root = ""  # until all of it is there
+            snapshot.take(Chained(snapshot, artifacts))
+            self.root = steps[-1].after
+        return snapshot
+
+    def _begin(self, head: Digest | None) -> Snapshot:
+        if self._source is not None:
+            with self._space.checkpoint(self._source, side="source") as checkpoint:
+                snapshot, path = Snapshot(checkpoint), checkpoint.path
+        elif head is not None:
+            first = [*self._chains.below(head)][-1]
+            snapshot, path = with_source(self._space, first.manifest.source, Snapshot)
+        else:
+            raise UsageError(
+                f"there is no {self._ref} yet, so its source has to be named", hint="pass source=CHECKPOINT"
+            )
+        self.drop()
+        self.root = root_of(snapshot)
+        self._snapshot = snapshot
+        remember(self._space, self.root, path)
+        return snapshot

@@ -46,12 +46,6 @@ def load(ref: ArtifactLike, *, workspace: Workspace | None = None) -> Artifact:
 
     Args:
         ref: ``[project/]name[:tag][@sha256:...]``, or a digest.
-        workspace: where to look; by default where the settings say.
-
-    Raises:
-        BadRefError: ``ref`` does not follow the grammar.
-        NotFoundError: there is no such artifact.
-        DataError: it is damaged.
     """
     with opened(workspace) as space:
         return space.find(ref).artifact
@@ -73,25 +67,13 @@ def pull(
     registry already.
 
     Args:
-        artifact: ``[project/]name[:tag][@sha256:...]``, the result that named the artifact, or a digest that one tag
-            points to there.
         remote: name of the remote; the default remote when left out.
         parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``.
         to_apply: bring what patching a checkpoint reads: the delta, and of an artifact without one ``parts``.
-        progress: progress callback, in bytes read.
-        allow_rollback: take the remote's tag as it is now, though its log does not continue what this machine has
-            seen of it.
-        workspace: where it goes; by default where the settings say.
 
     Raises:
-        BadRefError: a text that does not follow the grammar.
-        UsageError: an artifact without a name.
-        NotFoundError: there is no such artifact, or no such part of it.
-        ConfigError: there is no such remote, or several and no default.
         ConflictError: the local tag points elsewhere, and not because of this remote.
-        UnavailableError: the remote does not answer, and the artifact is not in the local registry.
         CorruptError: the remote's objects, or the log of its tag, are damaged; nothing of them became visible.
-        RolledBackError: the log went back, was rewritten or forked since this machine looked at it.
     """
     with opened(workspace) as space:
         source = space.remote_to_ask(remote)

@@ -37,29 +37,15 @@ def push(
     first, the lowest first, as far as the remote lacks them: a chain that ends on a remote is whole there.
 
     Args:
-        artifact: a reference, or the result that named the artifact.
         remote: name of the remote; the default remote when left out.
         tag: the tag to set on the remote; the local one when left out.
         parts: ``mask``, ``delta``, ``reverse``, ``analysis``; all that are in the local registry when left out.
         force: move the remote's tag even when another user set it since this machine last pulled or pushed it.
-        progress: progress callback, in bytes sent.
-        allow_rollback: continue from the remote's tag as it is now, though its log does not continue what this
-            machine has seen of it.
-        workspace: where the artifact is; by default the local registry of the settings.
 
     Raises:
-        UsageError: the artifact has no name.
-        NotFoundError: there is no such artifact.
         MissingLinkError: a link that it stands on is neither here nor there.
         PartAbsentError: no part of it is in the local registry.
-        CorruptError: it is damaged; nothing damaged was sent.
-        ConfigError: there is no such remote, or several and no default; or its catalog has another schema.
-        ConflictError: another user set the remote's tag since this machine last pulled or pushed it: nothing was sent;
-            or it was moved concurrently.
         ImmutableTagError: the remote's tag must not move to another artifact; nothing was sent.
-        RolledBackError: its log went back, was rewritten or forked since this machine looked at it.
-        UnavailableError: the remote does not answer, or offline is set.
-        NotAllowedError: the remote refused the credentials.
     """
     with opened(workspace) as space:
         ref = space.name_of(artifact)
@@ -86,17 +72,7 @@ def push(
 
 
 def unsent(local: Registry, remote: Registry, ref: Ref) -> list[Link]:
-    """The links below an artifact that a remote lacks, the lowest first.
-
-    Args:
-        local: has the artifact.
-        remote: where it goes.
-        ref: names it.
-
-    Raises:
-        MissingLinkError: a link is neither here nor there.
-        BrokenChainError: two links do not follow one another.
-    """
+    """The links below an artifact that a remote lacks, the lowest first."""
     head = local.resolve(ref).digest
     if stands_on(read_manifest(local.store, head)[1]) is None:
         return []

@@ -93,7 +93,6 @@ def add(
     exist is made. The catalog is opened too; one without a schema is accepted, with a note.
 
     Args:
-        name: what to call it.
         url: ``s3://bucket/prefix``, ``file:///path``, a path, or ``https://host`` of a service.
         catalog: catalog in PostgreSQL, ``postgresql+psycopg://host/database``.
         endpoint: base URL of an S3-compatible service.
@@ -104,13 +103,10 @@ def add(
         ca_bundle: file of CA certificates for TLS.
         project_keys: public keys to trust from the beginning, as ``team=ed25519:<64 hex digits>``.
         default: make it the default remote; the first remote is, until another is chosen.
-        workspace: whose configuration file; by default the one that the environment names.
 
     Raises:
         ConfigError: the name is taken or malformed, a value is malformed, a URL holds a password, the store cannot keep
             tags, or there is no such database.
-        NotAllowedError: a permission is missing in the store or the catalog.
-        NotFoundError: there is no such bucket.
         UnavailableError: the store or the catalog's server does not answer.
     """
     options = StoreOptions(endpoint, region, profile, addressing, checksums, str(ca_bundle))
@@ -158,11 +154,7 @@ def list(*, workspace: Workspace | None = None) -> tuple[NamedRemote, ...]:
 
 
 def remove(name: str, *, workspace: Workspace | None = None) -> None:
-    """Remove a remote from the configuration file. Its data stays where it is.
-
-    Raises:
-        ConfigError: there is no such remote.
-    """
+    """Remove a remote from the configuration file. Its data stays where it is."""
     with opened(workspace) as space:
         was_default = space.settings.meant_remote == name
         remove_remote(space.settings.config_path, name)
@@ -177,11 +169,7 @@ def remove(name: str, *, workspace: Workspace | None = None) -> None:
 
 
 def set_default(name: str, *, workspace: Workspace | None = None) -> None:
-    """Make a remote the default one.
-
-    Raises:
-        ConfigError: there is no such remote.
-    """
+    """Make a remote the default one."""
     with opened(workspace) as space:
         set_value(space.settings.config_path, "default_remote", space.settings.remote(name).name)
         space.reload()
@@ -195,15 +183,10 @@ def check(
     A store that may only be read is not an error: pull works then, and push does not.
 
     Args:
-        name: which remote; the default one when left out.
         allow_rollback: take the registry that is there now, though it is not the one that this machine has seen
             there, and all its tags as they are, though their logs went back; and remember that.
-        workspace: by default what the settings say.
 
     Raises:
-        ConfigError: there is no such remote, or no such database, or the catalog's schema is of another version.
-        NotAllowedError: a permission is missing in the store or the catalog.
-        NotFoundError: there is no such bucket.
         UnavailableError: the store or the catalog's server does not answer.
         CorruptError: the store does not return what was written.
         RolledBackError: another registry is there than the one that this machine has seen.
@@ -225,15 +208,7 @@ def check(
 
 
 def check_store(url: str, **place: str) -> None:
-    """Refuse a URL that is not one of a store; nothing is read or written.
-
-    Args:
-        url: the URL, or a path.
-        place: what would have this URL, ``new_remote`` or ``setting``; a fact of an error that another URL would mend.
-
-    Raises:
-        ConfigError: no store has such a URL.
-    """
+    """Refuse a URL that is not one of a store; nothing is read or written."""
     try:
         open_store(url).close()
     except ConfigError as error:
@@ -247,13 +222,7 @@ def check_store(url: str, **place: str) -> None:
 
 
 def try_catalog(remote: Remote) -> None:
-    """Open the catalog of a remote as every use case does; do nothing for a remote that has none.
-
-    Raises:
-        ConfigError: there is no such database, or its schema is of another version.
-        NotAllowedError: the server refuses the credentials, or the role lacks rights.
-        UnavailableError: the server does not answer.
-    """
+    """Open the catalog of a remote as every use case does; do nothing for a remote that has none."""
     if not remote.catalog:
         return
     from maskreg.catalog import Query, open_catalog

@@ -89,8 +89,6 @@ def report(
         out: the page to write.
         against: other masks to compare it with; ``"team/run:step-*"`` stands for all tags that match it. More than
             fifteen are surveyed: see :func:`survey`.
-        source: the checkpoint that the masks were made from. Without one it is looked for where this machine has
-            seen it, then in the hub cache.
         analysis: the geometry of the update, as ``analyze`` stored it; by default the artifact that is named like
             the mask with ``-analysis``, if there is one.
         trajectory: how the update grew, as ``trajectory`` returned it.
@@ -99,23 +97,7 @@ def report(
             the four attention matrices); all by default. A fused ``qkv_proj`` or ``gate_up_proj`` is split. Geometry,
             trajectory and tables of papers stay as they were measured. Of three masks or more, the page maps the
             consensus where at most four matrices are left.
-        layers: count only these layers, such as ``0-11`` or ``0,35``; all by default.
         plots: a folder for every plot as SVG and PNG, light and dark.
-        allow_different: compare masks of different rules or tensors on what they share.
-        download: fetch the source from the hub when it is not in the cache.
-        require_source: fail without the source.
-        force: replace a page that exists.
-        progress: progress callback, in bytes.
-        workspace: where the masks are; by default what the settings say.
-
-    Raises:
-        UsageError: no tensor is what the selection names; the analysis is of another artifact; or there is none to
-            stand beside a paper, or no such paper.
-        NotFoundError: there is no such artifact; or the source is required and was not found.
-        PairMismatchError: the masks are of different rules, tensors or sources.
-        WrongCheckpointError: ``source`` is another checkpoint.
-        OutputExistsError: the page exists, and ``force`` is not set.
-        ConfigError: the libraries of the ``report`` extra are not installed.
     """
     from maskreg.reports.findings import gather
     from maskreg.reports.geometry import trajectory_of

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
 from html import escape
 from typing import TYPE_CHECKING
 
 from maskreg.catalog.query import Position, Query, Range, SearchResult
+from maskreg.digest import Digest
 from maskreg.errors import BadRefError, MaskregError, NotAllowedError, NotFoundError, UsageError
-from maskreg.ref import Ref
+from maskreg.ref import Ref, is_pattern
 from maskreg.registry.index.searching import LeftOut
 from maskreg.registry.moving import Unfinished, unfinished
 from maskreg.registry.naming import similar_names
 from maskreg.result import ROWS_SHOWN, html_table, plain
 from maskreg.words import counted, human_bytes, percent
-from maskreg.workspace.patterns import narrowed, split
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, opened
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maskreg.registry import Registry
 
 
@@ -144,16 +148,12 @@ def search(
         after: only what comes behind this position in the order.
         advise: where nothing matches, look for similar names, for the result's ``remark`` and ``error``; reads every
             name.
-        remote: search this remote instead of the local registry.
-        workspace: by default what the settings say.
         **filters: what columns have to match: a text for ``project``, ``family``, ``method``, ``license`` and ``kind``
             (``mask``, ``delta``, ``baseline`` or ``analysis``), a range for ``density``, ``ffn_density``,
             ``ffn_share``, ``ffn_lift`` and ``rlvr_overlap``.
 
     Raises:
         UsageError: a filter that does not exist or is empty, an unknown sort key, an empty range or a negative limit.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     _refuse_empty(text=text, **filters)
     patterns, words = split(text or "")
@@ -208,3 +208,137 @@ def _nothing(space: Workspace, registry: Registry, text: str | None, projects: f
 def unfinished_move(move: Unfinished) -> MaskregError:
     """A rename that was interrupted, as an error."""
     return MaskregError(move.sentence, old=move.old, new=move.new)
+
+
+_BATCH = 500
+_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some results of a search, in its order.
+
+    Attributes:
+        names: the results; may be fewer than the limit, or none, while there are more.
+        after: where the next page begins; None when this is the last.
+    """
+
+    names: tuple[SearchResult, ...]
+    after: Position | None
+
+
+def browse(query: Query, *, remote: str | None = None, workspace: Workspace | None = None) -> Page:
+    """The results of a search behind a position, at most as many as the query's limit.
+
+    A page costs no more in a large registry than in a small one, because only the catalog is asked. Every result is on
+    one page, whatever is added or removed in the meantime, unless it moves in the order itself.
+
+    Args:
+        query: what to look for. Its text may hold patterns of references, as for :func:`search`. Its limit is the size
+            of a page.
+
+    Raises:
+        UsageError: the query has no limit or is malformed.
+    """
+    limit = query.limit
+    if not limit:
+        raise UsageError("a page needs a limit of 1 or more")
+    patterns, words = split(query.text)
+    query = narrowed(replace(query, text=words), patterns)
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        return _filtered(registry, query, limit, patterns) if patterns else _page(registry, query, limit)
+
+
+def _page(registry: Registry, query: Query, limit: int) -> Page:
+    # One more says whether there is another page.
+    rows = registry.page(replace(query, limit=limit + 1))
+    after = rows[limit - 1].position(query.sort) if len(rows) > limit else None
+    return Page(tuple(rows[:limit]), after)
+
+
+def _filtered(registry: Registry, query: Query, limit: int, patterns: Sequence[Pattern]) -> Page:
+    # The database does not know patterns. So much is read at most, so that no request takes for ever.
+    names: list[SearchResult] = []
+    for _ in range(_BATCHES):
+        page = _page(registry, query, _BATCH)
+        for row in page.names:
+            if all(pattern.matches(row.ref, row.digest) for pattern in patterns):
+                names.append(row)
+                if len(names) == limit:
+                    is_last = row == page.names[-1] and page.after is None
+                    return Page(tuple(names), None if is_last else row.position(query.sort))
+        query = replace(query, after=page.after)
+        if page.after is None:
+            break
+    return Page(tuple(names), query.after)
+
+
+_ANY = "*"
+_MARKS = frozenset("/:@*?[")
+_DIGITS = re.compile(r"sha256:([0-9a-f]{1,64})")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a reference has to be; ``*``, ``?`` and ``[...]`` as in file names.
+
+    Attributes:
+        project, name, tag: patterns of the parts.
+        digits: what the digest has to begin with.
+    """
+
+    project: str = _ANY
+    name: str = _ANY
+    tag: str = _ANY
+    digits: str = ""
+
+    @classmethod
+    def parse(cls, word: str) -> Pattern | None:
+        """The pattern that a word is; None for a word that is searched for in texts.
+
+        ::
+
+            team/        every name of the project team
+            team/opd     every tag of team/opd
+            opd:v1       the tag v1 of opd, in any project
+            't/*'        every name of t
+            sha256:4be0  each artifact with such a digest
+        """
+        if not _MARKS & set(word):
+            return None
+        label, at, digest = ("", "@", word) if word.startswith("sha256:") else word.partition("@")
+        match = _DIGITS.fullmatch(digest) if at else None
+        if at and match is None:
+            raise UsageError(f"{digest!r} is not the beginning of a digest, such as sha256:4be0", names="")
+        project, _, rest = label.rpartition("/")
+        name, _, tag = rest.partition(":")
+        return cls(project or _ANY, name or _ANY, tag or _ANY, match[1] if match else "")
+
+    def matches(self, ref: Ref, digest: Digest | None) -> bool:
+        """Whether a tag, which points to the artifact ``digest``, is meant; an unknown digest matches no digits."""
+        parts = ((ref.project, self.project), (ref.name, self.name), (ref.tag, self.tag))
+        has_digits = not self.digits or (digest is not None and digest.hex.startswith(self.digits))
+        return has_digits and all(fnmatchcase(part, pattern) for part, pattern in parts)
+
+    @property
+    def fixed(self) -> dict[str, str]:
+        """The parts that are no patterns but have one value, for a query."""
+        parts = {"project": self.project, "tag": self.tag}
+        return {key: part for key, part in parts.items() if not is_pattern(part)}
+
+
+def narrowed(query: Query, patterns: Sequence[Pattern]) -> Query:
+    """A query that gives all that matches it and the patterns, and little else."""
+    # What a single pattern says for certain need not be read and thrown away.
+    if len(patterns) != 1 or "project" in query.filters:
+        return query
+    return replace(query, filters={**query.filters, **patterns[0].fixed})
+
+
+def split(text: str) -> tuple[list[Pattern], str]:
+    """The patterns among the words of a search text, and the other words."""
+    words = text.split()
+    patterns = [Pattern.parse(word) for word in words]
+    rest = [word for word, pattern in zip(words, patterns, strict=True) if pattern is None]
+    return [pattern for pattern in patterns if pattern is not None], " ".join(rest)

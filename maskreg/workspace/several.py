@@ -10,23 +10,12 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import DEFAULT_PROJECT, Ref, is_pattern
 from maskreg.words import natural
-from maskreg.workspace.patterns import Pattern, narrowed
+from maskreg.workspace.search import Pattern, narrowed
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace
 
 
 def tags_of(workspace: Workspace, artifacts: Sequence[ArtifactLike], remote: str | None = None) -> tuple[Ref, ...]:
-    """The tags of several artifacts of one registry, each with the digest that it points to now; each once.
-
-    Args:
-        workspace: where the registry is.
-        artifacts: what names them.
-        remote: which registry; the local one when left out.
-
-    Raises:
-        BadRefError: a text that names no artifact.
-        UsageError: an artifact without a name, or with several.
-        NotFoundError: there is no such tag.
-    """
+    """The tags of several artifacts of one registry, each with the digest that it points to now; each once."""
     refs = []
     registry = workspace.registry(remote)
     for artifact in artifacts:
@@ -48,15 +37,6 @@ def expanded(
     without a project is of the default one, as a reference is::
 
         base 'team/run:step-*'    ->    base team/run:step-2 team/run:step-10 team/run:step-100
-
-    Args:
-        workspace: where the registry is.
-        artifacts: what names them; a text with ``*``, ``?`` or ``[`` in it is a pattern.
-        remote: which registry; the local one when left out.
-        without: a tag that no pattern stands for.
-
-    Raises:
-        NotFoundError: nothing matches a pattern.
     """
     taken = {str(artifact) for artifact in artifacts}
     if without is not None:
@@ -75,20 +55,7 @@ def expanded(
 def masks_of(
     workspace: Workspace, masks: Sequence[ArtifactLike], remote: str | None, *, what: str, once: bool = False
 ) -> tuple[Named, ...]:
-    """Masks that are counted together, patterns expanded; two or more, each with its mask part.
-
-    Args:
-        workspace: where the registry is.
-        masks: what names them.
-        remote: which registry; the local one when left out.
-        what: what is done with them, such as ``a survey``; begins the message when there is one alone.
-        once: take a mask that is named twice, by its name and by a pattern, once.
-
-    Raises:
-        UsageError: fewer than two.
-        NotFoundError: there is no such mask.
-        PartAbsentError: the mask part of one was not pulled.
-    """
+    """Masks that are counted together, patterns expanded; two or more, each with its mask part."""
     named = tuple(workspace.find(mask, remote) for mask in expanded(workspace, masks, remote))
     if once:
         named = tuple({mask.name: mask for mask in named}.values())

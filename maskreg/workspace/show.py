@@ -71,16 +71,7 @@ class Description(Named):
     seed_overlap: RecordedOverlap | None
 
     def groups(self, by: str, selection: Selection = ALL) -> dict[str, Group]:
-        """Coordinates by group, and how many of them moved.
-
-        Args:
-            by: ``role``, ``layer`` (tensors outside every layer are in none), ``module`` or ``tensor``.
-            selection: the tensors that are counted.
-
-        Raises:
-            UsageError: ``by`` is something else, or no tensor is what the selection names.
-            PartAbsentError: a fused tensor is to be split, and the mask is not here.
-        """
+        """Coordinates by group, and how many of them moved."""
         rows = [row for row in selected_rows(self.artifact, selection) if row.numel]
         totals = totals_of(rows) if selection else self.manifest.totals
         if by in ("role", "layer"):
@@ -96,12 +87,7 @@ class Description(Named):
         return grid_of(self.artifact.tensors)
 
     def to_json(self, by: str | None = None, selection: Selection = ALL) -> dict[str, object]:
-        """What ``--json`` prints: everything but the object table.
-
-        Args:
-            by: adds :meth:`groups` by this.
-            selection: the tensors that groups count.
-        """
+        """What ``--json`` prints: everything but the object table."""
         groups: dict[str, object] = {}
         if by is not None:
             groups["selection"] = selection.to_json()
@@ -120,23 +106,7 @@ def show(
     allow_rollback: bool = False,
     workspace: Workspace | None = None,
 ) -> Description:
-    """Describe an artifact: figures, source and target, parts, lineage, card and recorded overlaps.
-
-    Args:
-        artifact: a reference, a digest or an open artifact.
-        remote: look on this remote instead of in the local registry.
-        allow_rollback: take the remote's tag as it is now, though its log does not continue what this machine has
-            seen of it.
-        workspace: by default what the settings say.
-
-    Raises:
-        BadRefError: a text that does not follow the grammar.
-        NotFoundError: there is no such artifact.
-        DataError: it is damaged.
-        RolledBackError: the log of the remote's tag went back, was rewritten or forked since this machine looked at it.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
-    """
+    """Describe an artifact: figures, source and target, parts, lineage, card and recorded overlaps."""
     with opened(workspace) as space:
         named = _find(space, artifact, remote, allow_rollback)
         registry = space.registry(remote)
@@ -150,10 +120,7 @@ def summarize(digest: Digest, *, remote: str | None = None, workspace: Workspace
     """The same as :func:`show` without the tensor table, against which the manifest's figures are not checked then.
 
     Raises:
-        NotFoundError: there is no such artifact.
         DataError: its manifest or a part of it is damaged.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     from maskreg.artifact.presence import listing, read_manifest, whole_parts
 

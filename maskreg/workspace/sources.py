@@ -45,18 +45,8 @@ def with_source(
     Tried in turn: paths where this machine has seen that checkpoint, the hub cache at the recorded commit, and with
     ``download`` the hub. A path that no longer exists, or now holds another checkpoint, is skipped.
 
-    Args:
-        workspace: knows which checkpoints were seen.
-        side: identity of the checkpoint.
-        work: what to do with it; raises ``WrongCheckpointError`` before anything becomes visible.
-        source: the checkpoint, when one was given.
-        download: fetch from the hub what is not in its cache.
-
     Returns:
         What ``work`` returned, and the path of the checkpoint that it was done on.
-
-    Raises:
-        NotFoundError: none was given, and none of the candidates is it; says what was tried.
     """
     if source is not None:
         with workspace.checkpoint(source, download=download, side="source") as checkpoint:
@@ -102,20 +92,7 @@ def with_source_if_any(
     required: bool,
     without: str = "",
 ) -> ResultT:
-    """Like :func:`with_source`, for work that can be done in part without the checkpoint.
-
-    Args:
-        workspace: knows which checkpoints were seen, and notes why there is none.
-        side: identity of the checkpoint.
-        work: what to do, with None when there is no checkpoint.
-        source: the checkpoint, when one was given.
-        download: fetch from the hub; then it must be found.
-        required: it must be found.
-        without: what is missing without it, for the note.
-
-    Raises:
-        NotFoundError: it must be found, and was not.
-    """
+    """Like :func:`with_source`, for work that can be done in part without the checkpoint."""
     try:
         return with_source(workspace, side, work, source=source, download=download)[0]
     except NotFoundError as error:

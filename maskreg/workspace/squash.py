@@ -12,7 +12,7 @@ from maskreg.ref import Card, Ref
 from maskreg.registry.chains import Chains
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
@@ -39,34 +39,20 @@ def squash(
 
     Args:
         artifact: the last link.
-        name: ``[project/]name[:tag]``; without one the result is known by its digest alone.
         since: squash only the links above this one; all when left out.
         source: the checkpoint that the first of the links applies to. Without one, it is looked for where this machine
             has seen it, then in the hub cache.
         reversible: keep the way back too.
-        description: one paragraph for people.
-        download: fetch the checkpoint from the hub when it is not in the cache.
-        force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
-            history keeps the old artifact.
-        progress: progress callback, in bytes of both ends.
-        workspace: where the links are; by default what the settings say.
 
     Raises:
         UsageError: ``since`` is not below the artifact, or is the artifact.
         MissingLinkError: a link is not in the local registry.
         BrokenChainError: the links do not follow one another.
-        WrongCheckpointError: ``source`` is not what the first link applies to.
-        NotFoundError: there is no such artifact, or the checkpoint was not named.
-        PartAbsentError: the values of a link are not in the local registry.
-        NoSpaceError: the disk would fill up.
-        ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
-            concurrently, and the artifact is kept.
-        ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
     """
     from maskreg.flow.extract.extraction import extract
 
     with opened(workspace) as space:
-        naming = Naming(space, None if name is None else as_name(name), careful=not force)
+        naming = Naming(space, name, careful=not force)
         last = space.find(artifact)
         links = _links(space, last, None if since is None else space.find(since))
         artifacts = [(space.local.artifact(link.digest), False) for link in links]

@@ -16,7 +16,7 @@ from maskreg.registry.naming import Removal
 from maskreg.registry.transfer.followed import is_followed
 from maskreg.result import plain
 from maskreg.store.chain import check_free
-from maskreg.workspace.workspace import Named, Workspace
+from maskreg.workspace.workspace import Named, Workspace, as_name
 
 if TYPE_CHECKING:
     from maskreg.registry import Registry
@@ -58,22 +58,12 @@ class Naming:
         head: the name's latest entry when the work began; None when there was none.
     """
 
-    def __init__(self, workspace: Workspace, ref: Ref | None, *, careful: bool, digest: Digest | None = None) -> None:
-        """Look up what the name points to now, and ask before it is moved, where there is a terminal.
-
-        Args:
-            workspace: whose local registry.
-            ref: the name.
-            careful: do not move a name that others may use, unless the user confirms it.
-            digest: the artifact, if it is known before the work.
-
-        Raises:
-            ConflictError: others may use the name, and the user did not confirm or cannot be asked.
-            ImmutableTagError: the name must not move; without ``careful`` the artifact is made first, for it may be the
-                one that the name has.
-        """
+    def __init__(
+        self, workspace: Workspace, name: str | Ref | None, *, careful: bool, digest: Digest | None = None
+    ) -> None:
+        """Look up what the name points to now, and ask before it is moved, where there is a terminal."""
         self._workspace = workspace
-        self.ref = ref
+        self.ref = ref = None if name is None else as_name(name)
         self.head: RefEntry | None = workspace.local.head(ref) if ref else None
         if ref:
             workspace.local.trust.check_signs(ref.project)
@@ -99,12 +89,7 @@ class Naming:
         return self.head.card if self.head is not None and self.head.digest == digest else card
 
     def store(self, digest: Digest, card: Card, notes: Sequence[str] = ()) -> Stored:
-        """Point the name at an artifact.
-
-        Raises:
-            ConflictError: the name was moved since, or others may use it; the artifact is kept.
-            ImmutableTagError: the name must not move to another artifact; this one is kept.
-        """
+        """Point the name at an artifact."""
         local = self._workspace.local
         was = self._publish(local, self.ref, digest, card) if self.ref else None
         note_catalog(self._workspace, local)
@@ -137,12 +122,7 @@ def shared_family(operands: Sequence[Named]) -> str:
 
 
 def user_of(local: Registry, head: RefEntry | None) -> str:
-    """Other use of a tag of the local registry, to follow "it"; empty without any, as far as is known.
-
-    Args:
-        local: where the tag is.
-        head: its latest entry; None when there is none.
-    """
+    """Other use of a tag of the local registry, to follow "it"; empty without any, as far as is known."""
     if head is None or head.deleted:
         return ""
     if head.origin:
@@ -158,17 +138,7 @@ def remember(workspace: Workspace, root: str, path: Location) -> None:
 
 
 def require_free(out: Location, *, force: bool, source: object = None) -> None:
-    """Refuse to write over what exists, before anything is searched or read.
-
-    Args:
-        out: the output.
-        force: whether a folder there can be replaced.
-        source: the checkpoint that is read, which is never replaced.
-
-    Raises:
-        OutputExistsError: something is there, and ``force`` is not set; the hint says what to type.
-        ConfigError, CannotCreateError: a bucket that takes no checkpoint, or no prefix in it.
-    """
+    """Refuse to write over what exists, before anything is searched or read."""
     if isinstance(out, BucketPath):
         from maskreg.bucket.uploads import check_output
 
@@ -181,13 +151,7 @@ def require_free(out: Location, *, force: bool, source: object = None) -> None:
 
 
 def note_absent_parts(workspace: Workspace, ref: Ref, what: str) -> None:
-    """Say which parts of an artifact are not in the local registry, and so not in what was made of it.
-
-    Args:
-        workspace: gets the note.
-        ref: the artifact.
-        what: was done without them, such as ``sent``.
-    """
+    """Say which parts of an artifact are not in the local registry, and so not in what was made of it."""
     artifact = workspace.find(ref).artifact
     absent = sorted(frozenset(artifact.manifest.parts) - artifact.present())
     for part in absent:
@@ -197,12 +161,6 @@ def note_absent_parts(workspace: Workspace, ref: Ref, what: str) -> None:
 
 def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Digest) -> Digest | None:
     """Say what a name pointed to before it moved to another artifact, and how to undo that.
-
-    Args:
-        workspace: gets the note.
-        ref: the name.
-        head: its latest entry before.
-        digest: what it points to now.
 
     Returns:
         What it pointed to before; None when it is new, was removed, or has not moved.

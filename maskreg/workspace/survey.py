@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.progress import SILENT, Progress
-from maskreg.workspace.engines import engine_of
 from maskreg.workspace.several import masks_of
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
@@ -56,33 +55,16 @@ def survey(
     intervals and no answers, and chance does not know rows and columns: compare the pairs that matter.
 
     Args:
-        masks: references, digests or open artifacts; ``"team/run:step-*"`` stands for all tags that match it.
         source: the checkpoint that the masks were made from. Without one it is looked for where this machine has
             seen it, then in the hub cache; without any, chance does not know exponents either.
-        download: fetch the source from the hub when it is not in the cache.
-        require_source: fail without the source.
-        allow_different: count what masks of other rules, tensors or sources share.
-        roles: count only tensors of these roles (``attention``) and names within their layer (``q_proj``); all by
-            default.
-        layers: count only these layers, such as ``0-11``; all by default.
-        remote: masks of this remote instead of the local registry.
-        progress: progress callback, in bytes.
-        workspace: where the masks are; by default what the settings say.
 
     Raises:
         UsageError: fewer than two masks, or more than 1,000; or no tensor is what the selection names.
-        NotFoundError: there is no such mask; or the source is required and was not found.
-        PairMismatchError: the masks are of different rules, tensors or sources.
-        PartAbsentError: a mask is not in the local registry.
-        WrongCheckpointError: ``source`` is another checkpoint.
-        DataError: an artifact is damaged.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     from maskreg.flow.overlap.survey import survey_overlaps
 
     selection = Selection.parse(roles, layers)
-    with opened(workspace) as space, engine_of(space, "survey"):
+    with opened(workspace) as space, space.engine("survey"):
         operands = masks_of(space, masks, remote, what="a survey", once=True)
 
         def work(checkpoint: Checkpoint | None) -> Survey:

@@ -1,26 +1,45 @@
-"""Sweep: extract an artifact from every checkpoint of a run, and go on where an earlier sweep ended."""
+"""Sweep: extract an artifact from every checkpoint of a run, and go on where an earlier sweep ended.
+
+A file that is open stays what it was when another one is renamed to its place. So what says which files are read is
+looked up before they are opened, and again after each comparison::
+
+    stamp -> open -> compare with 1 -> the same stamp: a note of 1
+                     compare with 2 -> another stamp:  no note of 2; opened anew for 3
+
+What lies in a bucket is read in the version that was stamped, or not at all. A note of the local registry says which
+artifact came of which files under which options; one that is lost, damaged or names what is gone costs an extraction::
+
+    sweeps/<sha256 of both sides' stamps and the options>.json    {"digest": ..., "schema": ..., "seal": ...}
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+import os
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Unpack, get_args
 
-from maskreg.checkpoint.run import checkpoints_of
-from maskreg.digest import Digest
-from maskreg.errors import ConfigError, MaskregError, NoSpaceError, UsageError
+from maskreg.artifact.reader import Artifact
+from maskreg.bucket import BucketPath, Location
+from maskreg.checkpoint.ahead import HeldCheckpoint
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.layouts import is_adapter
+from maskreg.checkpoint.run import Stamp, checkpoints_of, stamp_of
+from maskreg.closing import Closing
+from maskreg.digest import Digest, parse_sealed, sealed
+from maskreg.disk import creating, make_folder, replacing
+from maskreg.document import canonical
+from maskreg.errors import ConfigError, DataError, MaskregError, NoSpaceError, NotFoundError, UsageError
+from maskreg.limits import LIMITS
 from maskreg.progress import SILENT, Progress
-from maskreg.ref import DEFAULT_TAG, Card, Ref
+from maskreg.ref import DEFAULT_TAG, Ref
 from maskreg.result import Result
-from maskreg.workspace.engines import engine_of
-from maskreg.workspace.extract import extract, merged_card
-from maskreg.workspace.sweep_side import SweepSide, room_of
-from maskreg.workspace.swept import Extractions
+from maskreg.workspace.extract import ExtractOptions, extract, merged_card, parted
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
 
-if TYPE_CHECKING:
-    from maskreg.artifact.reader import Artifact
+_SCHEMA = "maskreg.swept/1"
 
 Onto = Literal["source", "previous"]
 """What each checkpoint is compared with: the source, or the checkpoint before it."""
@@ -82,22 +101,12 @@ def sweep(
     *,
     source: CheckpointLike | None = None,
     onto: Onto = "source",
-    family: str = "",
-    method: str = "",
-    license: str = "",
-    description: str = "",
-    meta: Mapping[str, str] | None = None,
-    rule: str = "exact",
-    mask_only: bool = False,
-    reversible: bool = False,
-    allow_mismatch: bool = False,
-    device: str = "cpu",
     download: bool = False,
-    with_code: bool = False,
     force: bool = False,
     dry_run: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **options: Unpack[ExtractOptions],
 ) -> Sweep:
     """Extract an artifact from every checkpoint of a run, each under a tag of its own.
 
@@ -115,52 +124,21 @@ def sweep(
         source: the checkpoint that the run began with; may be left out with ``onto="previous"``, where the first
             checkpoint then only is what the second is compared with.
         onto: what each checkpoint is compared with, ``source`` or ``previous``.
-        family: model family of every artifact.
-        method: how the run trained: ``opd``, ``rlvr``, ``sft`` or another word.
-        license: SPDX identifier.
-        description: one paragraph for people.
-        meta: run metadata.
-        rule: what counts as moved: ``exact``, ``abs:TAU`` or ``rel:ETA``.
-        mask_only: keep which coordinates moved, not to what.
-        reversible: keep the other side's values too.
-        allow_mismatch: store whole, or list, tensors that do not pair up.
-        device: ``cpu``, ``cuda`` or ``cuda:N``; no result depends on it.
-        download: fetch a source from the hub that is not in the cache.
-        with_code: take along small files that can run code too.
-        force: move names that others may use.
         dry_run: only say which checkpoints there are, and which were extracted before.
-        progress: progress callback, in bytes of both checkpoints of each comparison.
-        workspace: where to store them; by default what the settings say.
 
     Returns:
         What became of each checkpoint; see :attr:`Sweep.failed`.
 
     Raises:
-        UsageError: options that contradict each other, a name with a tag or a digest, no source where one is needed,
-            or a rule that makes no sense.
         NotFoundError: nothing matches, or there is no such source.
-        DataError: the source cannot be read.
-        NoSpaceError: the disk would fill up; what was extracted is kept.
-        ConfigError: no such device, or wrong settings.
     """
     base = as_name(name)
     _check(base, onto, source)
-    from maskreg.tensors.rules import parse_rule
-
-    options: dict[str, Any] = {
-        "rule": parse_rule(rule).name,
-        "mask_only": mask_only,
-        "reversible": reversible,
-        "allow_mismatch": allow_mismatch,
-        "with_code": with_code,
-    }
-    card: dict[str, Any] = {"family": family, "method": method, "license": license, "description": description}
-    card["meta"] = dict(meta or {})
-    Card(**card).checked()
+    parted(options)
     rows: list[Swept] = []
     with ExitStack() as stack:
         space = stack.enter_context(opened(workspace))
-        stack.enter_context(engine_of(space, "sweep"))
+        stack.enter_context(space.engine("sweep"))
         run = list(checkpoints_of(pattern, space.settings.options_of))
         previous = onto == "previous"
         room = room_of(previous)
@@ -170,7 +148,7 @@ def sweep(
             last = _source_side(space, source, room=room, download=download)
             run = [member for member in run if member.path.resolve() != last.path.resolve()]
         stack.callback(last.close)
-        each = _Each(space, card, options, {"device": device, "force": force}, dry_run=dry_run)
+        each = _Each(space, options, force=force, dry_run=dry_run)
         for number, member in enumerate(run, 1):
             held = room if previous else 0
             target = SweepSide(space, member.path, "target", base=last, room=held, download=download)
@@ -196,54 +174,40 @@ def _source_side(space: Workspace, source: CheckpointLike, *, room: int, downloa
 class _Each:
     """Extracts single checkpoints of a sweep."""
 
-    def __init__(
-        self,
-        space: Workspace,
-        card: Mapping[str, Any],
-        options: Mapping[str, Any],
-        how: Mapping[str, Any],
-        *,
-        dry_run: bool,
-    ) -> None:
-        """Remember what all of them have in common.
+    def __init__(self, space: Workspace, options: ExtractOptions, *, force: bool, dry_run: bool) -> None:
+        from maskreg.tensors.rules import parse_rule
 
-        Args:
-            space: where they are stored.
-            card: what is said about each.
-            options: what the artifacts depend on beside the checkpoints.
-            how: options of the extraction that no artifact depends on.
-            dry_run: look, and extract nothing.
-        """
-        self._space, self._card = space, card
-        self._options, self._how, self._dry_run = options, how, dry_run
-        self._extractions = Extractions(space, options)
+        self._space, self._options, self._force, self._dry_run = space, options, force, dry_run
+        self._card, how = parted(options)
+        # What an artifact depends on beside the files.
+        self._said = {name: bool(how.get(name)) for name in ("mask_only", "reversible", "allow_mismatch", "with_code")}
+        self._rule = parse_rule(how.get("rule", "exact")).name
 
     def extract(self, source: SweepSide, target: SweepSide, ref: Ref, progress: Progress) -> Swept:
-        """What became of a checkpoint.
-
-        Raises:
-            UsageError, ConfigError, NoSpaceError: something that is not about this checkpoint.
-        """
-        row = Swept(str(target.path), ref, "waiting", str(source.path))
+        """What became of a checkpoint; errors that are not about this one end the sweep."""
+        row, space = Swept(str(target.path), ref, "waiting", str(source.path)), self._space
         try:
-            key = None
+            note = None
             if source.stamp is not None and target.stamp is not None:
-                key = self._extractions.key(source.stamp, target.stamp)
-            earlier = None if key is None else self._extractions.recall(key)
+                key = canonical([source.stamp, target.stamp, {**self._said, "rule": self._rule}])
+                note = space.root / "sweeps" / f"{Digest.of(key).hex}.json"
+            earlier = None if note is None else _recalled(space, note)
             if earlier is not None and self._is_named(ref, earlier.digest):
                 return _with(row, "kept", earlier)
             if self._dry_run:
                 return row
-            said = {**self._card, **self._options, **self._how}
-            stored = extract(
-                source.checkpoint, target.checkpoint, ref, **said, progress=progress, workspace=self._space
-            )
+            sides = source.checkpoint, target.checkpoint
+            stored = extract(*sides, ref, force=self._force, progress=progress, workspace=space, **self._options)
             changed = [side for side in (source, target) if side.has_changed()]
             for side in changed:
-                self._space.note(f"{side.path} changed while it was read: the same command again extracts {ref} anew")
+                space.note(f"{side.path} changed while it was read: the same command again extracts {ref} anew")
                 side.close()
-            if key is not None and not changed:
-                self._extractions.note(key, stored.digest)
+            if note is not None and not changed:
+                # Without the note the next sweep works again; that is no reason to fail work that is done.
+                with suppress(MaskregError), creating(note):
+                    make_folder(note.parent)
+                    with replacing(note) as file:
+                        file.write(sealed({"schema": _SCHEMA, "digest": str(stored.digest)}))
             return _with(row, "new", stored.artifact)
         except (UsageError, ConfigError, NoSpaceError):
             raise
@@ -255,10 +219,22 @@ class _Each:
         head = self._space.local.head(ref)
         if head is None or head.digest != digest:
             return False
-        card = merged_card(head.card, Card(**self._card))
+        card = merged_card(head.card, self._card)
         if card != head.card and not self._dry_run:
             self._space.local.publish(ref, digest, card=card, after=head)
         return True
+
+
+def _recalled(space: Workspace, note: Path) -> Artifact | None:
+    """The artifact of a note, if it is still in the local registry, whole."""
+    try:
+        row = parse_sealed(note.read_bytes(), str(note), schema=_SCHEMA, max_bytes=LIMITS.small_file_bytes)
+        artifact = space.local.artifact(Digest(str(row["digest"])))
+        for part in artifact.manifest.parts:
+            artifact.require(part)
+    except (OSError, NotFoundError, DataError):
+        return None
+    return artifact
 
 
 class _Labeled:
@@ -299,3 +275,80 @@ def _with(row: Swept, status: Literal["new", "kept"], artifact: Artifact) -> Swe
         ffn_density=manifest.totals.ffn.density,
         size=manifest.size,
     )
+
+
+HELD_BYTES = 4 << 30
+"""Memory for what a sweep reads again from a bucket; never more than a quarter of the machine's."""
+
+
+def room_of(onto_previous: bool) -> int:
+    """Bytes of memory for each side that is read again."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(HELD_BYTES, machine // 4) // (2 if onto_previous else 1)
+
+
+class SweepSide(Closing):
+    """A checkpoint of a sweep, opened when it is first read.
+
+    Attributes:
+        path: where it lies.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        path: Location,
+        side: str,
+        *,
+        room: int = 0,
+        opened: Checkpoint | None = None,
+        base: SweepSide | None = None,
+        download: bool = False,
+    ) -> None:
+        self.path = path
+        self._workspace, self._side, self._given = workspace, side, opened
+        self._base, self._download, self._room = base, download, room
+        self._release = ExitStack()
+
+    @cached_property
+    def stamp(self) -> Stamp | None:
+        """The files that it is made of, as they were before they were opened; None where a caller has opened it."""
+        return self._stamp()
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The open checkpoint."""
+        _ = self.stamp  # before it is opened
+        opened = self._release.enter_context(self._open())
+        fits = sum(info.nbytes for info in opened.tensors.values()) <= self._room
+        # The system holds files of a disk by itself; a copy beside its own was measured to save nothing.
+        far = isinstance(self.path, BucketPath) and self._given is None
+        return self._release.enter_context(HeldCheckpoint(opened)) if far and fits else opened
+
+    def close(self) -> None:
+        """Close it. What is read later is what lies there then."""
+        self._release.close()
+        for name in ("stamp", "checkpoint"):
+            vars(self).pop(name, None)
+
+    def has_changed(self) -> bool:
+        """Whether its files are others than those that were opened, or gone."""
+        try:
+            return self._stamp() != self.stamp
+        except NotFoundError:
+            return True
+
+    def _stamp(self) -> Stamp | None:
+        if self._given is not None:
+            return None
+        if not is_adapter(self.path):
+            return stamp_of(self.path)
+        # Only who opens it knows its base model.
+        with self._open() as adapter:
+            locations = adapter.locations()
+        return stamp_of(*locations)
+
+    def _open(self) -> AbstractContextManager[Checkpoint]:
+        base = self._base.checkpoint if self._base is not None and is_adapter(self.path) else None
+        spec = self.path if self._given is None else self._given
+        return self._workspace.checkpoint(spec, side=self._side, base=base, download=self._download)

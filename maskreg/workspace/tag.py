@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
+from maskreg.registry import tags
 from maskreg.registry.naming import Removal
 from maskreg.registry.tags import Expected, check_expected
+from maskreg.registry.tags import annotate as set_card
 from maskreg.registry.tags import tag as set_tag
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
@@ -43,12 +46,7 @@ class Tagged(Result):
 
     @classmethod
     def of(cls, entry: RefEntry, after: RefEntry | None = None) -> Tagged:
-        """From an entry of the log; of a removed name, what it pointed to.
-
-        Args:
-            entry: the entry.
-            after: the one before it.
-        """
+        """From an entry of the log; of a removed name, what it pointed to."""
         digest = entry.last_digest
         assert digest is not None
         replaces = None if entry.deleted else Removal.before(after, digest)
@@ -69,29 +67,20 @@ def tag(
     """Give an artifact more names. It keeps those that it has; a name that exists moves, unless it is immutable.
 
     Args:
-        artifact: a reference, a digest or an open artifact.
         names: a tag of the same name, such as ``v3``; or a whole reference when it holds a ``/`` or a ``:``.
         immutable: the names must never point to another artifact again. This cannot be undone: after a removal, only
             the same artifact can get the name.
         card: what people say about the artifact; by default as under the name that was given, and nothing for a digest.
-        remote: tag on this remote instead of in the local registry.
-        by: who does it, as the log records it; by default the user of this process.
         expected: id of the names' latest entry, or ``absent`` for names that are not set; if that is not so by now,
             none is set.
-        workspace: where the artifact is; by default what the settings say.
 
     Returns:
         The new names, in order.
 
     Raises:
-        BadRefError: a name that does not follow the grammar.
         UsageError: no name, one with a digest, or a tag alone for an artifact without a name.
-        NotFoundError: there is no such artifact.
         StaleError: a name is not as expected.
-        ConflictError: a name was moved concurrently.
         ImmutableTagError: a name must not move to another artifact; none was set.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
     if not names:
         raise UsageError("no new name was given", hint="pass a tag, or [project/]name[:tag]")
@@ -135,3 +124,105 @@ def _name(artifact: Ref | Digest | Artifact, name: str | Ref) -> Ref:
             raise UsageError(fault, unnamed=digest.short, name=f"NAME:{name}")
         return artifact.with_tag(name)
     return as_name(name)
+
+
+def remove(
+    artifact: ArtifactLike,
+    *,
+    remote: str | None = None,
+    by: str = "",
+    expected: Expected = None,
+    workspace: Workspace | None = None,
+) -> Tagged:
+    """Remove a name. :func:`restore` brings it back until :func:`gc` has deleted the artifact.
+
+    Returns:
+        The name, and the artifact that it pointed to.
+    """
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        ref = space.name_of(artifact, registry)
+        entry = tags.remove(registry, ref, by=by, expected=expected)
+        note_catalog(space, registry)
+        return Tagged.of(entry)
+
+
+def restore(
+    artifact: ArtifactLike,
+    *,
+    remote: str | None = None,
+    by: str = "",
+    expected: Expected = None,
+    workspace: Workspace | None = None,
+) -> Tagged:
+    """Bring a removed name back as it was.
+
+    Raises:
+        UsageError: the name was not removed, or an artifact without a name.
+        NotFoundError: the name never existed, or its artifact was deleted.
+    """
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        ref = space.name_of(artifact, registry)
+        entry = tags.restore(registry, ref, by=by, expected=expected)
+        note_catalog(space, registry)
+        return Tagged.of(entry)
+
+
+@dataclass(frozen=True)
+class Annotated(Result):
+    """A name whose card was changed.
+
+    Attributes:
+        ref: the name.
+        digest: the artifact that it points to.
+        n: number of the entry in the name's log.
+        card: the card from now on.
+    """
+
+    ref: Ref
+    digest: Digest
+    n: int
+    card: Card
+
+
+def annotate(
+    artifact: ArtifactLike,
+    *,
+    family: str | None = None,
+    method: str | None = None,
+    license: str | None = None,
+    description: str | None = None,
+    meta: Mapping[str, str] | None = None,
+    remote: str | None = None,
+    by: str = "",
+    expected: Expected = None,
+    workspace: Workspace | None = None,
+) -> Annotated:
+    """Change the card of an artifact. The artifact and its digest stay the same.
+
+    Args:
+        family: model family, such as ``qwen3-8b``; None keeps it, an empty text removes it; likewise below.
+        method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
+        license: SPDX identifier.
+        meta: run metadata to add or replace; an empty value removes the key.
+
+    Raises:
+        UsageError: nothing to change; a text that is too long or holds control characters; an artifact without a name.
+    """
+    if not meta and family is method is license is description is None:
+        raise UsageError(
+            "nothing to change: give a family, method, license, description or meta",
+            options={"family": "qwen3-8b", "method": "opd"},
+        )
+    # Any key may be removed: a card from another registry can hold keys that annotate would refuse to write.
+    added = {key: value for key, value in (meta or {}).items() if value}
+    Card(family or "", method or "", license or "", description or "", added).checked()
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        ref = space.name_of(artifact, registry)
+        fields = {"family": family, "method": method, "license": license, "description": description}
+        entry = set_card(registry, ref, **fields, meta=meta, by=by, expected=expected)
+        note_catalog(space, registry)
+    assert entry.digest is not None  # a removed tag has no card to change
+    return Annotated(entry.ref, entry.digest, entry.n, entry.card)

@@ -13,7 +13,6 @@ from maskreg.registry import Registry
 from maskreg.registry.audit.verify import Verified, joined
 from maskreg.registry.audit.verify import verify as audit
 from maskreg.words import counted
-from maskreg.workspace.engines import engine_of
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
@@ -35,17 +34,9 @@ def verify(
 
     Args:
         artifacts: references, digests or open artifacts; every artifact of the registry when left out.
-        remote: verify a remote instead of the local registry.
         recount: count the mask's bits too, and compare them with the figures that its publisher states.
-        progress: progress callback: what is looked at, by number, and hashed bytes, one phase for each artifact.
-        workspace: by default what the settings say.
-
-    Raises:
-        NotFoundError: there is no such artifact.
-        ConfigError: there is no such remote.
-        UnavailableError: the remote does not answer, or offline is set.
     """
-    with opened(workspace) as space, engine_of(space, "verify"):
+    with opened(workspace) as space, space.engine("verify"):
         registry = space.registry(remote)
         if not artifacts:
             report = audit(registry, recount=recount, progress=progress)

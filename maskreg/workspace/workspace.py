@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from maskreg.bucket import BucketPath, Location, located
 from maskreg.closing import Closing
 from maskreg.digest import Digest
+from maskreg.engine import running_on
 from maskreg.errors import ConfigError, MaskregError, NotFoundError, UnavailableError, UsageError, prefixed, stating
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
@@ -44,6 +46,7 @@ CheckpointLike: TypeAlias = "str | Location | Checkpoint"
 """A path, a hub id, or an open checkpoint."""
 
 _log = logging.getLogger("maskreg")
+_engine_is_chosen: ContextVar[bool] = ContextVar("maskreg_engine_is_chosen", default=False)
 
 
 class Displayed:
@@ -122,11 +125,7 @@ class Workspace(Closing):
     def __init__(
         self, settings: Settings | None = None, *, note: Callable[[str | MaskregError], None] = _log.info
     ) -> None:
-        """Take these settings, by default the settings of the environment and the config file.
-
-        Raises:
-            UsageError: not settings.
-        """
+        """Take these settings, by default the settings of the environment and the config file."""
         if settings is not None and not isinstance(settings, Settings):
             raise _unusable(settings, "settings: maskreg.Settings(...), or nothing")
         self._given = settings
@@ -167,7 +166,6 @@ class Workspace(Closing):
         """The remote of that name, or the default one.
 
         Raises:
-            ConfigError: there is no such remote, or several and no default.
             UnavailableError: offline is set.
         """
         if name not in self._remotes:
@@ -190,11 +188,9 @@ class Workspace(Closing):
         """What a caller names, at the border: behind it there are only references, digests and open artifacts.
 
         Args:
-            artifact: what was given; a result is its reference, with the digest.
             registry: where to look up the first digits of a digest; the local registry when left out.
 
         Raises:
-            BadRefError: a text that names no artifact.
             UsageError: several digests begin with the digits; or neither a reference, a digest, an artifact nor a
                 result.
             NotFoundError: no digest begins with the digits.
@@ -219,11 +215,7 @@ class Workspace(Closing):
         """The reference of an artifact, for work that needs a name; of a digest the one tag that points to it.
 
         Args:
-            artifact: what was given.
             registry: where it has the name; the local registry when left out.
-
-        Raises:
-            UsageError: it has no name or several; otherwise as :meth:`parse`.
         """
         parsed = self.parse(artifact, registry)
         if isinstance(parsed, Ref):
@@ -235,9 +227,6 @@ class Workspace(Closing):
 
         Raises:
             UsageError: neither a reference, a digest, an artifact nor a result.
-            BadRefError: a text that is not a reference.
-            NotFoundError: there is no such artifact.
-            DataError: it is damaged.
         """
         if remote is None and isinstance(artifact, Named):
             return artifact
@@ -270,13 +259,11 @@ class Workspace(Closing):
 
         Args:
             checkpoint: a path, a hub id, or an open checkpoint.
-            download: fetch a hub checkpoint that is not in the cache.
             side: what it is, such as ``target``; begins the message when it cannot be opened.
             base: the model that an adapter was trained on, where the one that it names is not here.
 
         Raises:
             UsageError: neither a path, a hub id nor a checkpoint.
-            NotFoundError, DataError: there is no such checkpoint, or it cannot be read.
         """
         if not isinstance(checkpoint, str | Path | BucketPath):
             if not hasattr(checkpoint, "small_files"):
@@ -302,13 +289,31 @@ class Workspace(Closing):
             checkpoint, download=download, base=base.path if base else None, options_of=self.settings.options_of
         )
 
+    @contextmanager
+    def engine(self, label: str) -> Iterator[None]:
+        """Hand out blocks on the engine of the settings for the time of a ``with``.
+
+        A use case within another one changes nothing: a sweep runs on one engine, and so does each of its extractions.
+
+        Args:
+            label: what runs, such as ``extract``, as the cluster's own tools show it.
+        """
+        if _engine_is_chosen.get():
+            yield
+            return
+        with running_on(self.settings.engine, workers=self.settings.workers, label=f"maskreg {label}"):
+            token = _engine_is_chosen.set(True)
+            try:
+                yield
+            finally:
+                _engine_is_chosen.reset(token)
+
     def accept(self, registry: Registry, ref: Ref, allow_rollback: bool) -> str:
         """Take the tag of a remote as it is now, though its log does not continue what this machine has seen of it.
 
         Args:
             registry: where the tag is.
             ref: the tag.
-            allow_rollback: without it, nothing is accepted.
 
         Returns:
             What was refused until now; empty when nothing was.
@@ -337,12 +342,7 @@ def opened(workspace: Workspace | None) -> AbstractContextManager[Workspace]:
 
 
 def as_ref(ref: str | Ref) -> Ref:
-    """A reference that may be given as text.
-
-    Raises:
-        BadRefError: the text does not follow the grammar.
-        UsageError: neither a reference nor a text.
-    """
+    """A reference that may be given as text."""
     if isinstance(ref, Ref):
         return ref
     if not isinstance(ref, str):
@@ -351,12 +351,7 @@ def as_ref(ref: str | Ref) -> Ref:
 
 
 def as_name(name: str | Ref) -> Ref:
-    """The name for something new: a reference without a digest.
-
-    Raises:
-        BadRefError: the text does not follow the grammar.
-        UsageError: it has a digest.
-    """
+    """The name for something new: a reference without a digest."""
     ref = as_ref(name)
     if ref.digest is not None:
         raise UsageError("a new artifact has no digest yet", hint=f"call it {replace(ref, digest=None)}")

@@ -42,7 +42,7 @@ from maskreg.service.api import artifacts, models
 assert "ffn_energy" in models.Name.model_fields
 assert artifacts.Filters(ffn_energy="0.5..", sort="ffn_energy").query().ranges == {"ffn_energy": (0.5, float("inf"))}
 
-from maskreg_cli.fields import FIELDS
+from maskreg_cli.list import FIELDS
 from maskreg_cli.main import main
 assert "ffn_energy" in FIELDS
 main(["list", "--help"])

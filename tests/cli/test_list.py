@@ -76,7 +76,7 @@ def test_fields_are_chosen_by_name(run: Run, names: str) -> None:
 
 
 def test_every_field_can_be_shown(run: Run, names: str) -> None:
-    from maskreg_cli.fields import FIELDS
+    from maskreg_cli.list import FIELDS
 
     document = run("list", "toy-opd:v1", "--json").json["names"][0]
     document["created"] = document["at"]

@@ -9,7 +9,6 @@ import pytest
 from maskreg.engine import is_here, ordered, parse_engine, running_on
 from maskreg.errors import ConfigError
 from maskreg.settings import Settings
-from maskreg.workspace.engines import engine_of
 from maskreg.workspace.workspace import Workspace
 
 
@@ -46,9 +45,9 @@ def test_the_setting_is_checked_where_it_is_read() -> None:
 def test_a_use_case_within_another_one_runs_on_the_same_engine(tmp_path: Path) -> None:
     there, here = (Settings(home=tmp_path, config_path=tmp_path / "c", engine=name) for name in ("ray", "threads"))
     with Workspace(there) as outer, Workspace(here) as inner:
-        with engine_of(outer, "sweep"):
-            with engine_of(inner, "extract"):
+        with outer.engine("sweep"):
+            with inner.engine("extract"):
                 assert not is_here()
             assert not is_here()
-        with engine_of(inner, "extract"):
+        with inner.engine("extract"):
             assert is_here()

@@ -18,9 +18,8 @@ from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Service
 from maskreg.service.start import Options, open_service
 from maskreg.workspace import db
-from maskreg.workspace.annotate import annotate
 from maskreg.workspace.log import log
-from maskreg.workspace.remove import remove
+from maskreg.workspace.tag import annotate, remove
 from tests.servers import Postgres, find_program
 from tests.service.labs import fill
 from tests.service.serving import ROOT

@@ -14,7 +14,7 @@ from maskreg.service.api.artifacts import Reader
 from maskreg.service.api.conditions import reply
 from maskreg.service.context import Served
 from maskreg.service.gateway.visibility import check_may_read
-from maskreg.workspace.pairs import compare_pair
+from maskreg.workspace.recording import compare_pair
 
 router = APIRouter(tags=["artifacts"])
 

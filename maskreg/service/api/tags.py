@@ -28,10 +28,8 @@ from maskreg.service.gateway.verification import request_first_check
 from maskreg.service.gateway.visibility import check_may_read
 from maskreg.service.middleware import DocumentRoute
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.annotate import annotate
 from maskreg.workspace.log import changes
-from maskreg.workspace.remove import remove
-from maskreg.workspace.restore import restore
+from maskreg.workspace.tag import annotate, remove, restore
 from maskreg.workspace.tag import tag as set_tag
 
 router = APIRouter(tags=["names"], route_class=DocumentRoute)

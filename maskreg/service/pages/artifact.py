@@ -27,7 +27,7 @@ from maskreg.service.pages.rendering import link, page, remote_name
 from maskreg.words import counted, percent, three_digits, times
 from maskreg.workspace.lineage import recipes
 from maskreg.workspace.log import LogEntry
-from maskreg.workspace.pairs import COMPARISON
+from maskreg.workspace.recording import COMPARISON
 from maskreg.workspace.show import Description
 
 _TAGS = 100

@@ -28,7 +28,7 @@ from maskreg.service.pages.reading import resolved
 from maskreg.service.pages.rendering import page
 from maskreg.workspace.compare import MaskComparison
 from maskreg.workspace.compare import compare as compare_masks
-from maskreg.workspace.pairs import check_size
+from maskreg.workspace.recording import check_size
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 

@@ -14,9 +14,9 @@ from maskreg.service.auth.roles import Principal
 from maskreg.service.context import Service
 from maskreg.service.gateway.visibility import visible
 from maskreg.workspace import keys, lineage
-from maskreg.workspace.browse import Page, browse
 from maskreg.workspace.lineage import Lineage
 from maskreg.workspace.log import LogEntry, log
+from maskreg.workspace.search import Page, browse
 from maskreg.workspace.show import Description, show
 
 _NAMES = 5

@@ -18,7 +18,7 @@ from maskreg.ref import Ref
 from maskreg.service.api.cursors import cursor_of, position_of
 from maskreg.service.app import create_app
 from maskreg.service.background import Follower
-from maskreg.workspace.pairs import compare_pair
+from maskreg.workspace.recording import compare_pair
 from tests.service.labs import Lab
 from tests.service.serving import ADMIN, headers
 
