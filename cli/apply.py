@@ -12,7 +12,6 @@ from maskreg.words import counted, human_bytes
 from .command import Command, engine_options, name_piped, workspace
 from .jobs import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
-from .pipe import named_or_piped
 from .values import CHECKPOINT_OUT
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | No
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
     from maskreg.workspace.apply import apply
+
+    from .pipe import named_or_piped
 
     space = workspace(output)
     with output.progress() as progress:

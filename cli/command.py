@@ -91,7 +91,7 @@ def workspace(output: Output) -> Workspace:
 
 
 def _offer(param: click.Parameter, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    from .completion import offer
+    from .completing import offer
 
     return offer(param, ctx, incomplete)
 

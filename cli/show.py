@@ -11,7 +11,6 @@ from maskreg.words import counted, percent
 
 from .command import Command, name_piped, workspace
 from .output import Output
-from .pipe import named_or_piped
 from .table import GROUPS
 from .values import REF, selecting
 
@@ -62,6 +61,7 @@ def command(
     from maskreg.checkpoint.roles import Selection
     from maskreg.workspace.show import manifest_bytes, show
 
+    from .pipe import named_or_piped
     from .summary import Grouping, Subject, summary
 
     output = ctx.ensure_object(Output)

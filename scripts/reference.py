@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from types import ModuleType
-from typing import Any, TypedDict
+from typing import Any
 
 import maskreg
 from maskreg import workspace
@@ -110,8 +110,9 @@ def arguments(function: Callable[..., Any]) -> dict[str, str]:
     said: dict[str, str] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         options = options_of(function, parameter)
-        if options is not None and name not in own:
-            said |= dict(_attributes(options))
+        if options is not None:
+            texts = shared | dict(_attributes(options))
+            said |= {key: texts[key] for key in options.__annotations__}
         elif text := own.get(name) or shared.get(name):
             said[name] = text
     return said
@@ -240,9 +241,7 @@ def _result(name: str, value: type) -> Iterator[str]:
 
 def _attributes(value: type) -> list[tuple[str, str]]:
     items: dict[str, str] = {}
-    for base in (*getattr(value, "__orig_bases__", ()), *reversed(value.__mro__)):
-        if base is TypedDict:
-            continue
+    for base in reversed(value.__mro__):
         if base.__module__.startswith("maskreg") and "__doc__" in vars(base):
             items |= dict(Docstring.of(base).sections.get("Attributes", ()))
             for name, member in vars(base).items():

@@ -39,7 +39,7 @@ def test_every_argument_of_a_use_case_is_documented(name: str) -> None:
 
 
 def test_what_is_said_for_all_use_cases_holds_for_some() -> None:
-    names = {key for name in USE_CASES for key in inspect.signature(getattr(maskreg, name)).parameters}
+    names = {key for name in USE_CASES for key in arguments(getattr(maskreg, name))}
     shared = {name for name, _ in Docstring.of(workspace).sections["Args"]}
     assert shared - names == {"project", "theme"}  # of keys, and of plots
 

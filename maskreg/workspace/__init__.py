@@ -16,7 +16,11 @@ Args:
     allow_different: take what masks of different rules, tensors or sources share.
     device: ``cpu``, ``cuda`` or ``cuda:N``; no result depends on it.
     with_code: take along small files that can run code too: Python files, and JSON documents that name code.
+    family: model family, such as ``qwen3-8b``.
+    method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
+    license: SPDX identifier.
     description: one paragraph for people.
+    meta: run metadata.
     force: replace an output that exists, of whose folder other files stay; or move a name that others may use (it was
         pulled or pushed, or another user has set it), whose history keeps the old artifact.
     dry_run: do nothing but say what would be done.

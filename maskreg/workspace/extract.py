@@ -15,15 +15,7 @@ from maskreg.workspace.workspace import CheckpointLike, Workspace, opened
 
 
 class CardOptions(TypedDict, total=False):
-    """What people are told about a new artifact: the fields of its card.
-
-    Attributes:
-        family: model family, such as ``qwen3-8b``.
-        method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
-        license: SPDX identifier.
-        description: one paragraph for people.
-        meta: run metadata.
-    """
+    """What people are told about a new artifact: the fields of its card."""
 
     family: str
     method: str

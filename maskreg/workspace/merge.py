@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import ApplyResult
-    from maskreg.flow.merge.checkpoint import Report
+    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report
     from maskreg.flow.merge.output import Written
 
 
@@ -147,23 +147,33 @@ def merge(
                         # What was stored is what is written: every block of it is checked once more.
                         written = applied = apply(stored.artifact, checkpoint, path, force=force, **how)
                         notes += applied.notes
-                return Merged(
-                    method=plan.method.name,
-                    operands=tuple(operand.name for operand in operands),
-                    recipe=plan.to_json(),
-                    report=merged.report(),
-                    artifact=stored,
-                    out=written.out if written else None,
-                    source=checkpoint.path,
-                    notes=(*remarks, *merged.notes, *notes),
-                    skipped_files=written.skipped_files if written else (),
-                    kept_files=written.kept_files if written else (),
-                )
+                return _result(merged, operands, stored, written, (*remarks, *merged.notes, *notes))
 
         side = operands[0].artifact.manifest.source
         result, used = with_source(space, side, work, source=source, download=download)
         remember(space, side.root, used)
         return result
+
+
+def _result(
+    merged: MergedCheckpoint,
+    operands: Sequence[Named],
+    stored: Stored | None,
+    written: Written | ApplyResult | None,
+    notes: tuple[str, ...],
+) -> Merged:
+    return Merged(
+        method=merged.recipe.method.name,
+        operands=tuple(operand.name for operand in operands),
+        recipe=merged.recipe.to_json(),
+        report=merged.report(),
+        artifact=stored,
+        out=written.out if written else None,
+        source=merged.source.path,
+        notes=notes,
+        skipped_files=written.skipped_files if written else (),
+        kept_files=written.kept_files if written else (),
+    )
 
 
 def _require_different(operands: Sequence[Named]) -> None:

@@ -203,8 +203,8 @@ def test_a_recipe_is_text_and_read_as_it_is_written(run: Run, two: list[str], tm
         return run("merge", "--recipe", path, "--dry-run", status=status).err
 
     start = f"method: linear\nartifacts: ['{REF}', "
-    assert "line 3: the key 'method' appears twice" in refused(f"{start}two]\nmethod: ties\n", 65)
-    assert "the key 'weight' appears twice" in refused(start + "{ref: two, weight: 1, weight: 3}]\n", 65)
+    assert "a key that appears twice" in refused(f"{start}two]\nmethod: ties\n", 65)
+    assert "a key that appears twice" in refused(start + "{ref: two, weight: 1, weight: 3}]\n", 65)
     assert "the weight of two is '2001-99-99'" in refused(start + "{ref: two, weight: 2001-99-99}]\n", 2)
     assert "an alias" in refused(start + "&a [x, x], [*a, *a]]\n", 65)
     assert "levels deep" in refused(start + "[" * 5000, 65)
