@@ -207,7 +207,7 @@ def test_a_recipe_is_text_and_read_as_it_is_written(run: Run, two: list[str], tm
     assert "a key that appears twice" in refused(start + "{ref: two, weight: 1, weight: 3}]\n", 65)
     assert "the weight of two is '2001-99-99'" in refused(start + "{ref: two, weight: 2001-99-99}]\n", 2)
     assert "an alias" in refused(start + "&a [x, x], [*a, *a]]\n", 65)
-    assert "levels deep" in refused(start + "[" * 5000, 65)
+    assert "nested too deep" in refused(start + "[" * 5000, 65)
     assert "the mask is ['two']; it must be one" in refused(start[:-2] + "]\nsettings: {mask: [two]}\n", 2)
     digits = "9" * 5000
     assert "must be a whole number" in refused(f"method: dare\nartifacts: [two]\nsettings: {{seed: {digits}}}\n", 2)
