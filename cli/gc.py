@@ -16,8 +16,7 @@ from .output import Output, told
 from .values import DURATION
 
 if TYPE_CHECKING:
-    from maskreg.registry.garbage.candidates import Collected
-    from maskreg.registry.garbage.collect import Garbage
+    from maskreg.registry.collect import Collected, Garbage
 
 
 @click.command(

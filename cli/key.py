@@ -20,8 +20,8 @@ from .table import table
 from .values import DURATION, REF
 
 if TYPE_CHECKING:
-    from maskreg.registry.audit.verify import Damage
     from maskreg.registry.signing import Signatures, SignedTag
+    from maskreg.registry.verify import Damage
     from maskreg.workspace.keys import ProjectKey
 
 

@@ -52,7 +52,7 @@ def command(
     piped = output.json or not sys.stdout.isatty()
     done = 0
     try:
-        from maskreg.registry.transfer.pull import DEFAULT_PARTS
+        from maskreg.registry.pull import DEFAULT_PARTS
         from maskreg.workspace.pull import pull
 
         options: dict[str, Any] = {"remote": remote, "allow_rollback": allow_rollback}

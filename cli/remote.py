@@ -58,7 +58,7 @@ def add(output: Output, /, name: str, url: str, as_default: bool, **options: str
     """Add the registry at URL as NAME.
 
     URL is s3://bucket/prefix, file:///path or a path. First a small object is put, read, listed and deleted, and
-    create-only writes are tried. A store without them could lose tags; it is refused unless its catalog is PostgreSQL.
+    create-only writes are tried. A store without them could lose tags; it is refused.
     A folder that does not exist is made. A read-only store is accepted when there is a registry in it, and a service
     before you log in to it.
     The catalog is opened too. With --project-key, only a project that this key signs, or one that it handed over to,

@@ -17,7 +17,7 @@ from .output import Output, told
 from .values import REF
 
 if TYPE_CHECKING:
-    from maskreg.registry.audit.verify import Verified
+    from maskreg.registry.verify import Verified
 
 
 @click.command(

@@ -188,14 +188,6 @@ def test_a_remote_is_checked_as_the_file_would(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("catalog", "create_only", "keeps"),
-    [("", True, True), ("", False, False), ("postgresql+psycopg://h/d", False, True), ("sqlite:///x", False, False)],
-)
-def test_tags_are_kept_by_the_store_or_by_postgresql(catalog: str, create_only: bool, keeps: bool) -> None:
-    assert Remote("lab", "s3://b", catalog).keeps_tags(create_only) is keeps
-
-
 def test_adding_and_removing_a_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "deep" / "config.toml"
     lab = Remote("lab", "s3://b/p", "", StoreOptions(endpoint="http://localhost:9000", checksums="when_supported"))

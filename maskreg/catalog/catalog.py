@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from sqlalchemy import (
     insert,
     select,
     text,
-    tuple_,
     update,
 )
 
@@ -31,7 +29,7 @@ from maskreg.catalog.address import Address, parse_address
 from maskreg.catalog.engine import WRITE, make_engine, reading
 from maskreg.catalog.faults import readable_rows, translated
 from maskreg.catalog.models import ARTIFACTS, EVENTS, FILLED, MEASUREMENTS, REFS, SEEN_SOURCES
-from maskreg.catalog.query import LARGE, Answer, Query, SearchResult
+from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import RLVR_OVERLAP, Event, Measurement
 from maskreg.catalog.rows import (
     Row,
@@ -70,9 +68,6 @@ class Catalog(Closing):
     Every method raises ``TryAgainError`` when a lock is held for too long, ``CorruptError`` when the catalog is
     damaged, ``NotAllowedError`` when it cannot be used or written with these rights, and ``UnavailableError`` when its
     server does not answer.
-
-    Attributes:
-        safe_refs: ``lock`` serializes every writer of the registry, on any machine: true for PostgreSQL.
     """
 
     def __init__(self, address: Address, engine: Engine) -> None:
@@ -80,7 +75,6 @@ class Catalog(Closing):
         self._address = address
         self._read_engine = reading(engine)
         self._write_engine = engine.execution_options(**{WRITE: True})
-        self.safe_refs = not address.sqlite
         # Even when close is never called, and before the interpreter shuts down.
         self._close = weakref.finalize(self, engine.dispose)
 
@@ -129,33 +123,10 @@ class Catalog(Closing):
         with self._read() as connection:
             return bool(connection.execute(select(exists().where(ARTIFACTS.c.digest == digest))).scalar())
 
-    def number(self, ref: Ref) -> int:
-        """Number of the indexed entry of a tag, which may say that it was removed; 0 when there is none."""
-        return self.numbers([ref]).get(Ref(ref.project, ref.name, ref.tag), 0)
-
-    def numbers(self, refs: Collection[Ref]) -> dict[Ref, int]:
-        """Number of the indexed entry of each of these tags that is indexed."""
-        result: dict[Ref, int] = {}
-        with self._read() as connection:
-            for asked in _batches(refs):
-                keys = [(ref.project, ref.name, ref.tag) for ref in asked]
-                result |= numbers_of(connection.execute(_NUMBERED.where(tuple_(*KEY).in_(keys))).mappings())
-        return result
-
     def all_numbers(self) -> dict[Ref, int]:
-        """The same of every tag, however many there are."""
+        """Number of the indexed entry of every tag, removed ones included."""
         with self._read() as connection:
             return numbers_of(connection.execute(_NUMBERED).mappings())
-
-    def followed(self) -> int | None:
-        """Generation of the store's journal up to which the index took in what moved; None when it never did."""
-        with self._read() as connection:
-            return connection.execute(select(FILLED.c.followed)).scalar()
-
-    def follow(self, generation: int) -> None:
-        """Remember that the index took in what moved up to this generation of the store's journal."""
-        with self._write() as connection:
-            connection.execute(update(FILLED).values(followed=generation))
 
     def search(self, query: Query = Query()) -> list[SearchResult]:  # noqa: B008 (frozen)
         """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
@@ -177,8 +148,6 @@ class Catalog(Closing):
         with self._read() as connection:
             results = matches(connection, query)
             unread = dict(connection.execute(select(FILLED.c.unread)).scalar() or {})
-            if connection.execute(_NUMBERED.offset(LARGE).limit(1)).first() is not None:
-                return Answer(results, [], unread, None)
             lacking = connection.execute(unindexed()).mappings()
             rows = connection.execute(_NUMBERED).mappings()
             return Answer(
@@ -198,57 +167,6 @@ class Catalog(Closing):
             if faults != ["ok"]:
                 raise CorruptError(str(self._address), str(faults[0]), catalog_damaged=True)
 
-    def differing(
-        self,
-        entries: Iterable[RefEntry],
-        manifests: Iterable[tuple[Digest, Manifest]],
-        *,
-        except_refs: Collection[Ref] = (),
-        except_artifacts: Collection[Digest] = (),
-    ) -> tuple[str, ...]:
-        """What the index has otherwise than the store, or has and the store has not; one sentence each.
-
-        Args:
-            entries: the newest entry of every ref, deleted ones included.
-            manifests: of every artifact.
-            except_refs: refs that may be in the index though they are not in ``entries``.
-            except_artifacts: artifacts that may be in the index though they are not in ``manifests``.
-        """
-        found: list[str] = []
-        refs: set[Ref] = set()
-        digests: set[str] = set()
-        named: set[str | None] = set()
-
-        def compare(connection: Connection, table: Table, given: dict[tuple[str, ...], tuple[str, Row]]) -> None:
-            keys = list(table.primary_key)
-            columns = [table.c[name] for name in next(iter(given.values()))[1]]
-            rows = connection.execute(select(*columns).where(tuple_(*keys).in_(list(given)))).mappings()
-            stored = {tuple(row[key.name] for key in keys): dict(row) for row in rows}
-            for key, (name, row) in given.items():
-                if stored.get(key) != row:
-                    found.append(f"{name} is {'other than' if key in stored else 'missing, and'} in the store")
-
-        with self._read() as connection:
-            for batch in _batches(entries):
-                refs.update(entry.ref for entry in batch)
-                named.update(entry.digest for entry in batch)
-                compare(
-                    connection,
-                    REFS,
-                    {(e.project, e.name, e.tag): (str(e.ref), ref_row(e)) for e in batch},
-                )
-            for pairs in _batches(manifests):
-                digests.update(digest for digest, _ in pairs)
-                compare(connection, ARTIFACTS, {(d,): (d.short, artifact_row(d, m)) for d, m in pairs})
-            for row in connection.execute(select(*KEY)).mappings():
-                if (ref := ref_of_row(row)) not in refs and ref not in except_refs:
-                    found.append(f"{ref} is not in the store")
-            for digest in connection.execute(select(ARTIFACTS.c.digest)).scalars():
-                # A collection that died before it took an artifact out of the index has left a row without a name.
-                if digest in named and digest not in digests and digest not in except_artifacts:
-                    found.append(f"{Digest(digest).short} is not in the store")
-        return tuple(found)
-
     def filled_from(self) -> str | None:
         """Uuid of the registry that the index was last rebuilt from; None when it never was."""
         with self._read() as connection:
@@ -261,7 +179,6 @@ class Catalog(Closing):
         *,
         registry: str = "",
         unread: Mapping[str, str] = MappingProxyType({}),
-        followed: int | None = None,
     ) -> tuple[int, int]:
         """Replace the index, atomically; measurements, events and seen sources stay.
 
@@ -274,7 +191,6 @@ class Catalog(Closing):
             registry: uuid of the registry they come from, for ``filled_from``.
             unread: keys of ref entries that cannot be read, and why, for :meth:`answer`; looked at when ``entries``
                 and ``manifests`` have ended.
-            followed: generation of the store's journal at which reading them began, for :meth:`followed`.
 
         Returns:
             How many refs, deleted ones included, and how many artifacts were indexed.
@@ -292,7 +208,7 @@ class Catalog(Closing):
                 _put(connection, ARTIFACTS, [artifact_row(digest, manifest) for digest, manifest in pairs])
                 artifacts += len(pairs)
             _show_overlaps(connection, ARTIFACTS.c.digest.in_(select(MEASUREMENTS.c.digest).where(_OF_REFERENCE)))
-            filled = {"source": registry, "at": datetime.now(UTC), "unread": dict(unread), "followed": followed}
+            filled = {"source": registry, "at": datetime.now(UTC), "unread": dict(unread)}
             connection.execute(insert(FILLED).values(filled))
         return refs, artifacts
 
@@ -372,21 +288,6 @@ class Catalog(Closing):
             return list(connection.execute(newest).scalars())
 
     # Transactions
-
-    @contextmanager
-    def lock(self, name: str) -> Iterator[None]:
-        """Hold the exclusive lock ``name`` of a catalog in PostgreSQL until the block ends.
-
-        It is an advisory lock (64 bits of the name's hash) on a connection of its own; other names and writes go on.
-
-        Raises:
-            TryAgainError: it was held by another for too long.
-        """
-        with translated(self._address), self._write_engine.begin() as connection:
-            # Bound to the transaction, not the session: a pooling proxy may hand the session to another client.
-            key = int.from_bytes(hashlib.sha256(f"maskreg:{name}".encode()).digest()[:8], signed=True)
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-            yield
 
     @contextmanager
     def _write(self) -> Iterator[Connection]:

@@ -136,7 +136,6 @@ FILLED = Table(
     _column("source", _W, key=True),  # uuid of the store's registry; empty while that has none
     _column("at", Moment()),
     _column("unread", JSON()),  # keys of ref entries that could not be read, and why
-    _column("followed", BigInteger(), null=True),  # generation of the store's journal that the index has taken in
 )
 
 # Numbers that were measured on artifacts. Kept nowhere else.

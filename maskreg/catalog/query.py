@@ -24,10 +24,6 @@ MAX_TEXT = 1000
 MAX_LIMIT = 2**63 - 1
 """Databases count in 64 bits."""
 
-LARGE = 10_000
-"""Names up to which a search compares every name of the index with the store, and says which it lacks."""
-
-
 KINDS = ("mask", "delta", "baseline", "analysis")
 """Kinds of artifacts."""
 
@@ -285,14 +281,12 @@ class Answer(NamedTuple):
 
     Attributes:
         results: live refs that match, in the query's order.
-        unindexed: live refs, matching or not, whose artifact is not in the index; in the order of their names. Empty
-            for an index of more than ``LARGE`` refs.
+        unindexed: live refs, matching or not, whose artifact is not in the index; in the order of their names.
         unread: keys of the store's ref entries that could not be read when the index was filled, and why.
-        numbers: number of the indexed entry of every ref, removed refs included; None where there are more than
-            ``LARGE``.
+        numbers: number of the indexed entry of every ref, removed refs included.
     """
 
     results: list[SearchResult]
     unindexed: list[tuple[Ref, Digest]]
     unread: dict[str, str]
-    numbers: dict[Ref, int] | None
+    numbers: dict[Ref, int]

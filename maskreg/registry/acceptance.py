@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from maskreg.errors import RolledBackError, UntrustedError
 from maskreg.ref import Ref
+from maskreg.registry.keys import document_key
 from maskreg.registry.registry import Registry
-from maskreg.registry.trust.document import document_key
 from maskreg.store.entry import REFS, ref_of
 
 

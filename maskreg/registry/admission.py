@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, ImmutableTagError, UsageError
 from maskreg.ref import DEFAULT_TAG
+from maskreg.registry.keys import MAX_SKEW, KeyDocument, fresh_key, parse_heads
 from maskreg.registry.registry import Registry
-from maskreg.registry.settling.settle import in_place
-from maskreg.registry.trust.document import MAX_SKEW, KeyDocument, fresh_key, parse_heads
+from maskreg.registry.settle import in_place
 from maskreg.store.reflog import RefEntry
 
 

@@ -6,7 +6,6 @@ import getpass
 import os
 import socket
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from maskreg.digest import sealed
@@ -82,18 +81,13 @@ def check_same(store: Store, uuid: str) -> None:
         )
 
 
-def ensure_identity(store: Store, create: Callable[[str, bytes], object]) -> str:
-    """The registry's uuid, created now when it has none.
-
-    Args:
-        store: where the registry is.
-        create: writes an object unless it exists.
-    """
+def ensure_identity(store: Store) -> str:
+    """The registry's uuid, created now when it has none."""
     if identity := read_identity(store):
         return identity
     fresh = str(uuid.uuid4())
     # Sealed: a uuid with one digit changed is a uuid, and another registry's.
-    create(IDENTITY, sealed({"schema": f"{_SCHEMA}/{VERSION}", "uuid": fresh}))
+    store.create(IDENTITY, sealed({"schema": f"{_SCHEMA}/{VERSION}", "uuid": fresh}))
     # Another writer may have been first, and the answer may be lost: what is stored counts.
     return read_identity(store)
 

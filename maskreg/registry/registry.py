@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
@@ -13,13 +16,11 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.registry.identity import check_home, ensure_identity, read_identity, who
-from maskreg.registry.index.index import Index, Turns
-from maskreg.registry.index.searching import Search, lost, without
-from maskreg.registry.index.served import search_server
-from maskreg.registry.naming import Resolved, nearby, similar_names
-from maskreg.registry.settling.settle import PATIENCE_S, in_place
-from maskreg.registry.trust.machine import Pins, PrivateKeys
-from maskreg.registry.trust.trust import Trust
+from maskreg.registry.index import Index
+from maskreg.registry.keys import Pins, PrivateKeys
+from maskreg.registry.searching import Search, lost, search_server, without
+from maskreg.registry.settle import PATIENCE_S, in_place
+from maskreg.registry.trust import Trust
 from maskreg.registry.witness import KnownLog, Witness
 from maskreg.settings import Remote, Settings
 from maskreg.signature import PublicKey
@@ -75,11 +76,9 @@ class Registry(Closing):
         self.immutable_projects: frozenset[str] = frozenset()
         self.patience_s = PATIENCE_S
         self.index = Index(catalog_url, store, lambda: self.uuid, lambda entry: self.trust.check_shown(entry))
-        takes_turns = bool(catalog_url) and root is None and not self.served
-        self._create = Turns(store, self.index).create if takes_turns else store.create
-        self.trust = Trust(store, lambda: self.uuid, name, create=self._create)
+        self.trust = Trust(store, lambda: self.uuid, name)
         sign = self.trust.sign_if_able if self.served else self.trust.sign
-        self.refs = RefLog(store, create=self._create, sign=sign, may_change=self.served)
+        self.refs = RefLog(store, sign=sign, may_change=self.served)
         index = self.index if root else None
         self._known = KnownLog(self.refs, lambda: self.uuid, self.trust, witness=witness, index=index)
         self._uuid = ""
@@ -159,7 +158,7 @@ class Registry(Closing):
     def ensure_uuid(self) -> str:
         """The registry's identity, created now when it has none."""
         if not self.uuid:
-            self._uuid = ensure_identity(self.store, self._create)
+            self._uuid = ensure_identity(self.store)
         return self._uuid
 
     # The catalog
@@ -194,7 +193,7 @@ class Registry(Closing):
         return self.index.search(query, self.witness.numbers(self.uuid), self.name)
 
     def page(self, query: Query) -> list[SearchResult]:
-        """Live refs that match, as the catalog has them now; see :meth:`maskreg.registry.index.index.Index.page`."""
+        """Live refs that match, as the catalog has them now; see :meth:`maskreg.registry.index.Index.page`."""
         self.check_format()
         if (service := self.store.service) is not None:
             return list(search_server(service, query).results)
@@ -384,3 +383,51 @@ class Registry(Closing):
             self.witness.remember(self.uuid, entry)
         self.index.note(entry, action)
         return entry
+
+
+_MAX_SUGGESTIONS = 3
+_MAX_COMPARED = 10_000
+_MAX_CANDIDATES = 20
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a reference means.
+
+    Attributes:
+        ref: the reference that was resolved.
+        digest: the artifact.
+        entry: the ref log's entry; None for a pinned reference whose tag is absent or points elsewhere.
+    """
+
+    ref: Ref
+    digest: Digest
+    entry: RefEntry | None
+
+    @property
+    def card(self) -> Card:
+        """What people say about it; empty when no tag points to it."""
+        return self.entry.card if self.entry else Card()
+
+
+def nearby(log: RefLog, ref: Ref) -> list[Ref]:
+    """Tags among which to look for what was meant: all; in a large registry some of the project."""
+    tags = list(islice(log.tags(), _MAX_COMPARED + 1))
+    return tags if len(tags) <= _MAX_COMPARED else list(islice(log.tags(ref.project), _MAX_COMPARED))
+
+
+def similar_names(tags: Iterable[Ref], ref: Ref, *, is_set: Callable[[Ref], bool] = lambda tag: True) -> list[str]:
+    """At most three of ``tags`` that ``ref`` may have been meant to be, the most similar first.
+
+    Args:
+        tags: what there is to suggest.
+        ref: what was written.
+        is_set: whether a tag still points to an artifact; asked of few tags, until three do.
+    """
+    names = {str(tag) for tag in tags}
+    # The same name under another tag or in another project is a better guess than a similar spelling.
+    same = sorted(n for n in names if n.rpartition("/")[2].partition(":")[0] == ref.name)
+    unpinned = str(Ref(ref.project, ref.name, ref.tag))
+    alike = difflib.get_close_matches(unpinned, sorted(names), n=_MAX_CANDIDATES, cutoff=0.6)
+    candidates = list(dict.fromkeys([*same, *alike]))[:_MAX_CANDIDATES]
+    return list(islice((name for name in candidates if is_set(Ref.parse(name))), _MAX_SUGGESTIONS))

@@ -19,8 +19,8 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.ref import Ref
+from maskreg.registry.keys import MAX_SKEW, KeyDocument
 from maskreg.registry.registry import Registry
-from maskreg.registry.trust.document import MAX_SKEW, KeyDocument
 from maskreg.result import Result
 from maskreg.signature import PublicKey, Signer
 from maskreg.store.entry import RefEntry

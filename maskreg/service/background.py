@@ -35,7 +35,7 @@ from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.disk import creating, replacing
 from maskreg.errors import DataError, MaskregError
-from maskreg.registry.index.searching import LeftOut
+from maskreg.registry.searching import LeftOut
 from maskreg.registry.signing import refresh_due
 from maskreg.result import plain
 from maskreg.service.auth.chores import Chores

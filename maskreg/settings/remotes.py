@@ -71,10 +71,6 @@ class Remote:
         """The public keys that sign projects there, by project."""
         return dict(text.split("=", 1) for text in self.project_keys)
 
-    def keeps_tags(self, create_only_holds: bool) -> bool:
-        """Whether two writers cannot lose a tag: the store refuses the second, or PostgreSQL serializes them."""
-        return create_only_holds or self.catalog.startswith("postgresql")
-
     def items(self) -> list[tuple[str, str]]:
         """Every value of the remote by its key in the configuration file."""
         options = [(key, str(getattr(self.options, key))) for key in _OPTION_KEYS]

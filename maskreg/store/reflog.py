@@ -6,8 +6,7 @@ each holds the id of the one before it (:mod:`maskreg.store.entry`)::
 
     after = the latest entry                  read when the command begins, before its work
     ... extract, push ...                     minutes or hours
-    put(change, back reference)               for readers that are behind (:mod:`maskreg.store.journal`), and for
-                                              garbage collection (:mod:`maskreg.store.backrefs`)
+    put(back reference)                       for garbage collection (:mod:`maskreg.store.backrefs`)
     create(entry after.n + 1)                 the store refuses it when there is one (If-None-Match: *, O_EXCL)
       written                                 go on
       refused, or the answer was lost         read the entry of that number:
@@ -19,8 +18,8 @@ each holds the id of the one before it (:mod:`maskreg.store.entry`)::
 
 For example, Ada and Bob both read entry 3 and push different artifacts. Both create entry 4; the store accepts Ada's.
 Bob reads entry 4, finds Ada's digest and fails with her name: his tag is not silently lost, and neither is hers.
-So a tag needs no lock, no transaction and no clock, only a store that honors create-only writes. Where it does not
-(:mod:`maskreg.store.probe`), ``create`` is one that takes turns (:mod:`maskreg.registry.index.index`).
+So a tag needs no lock, no transaction and no clock, only a store that honors create-only writes
+(:mod:`maskreg.store.probe`).
 
 A listing only says where to look. An entry that it leaves out while a later one, or a direct read, shows it makes the
 listing stale, not the log damaged (:mod:`maskreg.store.chain`).
@@ -51,7 +50,6 @@ from maskreg.store.chain import (
     walk,
 )
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
-from maskreg.store.journal import Journal
 
 __all__ = ["RefEntry", "RefLog"]
 
@@ -59,12 +57,8 @@ __all__ = ["RefEntry", "RefLog"]
 class RefLog:
     """The tags of a registry, read from and appended to a store.
 
-    Attributes:
-        journal: which tags moved lately.
-
     Args:
         store: where the entries are.
-        create: writes an object unless there is one, and says whether it did; the store's own by default.
         sign: called with each entry that is about to be written; returns it, signed where that is due.
         may_change: the store is a service's, which may sign what it is given: what it stored counts.
         check: called with each latest entry that :meth:`head` and :meth:`heads` have read; raises ``CorruptError`` for
@@ -75,15 +69,12 @@ class RefLog:
         self,
         store: Store,
         *,
-        create: Callable[[str, bytes], bool] | None = None,
         sign: Callable[[RefEntry], RefEntry] | None = None,
         may_change: bool = False,
         check: Callable[[RefEntry], None] | None = None,
     ) -> None:
-        self.journal = Journal(store)
         self._store = store
         self._entries = Entries(store)
-        self._create = create or store.create
         self._sign = sign
         self._may_change = may_change
         self._check = check
@@ -239,10 +230,11 @@ class RefLog:
         data = entry.to_bytes()
         # An unreadable entry must never become the latest one.
         RefEntry.parse(entry.key, data)
-        self._announce(entry)
+        # First, so that no entry is without it.
+        put_back_reference(self._store, entry)
         lost: UnavailableError | None = None
         try:
-            is_mine = self._create(entry.key, data) and not self._may_change
+            is_mine = self._store.create(entry.key, data) and not self._may_change
         except UnavailableError as error:
             # The answer is lost; the write may have arrived.
             is_mine, lost = False, error
@@ -265,15 +257,8 @@ class RefLog:
         check_movable(after, entry.digest)
         if after is not None and (fault := link_fault(after, entry)):
             raise CorruptError(entry.key, fault, history=entry.ref)
-        self._announce(entry)
-        return self._create(entry.key, entry.to_bytes())
-
-    def _announce(self, entry: RefEntry) -> None:
-        # First, so that no entry is without them.
-        if not self._may_change:
-            # A service notes what it accepts.
-            self.journal.note(entry)
         put_back_reference(self._store, entry)
+        return self._store.create(entry.key, entry.to_bytes())
 
     def _settle(self, mine: RefEntry, lost: UnavailableError | None) -> RefEntry:
         try:

@@ -109,7 +109,7 @@ def artifact_of(ref: str) -> Artifact:
     """
     # The optimizers import this module, and have to work where there is neither zarr nor SQLAlchemy.
     from maskreg.registry import Registry
-    from maskreg.registry.transfer.pull import fetch
+    from maskreg.registry.pull import fetch
     from maskreg.settings import Settings
 
     settings = Settings.load()

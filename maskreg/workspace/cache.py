@@ -13,9 +13,9 @@ from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry import Registry, tags
-from maskreg.registry.audit.verify import Verified, joined
-from maskreg.registry.audit.verify import verify as audit
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import collect
+from maskreg.registry.verify import Verified, joined
+from maskreg.registry.verify import verify as audit
 from maskreg.result import Result
 from maskreg.workspace.workspace import Workspace, opened
 

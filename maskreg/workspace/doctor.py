@@ -135,7 +135,7 @@ def _step(detail: str, hint: str = "", **facts: object) -> MaskregError:
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:
     from maskreg.catalog import Query
-    from maskreg.registry.index.manifests import digests_in
+    from maskreg.registry.searching import digests_in
 
     registry.check_format()
     damaged = registry.audit()
@@ -201,7 +201,7 @@ def _remote(workspace: Workspace, remote: Remote) -> Finding:
         finding = _names(subject, workspace.remote(remote.name), f"{remote.url}: read-only: pull works, push does not")
         return replace(finding, status="note") if finding.status == "ok" else finding
     detail = f"{remote.url}: put, get, list, delete work; create-only writes are {probe.create_only}"
-    if remote.keeps_tags(probe.safe):
+    if probe.safe:
         return _names(subject, workspace.remote(remote.name), detail)
     return Finding(subject, "bad", f"{detail}; {probe.reason}", _step(probe.reason, taken_remote=remote.name))
 

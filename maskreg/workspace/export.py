@@ -10,7 +10,7 @@ from maskreg.disk import filling, replacing, require_space
 from maskreg.errors import NotAllowedError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.transfer.archive import Exported, Imported, import_file, packing
+from maskreg.registry.archive import Exported, Imported, import_file, packing
 from maskreg.workspace.storing import note_absent_parts, note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_ref, opened
 

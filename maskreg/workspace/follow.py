@@ -28,7 +28,7 @@ from maskreg.extras import requiring
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains, Step
-from maskreg.registry.transfer.pull import bring
+from maskreg.registry.pull import bring
 from maskreg.result import Result
 from maskreg.store import FileStore
 from maskreg.update.verified import RecordedSide

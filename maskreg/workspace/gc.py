@@ -7,8 +7,7 @@ from datetime import timedelta
 
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.garbage.candidates import Collected
-from maskreg.registry.garbage.collect import GRACE, Garbage, collect
+from maskreg.registry.collect import GRACE, Collected, Garbage, collect
 from maskreg.workspace.workspace import Workspace, opened
 
 

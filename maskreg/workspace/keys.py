@@ -12,9 +12,8 @@ from pathlib import Path
 from maskreg.disk import creating
 from maskreg.errors import MaskregError, NotAllowedError, NotFoundError, OutputExistsError, UsageError
 from maskreg.registry import Registry, signing
+from maskreg.registry.keys import KeyDocument, PrivateKeys, read_private_key, write_private_key
 from maskreg.registry.signing import Signatures, SignedTag
-from maskreg.registry.trust.document import KeyDocument
-from maskreg.registry.trust.machine import PrivateKeys, read_private_key, write_private_key
 from maskreg.result import Result, plain
 from maskreg.signature import PrivateKey, PublicKey
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened

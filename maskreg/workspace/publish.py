@@ -17,8 +17,8 @@ from maskreg.flow.chain import Chained, Snapshot, root_of
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
-from maskreg.registry.transfer.pull import bring
-from maskreg.registry.transfer.push import Pushed
+from maskreg.registry.pull import bring
+from maskreg.registry.push import Pushed
 from maskreg.result import plain
 from maskreg.update.verified import RecordedSide
 from maskreg.workspace.extract import CardOptions, parted

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from maskreg.errors import NotFoundError, PartAbsentError, UnavailableError, UsageError, stating
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.transfer.pull import DEFAULT_PARTS
-from maskreg.registry.transfer.pull import pull as transfer
+from maskreg.registry.pull import DEFAULT_PARTS
+from maskreg.registry.pull import pull as transfer
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
-from maskreg.registry.transfer.push import Pushed
-from maskreg.registry.transfer.push import push as transfer
+from maskreg.registry.push import Pushed
+from maskreg.registry.push import push as transfer
 from maskreg.workspace.storing import note_absent_parts, note_catalog, note_removal
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 

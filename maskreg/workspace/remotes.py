@@ -66,8 +66,8 @@ class CheckedRemote(AddedRemote):
 
     @property
     def keeps_tags(self) -> bool:
-        """No two writers can lose a tag: the store refuses one, PostgreSQL lets them take turns, or it is read-only."""
-        return not self.writable or Remote(self.name, self.url, self.catalog).keeps_tags(self.create_only == "safe")
+        """No two writers can lose a tag: the store refuses one, or it is read-only."""
+        return not self.writable or self.create_only == "safe"
 
 
 def add(
@@ -121,11 +121,8 @@ def add(
             # The next step is to log in, which needs the remote.
             space.note(error)
             result = Probe("untried", error.message, writable=False)
-        if result.writable and not remote.keeps_tags(result.safe):
-            raise ConfigError(
-                f"{remote.url} cannot keep tags: {result.reason}",
-                options={"catalog": "postgresql+psycopg://HOST/DATABASE"},
-            )
+        if result.writable and not result.safe:
+            raise ConfigError(f"{remote.url} cannot keep tags: {result.reason}", hint="use a service that can")
         schema = _catalog_to_upgrade(remote)
         path = space.settings.config_path
         add_remote(path, remote)

@@ -12,7 +12,7 @@ from maskreg.catalog.records import RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.errors import UnavailableError, UsageError
 from maskreg.ref import Ref
-from maskreg.registry.index.served import overlaps_on_server
+from maskreg.registry.searching import overlaps_on_server
 from maskreg.result import plain
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened

@@ -12,8 +12,8 @@ from maskreg.digest import Digest
 from maskreg.disk import occupied
 from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError, PartAbsentError
 from maskreg.ref import Card, Ref
-from maskreg.registry.naming import Removal
-from maskreg.registry.transfer.followed import is_followed
+from maskreg.registry.followed import is_followed
+from maskreg.registry.witness import Removal
 from maskreg.result import plain
 from maskreg.store.chain import check_free
 from maskreg.workspace.workspace import Named, Workspace, as_name

@@ -10,8 +10,8 @@ from maskreg.errors import DataError, NotAllowedError, NotFoundError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import Verified, joined
-from maskreg.registry.audit.verify import verify as audit
+from maskreg.registry.verify import Verified, joined
+from maskreg.registry.verify import verify as audit
 from maskreg.words import counted
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 

@@ -19,8 +19,8 @@ from maskreg.errors import ConfigError, MaskregError, NotFoundError, Unavailable
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
 from maskreg.registry.acceptance import accept_tag
-from maskreg.registry.lookup import expand, only_name_of
-from maskreg.registry.transfer.pull import asks_remote, open_remote, pull
+from maskreg.registry.pull import asks_remote, open_remote, pull
+from maskreg.registry.tags import expand, only_name_of
 from maskreg.result import Brief
 from maskreg.settings import Settings
 

@@ -223,13 +223,6 @@ def test_sources_are_remembered_once_and_the_latest_comes_first(catalog: Catalog
     assert catalog.seen_sources("other") == []
 
 
-def test_only_a_database_for_many_machines_serializes_their_writers(shared_url: str) -> None:
-    with open_catalog(shared_url) as postgresql:
-        assert postgresql.safe_refs
-    with open_catalog("sqlite://") as memory:
-        assert not memory.safe_refs
-
-
 def test_the_reference_of_a_source_is_one_question(catalog: Catalog) -> None:
     for number, (source, tag) in enumerate([("a", "reference"), ("b", "reference"), ("a", "latest")]):
         catalog.put_artifact(digest(number), manifest(source=source))
@@ -255,19 +248,3 @@ def test_an_answer_says_what_the_index_lacks_and_how_far_it_is(catalog: Catalog)
     answer = catalog.answer(Query(text="nothing"))
     assert answer.unindexed == [(Ref.parse("a"), digest(1))]
     assert answer.numbers == {Ref.parse("a"): 3, Ref.parse("b"): 2} == catalog.all_numbers()
-    assert catalog.numbers([Ref.parse("a"), Ref.parse("c")]) == {Ref.parse("a"): 3}
-    assert (catalog.number(Ref.parse("b")), catalog.number(Ref.parse("c"))) == (2, 0)
-
-
-def test_what_differs_from_the_store_is_named(catalog: Catalog) -> None:
-    card = Card("f\0", description="d\ud800", meta={"k": "v"})
-    entries = [entry("same", digest(1), card=card), entry("moved", digest(1)), entry("gone", None, n=2)]
-    manifests = {digest(1): manifest(), digest(2): manifest(nnz=3)}
-    catalog.rebuild(entries, manifests.items())
-    catalog.record(Measurement(digest(1), "rlvr_overlap", 0.5))
-    assert catalog.differing(entries, manifests.items()) == ()
-    changed = [entries[0], entry("moved", digest(2), n=2), entries[2], entry("new", digest(2))]
-    assert len(catalog.differing(changed, manifests.items())) == 2
-    assert len(catalog.differing(entries[1:], {**manifests, digest(2): manifest(nnz=4)}.items())) == 2
-    assert catalog.differing(entries[1:], manifests.items(), except_refs={Ref.parse("same")}) == ()
-    assert catalog.differing(entries, {digest(2): manifests[digest(2)]}.items(), except_artifacts={digest(1)}) == ()

@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from maskreg_cli.next_step import next_step
 from sqlalchemy import make_url
 
-from maskreg.catalog import Event, Measurement, engine, file, open_catalog
+from maskreg.catalog import Event, Measurement, file, open_catalog
 from maskreg.catalog.catalog import move_damaged
 from maskreg.catalog.schema import VERSION, upgrade
 from maskreg.errors import (
@@ -288,38 +287,3 @@ def test_a_server_that_comes_back_is_used_again(database: str) -> None:
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         assert catalog.search() == []
-
-
-def test_an_advisory_lock_keeps_others_out_of_the_same_name(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_catalog(database) as one:
-        assert one.safe_refs
-        monkeypatch.setattr(engine, "LOCK_SECONDS", 1)
-        with open_catalog(database) as two, one.lock("a"):
-            with two.lock("b"):
-                pass
-            with pytest.raises(TryAgainError), two.lock("a"):
-                pass
-            one.put_artifact(digest(1), manifest())
-        with open_catalog(database) as two, two.lock("a"):
-            pass
-
-
-def test_an_advisory_lock_is_waited_for(database: str) -> None:
-    order = []
-    with open_catalog(database) as one, open_catalog(database) as two:
-
-        def second() -> None:
-            with two.lock("a"):
-                order.append("second")
-
-        thread = threading.Thread(target=second)
-        with one.lock("a"):
-            thread.start()
-            # Until the server says that the other one waits.
-            with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as admin:
-                waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-                while not admin.execute(waiting).fetchone()[0]:  # type: ignore[index]
-                    pass
-            order.append("first")
-        thread.join()
-    assert order == ["first", "second"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from maskreg.digest import Digest
-from maskreg.registry.garbage.collect import Garbage
+from maskreg.registry.collect import Garbage
 from tests.cli.conftest import Run
 
 

@@ -10,8 +10,8 @@ import pytest
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Card, Ref
+from maskreg.registry.keys import service_key
 from maskreg.registry.signing import refresh_due
-from maskreg.registry.trust.machine import service_key
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
 from maskreg.store import FileStore

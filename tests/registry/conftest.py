@@ -15,7 +15,7 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.transfer.push import push
+from maskreg.registry.push import push
 from maskreg.settings import Settings
 from maskreg.store import FileStore, MemoryStore
 from tests.artifact.making import pair, write

@@ -7,8 +7,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from maskreg.digest import Digest, sealed
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.registry.keys import Pins
 from maskreg.registry.signing import create_key
-from maskreg.registry.trust.machine import Pins
 from maskreg.signature import PrivateKey, Signer, signed
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import RefEntry, entry_key

@@ -13,11 +13,11 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, PartAbsentError
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
-from maskreg.registry.transfer.archive import export_file, import_file
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
+from maskreg.registry.archive import export_file, import_file
+from maskreg.registry.collect import collect
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
+from maskreg.registry.verify import verify
 from maskreg.store import FileStore
 from tests.registry.conftest import REF
 from tests.registry.steps import Killed

@@ -20,12 +20,12 @@ from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, 
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
+from maskreg.registry.archive import REF as REF_MEMBER
+from maskreg.registry.archive import export_file, import_file
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
 from maskreg.registry.tags import annotate
-from maskreg.registry.transfer.archive import REF as REF_MEMBER
-from maskreg.registry.transfer.archive import export_file, import_file
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
+from maskreg.registry.verify import verify
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, new_local
 
@@ -323,6 +323,6 @@ def test_a_file_of_the_mask_alone_needs_room_for_it_alone(
     with new_local(tmp_path / "masks") as masks, new_local(tmp_path / "third") as third:
         pull(masks, remote, REF, parts=("mask",))
         data = exported(masks)
-        monkeypatch.setattr("maskreg.registry.transfer.archive.check_space", lambda root, needed: wanted.append(needed))
+        monkeypatch.setattr("maskreg.registry.archive.check_space", lambda root, needed: wanted.append(needed))
         imported = import_file(third, io.BytesIO(data))
     assert sum(wanted) == imported.bytes < local.artifact(digest).manifest.size

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +14,15 @@ from msgspec import to_builtins
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.tensors import load_tensors
 from maskreg.artifact.totals import totals_of
-from maskreg.catalog import Query
 from maskreg.digest import Digest
 from maskreg.document import canonical
 from maskreg.errors import UnavailableError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
-from maskreg.registry.tags import remove, tag
-from maskreg.registry.transfer.push import push
+from maskreg.registry.collect import collect
+from maskreg.registry.push import push
+from maskreg.registry.tags import tag
+from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, MemoryStore, Store
 from maskreg.store.backrefs import back_reference_key, tag_hash
@@ -213,47 +210,6 @@ def test_a_recount_finds_figures_that_agree_with_each_other(local: Registry, dig
     assert "moved coordinates; the mask has" in damage.fault
 
 
-# The catalog
-
-
-@pytest.mark.parametrize("change", ["UPDATE artifacts SET density = 0.99", "UPDATE refs SET \"by\" = 'eve'"])
-def test_a_damaged_catalog_is_reported_and_not_repaired(local: Registry, digest: Digest, change: str) -> None:
-    assert local.root is not None
-    local.close()
-    with sqlite3.connect(local.root / "catalog.db") as connection:
-        connection.execute(change)
-    connection.close()
-    for _ in range(2):
-        with new_local(local.root) as registry:
-            (damage,) = verify(registry).damaged
-            assert "is other than in the store" in damage.fault
-            assert (damage.key, next_step(damage.error)) == ("catalog", "maskreg db rebuild")
-            assert verify(registry, REF).ok
-
-
-def test_a_catalog_that_is_behind_is_no_damage(local: Registry, digest: Digest, other: Digest) -> None:
-    assert local.catalog is not None
-    unseen = Ref.parse("unseen")
-    local.refs.append(unseen, after=None, digest=other, card=Card(), by="bob@there")
-    local.refs.append(REF, after=local.head(REF), digest=other, card=Card(), by="bob@there")
-    assert verify(local).damaged == ()
-    assert {row.name: row.digest for row in local.search(Query()).results} == {"unseen": other, REF.name: other}
-    assert verify(local).damaged == ()
-
-
-def test_a_catalog_that_differs_from_the_store_is_reported(local: Registry, digest: Digest, other: Digest) -> None:
-    assert local.catalog is not None
-    unseen = Ref.parse("unseen")
-    entry = local.refs.append(unseen, after=None, digest=other, card=Card(), by="bob@there")
-    assert len(local.search(Query()).results) == 2
-    local.store.delete([entry.key])
-    local.refs.append(unseen, after=None, digest=digest, card=Card(), by="eve@there")
-    faults = [damage.fault for damage in verify(local).damaged if damage.key == "catalog"]
-    assert faults == ["unseen is other than in the store"]
-    local.index.rebuild()
-    assert verify(local).ok
-
-
 @pytest.mark.parametrize("key", ["names/sha256/{hex}/{n}-{tag}.json", "names/sha256/{hex}/stray"])
 def test_a_damaged_guard_is_reported(lab: Registry, digest: Digest, key: str) -> None:
     collect(lab)
@@ -292,18 +248,6 @@ def test_what_was_seen_of_a_remote_is_part_of_its_audit(
         assert (damage.key, damage.names) == (entry.key, ("team/second",))
         assert "went back: this machine has seen entry 2" in damage.fault
         assert "--allow-rollback" in next_step(damage.error)
-
-
-def test_what_a_collection_that_died_left_in_the_catalog_is_no_damage(
-    local: Registry, digest: Digest, other: Digest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    local.publish(Ref.parse("gone"), other, card=Card())
-    remove(local, Ref.parse("gone"))
-    monkeypatch.setattr("maskreg.registry.index.index.Index.forget", lambda *_, **__: None)
-    assert [item.digest for item in collect(local, timedelta(0)).collected] == [other]
-    assert local.catalog is not None
-    assert local.catalog.has(other)
-    assert verify(local).damaged == ()
 
 
 def test_an_artifact_without_any_of_its_objects_is_damaged(local: Registry, digest: Digest) -> None:

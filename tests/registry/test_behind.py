@@ -12,7 +12,7 @@ from maskreg.artifact.layout import ARTIFACTS, artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import TryAgainError, UnavailableError
 from maskreg.registry import Registry
-from maskreg.registry.settling.markers import Run, marker_prefix
+from maskreg.registry.settle import Run, marker_prefix
 from maskreg.registry.tags import restore
 from maskreg.store import MemoryStore, Store
 from tests.registry.conftest import REF

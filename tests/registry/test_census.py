@@ -13,9 +13,9 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, UnavailableError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import collect
+from maskreg.registry.push import push
 from maskreg.registry.tags import remove, restore
-from maskreg.registry.transfer.push import push
 from maskreg.store.entry import entry_key
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, age

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from maskreg.digest import Digest
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import collect
+from maskreg.registry.verify import verify
 
 NOW = timedelta(0)
 

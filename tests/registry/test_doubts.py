@@ -14,8 +14,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, UnavailableError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.garbage.candidates import Collected
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import Collected, collect
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote
 from maskreg.store import FileStore, MemoryStore
@@ -229,7 +228,7 @@ def test_a_tag_that_is_written_meanwhile_is_no_wrong_listing(team: MemoryStore) 
 
 
 def test_who_stops_half_way_says_what_was_deleted(team: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.registry.garbage.collect._BATCH", 1)
+    monkeypatch.setattr("maskreg.registry.collect._BATCH", 1)
     lies = Censored(team, REFS, lambda key: True, first=2)
     with pytest.raises(UnavailableError, match=r"disagree.*; 1 artifact had been deleted before that"):
         collect(over(lies), NOW)

@@ -10,9 +10,8 @@ from maskreg_cli.next_step import next_step
 from maskreg.errors import CorruptError, NotAllowedError, UntrustedError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
+from maskreg.registry.keys import Pins, fresh_key
 from maskreg.registry.signing import create_key, refresh, refresh_due, rotate_key
-from maskreg.registry.trust.document import fresh_key
-from maskreg.registry.trust.machine import Pins
 from maskreg.signature import Signer
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import entry_key

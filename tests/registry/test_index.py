@@ -12,10 +12,10 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, UnavailableError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import collect
+from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove, restore, tag
-from maskreg.registry.transfer.push import push
+from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
 from tests.registry.conftest import REF, new_local
 from tests.store.wrapped import Censored
@@ -58,7 +58,7 @@ def test_filling_that_breaks_off_is_done_by_the_next(home: Path, monkeypatch: py
         raise UnavailableError("the disk is away")
 
     with monkeypatch.context() as patched, new_local(home) as first:
-        patched.setattr("maskreg.registry.index.index.digests_in", down)
+        patched.setattr("maskreg.registry.index.digests_in", down)
         assert first.catalog is None
         assert isinstance(first.catalog_problem, UnavailableError)
     with new_local(home) as second:
@@ -70,7 +70,7 @@ def test_a_full_catalog_is_not_filled_again(home: Path, monkeypatch: pytest.Monk
     with new_local(home) as first:
         tag(first, REF, Ref.parse("third"))
         assert first.catalog_url == f"sqlite:///{home / 'catalog.db'}"
-    monkeypatch.delattr("maskreg.registry.index.index.digests_in")
+    monkeypatch.delattr("maskreg.registry.index.digests_in")
     with new_local(home) as again:
         assert found(again) == NAMES
 
@@ -108,7 +108,7 @@ def test_a_name_whose_writer_died_before_it_indexed_it_is_found(home: Path, monk
     with new_local(home) as first:
         assert found(first) == NAMES - {"third"}
         with monkeypatch.context() as patched:
-            patched.setattr("maskreg.registry.index.index.Index.note", lambda *_: None)
+            patched.setattr("maskreg.registry.index.Index.note", lambda *_: None)
             tag(first, REF, Ref.parse("third"))
             remove(first, Ref.parse("second"))
     with new_local(home) as later:

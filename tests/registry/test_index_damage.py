@@ -16,8 +16,9 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.registry.push import push
 from maskreg.registry.tags import remove, tag
-from maskreg.registry.transfer.push import push
+from maskreg.registry.verify import verify
 from maskreg.store.entry import entry_key
 from tests.registry.conftest import REF, new_local
 
@@ -81,6 +82,16 @@ def test_names_are_resolved_and_written_beside_a_damaged_catalog(home: Path) -> 
         assert "third" in {row.name for row in registry.search(Query()).results}
 
 
+def test_a_damaged_catalog_is_reported_and_not_repaired(home: Path) -> None:
+    data = spoiled(home, "ix_refs_at")
+    for _ in range(2):
+        with new_local(home) as registry:
+            (damage,) = verify(registry).damaged
+            assert (damage.key, next_step(damage.error)) == ("catalog", "maskreg db rebuild")
+            assert verify(registry, REF).ok
+    assert (home / "catalog.db").read_bytes() == data
+
+
 def test_a_rebuild_replaces_a_file_that_sqlite_cannot_trust(home: Path) -> None:
     expected, _ = listing(home)
     data = spoiled(home, "ix_refs_at")
@@ -98,10 +109,9 @@ def test_a_rebuild_in_place_keeps_what_only_the_catalog_holds(home: Path, digest
         connection.execute("UPDATE refs SET family = 'family-9' WHERE name = 'name-1'")
     connection.close()
     with new_local(home) as registry:
-        assert registry.index.audit() != ()
         assert registry.index.rebuild().damaged_catalog == ""
         assert registry.search(Query(sort="name", descending=False)).results == expected
-        assert registry.index.audit() == ()
+        assert registry.index.audit() is None
         kept = registry.index.use(lambda catalog: [row.value for row in catalog.measurements(digest)])
         assert kept == [0.5, 0.75]
 

@@ -16,11 +16,11 @@ import pytest
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, NotFoundError, TryAgainError
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
-from maskreg.registry.settling.markers import LIFE, RUNS
+from maskreg.registry.collect import collect
+from maskreg.registry.push import push
+from maskreg.registry.settle import LIFE, RUNS
 from maskreg.registry.tags import remove, restore
-from maskreg.registry.transfer.push import push
+from maskreg.registry.verify import verify
 from maskreg.store import MemoryStore, Store
 from tests.registry.conftest import CARD, REF, new_local
 from tests.registry.steps import Killed, Steps

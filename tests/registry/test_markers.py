@@ -12,8 +12,8 @@ import pytest
 
 from maskreg.digest import Digest
 from maskreg.errors import UnavailableError
-from maskreg.registry.settling import markers
-from maskreg.registry.settling.markers import (
+from maskreg.registry import settle as markers
+from maskreg.registry.settle import (
     IN_FLIGHT_S,
     LIFE,
     MARKERS,
@@ -50,7 +50,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     naps: list[float] = []
-    monkeypatch.setattr("maskreg.registry.settling.markers.time.sleep", naps.append)
+    monkeypatch.setattr("maskreg.registry.settle.time.sleep", naps.append)
     return naps
 
 
@@ -112,9 +112,7 @@ def test_a_run_of_another_machine_is_over_when_its_record_is_old(
 
 
 def test_a_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    naming = (
-        "import json, sys; from maskreg.registry.settling.markers import this_process as it; print(json.dumps(it()))"
-    )
+    naming = "import json, sys; from maskreg.registry.settle import this_process as it; print(json.dumps(it()))"
     with subprocess.Popen(
         [sys.executable, "-c", f"{naming}; sys.stdout.flush(); sys.stdin.read()"],
         stdin=subprocess.PIPE,
@@ -204,7 +202,7 @@ def test_a_run_that_stands_still_while_it_renews_is_not_valid(clock: Clock) -> N
 
 def test_the_wall_clock_counts_where_the_other_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
     wall = [1000.0]
-    monkeypatch.setattr("maskreg.registry.settling.markers.time.time", lambda: wall[0])
+    monkeypatch.setattr("maskreg.registry.settle.time.time", lambda: wall[0])
     with Run(MemoryStore(), "ada@here") as run:
         assert run.is_valid()
         wall[0] += LIFE.total_seconds()

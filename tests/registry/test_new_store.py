@@ -10,11 +10,11 @@ import pytest
 from maskreg.digest import Digest
 from maskreg.errors import LimitError, NotFoundError
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import collect
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
 from maskreg.registry.tags import remove
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
+from maskreg.registry.verify import verify
 from maskreg.settings import Remote
 from maskreg.store import STORES, ObjectInfo, Store
 from maskreg.store.probe import probe

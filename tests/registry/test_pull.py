@@ -27,10 +27,10 @@ from maskreg.errors import (
 )
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
+from maskreg.registry.verify import verify
 from maskreg.store import FileStore, MemoryStore, ObjectInfo
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, Heard, new_local, objects, second
@@ -284,7 +284,7 @@ import os, signal, sys
 from pathlib import Path
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.transfer.pull import pull
+from maskreg.registry.pull import pull
 from maskreg.settings import Settings
 from maskreg.store import FileStore
 
@@ -343,7 +343,7 @@ def test_a_resumed_pull_needs_room_for_the_rest_alone(
         nonlocal wanted
         wanted = needed_bytes
 
-    monkeypatch.setattr("maskreg.registry.transfer.pull.check_space", free)
+    monkeypatch.setattr("maskreg.registry.pull.check_space", free)
     with pytest.raises(Killed):
         pull(empty, Registry(Steps(remote.store, at=12, dies=True), name="lab"), REF, jobs=1)
     whole = wanted

@@ -13,9 +13,9 @@ from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
+from maskreg.registry.verify import verify
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, Heard, objects, second
 from tests.registry.steps import Steps

@@ -12,9 +12,9 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import NotAllowedError
 from maskreg.registry import Registry
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
 from maskreg.registry.tags import annotate
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
 from maskreg.store import FileStore
 from tests.registry.conftest import CARD, REF
 

@@ -10,18 +10,18 @@ import pytest
 from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.catalog import Query, open_catalog
+from maskreg.catalog import Query
 from maskreg.digest import Digest
 from maskreg.document import canonical
 from maskreg.errors import ConfigError, ConflictError, CorruptError, DataError, FormatError, NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry, who
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import collect
 from maskreg.registry.identity import IDENTITY
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove, restore, tag
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
+from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, MemoryStore, ObjectInfo
 from tests.artifact.making import pair, write
@@ -350,23 +350,7 @@ def test_a_users_home_can_be_a_remote(local: Registry, digest: Digest, empty: Re
         assert pull(empty, ada, REF).resolved.digest == digest
 
 
-class Forgetful(FileStore):
-    """A store that takes every create-only write, as some gateways do."""
-
-    def create(self, key: str, data: bytes) -> bool:
-        self.put(key, data)
-        return True
-
-
-def test_an_unsafe_store_needs_a_catalog_to_take_turns(local: Registry, digest: Digest, tmp_path: Path) -> None:
-    careless = Registry(Forgetful(tmp_path / "s"), name="lab", catalog_url=f"sqlite:///{tmp_path / 'c.db'}")
-    with pytest.raises(ConfigError, match="has to be PostgreSQL"):
-        push(local, careless, REF)
-    careless.close()
-    assert open_catalog("sqlite://").safe_refs is False
-
-
-def test_a_safe_store_needs_no_turns(local: Registry, digest: Digest, tmp_path: Path) -> None:
+def test_a_catalog_that_is_down_keeps_nobody_from_pushing(local: Registry, digest: Digest, tmp_path: Path) -> None:
     # A PostgreSQL that does not answer does not keep users from pushing.
     url = "postgresql+psycopg://user@127.0.0.1:1/none"
     with Registry(FileStore(tmp_path / "s"), name="lab", catalog_url=url) as registry:
@@ -374,13 +358,3 @@ def test_a_safe_store_needs_no_turns(local: Registry, digest: Digest, tmp_path: 
         assert registry.catalog is None
         assert registry.catalog_problem is not None
         assert [f.digest for f in registry.search(Query()).results] == [digest]
-
-
-def test_a_remote_may_be_called_local(tmp_path: Path) -> None:
-    database = f"sqlite:///{tmp_path / 'c.db'}"
-    (tmp_path / "s").mkdir()
-    with Registry.remote(Remote("local", str(tmp_path / "s"), database)) as registry:
-        assert registry.root is None
-    careless = Registry(Forgetful(tmp_path / "s"), name="local", catalog_url=database)
-    with careless, pytest.raises(ConfigError, match="has to be PostgreSQL"):
-        careless.append(REF, Digest.of(b"a"), card=CARD, after=None)

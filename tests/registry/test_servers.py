@@ -16,11 +16,11 @@ from maskreg.digest import Digest
 from maskreg.errors import ConfigError, ConflictError, MaskregError, NotFoundError, TryAgainError, UnavailableError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import collect
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove, restore
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
+from maskreg.registry.verify import verify
 from maskreg.settings import Remote, StoreOptions
 from maskreg.store import FileStore
 from tests.artifact.making import pair, write

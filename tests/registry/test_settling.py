@@ -13,11 +13,11 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, TryAgainError
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import Garbage, collect
-from maskreg.registry.settling.markers import LIFE, MARKERS, RUNS, this_process
+from maskreg.registry.collect import Garbage, collect
+from maskreg.registry.push import Pushed, push
+from maskreg.registry.settle import LIFE, MARKERS, RUNS, this_process
 from maskreg.registry.tags import remove, restore
-from maskreg.registry.transfer.push import Pushed, push
+from maskreg.registry.verify import verify
 from maskreg.store import MemoryStore, ObjectInfo, Store
 from maskreg.store.backrefs import NAMES
 from tests.registry.conftest import CARD, REF, new_local
@@ -253,7 +253,7 @@ def test_a_push_after_a_collection_was_killed_waits_until_the_marker_expires(her
 def test_a_collection_that_was_killed_here_leaves_nothing_to_the_next(
     here: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.registry.settling.markers.IN_FLIGHT_S", 0)
+    monkeypatch.setattr("maskreg.registry.settle.IN_FLIGHT_S", 0)
     total = count(do_gc, orphan(here))
     marked = 0
     for k in range(total):
@@ -261,7 +261,7 @@ def test_a_collection_that_was_killed_here_leaves_nothing_to_the_next(
             store = orphan(here)
             with monkeypatch.context() as patch, pytest.raises(Killed):
                 ended = {**this_process(), "pid": 2**22 + 1}
-                patch.setattr("maskreg.registry.settling.markers.this_process", lambda ended=ended: ended)
+                patch.setattr("maskreg.registry.settle.this_process", lambda ended=ended: ended)
                 do_gc(Steps(store, at=k, dies=True))
             marked += bool(list(store.list(MARKERS)))
             again(store)
@@ -296,7 +296,7 @@ def test_a_collection_that_slept_past_its_marker_deletes_nothing_more(
 ) -> None:
     store = orphan(here)
     awake = [0.0]
-    monkeypatch.setattr("maskreg.registry.settling.markers._clocks", lambda: (awake[0], awake[0]))
+    monkeypatch.setattr("maskreg.registry.settle._clocks", lambda: (awake[0], awake[0]))
 
     class Sleeps(Steps):
         def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -317,7 +317,7 @@ def test_a_collection_that_slept_between_the_check_and_the_request_says_so(
 ) -> None:
     store = orphan(here)
     awake = [0.0]
-    monkeypatch.setattr("maskreg.registry.settling.markers._clocks", lambda: (awake[0], awake[0]))
+    monkeypatch.setattr("maskreg.registry.settle._clocks", lambda: (awake[0], awake[0]))
 
     class Sleeps(Steps):
         def delete(self, keys: Iterable[str]) -> None:

@@ -14,8 +14,8 @@ from maskreg.errors import CorruptError, DataError, NotAllowedError, RolledBackE
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.acceptance import accept_registry, accept_tag
+from maskreg.registry.keys import KEYS
 from maskreg.registry.signing import create_key, rotate_key, signed_tags, trust_key, vouch
-from maskreg.registry.trust.document import KEYS
 from maskreg.signature import Signer, signed
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import entry_key

@@ -13,9 +13,8 @@ from maskreg.digest import sealed
 from maskreg.document import parse_object
 from maskreg.errors import ConflictError, CorruptError, FormatError, NotAllowedError, UntrustedError, UsageError
 from maskreg.registry import Registry
+from maskreg.registry.keys import KEYS, TRUSTED, PrivateKeys, document_key, service_key
 from maskreg.registry.signing import create_key, rotate_key, trust_key
-from maskreg.registry.trust.document import KEYS, document_key
-from maskreg.registry.trust.machine import TRUSTED, PrivateKeys, service_key
 from maskreg.signature import signed
 from maskreg.store import FileStore, MemoryStore, Store
 from maskreg.store.entry import entry_key

@@ -16,10 +16,10 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
-from maskreg.registry.garbage.collect import collect
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
+from maskreg.registry.collect import collect
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
+from maskreg.registry.verify import verify
 from maskreg.store import FileStore
 from maskreg.store.entry import entry_key
 from tests.artifact.making import pair, write

@@ -13,7 +13,7 @@ import maskreg
 from maskreg.errors import ConflictError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.transfer.push import Pushed, push
+from maskreg.registry.push import Pushed, push
 from maskreg.service.app import create_app
 from maskreg.settings import Settings
 from maskreg.settings.credentials import VARIABLE

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from maskreg.catalog.address import parse_address
 from maskreg.catalog.engine import make_engine
 from maskreg.errors import CannotCreateError, ConfigError, FormatError, UsageError
-from maskreg.registry.trust.machine import PrivateKeys, write_private_key
+from maskreg.registry.keys import PrivateKeys, write_private_key
 from maskreg.service.start import Options, open_service, serve
 from maskreg.signature import PrivateKey
 from tests.e2e.running import Person

@@ -14,7 +14,7 @@ from maskreg.digest import Digest
 from maskreg.errors import QuotaError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.transfer.push import push
+from maskreg.registry.push import push
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.background import housekeeper

@@ -24,7 +24,7 @@ from maskreg.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from maskreg.registry.index.served import overlaps_on_server, search_server
+from maskreg.registry.searching import overlaps_on_server, search_server
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import VARIABLE
 from maskreg.store.connection import Connection

@@ -10,7 +10,7 @@ import pytest
 
 import maskreg
 from maskreg.digest import Digest
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import collect
 from tests.registry.conftest import age
 from tests.workspace.conftest import Lab
 from tests.workspace.test_publish import chain, states

@@ -9,7 +9,7 @@ from maskreg.errors import ConfigError, NotFoundError, UnavailableError
 from maskreg.flow.extract.extraction import extract
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.transfer.push import push
+from maskreg.registry.push import push
 from maskreg.settings import Remote, Settings, add_remote
 from tests.flow.making import edge_pair, opened, stored
 

@@ -12,7 +12,7 @@ from maskreg.catalog import query as catalog
 from maskreg.digest import Digest
 from maskreg.errors import BadRefError, UsageError
 from maskreg.ref import Ref
-from maskreg.registry.index.served import MOST_ITEMS
+from maskreg.registry.searching import MOST_ITEMS
 from maskreg.service import background
 from maskreg.service.access import Needs, Where
 from maskreg.service.api import models

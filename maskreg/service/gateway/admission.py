@@ -18,8 +18,8 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, NotAllowedError, QuotaError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.garbage.collect import collect
-from maskreg.registry.lookup import ever_named
+from maskreg.registry.collect import collect
+from maskreg.registry.tags import ever_named
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.gateway.policy import ANNOUNCED, SENT, UPLOADS

@@ -8,8 +8,8 @@ from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.digest import Digest
 from maskreg.errors import NotAllowedError, NotFoundError
 from maskreg.registry import Registry
-from maskreg.registry.settling.markers import MARKERS, lift_dead
-from maskreg.registry.trust.document import KEYS
+from maskreg.registry.keys import KEYS
+from maskreg.registry.settle import MARKERS, lift_dead
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.gateway.incoming import Incoming, record

@@ -37,8 +37,8 @@ from maskreg.digest import Digest
 from maskreg.errors import NotAllowedError, NotFoundError, UnauthenticatedError
 from maskreg.limits import LIMITS
 from maskreg.registry.identity import IDENTITY
-from maskreg.registry.settling.markers import MARKERS, RUNS
-from maskreg.registry.trust.document import KEYS
+from maskreg.registry.keys import KEYS
+from maskreg.registry.settle import MARKERS, RUNS
 from maskreg.service.auth.roles import ROLE_HINT, Principal, Role
 from maskreg.store.backrefs import NAMES
 from maskreg.store.entry import REFS
@@ -68,7 +68,7 @@ _ANNOUNCED = re.compile(rf"{ANNOUNCED}({_HEX})/manifest\.json")
 
 _PRIVATE = {
     *("staging", "incoming", "seen", "followed", "moves", "sent", "uploads", "jobs", "secrets", "trusted"),
-    *("announced", "analysis", "changes", "generations", TEMPORARY),
+    *("announced", "analysis", TEMPORARY),
 }
 """First segments of what a server keeps for itself."""
 

@@ -19,7 +19,7 @@ from maskreg.catalog.records import Event
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
+from maskreg.registry.verify import verify
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import SYSTEM
 from maskreg.store.entry import RefEntry

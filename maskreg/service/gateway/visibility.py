@@ -19,7 +19,7 @@ from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotAllowedError, NotFoundError
 from maskreg.registry import Registry
-from maskreg.registry.lookup import ever_named
+from maskreg.registry.tags import ever_named
 from maskreg.service.auth.roles import EVERY_PROJECT, ROLE_HINT, Principal, Role
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo

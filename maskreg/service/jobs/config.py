@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from maskreg.errors import ConfigError, NotFoundError, QuotaError, UsageError
-from maskreg.registry.trust.machine import PrivateKeys, read_private_key, service_key
+from maskreg.registry.keys import PrivateKeys, read_private_key, service_key
 from maskreg.service.jobs.queue import JobLimits
 from maskreg.settings import Settings
 from maskreg.settings.durations import parse_duration

@@ -39,7 +39,7 @@ from maskreg.errors import (
     WrongCheckpointError,
 )
 from maskreg.ref import Card, Ref
-from maskreg.registry.transfer.pull import bring
+from maskreg.registry.pull import bring
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import ROLE_HINT, Role
 from maskreg.service.gateway.admission import check_room

@@ -21,7 +21,7 @@ import numpy as np
 
 import maskreg
 from maskreg.errors import MissingLinkError, NotFoundError, TryAgainError
-from maskreg.registry.garbage.collect import collect
+from maskreg.registry.collect import collect
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.e2e.attack.damages import Tally
 from tests.e2e.attack.dying import forked

@@ -36,7 +36,7 @@ READERS = 2
 PROGRAM_EVERY = 100
 """One of so many damages is also read by the installed command, in a process of its own."""
 
-UNSEALED = {"config", "archive", "pipe", "catalog", "seen", "followed", "changes", "generations"}
+UNSEALED = {"config", "archive", "pipe", "catalog", "seen", "followed"}
 """Kinds that ``verify`` does not read, or whose damage may be without any effect."""
 
 GUARDS = {"names", "gc"}

@@ -24,7 +24,7 @@ from maskreg_cli.exits import failure
 from maskreg.errors import MaskregError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.settling.markers import MARKERS, judge, run_of, this_process
+from maskreg.registry.settle import MARKERS, judge, run_of, this_process
 from maskreg.registry.tags import remove, restore
 from maskreg.settings import Remote, Settings, StoreOptions
 from tests.e2e.attack.damages import Tally
@@ -237,6 +237,6 @@ def rounds(folder: Path, server: S3Server) -> Iterator[Rounds]:
         stack.enter_context(patch("maskreg.registry.registry.PATIENCE_S", PATIENCE_S))
         # Each command stands for a process of its own, which has ended when the next one looks.
         ended = {**this_process(), "pid": _ended_process()}
-        stack.enter_context(patch("maskreg.registry.settling.markers.this_process", lambda: ended))
+        stack.enter_context(patch("maskreg.registry.settle.this_process", lambda: ended))
         endpoint = stack.enter_context(fault_proxy(server.endpoint, faults))
         yield Rounds(folder, server, endpoint, faults)

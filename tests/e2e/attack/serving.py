@@ -18,7 +18,7 @@ import uvicorn
 
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.audit.verify import verify
+from maskreg.registry.verify import verify
 from maskreg.service.app import create_app
 from maskreg.service.context import Service
 from tests.checkpoints import bf16, make_checkpoint, moved

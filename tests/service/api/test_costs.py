@@ -18,7 +18,7 @@ import maskreg
 from maskreg.catalog.models import METADATA
 from maskreg.catalog.schema import upgrade
 from maskreg.ref import Ref
-from maskreg.registry.transfer.push import push
+from maskreg.registry.push import push
 from maskreg.service.app import create_app
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.database import Base

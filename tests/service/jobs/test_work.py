@@ -16,7 +16,7 @@ import maskreg
 from maskreg import disk
 from maskreg.errors import ConfigError, NotFoundError, QuotaError
 from maskreg.ref import Ref
-from maskreg.registry.trust.machine import write_private_key
+from maskreg.registry.keys import write_private_key
 from maskreg.service.app import create_app
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope

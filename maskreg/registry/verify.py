@@ -1,4 +1,4 @@
-"""One audit of a registry: its identity, every tag's log, every artifact, and the catalog against them.
+"""One audit of a registry: its identity, every tag's log, every artifact, and the catalog.
 
 Damage is collected, and never ends the audit. Each kind of thing is counted, so that a report says what it is about::
 
@@ -7,28 +7,32 @@ Damage is collected, and never ends the audit. Each kind of thing is counted, so
                   also whether they continue what this machine has seen of them
     artifacts     every object hashed and opened as readers do; with ``recount`` the mask's bits are counted
     guards        the records that garbage collection checks names by are there and can be read
-    catalog       every row sealed, every table summed, and every row what the store gives
+    catalog       the structure of its file; its rows can be made again from the store
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 
-from maskreg.artifact.layout import ARTIFACTS, MANIFEST
-from maskreg.artifact.presence import listing
+from maskreg.artifact.analysis import read_analysis
+from maskreg.artifact.layout import ARTIFACTS, MANIFEST, artifact_prefix, part_of
+from maskreg.artifact.manifest import Manifest, Object
+from maskreg.artifact.presence import begun_parts, listing, objects_of, read_manifest, read_object, strays
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.recount import recount
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, DataError, FormatError, MaskregError, NotFoundError
+from maskreg.errors import CorruptError, DataError, FormatError, MaskregError, NotFoundError, UsageError
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
-from maskreg.registry.audit.inspect import Inspector
+from maskreg.registry.followed import damaged_records
 from maskreg.registry.identity import IDENTITY, IDENTITY_HINT, read_identity
 from maskreg.registry.registry import Registry
-from maskreg.registry.transfer.followed import damaged_records
 from maskreg.result import Result, plain
 from maskreg.store.backrefs import NAMES, BackReference, Named, back_reference_key, without_back_reference
 from maskreg.store.base import ObjectInfo, Store
@@ -72,9 +76,9 @@ class Verified(Result):
         objects: how many objects were hashed.
         bytes: their size.
         recounted: the mask's bits were counted and compared with the figures.
-        catalog: the catalog was compared with the store.
+        catalog: the structure of the catalog's file was checked.
         damaged: everything that is damaged: by artifact and key, then tags, guards, identity and catalog.
-        unchecked: why the catalog was not compared with the store though there is one; None when it was.
+        unchecked: why the catalog could not be checked though there is one; None when it was.
     """
 
     tags: int
@@ -242,7 +246,7 @@ class _Everything(_Looking):
         damaged += [*_of_logs(logs), *strays, *self._guards(), *self._identity(bool(tags))]
         # A service looks after its catalog itself.
         if not self.registry.served:
-            self.progress.start("compare the catalog", 0)
+            self.progress.start("check the catalog", 0)
             damaged += self._catalog()
         has_catalog = bool(self.registry.catalog_url) and not self.registry.served and self.unchecked is None
         return Verified(
@@ -318,15 +322,15 @@ class _Everything(_Looking):
             yield _damage(None, (), CorruptError(IDENTITY, fault, hint=IDENTITY_HINT))
 
     def _catalog(self) -> Iterator[Damage]:
-        for wrong in self.registry.index.audit():
-            error = CorruptError("catalog", wrong, catalog_damaged=True) if isinstance(wrong, str) else wrong
-            # The catalog does not know which remote it belongs to.
-            error.facts["remote"] = self.registry.remote_name
-            if isinstance(error, DataError):
-                yield Damage(None, (), "catalog", error.message.removeprefix(f"{_key(error)}: "), error)
-            else:
-                # A database that is down, or refuses, says nothing about its rows.
-                self.unchecked = error
+        if (error := self.registry.index.audit()) is None:
+            return
+        # The catalog does not know which remote it belongs to.
+        error.facts["remote"] = self.registry.remote_name
+        if isinstance(error, DataError):
+            yield Damage(None, (), "catalog", error.message.removeprefix(f"{_key(error)}: "), error)
+        else:
+            # A database that is down, or refuses, says nothing about its file.
+            self.unchecked = error
 
 
 def _of_logs(damaged: Iterable[CorruptError]) -> Iterator[Damage]:
@@ -355,3 +359,119 @@ def _read_back(store: Store, damaged: list[CorruptError], info: ObjectInfo) -> N
         return  # a collection has just deleted it
     except CorruptError as error:
         damaged.append(error)
+
+
+_WRONG = (DataError, NotFoundError, UsageError)
+# What a damaged or forged artifact raises. Others say that the store cannot be read now, and end the audit.
+
+
+class Inspector:
+    """Inspects artifacts one after another; what is wrong with one does not keep it from the next.
+
+    Attributes:
+        objects: how many objects were hashed.
+        bytes: their size.
+        counts: whether the counts of tensor tables are compared with the masks.
+    """
+
+    def __init__(self, store: Store, progress: Progress, jobs: int, *, count: bool) -> None:
+        """Name the store."""
+        self.objects = 0
+        self.bytes = 0
+        self._store = store
+        self._progress = progress
+        self._jobs = jobs
+        self.counts = count
+        self._lock = threading.Lock()
+
+    def inspect(self, digest: Digest) -> list[CorruptError]:
+        """What is wrong with an artifact, by key.
+
+        ::
+
+            manifest        its digest, its texts, what it states about itself
+            listing         objects that it does not list
+            opening         tensor table and figures, Zarr metadata, lengths, codecs, file names, analysis
+            every object    size and digest; shards as their array's metadata says
+            counting        moved coordinates and fingerprints, with ``count``
+        """
+        prefix = artifact_prefix(digest)
+        try:
+            _, manifest = read_manifest(self._store, digest)
+            present = listing(self._store, digest)
+            # A part without any object was not pulled; one with some objects has to be complete.
+            chosen = objects_of(manifest, begun_parts(self._store, digest, manifest, present))
+        except _WRONG as error:
+            return [_at(prefix, None, error)]
+        if not any(part_of(key) for key in present):
+            return [
+                CorruptError(
+                    prefix + MANIFEST,
+                    "no object of any part of the artifact is here",
+                    hint="fetch or extract it again",
+                    artifact=digest,
+                )
+            ]
+        damaged = [CorruptError(prefix + key, "not an object of this artifact") for key in strays(manifest, present)]
+        opened, unreadable = self._open(digest, manifest)
+        damaged += self._hash(digest, chosen, opened)
+        if not damaged and unreadable is None and opened is not None and self.counts:
+            unreadable = self._recount(opened, manifest, damaged)
+        # A damaged object is what keeps an artifact from opening, and is reported already.
+        if unreadable is not None and not damaged:
+            damaged.append(_at(prefix, manifest, unreadable))
+        return sorted(damaged, key=lambda error: error.key)
+
+    def _open(self, digest: Digest, manifest: Manifest) -> tuple[Artifact | None, MaskregError | None]:
+        artifact = None
+        try:
+            artifact = Artifact(self._store, digest, manifest)
+            artifact.check_layout()
+            if "analysis" in artifact.present():
+                read_analysis(artifact)
+        except _WRONG as error:
+            return artifact, error
+        return artifact, None
+
+    def _hash(self, digest: Digest, objects: Iterable[Object], opened: Artifact | None) -> list[CorruptError]:
+        prefix = artifact_prefix(digest)
+        damaged: list[CorruptError] = []
+
+        def read(entry: Object) -> None:
+            try:
+                if opened is None:
+                    read_object(self._store, digest, entry)
+                else:
+                    opened.check_object(entry)
+            except _WRONG as error:
+                with self._lock:
+                    damaged.append(CorruptError(prefix + entry.key, _fault(error), hint=error.hint, **error.facts))
+            with self._lock:
+                self.objects += 1
+                self.bytes += entry.size
+            self._progress.advance(entry.size)
+
+        each(list(objects), read, self._jobs)
+        return damaged
+
+    def _recount(self, artifact: Artifact, manifest: Manifest, damaged: list[CorruptError]) -> MaskregError | None:
+        try:
+            if "mask" in artifact.present():
+                for fault in recount(artifact, progress=self._progress, jobs=self._jobs):
+                    damaged.append(_at(artifact_prefix(artifact.digest), manifest, DataError(f"tensors.json: {fault}")))
+        except _WRONG as error:
+            return error
+        return None
+
+
+def _at(prefix: str, manifest: Manifest | None, error: MaskregError) -> CorruptError:
+    """An error about a document or object of an artifact, under its key in the store."""
+    name = error.key if isinstance(error, CorruptError) else error.message.partition(": ")[0]
+    name = name.removeprefix(prefix)
+    known = manifest is not None and name in {entry.key for entry in manifest.objects}
+    return CorruptError(prefix + (name if known else MANIFEST), _fault(error, name), hint=error.hint, **error.facts)
+
+
+def _fault(error: MaskregError, name: str = "") -> str:
+    name = error.key if isinstance(error, CorruptError) else name
+    return error.message.removeprefix(f"{name}: ")

@@ -41,8 +41,7 @@ from typing import Any
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError, UsageError
 from maskreg.ref import Ref
-from maskreg.registry.trust.document import MAX_SKEW, KeyDocument, KeyLog, document_key, fresh_key, heads_of
-from maskreg.registry.trust.machine import Pins, PrivateKeys
+from maskreg.registry.keys import MAX_SKEW, KeyDocument, KeyLog, Pins, PrivateKeys, document_key, fresh_key, heads_of
 from maskreg.signature import PublicKey, Signer
 from maskreg.store.base import Store
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
@@ -65,23 +64,9 @@ class Trust:
         note: called with remarks for people, one sentence each.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        uuid: Callable[[], str],
-        name: str,
-        *,
-        create: Callable[[str, bytes], bool] | None = None,
-    ) -> None:
-        """Name the registry; nothing is read yet.
-
-        Args:
-            store: where it is.
-            uuid: reads its identity.
-            name: what people call it: ``local``, or the remote's name.
-            create: writes an object unless there is one; the store's own by default.
-        """
-        self.log = KeyLog(store, create=create)
+    def __init__(self, store: Store, uuid: Callable[[], str], name: str) -> None:
+        """Name the registry (``local``, or the remote's name); nothing is read yet."""
+        self.log = KeyLog(store)
         self.pins: Pins | None = None
         self.configured: Mapping[str, PublicKey] = {}
         self.private: PrivateKeys | None = None

@@ -1,44 +1,39 @@
 """Searching an index, and holding what it answers against the store.
 
-Of a small index every name is compared with one listing of the log::
+Every name is compared with one listing of the log::
 
     number of a tag's latest entry    in the log   in the catalog
     the same                               4             4          nothing to do
     the catalog is behind                  4             3, none    a writer died, or could not reach it: index entry 4
     the log is behind                  3, none           4          entry 4 was lost, or an older copy put back: damage
-
-A large one follows the journal of the store (:mod:`maskreg.store.journal`), and of what it answers only the results are
-held against what this machine has seen::
-
-    position    the generation of the journal up to which the index took in what moved, which it keeps itself
-    start       the latest whole generation, where it can go on the next time
-    changes     tags that moved in the generations since its position; of a generation that is gone, all tags
-    catch up    read the latest entry of the tags that the index does not know, and the manifests that they name
-    advance     begin another generation when there are many changes
-    follow      the position is ``start`` now
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.presence import read_manifest
-from maskreg.catalog import Answer, Query, SearchResult
+from maskreg.catalog import Answer
+from maskreg.catalog.query import COLUMNS, Query, SearchResult
+from maskreg.catalog.records import RLVR_OVERLAP, SEED_OVERLAP, Measurement
 from maskreg.digest import Digest
+from maskreg.document import checked
 from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError
 from maskreg.ref import Ref
-from maskreg.registry.index.manifests import readable_manifests
 from maskreg.result import Result, plain
-from maskreg.store.base import Store
+from maskreg.store.base import Service, Store
 from maskreg.store.entry import entry_key, ref_of
-from maskreg.store.journal import LONG, lagging
+from maskreg.store.message import understanding
 from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest
     from maskreg.catalog.catalog import Catalog
 
 
@@ -178,42 +173,25 @@ class Searcher:
 
     def search(self, catalog: Catalog, query: Query) -> Search:
         """Search a catalog, after bringing it up to date."""
-        answer = catalog.answer(query)
-        if answer.numbers is not None:
-            strays: list[CorruptError] = []
-            found = self._compared(catalog, query, answer, self.log.numbers(strays))
-            return without(found, {ref_of(error.key): error for error in strays})
-        if follow(catalog, self.log, self.store):
-            answer = catalog.answer(query)
-        left_out = tuple(self._unread(catalog, answer.unread))
-        return without(Search(tuple(answer.results), left_out), self._lost(catalog, answer.results))
+        strays: list[CorruptError] = []
+        found = self._compared(catalog, query, catalog.answer(query), self.log.numbers(strays))
+        return without(found, {ref_of(error.key): error for error in strays})
 
     def search_in_memory(self, catalog: Catalog, query: Query) -> Search:
         """Search what was just read from the log: another listing may show what that one lacked."""
         answer = catalog.answer(query)
-        answer = answer._replace(numbers=catalog.all_numbers())
-        return self._compared(catalog, query, answer, answer.numbers or {})
+        return self._compared(catalog, query, answer, answer.numbers)
 
     def _compared(self, catalog: Catalog, query: Query, answer: Answer, log: Mapping[Ref, int]) -> Search:
         # A catalog that follows the log may be behind it, or know what it has lost; so may what this machine remembers.
-        indexed = answer.numbers or {}
-        damaged = lost(log, self.seen, "was seen by this machine", self.seen_on) | lost(log, indexed)
-        if catch_up(catalog, self.log.head, behind(log, indexed)):
+        damaged = lost(log, self.seen, "was seen by this machine", self.seen_on) | lost(log, answer.numbers)
+        if catch_up(catalog, self.log.head, behind(log, answer.numbers)):
             answer = catalog.answer(query)
         left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
         if len(left_out) < len(answer.unread) + len(answer.unindexed):
             # What was damaged or missing is there now, and has been indexed.
             answer = catalog.answer(query)
         return without(Search(tuple(answer.results), tuple(left_out)), damaged)
-
-    def _lost(self, catalog: Catalog, results: Iterable[SearchResult]) -> dict[Ref, CorruptError]:
-        # Results of which this machine has seen a later entry than the log has.
-        known = {ref: self.seen[ref] for ref in (result.ref for result in results) if ref in self.seen}
-        damaged: dict[Ref, CorruptError] = {}
-        for ref in lagging(known, catalog.numbers(known)):
-            head = self.log.head(ref)
-            damaged |= lost({ref: head.n if head else 0}, {ref: known[ref]}, "was seen by this machine", self.seen_on)
-        return damaged
 
     def _unread(self, catalog: Catalog, unread: Iterable[str]) -> Iterator[LeftOut]:
         for key in unread:
@@ -242,46 +220,102 @@ class Searcher:
                 yield LeftOut(str(ref), digest, reasons[digest])
 
 
-_BATCH = 1_000
+_READERS = 16
+_BATCH = 256
 
 
-def follow(catalog: Catalog, log: RefLog, store: Store) -> bool:
-    """Take into the index what moved since it was last followed; whether anything did.
+def digests_in(store: Store) -> Iterator[Digest]:
+    """Artifacts of which the store holds at least the manifest."""
+    for info in store.list(ARTIFACTS):
+        name, _, key = info.key.removeprefix(ARTIFACTS).partition("/")
+        if key == MANIFEST:
+            try:
+                yield Digest(f"sha256:{name}")
+            except ValueError:
+                continue
 
-    Args:
-        catalog: the index.
-        log: the log that it is an index of.
-        store: where that and the artifacts are.
+
+def readable_manifests(
+    store: Store, digests: Iterable[Digest], damaged: list[MaskregError]
+) -> Iterator[tuple[Digest, Manifest]]:
+    """The manifests of ``digests``; errors of missing, damaged or forbidden ones are appended to ``damaged``."""
+
+    def read(digest: Digest) -> Manifest | MaskregError:
+        try:
+            return read_manifest(store, digest)[1]
+        except (DataError, NotFoundError, NotAllowedError) as error:
+            return error
+
+    rest = iter(digests)
+    with ThreadPoolExecutor(_READERS) as pool:
+        while batch := list(islice(rest, _BATCH)):
+            for digest, result in zip(batch, pool.map(read, batch), strict=True):
+                if isinstance(result, MaskregError):
+                    damaged.append(result)
+                else:
+                    yield digest, result
+
+
+MOST_ITEMS = 1_000
+"""Items of a page, the most that a server gives."""
+
+
+def search_server(server: Service, query: Query) -> Search:
+    """The tags that match, as far as the token's owner can read them, and the tags that the server cannot describe.
+
+    The server does not take ``projects``, ``hidden`` and ``after`` from a client: the first two are applied here.
     """
-    position = catalog.followed()
-    start = log.journal.start()
-    changes = None if position is None else log.journal.since(position)
-    changed = False
-    for batch in _batches(log.each_number() if changes is None else changes.items()):
-        known = catalog.numbers(batch)
-        for ref in lagging(batch, known):
-            with suppress(DataError):  # verify says what is wrong with it
-                changed = _take_in(catalog, store, log.head(ref)) or changed
-    if start != position:
-        catalog.follow(start)
-    if changes is not None and len(changes) >= LONG:
-        known = catalog.numbers(changes)
-        with suppress(NotAllowedError):  # a reader without write access leaves it to others
-            log.journal.advance(lambda ref, n: known.get(ref, 0) >= n or log.has(ref, n))
-    return changed
+    query.check()
+    asked = _parameters(query)
+    results: list[SearchResult] = []
+    left_out: list[LeftOut] = []
+    limit = MOST_ITEMS if query.limit is None else query.limit
+    while len(results) < limit or query.limit is None:
+        page = server.document("/artifacts", asked)
+        with understanding(server.url):
+            results += (row for row in map(_result, page["items"]) if _is_wanted(row.project, query))
+            left_out += map(_left_out, page["left_out"])
+            if page["next"] is None:
+                break
+            asked["cursor"] = str(page["next"])
+    wanted = (row for row in left_out if _is_wanted(Ref.parse(row.ref).project, query))
+    return Search(tuple(results[: query.limit]), tuple(wanted))
 
 
-def _take_in(catalog: Catalog, store: Store, head: RefEntry | None) -> bool:
-    if head is None:
-        return False
-    if head.digest is not None and not catalog.has(head.digest):
-        for digest, manifest in readable_manifests(store, [head.digest], []):
-            catalog.put_artifact(digest, manifest)
-    catalog.put_ref(head)
-    return True
+def overlaps_on_server(server: Service, digest: Digest) -> dict[str, Measurement]:
+    """The latest recorded overlaps of an artifact, by metric: with the reference mask, and with another seed."""
+    document = server.document(f"/artifacts/{digest}", {})
+    with understanding(server.url):
+        rows = {metric: document[metric] for metric in (RLVR_OVERLAP, SEED_OVERLAP) if document[metric] is not None}
+        return {
+            metric: Measurement(
+                digest, metric, float(row["lift"]), str(row["against"]), at=datetime.fromisoformat(row["at"])
+            )
+            for metric, row in rows.items()
+        }
 
 
-def _batches(numbers: Iterable[tuple[Ref, int]]) -> Iterator[dict[Ref, int]]:
-    rest = iter(numbers)
-    while batch := dict(islice(rest, _BATCH)):
-        yield batch
+def _parameters(query: Query) -> dict[str, str]:
+    return {
+        **({"text": query.text} if query.text else {}),
+        **query.texts,
+        **{key: f"{low!r}..{high!r}" for key, (low, high) in query.ranges.items()},
+        "sort": f"{query.sort}:{'desc' if query.descending else 'asc'}",
+        "limit": str(min(query.limit or MOST_ITEMS, MOST_ITEMS)),
+    }
+
+
+def _is_wanted(project: str, query: Query) -> bool:
+    return (query.projects is None or project in query.projects) and project not in query.hidden
+
+
+def _result(row: Mapping[str, Any]) -> SearchResult:
+    result = checked(SearchResult, {name: row[name] for name in COLUMNS}, "a result")
+    # Names become keys and parts of commands.
+    Ref.parse(f"{result.project}/{result.name}:{result.tag}")
+    return result
+
+
+def _left_out(row: Mapping[str, Any]) -> LeftOut:
+    digest = None if row["digest"] is None else Digest(row["digest"])
+    return LeftOut(str(Ref.parse(row["ref"])), digest, DataError(str(row["reason"])))

@@ -14,11 +14,11 @@ from maskreg.errors import PartAbsentError
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.naming import Removal
+from maskreg.registry.followed import check_follows, follow
+from maskreg.registry.landing import Copying, check_space, landing_space
 from maskreg.registry.registry import Registry
-from maskreg.registry.settling.settle import Settling
-from maskreg.registry.transfer.followed import check_follows, follow
-from maskreg.registry.transfer.landing import Copying, check_space, landing_space
+from maskreg.registry.settle import Settling
+from maskreg.registry.witness import Removal
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.signature import require_checking

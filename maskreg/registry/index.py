@@ -14,14 +14,11 @@ from maskreg.catalog.file import Put, read, write
 from maskreg.catalog.records import Measurement
 from maskreg.catalog.rows import artifact_row, record_row, ref_row
 from maskreg.digest import Digest
-from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, UsageError
+from maskreg.errors import CorruptError, MaskregError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
-from maskreg.registry.index.manifests import digests_in, readable_manifests
-from maskreg.registry.index.searching import Rebuilt, Search, Searcher, behind
+from maskreg.registry.searching import Rebuilt, Search, Searcher, digests_in, readable_manifests
 from maskreg.store.base import Store
-from maskreg.store.entry import ref_of
-from maskreg.store.probe import probe
 from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
@@ -214,35 +211,18 @@ class Index:
         filled = self._fill(self._or_raise(self._open(_leave)), progress=progress)
         return replace(filled, damaged_catalog=str(moved))
 
-    def audit(self) -> tuple[MaskregError | str, ...]:
-        """What is wrong with the catalog: damage, or what it has otherwise than the store. Nothing is repaired.
-
-        Empty for a registry that has no catalog, and for one that was never filled from this store. What the catalog
-        does not know yet is no damage: the next search takes it in.
-        """
+    def audit(self) -> MaskregError | None:
+        """What is wrong with the catalog's file or its database; None also for a registry that has no catalog."""
         self.close()
-        if self.is_unmade():
-            return ()
-        if (catalog := self._open(_leave)) is None:
-            return (self.problem,) if self.problem is not None else ()
+        if self.is_unmade() or (catalog := self._open(_leave)) is None:
+            return self.problem
         try:
             catalog.check()
-            if catalog.filled_from() != self._uuid():
-                return ()
-            unread: dict[str, str] = {}
-            late = set(behind(self._refs.numbers(), catalog.all_numbers()))
-            heads = [entry for entry in self._heads(unread, []) if entry.ref not in late]
-            digests = set(digests_in(self._store))
-            # An artifact without a name need not be in the index.
-            named = sorted(digests & {entry.digest for entry in heads})
-            manifests = readable_manifests(self._store, named, [])
-            # What cannot be read is damage of the store; a row about it is neither right nor wrong.
-            excepted = {*late, *map(ref_of, unread)}
-            return catalog.differing(heads, manifests, except_refs=excepted, except_artifacts=digests)
         except MaskregError as error:
-            return (error,)
+            return error
         finally:
             self.close()
+        return None
 
     def close(self) -> None:
         """Close the catalog's connections and forget its problems."""
@@ -280,13 +260,12 @@ class Index:
     def _fill(self, catalog: Catalog, *, progress: Progress = SILENT) -> Rebuilt:
         unread: dict[str, str] = {}
         damaged: list[MaskregError] = []
-        followed = self._refs.journal.start()
         manifests = readable_manifests(self._store, digests_in(self._store), damaged)
         heads = self._heads(unread, damaged)
         uuid = self._uuid()
         entries = counting(progress, "read tags", heads)
         manifests = counting(progress, "read manifests", manifests)
-        refs, artifacts = catalog.rebuild(entries, manifests, registry=uuid, unread=unread, followed=followed)
+        refs, artifacts = catalog.rebuild(entries, manifests, registry=uuid, unread=unread)
         return Rebuilt(refs, artifacts, tuple(damaged))
 
     def _in_memory(self) -> Catalog:
@@ -310,38 +289,3 @@ _LOCAL = "sqlite:///"
 
 def _leave(catalog: Catalog) -> None:
     """Open without filling: the caller fills."""
-
-
-class Turns:
-    """Writes each object once, with the help of the catalog's database where the store needs it.
-
-    The store is probed before the first write::
-
-        create(k, first), create(k, second)
-        second refused    the store itself decides who is first: the catalog is not even opened
-        second accepted   hold the lock `k` in the catalog, look whether `k` is there, and put it;
-                          only PostgreSQL serializes all machines
-    """
-
-    def __init__(self, store: Store, index: Index) -> None:
-        """Write to ``store``, in turns by the catalog of ``index``; nothing is probed yet."""
-        self._store = store
-        self._index = index
-        self._safe: bool | None = None
-
-    def create(self, key: str, data: bytes) -> bool:
-        """Write an object unless there is one; returns whether this call wrote it."""
-        if self._safe is None:
-            self._safe = probe(self._store).safe
-        if self._safe:
-            return self._store.create(key, data)
-        catalog = self._index.must_open()
-        if not catalog.safe_refs:
-            raise ConfigError(
-                f"{self._store.url} does not support create-only writes, so its catalog has to be PostgreSQL"
-            )
-        with catalog.lock(key):
-            if self._store.head(key) is not None:
-                return False
-            self._store.put(key, data)
-            return True

@@ -22,11 +22,10 @@ from maskreg.errors import (
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.naming import Resolved
-from maskreg.registry.registry import Registry
-from maskreg.registry.settling.settle import Settling
-from maskreg.registry.transfer.followed import follow
-from maskreg.registry.transfer.landing import Copying, Landing, LocalStore, check_space, landing_space
+from maskreg.registry.followed import follow
+from maskreg.registry.landing import Copying, Landing, LocalStore, check_space, landing_space
+from maskreg.registry.registry import Registry, Resolved
+from maskreg.registry.settle import Settling
 from maskreg.settings import DEFAULT_JOBS, Settings
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry

@@ -1,1 +1,0 @@
-"""Verification: whether a registry, or one artifact of it, is as it was written."""

@@ -1,1 +1,0 @@
-"""The catalog beside a store: opened, filled, followed, repaired and searched."""

@@ -1,1 +1,0 @@
-"""How naming an artifact and collecting garbage keep out of each other's way, without a lock."""

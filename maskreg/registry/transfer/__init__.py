@@ -1,1 +1,0 @@
-"""Moving artifacts between registries: push, pull, export and import."""
