@@ -170,7 +170,6 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "history": "maskreg log {history}{on}",
         "earlier": "maskreg tag {earlier} {tag}",
         "lost": "maskreg pull {lost}, or maskreg rm -y {lost}",
-        "old": "maskreg mv {old} {new}",
         "registry": "maskreg gc --dry-run",
         "unlisted": "maskreg verify {unlisted}{on}",
         "resend": "maskreg push {resend}{on}",

@@ -68,7 +68,7 @@ def mv(
     NEW is [project/]name[:tag]; without a tag it keeps the tag of OLD. The history of OLD stays, and `restore` brings
     it back; what NEW pointed to stays in its history. Remotes keep the old name until you push the new one, or rename
     it there with --remote; on a service, that needs the role admin in the project of OLD. For a moment both names are
-    there; when the mv is interrupted then, the next `mv` in the same registry on this machine removes the old one.
+    there; after an interruption the same command removes the old one.
     """
     from maskreg.workspace.move import mv
 

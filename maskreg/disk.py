@@ -107,15 +107,7 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
 
 
 def remove_drafts(folder: Path, prefix: str = ".") -> tuple[Path, ...]:
-    """Remove what :func:`replacing` left in a folder when its process was killed; drafts of other machines stay.
-
-    Args:
-        folder: where to look.
-        prefix: only files whose name begins so.
-
-    Returns:
-        The files that were removed.
-    """
+    """Remove what :func:`replacing` left in a folder when its process was killed; drafts of other machines stay."""
     removed: list[Path] = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -211,12 +203,7 @@ def _make_shared(folder: Path, mode: int, shared: int) -> None:
 
 
 def new_file(path: Path, *, replace: bool = False) -> FileIO:
-    """Open a new file to write, without a buffer, with the permissions of its folder.
-
-    Args:
-        path: the file; folders that it lacks are made.
-        replace: empty a file that exists.
-    """
+    """Open a new file to write, without a buffer, with the permissions of its folder."""
     mode = path.parent.stat().st_mode
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if replace else os.O_EXCL)
     handle = os.open(path, flags, mode & 0o666)
@@ -378,12 +365,7 @@ class DirectFile:
             raise
 
     def write_at(self, offset: int, data: memoryview) -> None:
-        """Write bytes at their place.
-
-        Args:
-            offset: of the first byte in the file.
-            data: bytes.
-        """
+        """Write bytes at their place."""
         first, last = -(-offset // PAGE) * PAGE, (offset + len(data)) // PAGE * PAGE
         if self._direct is None or len(data) < DIRECT_BYTES or (_address(data) - offset) % PAGE:
             first = last = offset

@@ -43,13 +43,6 @@ def parse(
     In memory a value takes up to thirty times the bytes that it has in a document. So values are counted before they
     are parsed, by the commas and opening brackets, of which each value but the first follows one. Those within texts
     count too: a limit is several times what real documents have.
-
-    Args:
-        data: the document, UTF-8.
-        name: what messages call it, such as ``manifest.json``.
-        max_bytes: refuse anything longer before parsing.
-        max_depth: refuse deeper nesting before parsing.
-        max_values: refuse more values before parsing.
     """
     if len(data) > max_bytes:
         raise LimitError(f"{name}: {len(data)} bytes; the limit is {max_bytes}")
@@ -213,11 +206,6 @@ def checked(struct: type[StructT], value: object, document: str) -> StructT:
     """A parsed document as a struct of msgspec or a dataclass: names, types and bounds checked.
 
     Nothing is converted but texts that stand for a time or a digest, where the struct has one.
-
-    Args:
-        struct: the struct or dataclass.
-        value: as :func:`parse_object` gives it.
-        document: names the source in messages.
     """
     import msgspec
 

@@ -80,12 +80,7 @@ class Ref:
 
     @classmethod
     def parse(cls, text: str) -> Ref:
-        """Parse ``[project/]name[:tag][@sha256:...]`` (the OCI grammar, one level of project).
-
-        Raises:
-            BadRefError: the text does not follow the grammar.
-            UsageError: not a text.
-        """
+        """Parse ``[project/]name[:tag][@sha256:...]`` (the OCI grammar, one level of project)."""
         if not isinstance(text, str):
             raise UsageError(f"{type(text).__name__} was given; pass text such as 'team/qwen3-8b-opd:v3'")
         match = _REF.fullmatch(text) if len(text) <= _MAX_CHARS + 72 else None
@@ -106,11 +101,7 @@ class Ref:
         return f"{self.project}/{self.name}/{self.tag}"
 
     def with_tag(self, tag: str) -> Ref:
-        """The same name under another tag, unpinned.
-
-        Raises:
-            BadRefError: ``tag`` is not a tag.
-        """
+        """The same name under another tag, unpinned."""
         return Ref.parse(f"{replace(self, tag=DEFAULT_TAG, digest=None)}:{tag}")
 
     def pinned(self, digest: Digest) -> Ref:
@@ -161,10 +152,6 @@ def parse_artifact(text: str) -> Ref | Digest | ShortDigest:
         @sha256:4be0                    the same, as it stands behind a name
         qwen3-8b-opd@sha256:4be0        ShortDigest with a label
         4be0                            ShortDigest, or the name 4be0 where there is one
-
-    Raises:
-        BadRefError: the text is none of these.
-        UsageError: not a text.
     """
     if isinstance(text, str):
         if _DIGEST.fullmatch(text.removeprefix("@")):
@@ -208,12 +195,7 @@ class Card:
     meta: dict[str, str] = field(default_factory=dict)
 
     def checked(self) -> Card:
-        """This card, if it may be written.
-
-        Raises:
-            UsageError: a text is too long, or holds a newline, a control or an invisible character; the license is not
-                an SPDX expression; or ``start`` of ``meta`` is neither yes, no nor unknown.
-        """
+        """This card, if it may be written."""
         texts = [(k, getattr(self, k), _WORD_CHARS) for k in ("family", "method", "license")]
         texts.append(("description", self.description, _DESCRIPTION_CHARS))
         for key, value in self.meta.items():
@@ -241,11 +223,7 @@ class Card:
 
     @classmethod
     def from_json(cls, value: object) -> Card:
-        """Parse a card; unknown keys are ignored.
-
-        Raises:
-            FormatError: a known field is not text, or ``meta`` is not an object of texts.
-        """
+        """Parse a card; unknown keys are ignored."""
         if not isinstance(value, dict):
             raise FormatError("card: a JSON object was expected")
         texts = {k: value.get(k, "") for k in ("family", "method", "license", "description")}

@@ -87,12 +87,7 @@ class PrivateKey:
 
     @classmethod
     def from_pem(cls, data: bytes, name: str) -> PrivateKey:
-        """Read an unencrypted PKCS #8 private key in PEM, as :meth:`to_pem` and ``openssl genpkey`` write it.
-
-        Args:
-            data: the file's content.
-            name: what messages call it.
-        """
+        """Read an unencrypted PKCS #8 private key in PEM, as :meth:`to_pem` and ``openssl genpkey`` write it."""
         with requiring("a signing key"):
             from cryptography.exceptions import UnsupportedAlgorithm
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -152,12 +147,7 @@ def is_signed_by(row: Mapping[str, object], key: PublicKey) -> bool:
 
 
 def parse_signatures(row: Mapping[str, Any], where: str) -> dict[PublicKey, str]:
-    """The signatures of a document by public key; not checked yet, and none where it has no such key.
-
-    Args:
-        row: the document.
-        where: names it in messages.
-    """
+    """The signatures of a document by public key; not checked yet, and none where it has no such key."""
     value = row.get(SIGNATURES, {})
     if not isinstance(value, dict):
         raise FormatError(f"{where}: {SIGNATURES} is not an object")

@@ -20,12 +20,7 @@ OptionsOf: TypeAlias = Callable[[str], StoreOptions]
 
 
 def located(text: str | Location, options_of: OptionsOf | None = None) -> Location:
-    """What a text names: a path, or something in a bucket.
-
-    Args:
-        text: a path, or a URL of object storage; a location stays what it is.
-        options_of: how to talk to the service of a URL; by default as the AWS chain says.
-    """
+    """What a text names: a path, or something in a bucket."""
     if not isinstance(text, str):
         return text
     if not is_url(text) and (meant := _NEARLY.match(text)):
@@ -36,12 +31,7 @@ def located(text: str | Location, options_of: OptionsOf | None = None) -> Locati
 
 
 def on_disk(location: Location, work: str) -> Path:
-    """The path of what has to lie on a disk.
-
-    Args:
-        location: where it lies.
-        work: what needs it; begins the message, as in "training".
-    """
+    """The path of what has to lie on a disk."""
     if isinstance(location, BucketPath):
         raise UsageError(
             f"{work} needs files on a disk, and {location} is in a bucket",

@@ -63,14 +63,7 @@ def denied_hint(operation: str, bucket: str) -> str:
 
 @contextmanager
 def translated(url: str, bucket: str, operation: str, key: str = "") -> Iterator[None]:
-    """Let only this package's errors leave the block.
-
-    Args:
-        url: the store, as messages name it.
-        bucket: its bucket.
-        operation: the store's method, such as ``put``.
-        key: the object, if any.
-    """
+    """Let only this package's errors leave the block."""
     import botocore.exceptions as aws
     from botocore.parsers import ResponseParserError
     from urllib3.exceptions import HTTPError

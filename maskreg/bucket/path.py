@@ -135,12 +135,7 @@ class Bucket:
     """
 
     def __init__(self, root: str, options: StoreOptions) -> None:
-        """Nothing is sent yet.
-
-        Args:
-            root: scheme and name.
-            options: how to talk to the service; for S3 alone.
-        """
+        """Nothing is sent yet."""
         with requiring(f"{root}: a checkpoint in a bucket"):
             import obstore  # noqa: F401
         if root.startswith("s3://"):
@@ -153,11 +148,7 @@ class Bucket:
         self._folders: dict[str, Mapping[str, Entry]] = {}
 
     def folder(self, key: str) -> Mapping[str, Entry]:
-        """What a folder holds, by name; empty where there is no such folder.
-
-        Args:
-            key: of the folder, without a slash at its end; empty for the bucket itself.
-        """
+        """What a folder holds, by name; empty where there is no such folder."""
         with self._lock:
             known = self._folders.get(key)
         if known is None:
@@ -345,12 +336,7 @@ class BucketPath:
 
     @classmethod
     def of(cls, url: str, options: StoreOptions = StoreOptions()) -> BucketPath:  # noqa: B008 - a frozen value
-        """The path that a URL names; nothing is sent yet.
-
-        Args:
-            url: ``s3://bucket/prefix``, ``gs://`` or ``az://``.
-            options: how to talk to an S3 service.
-        """
+        """The path that a URL names; nothing is sent yet."""
         check_address(url, "the checkpoint")
         parts = urlsplit(url)
         if parts.scheme not in SCHEMES or not parts.netloc:

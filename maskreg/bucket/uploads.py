@@ -81,11 +81,7 @@ class Uploads:
     """A connection to the bucket of a folder that is written. Safe to use from many threads."""
 
     def __init__(self, folder: BucketPath) -> None:
-        """Nothing is sent yet.
-
-        Args:
-            folder: what is written; in a bucket of S3.
-        """
+        """Nothing is sent yet."""
         _require_s3(folder)
         check_options(folder.bucket.options)
         self.folder = folder
@@ -153,13 +149,7 @@ class Upload:
     """
 
     def __init__(self, uploads: Uploads, path: BucketPath, size: int) -> None:
-        """Nothing is sent yet.
-
-        Args:
-            uploads: the connection.
-            path: of the object.
-            size: of the object in bytes.
-        """
+        """Nothing is sent yet."""
         self.path, self._uploads, self._size = path, uploads, size
         self._part_bytes = part_bytes(size, PART_BYTES)
         self._lock = threading.Lock()
@@ -172,12 +162,7 @@ class Upload:
         self.is_unsure = False
 
     def write_at(self, offset: int, data: memoryview) -> None:
-        """Write bytes at their place; waits while too many full parts are on their way.
-
-        Args:
-            offset: of the first byte in the object.
-            data: bytes, each of which is written once.
-        """
+        """Write bytes at their place; waits while too many full parts are on their way."""
         while data:
             number, begin = divmod(offset, self._part_bytes)
             piece = data[: self._part_bytes - begin]
@@ -313,15 +298,7 @@ class Upload:
 
 
 def send_part(uploads: Uploads, key: str, upload_id: str, number: int, data: bytearray) -> CompletedPartTypeDef:
-    """Send a part of an object; sending it again changes nothing.
-
-    Args:
-        uploads: the connection.
-        key: of the object.
-        upload_id: what the service calls the upload.
-        number: of the part, from 1 on.
-        data: the part.
-    """
+    """Send a part of an object; sending it again changes nothing."""
     with uploads.errors(key):
         answer = uploads.client.upload_part(
             Bucket=uploads.bucket,

@@ -18,10 +18,6 @@ def open_catalog(url: str) -> Catalog:
 
     Args:
         url: ``sqlite:///PATH``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/DATABASE``.
-
-    Raises:
-        ConfigError: a malformed URL, a password in the URL, or a schema of another version.
-        MaskregError: the catalog cannot be opened; see :class:`~maskreg.catalog.catalog.Catalog`.
     """
     # SQLAlchemy takes .15 CPU seconds to import: only commands that open a catalog pay for it.
     from maskreg.catalog.catalog import Catalog

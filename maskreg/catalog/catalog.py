@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import (
@@ -47,7 +46,6 @@ from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, RefusedError
 from maskreg.ref import DEFAULT_PROJECT, Ref
-from maskreg.store.entry import ref_of
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -112,11 +110,6 @@ class Catalog(Closing):
         """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
         with self._write() as connection:
             _put(connection, REFS, [ref_row(entry)])
-            for unread in connection.execute(select(FILLED.c.unread)).scalars():
-                # The entry at hand is newer than what could not be read.
-                rest = {key: why for key, why in unread.items() if ref_of(key) != entry.ref}
-                if len(rest) < len(unread):
-                    connection.execute(update(FILLED).values(unread=rest))
 
     def has(self, digest: Digest) -> bool:
         """Whether an artifact is indexed."""
@@ -129,37 +122,22 @@ class Catalog(Closing):
             return numbers_of(connection.execute(_NUMBERED).mappings())
 
     def search(self, query: Query = Query()) -> list[SearchResult]:  # noqa: B008 (frozen)
-        """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
-
-        Raises:
-            UsageError: the query is malformed.
-        """
+        """Live refs that match, in the query's order; refs whose artifact is not indexed are left out."""
         query.check()
         with self._read() as connection:
             return matches(connection, query)
 
     def answer(self, query: Query) -> Answer:
-        """What matches, and what the index knows it lacks.
-
-        Raises:
-            UsageError: the query is malformed.
-        """
+        """What matches, and what the index knows it lacks."""
         query.check()
         with self._read() as connection:
             results = matches(connection, query)
-            unread = dict(connection.execute(select(FILLED.c.unread)).scalar() or {})
             lacking = connection.execute(unindexed()).mappings()
             rows = connection.execute(_NUMBERED).mappings()
-            return Answer(
-                results, [(ref_of_row(row), Digest(row["digest"])) for row in lacking], unread, numbers_of(rows)
-            )
+            return Answer(results, [(ref_of_row(row), Digest(row["digest"])) for row in lacking], numbers_of(rows))
 
     def check(self) -> None:
-        """Let SQLite check the structure of its file; a server does that by itself.
-
-        Raises:
-            CorruptError: the file is damaged.
-        """
+        """Let SQLite check the structure of its file; a server does that by itself."""
         if not self._address.sqlite:
             return
         with self._read() as connection:
@@ -178,7 +156,6 @@ class Catalog(Closing):
         manifests: Iterable[tuple[Digest, Manifest]],
         *,
         registry: str = "",
-        unread: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, int]:
         """Replace the index, atomically; measurements, events and seen sources stay.
 
@@ -189,8 +166,6 @@ class Catalog(Closing):
             entries: the newest entry of every ref, deleted ones included.
             manifests: of every artifact.
             registry: uuid of the registry they come from, for ``filled_from``.
-            unread: keys of ref entries that cannot be read, and why, for :meth:`answer`; looked at when ``entries``
-                and ``manifests`` have ended.
 
         Returns:
             How many refs, deleted ones included, and how many artifacts were indexed.
@@ -208,7 +183,7 @@ class Catalog(Closing):
                 _put(connection, ARTIFACTS, [artifact_row(digest, manifest) for digest, manifest in pairs])
                 artifacts += len(pairs)
             _show_overlaps(connection, ARTIFACTS.c.digest.in_(select(MEASUREMENTS.c.digest).where(_OF_REFERENCE)))
-            filled = {"source": registry, "at": datetime.now(UTC), "unread": dict(unread)}
+            filled = {"source": registry, "at": datetime.now(UTC)}
             connection.execute(insert(FILLED).values(filled))
         return refs, artifacts
 
@@ -225,13 +200,7 @@ class Catalog(Closing):
                 _show_overlaps(connection, same)
 
     def measurements(self, digest: Digest, *, metrics: Collection[str] = (), against: str = "") -> list[Measurement]:
-        """Measurements of an artifact, in the order of recording.
-
-        Args:
-            digest: the artifact.
-            metrics: only these; any when empty.
-            against: only against this; any when empty.
-        """
+        """Measurements of an artifact, in the order of recording."""
         own = select(MEASUREMENTS).where(MEASUREMENTS.c.digest == digest).order_by(MEASUREMENTS.c.id)
         own = own.where(MEASUREMENTS.c.metric.in_(metrics)) if metrics else own
         own = own.where(MEASUREMENTS.c.against == against) if against else own

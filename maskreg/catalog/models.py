@@ -135,7 +135,6 @@ FILLED = Table(
     METADATA,
     _column("source", _W, key=True),  # uuid of the store's registry; empty while that has none
     _column("at", Moment()),
-    _column("unread", JSON()),  # keys of ref entries that could not be read, and why
 )
 
 # Numbers that were measured on artifacts. Kept nowhere else.

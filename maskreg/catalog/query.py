@@ -29,11 +29,7 @@ KINDS = ("mask", "delta", "baseline", "analysis")
 
 
 def parse_range(text: str) -> Range:
-    """Parse ``0.4..0.6``, ``0.4..``, ``..0.6`` or one number; an open end is minus or plus infinity.
-
-    Raises:
-        UsageError: the text has another form, or the lower number is not the first.
-    """
+    """Parse ``0.4..0.6``, ``0.4..``, ``..0.6`` or one number; an open end is minus or plus infinity."""
     low, dots, high = text.partition("..")
     try:
         bounds = (float(low or "-inf"), float((high or "inf") if dots else low))
@@ -247,12 +243,7 @@ class Query:
             object.__setattr__(self, name, each)
 
     def check(self) -> None:
-        """Refuse a query that no catalog can answer.
-
-        Raises:
-            UsageError: an unknown sort key, an empty range, a limit that is negative or too large, a text that is too
-                long.
-        """
+        """Refuse a query that no catalog can answer."""
         if self.sort not in COLUMN_OF_SORT:
             raise UsageError(f"cannot sort by {self.sort!r}", hint=f"sort by one of: {', '.join(COLUMN_OF_SORT)}")
         if self.limit is not None and self.limit < 0:
@@ -282,11 +273,9 @@ class Answer(NamedTuple):
     Attributes:
         results: live refs that match, in the query's order.
         unindexed: live refs, matching or not, whose artifact is not in the index; in the order of their names.
-        unread: keys of the store's ref entries that could not be read when the index was filled, and why.
         numbers: number of the indexed entry of every ref, removed refs included.
     """
 
     results: list[SearchResult]
     unindexed: list[tuple[Ref, Digest]]
-    unread: dict[str, str]
     numbers: dict[Ref, int]

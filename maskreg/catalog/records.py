@@ -40,9 +40,6 @@ class Measurement:
         by: who measured.
         at: when (aware).
         id: number of the row; 0 before it is recorded.
-
-    Raises:
-        UsageError: ``value`` or ``detail`` cannot be stored.
     """
 
     digest: Digest
@@ -72,9 +69,6 @@ class Event:
         detail: anything else worth keeping, as JSON.
         at: when (aware).
         id: number of the row; 0 before it is logged.
-
-    Raises:
-        UsageError: ``detail`` cannot be stored.
     """
 
     action: str

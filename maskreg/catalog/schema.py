@@ -33,16 +33,7 @@ _alembic_is_global = threading.Lock()
 
 
 def upgrade(url: str, *groups: MetaData) -> None:
-    """Bring a database to this version's schema.
-
-    Args:
-        url: of the database.
-        groups: the tables that it shall have; a catalog's when left out.
-
-    Raises:
-        ConfigError: its schema is newer than this version, or its tables belong to another application.
-        CorruptError: a table is missing.
-    """
+    """Bring a database to this version's schema."""
     address = parse_address(url)
     engine = make_engine(address)
     try:
@@ -76,11 +67,7 @@ def installed(connection: Connection, tables: MetaData = METADATA) -> str | None
 
 
 def ensure(address: Address, engine: Engine, tables: MetaData = METADATA) -> None:
-    """Open a group of tables: a SQLite file gets them; a database that several share is upgraded by its operator.
-
-    Raises:
-        ConfigError: the schema is newer than this version, or behind in PostgreSQL or in a read-only file.
-    """
+    """Open a group of tables: a SQLite file gets them; a database that several share is upgraded by its operator."""
     with translated(address), engine.connect() as connection:
         revision = installed(connection, tables)
     if address.sqlite and revision in (None, *REVISIONS[:-1]) and (address.path is None or writable(address.path)):
@@ -90,11 +77,7 @@ def ensure(address: Address, engine: Engine, tables: MetaData = METADATA) -> Non
 
 
 def refuse_other(address: Address, revision: str | None) -> None:
-    """Refuse any revision but this version's own.
-
-    Raises:
-        ConfigError: the schema is missing, older or newer.
-    """
+    """Refuse any revision but this version's own."""
     if revision is not None and revision not in REVISIONS:
         raise ConfigError(
             f"{address} has schema {revision}; this version knows none newer than {HEAD}", hint=upgrade_command()

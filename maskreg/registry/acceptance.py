@@ -15,9 +15,6 @@ def accept_registry(registry: Registry) -> str:
     """Take the registry that is at this location now, though it is not the one that this machine has seen there.
 
     Its tags are not looked at: what was seen of them belongs to the identity of the registry that had them.
-
-    Returns:
-        What was refused until now; empty when nothing was.
     """
     if registry.witness is None:
         return ""
@@ -59,11 +56,7 @@ def _check_keys(registry: Registry, before: str) -> None:
 
 
 def accept_tag(registry: Registry, ref: Ref) -> str:
-    """Take a tag as it is now, and remember it.
-
-    Returns:
-        What was refused until now; empty when nothing was.
-    """
+    """Take a tag as it is now, and remember it."""
     refused = ""
     try:
         registry.head(ref)

@@ -173,13 +173,7 @@ class Chains:
 
 
 def shortest(links: Iterable[Link], start: str, end: str) -> tuple[Step, ...]:
-    """The fewest steps from one root to another; empty where no steps lead there.
-
-    Args:
-        links: in any order; those with a reverse part lead both ways.
-        start: root of the weights at hand.
-        end: root of the weights that are wanted.
-    """
+    """The fewest steps from one root to another; empty where no steps lead there."""
     ahead: dict[str, list[Step]] = {}
     for link in links:
         steps = [Step(link), *([Step(link, revert=True)] if "reverse" in link.manifest.parts else [])]

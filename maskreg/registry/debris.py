@@ -29,12 +29,6 @@ _FOREIGN_LIFE = timedelta(days=1)
 def sweep(root: Path, folders: tuple[str, ...], grace: timedelta, *, dry_run: bool) -> tuple[int, int]:
     """Delete what processes that ended left behind longer than the grace period ago.
 
-    Args:
-        root: the directory.
-        folders: where to look, ``LOCAL`` or ``SHARED``.
-        grace: leave alone what changed less than this ago.
-        dry_run: only count.
-
     Returns:
         How many files, and their bytes.
     """

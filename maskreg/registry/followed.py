@@ -45,14 +45,7 @@ _SCHEMA = "maskreg.followed/1"
 
 
 def follow(local: Registry, remote: Registry, ref: Ref, *digests: Digest) -> None:
-    """Remember what a tag of a remote points to, or is about to; a local registry that is read-only remembers nothing.
-
-    Args:
-        local: remembers it.
-        remote: where the tag is.
-        ref: the tag.
-        digests: the artifact; while an entry is being written, those before and after it.
-    """
+    """Remember what a tag of a remote points to, or is about to; a read-only local registry remembers nothing."""
     key = _key(remote, ref)
     data = sealed({"schema": _SCHEMA, "registry": remote.uuid, "tag": ref.path, "digests": sorted(set(digests))})
     try:
@@ -101,14 +94,7 @@ def _read(store: Store, key: str) -> frozenset[Digest]:
 
 
 def check_follows(registries: tuple[Registry, Registry], ref: Ref, digest: Digest, head: RefEntry | None) -> None:
-    """Refuse to move a tag of a remote from an artifact that this machine did not know it pointed to.
-
-    Args:
-        registries: the local one, which remembers what the tag pointed to, and the remote.
-        ref: the tag.
-        digest: where it is to move.
-        head: its latest entry on the remote; None when there is none.
-    """
+    """Refuse to move a tag of a remote from an artifact that this machine did not know it pointed to."""
     local, remote = registries
     if head is None or head.digest in (None, digest) or head.digest in followed(local, remote, ref):
         return

@@ -67,12 +67,7 @@ def read_identity(store: Store) -> str:
 
 
 def check_same(store: Store, uuid: str) -> None:
-    """Ask a store again whether it holds the registry that it held before.
-
-    Args:
-        store: the store.
-        uuid: of the registry; empty when it held none, and any will do.
-    """
+    """Ask a store again whether it holds the registry that it held before."""
     present = read_identity(store)
     if uuid and present != uuid:
         raise UnavailableError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +17,9 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
-from maskreg.registry.searching import Rebuilt, Search, Searcher, digests_in, readable_manifests
+from maskreg.registry.searching import Rebuilt, Search, Searcher, digests_in, readable_manifests, without
 from maskreg.store.base import Store
+from maskreg.store.entry import ref_of
 from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
@@ -59,11 +60,7 @@ class Index:
         return self._or_raise(self.open())
 
     def use(self, work: Callable[[Catalog], T]) -> T | None:
-        """Do something with the catalog.
-
-        Returns:
-            What ``work`` returns; None when the catalog cannot be used (see ``problem``).
-        """
+        """Do something with the catalog."""
         if (catalog := self.open()) is None:
             return None
         try:
@@ -82,8 +79,10 @@ class Index:
             result = self.use(lambda catalog: searcher.search(catalog, query))
         if result is not None:
             return result
-        with self._in_memory() as catalog:
-            return searcher.search_in_memory(catalog, query)
+        unread: list[CorruptError] = []
+        with self._in_memory(unread) as catalog:
+            found = searcher.search_in_memory(catalog, query)
+        return without(found, {ref_of(error.key): error for error in unread})
 
     def page(self, query: Query) -> list[SearchResult]:
         """Results alone, as the catalog has them now; from the store where there is no catalog.
@@ -92,7 +91,7 @@ class Index:
         large registry. :meth:`search` brings the catalog up to date.
         """
         if not self.url:
-            with self._in_memory() as catalog:
+            with self._in_memory([]) as catalog:
                 return catalog.search(query)
         if self.is_unmade():
             query.check()
@@ -160,18 +159,18 @@ class Index:
     def _noted_in_file(self, entry: RefEntry, event: Event) -> bool:
         """Note an entry in a local catalog that is filled, whole, and has no overlap of the artifact to restore."""
         state = (
-            "SELECT source, unread, EXISTS (SELECT 1 FROM artifacts WHERE digest = ?),"
+            "SELECT source, EXISTS (SELECT 1 FROM artifacts WHERE digest = ?),"
             " EXISTS (SELECT 1 FROM measurements WHERE digest = ?) FROM filled"
         )
         digest = entry.digest
         found = self._read(state, digest or "", digest or "")
-        if not found or found[0][:2] != (self._uuid(), "{}") or found[0][2:] == (0, 1):
+        if not found or found[0][0] != self._uuid() or found[0][1:] == (0, 1):
             return False
         rows = [
             Put("refs", ref_row(entry), ("project", "name", "tag"), "excluded.n >= refs.n"),
             Put("events", record_row(event)),
         ]
-        if digest is not None and not found[0][2]:
+        if digest is not None and not found[0][1]:
             try:
                 # An unreadable manifest keeps its name; search skips it with a warning.
                 manifests = list(readable_manifests(self._store, [digest], []))
@@ -258,30 +257,21 @@ class Index:
             self._fill(catalog)
 
     def _fill(self, catalog: Catalog, *, progress: Progress = SILENT) -> Rebuilt:
-        unread: dict[str, str] = {}
         damaged: list[MaskregError] = []
+        unread: list[CorruptError] = []
+        entries = counting(progress, "read tags", self._refs.heads(unread))
         manifests = readable_manifests(self._store, digests_in(self._store), damaged)
-        heads = self._heads(unread, damaged)
-        uuid = self._uuid()
-        entries = counting(progress, "read tags", heads)
         manifests = counting(progress, "read manifests", manifests)
-        refs, artifacts = catalog.rebuild(entries, manifests, registry=uuid, unread=unread)
-        return Rebuilt(refs, artifacts, tuple(damaged))
+        refs, artifacts = catalog.rebuild(entries, manifests, registry=self._uuid())
+        return Rebuilt(refs, artifacts, (*unread, *damaged))
 
-    def _in_memory(self) -> Catalog:
+    def _in_memory(self, unread: list[CorruptError]) -> Catalog:
         # Of everything that has or had a name.
-        unread: dict[str, str] = {}
-        entries = list(self._heads(unread, []))
+        entries = list(self._refs.heads(unread))
         digests = sorted({entry.digest for entry in entries if entry.digest})
         catalog = open_catalog("sqlite://")
-        catalog.rebuild(entries, readable_manifests(self._store, digests, []), unread=unread)
+        catalog.rebuild(entries, readable_manifests(self._store, digests, []))
         return catalog
-
-    def _heads(self, unread: dict[str, str], damaged: list[MaskregError]) -> Iterator[RefEntry]:
-        errors: list[CorruptError] = []
-        yield from self._refs.heads(errors)
-        damaged += errors
-        unread.update((error.key, error.message) for error in errors)
 
 
 _LOCAL = "sqlite:///"

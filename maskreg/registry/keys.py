@@ -319,11 +319,7 @@ _UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
 
 
 class Pins:
-    """What this machine has seen of the keys of one registry.
-
-    Args:
-        store: of the local registry.
-    """
+    """What this machine has seen of the keys of one registry."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -401,11 +397,7 @@ _SERVICE = "service"
 
 
 class PrivateKeys:
-    """The private keys in one home.
-
-    Args:
-        home: directory of the local registry.
-    """
+    """The private keys in one home."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / PRIVATE

@@ -52,13 +52,7 @@ class Names:
     """
 
     def __init__(self, registry: Registry, deadline: datetime, progress: Progress) -> None:
-        """Nothing is listed yet.
-
-        Args:
-            registry: whose tags.
-            deadline: what a tag left after this, by the store's clock, is kept.
-            progress: progress callback, in tags and manifests.
-        """
+        """Nothing is listed yet."""
         self.damaged: dict[Ref, CorruptError] = {}
         self.left: set[Digest] = set()
         self.deadline = deadline

@@ -153,14 +153,6 @@ def bring(
     """Copy parts of an artifact into the local registry, unless they are there, and give it no name.
 
     Garbage collection spares it for its grace period.
-
-    Args:
-        local: where it goes; a registry in a directory.
-        remote: where it comes from; None to use what is local.
-        digest: the artifact.
-        parts: which parts.
-        progress: progress callback, in bytes read.
-        jobs: objects transferred at the same time.
     """
     _, store = _directory(local)
     size = 0

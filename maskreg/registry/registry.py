@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -13,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, MaskregError, NotFoundError
+from maskreg.errors import CorruptError, MaskregError, NotFoundError, RolledBackError, UnavailableError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.registry.identity import check_home, ensure_identity, read_identity, who
 from maskreg.registry.index import Index
 from maskreg.registry.keys import Pins, PrivateKeys
 from maskreg.registry.searching import Search, lost, search_server, without
 from maskreg.registry.settle import PATIENCE_S, in_place
-from maskreg.registry.trust import Trust
-from maskreg.registry.witness import KnownLog, Witness
+from maskreg.registry.trust import Trust, audit
+from maskreg.registry.witness import Removal, Witness
 from maskreg.settings import Remote, Settings
 from maskreg.signature import PublicKey
 from maskreg.store import FileStore, Store, open_store
@@ -79,17 +80,11 @@ class Registry(Closing):
         self.trust = Trust(store, lambda: self.uuid, name)
         sign = self.trust.sign_if_able if self.served else self.trust.sign
         self.refs = RefLog(store, sign=sign, may_change=self.served)
-        index = self.index if root else None
-        self._known = KnownLog(self.refs, lambda: self.uuid, self.trust, witness=witness, index=index)
         self._uuid = ""
 
     @classmethod
     def local(cls, settings: Settings) -> Registry:
-        """The registry of this machine, in the settings' home; empty when nothing was written yet.
-
-        Raises:
-            ConfigError: the home is not a directory and cannot become one.
-        """
+        """The registry of this machine, in the settings' home; empty when nothing was written yet."""
         check_home(settings.home)
         store = FileStore(settings.home)
         registry = cls(store, root=store.root, catalog_url=f"sqlite:///{store.root / 'catalog.db'}")
@@ -105,9 +100,6 @@ class Registry(Closing):
             remote: where it is.
             settings: say where the local registry is, which remembers what was seen of the remote's tags, and which
                 tags are immutable; without them a remote that went back is not noticed.
-
-        Raises:
-            ConfigError: its URL is of no known kind.
         """
         store = open_store(remote.url, remote.options)
         home = FileStore(settings.home) if settings else None
@@ -142,11 +134,7 @@ class Registry(Closing):
 
     @property
     def uuid(self) -> str:
-        """The registry's identity; empty while nothing was ever written to it.
-
-        Raises:
-            ConfigError: the registry has a format that this version does not know.
-        """
+        """The registry's identity; empty while nothing was ever written to it."""
         if not self._uuid:
             self._uuid = read_identity(self.store)
         return self._uuid
@@ -179,11 +167,7 @@ class Registry(Closing):
         return self.index.problem
 
     def search(self, query: Query) -> Search:
-        """Live refs that match; without a usable catalog everything is read from the store.
-
-        Raises:
-            UsageError: the query is malformed.
-        """
+        """Live refs that match; without a usable catalog everything is read from the store."""
         self.check_format()
         if (service := self.store.service) is not None:
             return self._search_server(service, query)
@@ -212,12 +196,7 @@ class Registry(Closing):
     # Reading
 
     def resolve(self, ref: Ref) -> Resolved:
-        """Find out which artifact a reference means.
-
-        Raises:
-            NotFoundError: there is no such name (the message suggests similar ones), it was removed, or there is no
-                such digest.
-        """
+        """Find out which artifact a reference means."""
         head = self.head(ref)
         if ref.digest is not None:
             if self.store.head(artifact_prefix(ref.digest) + MANIFEST) is None:
@@ -236,53 +215,90 @@ class Registry(Closing):
     def head(self, ref: Ref) -> RefEntry | None:
         """The latest entry of a tag's log, which may say that the tag was removed; None when there is none.
 
-        Raises:
-            CorruptError: the log is damaged, or an entry that the local catalog knows is lost.
-            RolledBackError: it does not continue what this machine has seen of it.
-            UntrustedError: its project is signed, and no trusted key vouches for it.
-            UnavailableError: the store does not answer, or its listing stays stale.
+        It is held against what this machine knows: of its own log by the catalog, of a remote's by the witness.
         """
         self.check_format()
-        return self._known.head(ref)
+        ref = replace(ref, digest=None)
+        head = self.refs.head(ref)
+        if self.root is not None:
+            head = self._indexed(ref, head)
+        elif self.witness is not None:
+            return self._seen(self.witness, ref, head)
+        self.trust.check_latest(ref, head)
+        return head
 
     def live(self, ref: Ref) -> RefEntry:
-        """The latest entry of a tag that was not removed.
-
-        Raises:
-            NotFoundError: there is no such tag, or it was removed.
-        """
+        """The latest entry of a tag that was not removed."""
         return self._live(ref, self.head(ref))
 
     def audit(self, ref: Ref | None = None) -> list[CorruptError]:
-        """Everything wrong with the log of a tag, or of all, and with what was seen of it before; remembers nothing."""
-        return self._known.audit(ref)
+        """Everything that is wrong with the log of a tag, or with all logs; nothing new is remembered."""
+        ref = ref and replace(ref, digest=None)
+        damaged = [*self.refs.audit(ref), *self.audit_known(ref)]
+        return list({(error.key, error.message): error for error in damaged}.values())
 
-    def audit_known(self) -> list[CorruptError]:
-        """What of all logs does not continue what this machine has seen; reads the latest entries alone."""
-        return self._known.audit_known()
+    def audit_known(self, ref: Ref | None = None) -> list[CorruptError]:
+        """What does not continue what this machine knows of a tag, or of all; the logs themselves are not read."""
+        damaged: list[CorruptError] = []
+        if self.witness is not None:
+            seen = self.witness.audit(self.refs, self.uuid, ref)
+            self._advise(self.witness, [error for error in seen if isinstance(error, RolledBackError)])
+            damaged += seen
+        return [*damaged, *audit(self.trust, self.refs, ref)]
 
     def history(self, ref: Ref) -> list[RefEntry]:
-        """Every entry of a tag's log, the oldest first.
-
-        Raises:
-            NotFoundError: the tag never existed.
-            CorruptError: an entry is damaged, missing, or does not follow from the one before it.
-        """
+        """Every entry of a tag's log, the oldest first."""
         head = self.head(ref)
         if head is None:
             raise self._unknown(ref)
         return self.refs.until(head)
 
     def artifact(self, digest: Digest) -> Artifact:
-        """Open an artifact.
-
-        Raises:
-            NotFoundError: it is not in this registry.
-            DataError: it is damaged.
-        """
+        """Open an artifact."""
         from maskreg.artifact.reader import Artifact
 
         return Artifact.open(self.store, digest)
+
+    def _seen(self, witness: Witness, ref: Ref, head: RefEntry | None) -> RefEntry | None:
+        uuid = self.uuid
+        witness.check_registry(uuid)
+        if not uuid:
+            self.trust.check_latest(ref, head)
+            return head
+        if head is not None:
+            # First, so that an unsigned entry is refused as that, and not as something to accept.
+            self.trust.check(head)
+        try:
+            known, since = witness.compare(self.refs, uuid, ref, head)
+        except RolledBackError as error:
+            self._advise(witness, [error])
+            raise
+        self.trust.check_latest(ref, since[-1] if since else None)
+        if not since:
+            return None
+        if known is None or known.n < since[-1].n:
+            witness.remember(uuid, since[-1])
+        if removal := Removal.between(since):
+            witness.note(removal.sentence(ref))
+        return since[-1]
+
+    def _advise(self, witness: Witness, errors: list[RolledBackError]) -> None:
+        # One listing shows which tags became shorter, as those do that a backup knows less of.
+        if not errors:
+            return
+        with suppress(UnavailableError):
+            shorter = witness.shorter(self.refs.numbers(), self.uuid)
+            for error in errors if shorter > 1 else ():
+                error.facts["tags"] = shorter
+
+    def _indexed(self, ref: Ref, head: RefEntry | None) -> RefEntry | None:
+        # A later entry that the catalog knows was written since the listing, or is lost from the store.
+        for _ in range(_LOOKS):
+            known = self.index.number(ref)
+            if known <= (head.n if head else 0):
+                return head
+            head = self.refs.head(ref)
+        raise lost({ref: head.n if head else 0}, {ref: known})[ref]
 
     def _live(self, ref: Ref, head: RefEntry | None) -> RefEntry:
         if head is None:
@@ -329,15 +345,7 @@ class Registry(Closing):
         immutable: bool | None = None,
         by: str = "",
     ) -> RefEntry:
-        """Point a tag at an artifact of this registry.
-
-        Raises:
-            NotFoundError: the artifact is not in this registry.
-            CorruptError: a part of it is incomplete.
-            ConflictError: the tag was moved concurrently.
-            ImmutableTagError: the tag must not move to another artifact.
-            TryAgainError: a garbage collection is about to delete the artifact, or has begun to.
-        """
+        """Point a tag at an artifact of this registry."""
         latest = self.head(ref) if isinstance(after, EllipsisType) else after
         check_movable(latest, digest)
         settling = in_place(self.store, digest, patience_s=self.patience_s)
@@ -361,11 +369,6 @@ class Registry(Closing):
         """Write the next entry of a tag's log, and index it; does not look at the artifact's objects.
 
         An entry that would repeat the latest one is not written.
-
-        Raises:
-            ConflictError: the tag was moved since ``after``.
-            NotAllowedError: the project is signed, and this machine has not its private key.
-            ImmutableTagError: the tag must not move to another artifact.
         """
         self.ensure_uuid()
         if immutable is None:
@@ -386,6 +389,7 @@ class Registry(Closing):
 
 
 _MAX_SUGGESTIONS = 3
+_LOOKS = 2
 _MAX_COMPARED = 10_000
 _MAX_CANDIDATES = 20
 
@@ -417,13 +421,7 @@ def nearby(log: RefLog, ref: Ref) -> list[Ref]:
 
 
 def similar_names(tags: Iterable[Ref], ref: Ref, *, is_set: Callable[[Ref], bool] = lambda tag: True) -> list[str]:
-    """At most three of ``tags`` that ``ref`` may have been meant to be, the most similar first.
-
-    Args:
-        tags: what there is to suggest.
-        ref: what was written.
-        is_set: whether a tag still points to an artifact; asked of few tags, until three do.
-    """
+    """At most three of ``tags`` that ``ref`` may have been meant to be, the most similar first."""
     names = {str(tag) for tag in tags}
     # The same name under another tag or in another project is a better guess than a similar spelling.
     same = sorted(n for n in names if n.rpartition("/")[2].partition(":")[0] == ref.name)

@@ -10,7 +10,7 @@ Every name is compared with one listing of the log::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +30,7 @@ from maskreg.result import Result, plain
 from maskreg.store.base import Service, Store
 from maskreg.store.entry import entry_key, ref_of
 from maskreg.store.message import understanding
-from maskreg.store.reflog import RefEntry, RefLog
+from maskreg.store.reflog import RefLog
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -93,7 +93,7 @@ class Rebuilt(Result):
     damaged_catalog: str = ""
 
 
-def without(search: Search, damaged: Mapping[Ref, CorruptError]) -> Search:
+def without(search: Search, damaged: Mapping[Ref, DataError]) -> Search:
     """A search whose results do not hold these refs, with the reason; what it left out is in order."""
     results = tuple(row for row in search.results if Ref(row.project, row.name, row.tag) not in damaged)
     left_out = {str(ref): LeftOut(str(ref), None, error) for ref, error in damaged.items()}
@@ -135,26 +135,6 @@ def lost(
     }
 
 
-def catch_up(catalog: Catalog, latest: Callable[[Ref], RefEntry | None], tags: list[Ref]) -> bool:
-    """Index the latest entries of these tags; whether any was. Those that cannot be read are left as they are.
-
-    Args:
-        catalog: the index.
-        latest: reads the latest entry of a tag; None when there is none.
-        tags: of which the catalog is behind.
-    """
-    changed = False
-    for ref in tags:
-        try:
-            head = latest(ref)
-        except DataError:
-            continue
-        if head is not None:
-            catalog.put_ref(head)
-            changed = True
-    return changed
-
-
 @dataclass(frozen=True)
 class Searcher:
     """What a search is held against.
@@ -184,27 +164,27 @@ class Searcher:
 
     def _compared(self, catalog: Catalog, query: Query, answer: Answer, log: Mapping[Ref, int]) -> Search:
         # A catalog that follows the log may be behind it, or know what it has lost; so may what this machine remembers.
-        damaged = lost(log, self.seen, "was seen by this machine", self.seen_on) | lost(log, answer.numbers)
-        if catch_up(catalog, self.log.head, behind(log, answer.numbers)):
+        damaged: dict[Ref, DataError] = {**lost(log, self.seen, "was seen by this machine", self.seen_on)}
+        damaged |= lost(log, answer.numbers)
+        if late := behind(log, answer.numbers):
+            damaged |= self._catch_up(catalog, late)
             answer = catalog.answer(query)
-        left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
-        if len(left_out) < len(answer.unread) + len(answer.unindexed):
+        left_out = list(self._unindexed(catalog, answer))
+        if len(left_out) < len(answer.unindexed):
             # What was damaged or missing is there now, and has been indexed.
             answer = catalog.answer(query)
         return without(Search(tuple(answer.results), tuple(left_out)), damaged)
 
-    def _unread(self, catalog: Catalog, unread: Iterable[str]) -> Iterator[LeftOut]:
-        for key in unread:
-            ref = ref_of(key)
+    def _catch_up(self, catalog: Catalog, tags: Iterable[Ref]) -> dict[Ref, DataError]:
+        """Index the latest entries of these tags; those that cannot be read, and why."""
+        unread: dict[Ref, DataError] = {}
+        for ref in tags:
             try:
-                head = self.log.head(ref)
+                if (head := self.log.head(ref)) is not None:
+                    catalog.put_ref(head)
             except DataError as error:
-                yield LeftOut(str(ref), None, error)
-                continue
-            if head is None:
-                yield LeftOut(str(ref), None, CorruptError(key, "gone since the catalog was filled", indexed=True))
-            else:
-                catalog.put_ref(head)
+                unread[ref] = error
+        return unread
 
     def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
         reasons: dict[Digest, MaskregError] = {}

@@ -183,13 +183,7 @@ def in_place(store: Store, digest: Digest, *, patience_s: float) -> Settling:
 
 
 def is_listed(store: Store, digest: Digest, sizes: Mapping[str, int]) -> bool:
-    """Whether a store lists these objects of an artifact; looks again while it holds what it does not list.
-
-    Args:
-        store: where to look.
-        digest: the artifact.
-        sizes: the objects' bytes, by key.
-    """
+    """Whether a store lists these objects of an artifact; looks again while it holds what it does not list."""
     for _ in looks():
         present = listing(store, digest)
         missing = [key for key in sizes if key not in present or present[key].size != sizes[key]]
@@ -285,12 +279,7 @@ def marker_prefix(digest: Digest) -> str:
 
 
 class Run:
-    """One collection's right to delete what it has marked; it ends with the ``with`` block.
-
-    Args:
-        store: where it collects.
-        by: who runs it.
-    """
+    """One collection's right to delete what it has marked; it ends with the ``with`` block."""
 
     def __init__(self, store: Store, by: str) -> None:
         self._store = store

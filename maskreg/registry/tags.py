@@ -22,13 +22,7 @@ Expected: TypeAlias = "Digest | Literal['absent'] | None"
 
 
 def check_expected(ref: Ref, head: RefEntry | None, expected: Expected) -> None:
-    """Refuse to change a tag that is not as it was seen.
-
-    Args:
-        ref: the tag.
-        head: its latest entry.
-        expected: what was seen.
-    """
+    """Refuse to change a tag that is not as it was seen."""
     if expected == "absent" and head is not None and not head.deleted:
         raise StaleError(f"{ref} exists: {_last(head)}", history=ref)
     if expected in (None, "absent") or (head is not None and head.id == expected):

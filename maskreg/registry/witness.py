@@ -28,7 +28,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from maskreg.digest import Digest, parse_sealed, sealed
@@ -44,9 +44,6 @@ from maskreg.errors import (
 )
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
-from maskreg.registry.index import Index
-from maskreg.registry.searching import lost
-from maskreg.registry.trust import Trust, audit
 from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.store.base import Store
@@ -124,12 +121,7 @@ class Witness:
     # Which registry is there
 
     def check_registry(self, uuid: str, *, remember: bool = True) -> None:
-        """Refuse another registry than the one that was at this location before; remember the first.
-
-        Args:
-            uuid: its identity.
-            remember: False to write nothing.
-        """
+        """Refuse another registry than the one that was at this location before; remember the first."""
         if uuid and uuid == self._checked:
             return
         known = self._registry()
@@ -343,93 +335,3 @@ def _now() -> str:
 def _described(entry: RefEntry) -> str:
     state = entry.digest.short if entry.digest else f"the removal of {entry.last_digest and entry.last_digest.short}"
     return f"entry {entry.n}, {state} by {entry.by} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-_LOOKS = 2
-
-
-class KnownLog:
-    """A ref log, and what this machine knows of it."""
-
-    def __init__(
-        self,
-        refs: RefLog,
-        uuid: Callable[[], str],
-        trust: Trust,
-        *,
-        witness: Witness | None,
-        index: Index | None,
-    ) -> None:
-        """Name the log; nothing is read yet."""
-        self._refs = refs
-        self._uuid = uuid
-        self._trust = trust
-        self._witness = witness
-        self._index = index
-
-    def head(self, ref: Ref) -> RefEntry | None:
-        """The latest entry of a tag; None when there is none. The entry of a remote's tag is remembered."""
-        ref = replace(ref, digest=None)
-        head = self._refs.head(ref)
-        if self._index is not None:
-            head = self._indexed(self._index, ref, head)
-        elif self._witness is not None:
-            return self._seen(self._witness, ref, head)
-        self._trust.check_latest(ref, head)
-        return head
-
-    def audit(self, ref: Ref | None = None) -> list[CorruptError]:
-        """Everything that is wrong with the log of a tag, or with all logs; nothing new is remembered."""
-        ref = ref and replace(ref, digest=None)
-        damaged = [*self._refs.audit(ref), *self.audit_known(ref)]
-        return list({(error.key, error.message): error for error in damaged}.values())
-
-    def audit_known(self, ref: Ref | None = None) -> list[CorruptError]:
-        """What does not continue what this machine knows of a tag, or of all; the logs themselves are not read."""
-        damaged: list[CorruptError] = []
-        if self._witness is not None:
-            seen = self._witness.audit(self._refs, self._uuid(), ref)
-            self._advise(self._witness, [error for error in seen if isinstance(error, RolledBackError)])
-            damaged += seen
-        return [*damaged, *audit(self._trust, self._refs, ref)]
-
-    def _seen(self, witness: Witness, ref: Ref, head: RefEntry | None) -> RefEntry | None:
-        uuid = self._uuid()
-        witness.check_registry(uuid)
-        if not uuid:
-            self._trust.check_latest(ref, head)
-            return head
-        if head is not None:
-            # First, so that an unsigned entry is refused as that, and not as something to accept.
-            self._trust.check(head)
-        try:
-            known, since = witness.compare(self._refs, uuid, ref, head)
-        except RolledBackError as error:
-            self._advise(witness, [error])
-            raise
-        self._trust.check_latest(ref, since[-1] if since else None)
-        if not since:
-            return None
-        if known is None or known.n < since[-1].n:
-            witness.remember(uuid, since[-1])
-        if removal := Removal.between(since):
-            witness.note(removal.sentence(ref))
-        return since[-1]
-
-    def _advise(self, witness: Witness, errors: list[RolledBackError]) -> None:
-        # One listing shows which tags became shorter, as those do that a backup knows less of.
-        if not errors:
-            return
-        with suppress(UnavailableError):
-            shorter = witness.shorter(self._refs.numbers(), self._uuid())
-            for error in errors if shorter > 1 else ():
-                error.facts["tags"] = shorter
-
-    def _indexed(self, index: Index, ref: Ref, head: RefEntry | None) -> RefEntry | None:
-        # A later entry that the catalog knows was written since the listing, or is lost from the store.
-        for _ in range(_LOOKS):
-            known = index.number(ref)
-            if known <= (head.n if head else 0):
-                return head
-            head = self._refs.head(ref)
-        raise lost({ref: head.n if head else 0}, {ref: known})[ref]

@@ -109,12 +109,7 @@ class Named(NamedTuple):
 
 
 def without_back_reference(store: Store, named: Iterable[Named]) -> Iterator[Named]:
-    """Those that have no back reference: gc cannot check their artifacts twice.
-
-    Args:
-        store: where the back references are; they are listed beside what is named, in the same order.
-        named: what tags name, in the order of the digests.
-    """
+    """Those that have no back reference: gc cannot check their artifacts twice."""
     listing = (info.key for info in store.list(NAMES))
     present = next(listing, None)
     for _, group in groupby(named, lambda each: each.digest):

@@ -261,11 +261,7 @@ _BATCH = 1_024
 
 
 class Entries:
-    """The entries in a store.
-
-    Args:
-        store: where they are.
-    """
+    """The entries in a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -289,12 +285,7 @@ class Entries:
             return CorruptError(key, "it was listed, and is not there", hint="run the same command again in a moment")
 
     def read_all(self, keys: Iterable[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
-        """Entries by their keys, in order; a few are in memory at a time.
-
-        Args:
-            keys: of entries that were listed.
-            damaged: errors of those that cannot be read are appended to it; without it the first error is raised.
-        """
+        """Entries by their keys, in order; a few are in memory at a time."""
         for key, result in self._results(keys):
             if isinstance(result, RefEntry):
                 yield result

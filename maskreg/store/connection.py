@@ -46,19 +46,7 @@ class ElsewhereError(UnavailableError):
 
 
 class Connection:
-    """One service. Proxies and certificates come from the environment; safe to use from many threads.
-
-    Args:
-        url: of the service.
-        options: may name a CA bundle.
-        connect_seconds: how long to wait for a connection.
-        read_seconds: how long to wait for the next bytes of an answer.
-        attempts: how often a request is sent before the service counts as unavailable.
-        token: to show, in place of the stored one.
-
-    Raises:
-        ConfigError: not the URL of a service, or there is no such CA bundle.
-    """
+    """One service. Proxies and certificates come from the environment; safe to use from many threads."""
 
     def __init__(
         self,

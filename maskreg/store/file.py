@@ -284,12 +284,7 @@ class FileStore(Store):
 
     @contextlib.contextmanager
     def errors(self, verb: str, key: str) -> Iterator[None]:
-        """Raise this package's errors in place of the operating system's.
-
-        Args:
-            verb: ``read``, ``write``, ``list`` or ``delete``.
-            key: the object.
-        """
+        """Raise this package's errors in place of the operating system's."""
         if self._existing and not self.root.is_dir():
             raise UnavailableError(
                 f"{self.root}: the folder of this registry is not there",

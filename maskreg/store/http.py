@@ -73,16 +73,7 @@ class _Row:
 
 
 class HttpStore(Store):
-    """The objects of a service's registry.
-
-    Args:
-        url: of the service.
-        options: may name a CA bundle.
-        patience: how long to wait and how often to try, as :class:`~maskreg.store.connection.Connection` takes it.
-
-    Raises:
-        ConfigError: not the URL of a service.
-    """
+    """The objects of a service's registry."""
 
     def __init__(
         self,

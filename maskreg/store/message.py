@@ -150,14 +150,7 @@ def understanding(url: str) -> Iterator[None]:
 
 
 def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> MaskregError:
-    """The error that a service answered with.
-
-    Args:
-        url: the service.
-        status: of HTTP.
-        headers: of the answer, by name in lower case.
-        data: its body.
-    """
+    """The error that a service answered with."""
     row = _problem(url, headers, data)
     code, title, hint = (sentence(row.get(key)) for key in ("code", "title", "hint"))
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status)

@@ -198,21 +198,7 @@ class RefLog:
         origin: str = "",
         immutable: bool = False,
     ) -> RefEntry:
-        """Move a tag, or delete it.
-
-        Args:
-            ref: the tag.
-            after: the latest entry when the command began; None when there was none.
-            digest: where the tag moves to; None deletes it.
-            card: what people say about the artifact.
-            by: who does it.
-            origin: uuid of the registry that it was pulled from; empty when made locally.
-            immutable: the tag must never point to another digest again. Once it is set it stays.
-
-        Returns:
-            The entry with number ``after.n + 1``: this one, or an equivalent one by another writer. Readers resolve the
-            tag to it, or to one that follows from it.
-        """
+        """Move a tag, or delete it."""
         entry = RefEntry(
             *(ref.project, ref.name, ref.tag, after.n + 1 if after else 1, digest, digest is None, card, by),
             at=datetime.now(UTC),
@@ -244,12 +230,7 @@ class RefLog:
         return written
 
     def accept(self, entry: RefEntry, after: RefEntry | None) -> bool:
-        """Append an entry that a client has made, which reads it back; False when there is one of its number.
-
-        Args:
-            entry: the entry, as it was parsed.
-            after: the latest entry of its tag; None when there is none.
-        """
+        """Append an entry that a client has made, which reads it back; False when there is one of its number."""
         latest = after.n if after else 0
         if entry.n != latest + 1:
             fault = f"{entry.ref}: entry {entry.n} cannot be the next one, the latest is {latest}"

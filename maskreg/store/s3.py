@@ -81,9 +81,6 @@ class S3Store(Store):
         read_seconds: how long to wait for the next bytes of an answer.
         attempts: tries of a request before the service counts as unavailable; with the defaults a hanging service
             is given up after about a minute.
-
-    Raises:
-        ConfigError: an endpoint with a user or password in it, a missing profile or CA bundle.
     """
 
     def __init__(

@@ -35,13 +35,7 @@ _LOST = (
 
 
 class Transport:
-    """Connections to any number of hosts, kept open. Safe to use from many threads.
-
-    Args:
-        ca_bundle: file or folder of the certificates to believe; empty for those that the system believes.
-        connect_seconds: how long to wait for a connection.
-        read_seconds: how long to wait for the next bytes of an answer.
-    """
+    """Connections to any number of hosts, kept open. Safe to use from many threads."""
 
     def __init__(self, ca_bundle: str, connect_seconds: float, read_seconds: float) -> None:
         self._ca_bundle = ca_bundle
@@ -50,13 +44,7 @@ class Transport:
         self._managers: dict[str, urllib3.PoolManager] = {}
 
     def send(self, message: Message, url: str, headers: Mapping[str, str]) -> Answer:
-        """Send a request and read the answer; follows no redirect, and keeps no cookie.
-
-        Args:
-            message: gives method, query, content and limit.
-            url: where to send it.
-            headers: all of them; the length of the content is added.
-        """
+        """Send a request and read the answer; follows no redirect, and keeps no cookie."""
         body, stated = None, dict(headers)
         if message.method in ("PUT", "POST"):
             body = _pieces(message.content)

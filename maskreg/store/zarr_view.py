@@ -31,14 +31,7 @@ from maskreg.store.keys import check_prefix
 
 
 class ZarrView(ZarrStore):
-    """The objects under ``prefix`` of a store, as a Zarr v3 store.
-
-    Args:
-        store: where the objects are.
-        prefix: empty, or a key and a slash.
-        read_only: refuse writes.
-        max_bytes: largest object that is read.
-    """
+    """The objects under ``prefix`` of a store, as a Zarr v3 store."""
 
     supports_writes = True
     supports_deletes = True

@@ -15,13 +15,11 @@ from maskreg.errors import ConfigError, MaskregError
 from maskreg.extras import compile_hint
 from maskreg.native import library, switched_off
 from maskreg.registry import Registry
-from maskreg.registry.moving import unfinished
 from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.version import __version__
 from maskreg.words import counted, human_bytes
 from maskreg.workspace.remotes import probed, try_catalog
-from maskreg.workspace.search import unfinished_move
 from maskreg.workspace.storing import of_catalog
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -82,7 +80,6 @@ def findings(workspace: Workspace, directory: str | Location | None = None) -> I
     if settings.home.is_dir():
         yield _permissions(settings.home)
     yield _checked("catalog", lambda: _catalog(workspace))
-    yield from _renames(workspace)
     yield _disk(settings.home)
     for remote in settings.remotes.values():
         yield _checked(f"remote {remote.name}", lambda remote=remote: _remote(workspace, remote))  # type: ignore[misc]
@@ -173,15 +170,6 @@ def _catalog(workspace: Workspace) -> Finding:
         detail = f"unusable, so lists are read from the store: {problem.message if problem else 'unknown reason'}"
         return Finding("catalog", "bad", detail, of_catalog(problem, registry) if problem else None)
     return Finding("catalog", "ok", "usable")
-
-
-def _renames(workspace: Workspace) -> Iterator[Finding]:
-    try:
-        moves = unfinished(workspace.local, workspace.local.store)
-    except ConfigError:
-        return  # The home cannot hold a registry, which the registry's own check has said.
-    for move in moves:
-        yield Finding("rename", "bad", move.sentence, unfinished_move(move))
 
 
 def _disk(home: Path) -> Finding:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, NotAllowedError, NotFoundError, UsageError
+from maskreg.errors import ConflictError, NotAllowedError, NotFoundError, UsageError, prefixed
 from maskreg.ref import DEFAULT_TAG, Ref
-from maskreg.registry import Registry
-from maskreg.registry.moving import Unfinished, finish, rename
+from maskreg.registry import Registry, tags
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
@@ -46,8 +45,8 @@ def mv(
     """Rename a tag: the new name gets the artifact and its card, then the old one is removed.
 
     Nothing is lost: the history of the old name stays, and so does what the new one pointed to. What is renamed here
-    keeps its old name on remotes, and the other way round. Between the two steps both names are there; a rename that
-    this machine was interrupted at is finished first, by the next one in the same registry.
+    keeps its old name on remotes, and the other way round. Between the two steps both names are there; after an
+    interruption the same call removes the old one.
 
     Args:
         new: ``[project/]name[:tag]``; without a tag the old one is kept.
@@ -65,8 +64,6 @@ def mv(
     """
     with opened(workspace) as space:
         registry = space.registry(remote)
-        moves = _finished(space, registry)
-        finished = {(move.old, move.new): Moved(move.old, move.new, move.digest, None) for move in moves}
         old = space.name_of(artifact, registry)
         name = as_name(new)
         has_tag = name.tag != DEFAULT_TAG or str(new).endswith(f":{DEFAULT_TAG}")
@@ -74,8 +71,6 @@ def mv(
             raise UsageError(f"all tags keep theirs, so the new name has none: {replace(name, tag=DEFAULT_TAG)}")
         olds = _tags(registry, old) if all_tags else [old]
         pairs = [(item, name if has_tag else name.with_tag(item.tag)) for item in olds]
-        if not all_tags and pairs[0] in finished:
-            return (finished[pairs[0]],)
         plan = [_planned(space, registry, pair, force) for pair in pairs]
         moved = [
             _move(space, registry, target, (entry, head))
@@ -83,13 +78,6 @@ def mv(
         ]
         note_catalog(space, registry)
         return tuple(moved)
-
-
-def _finished(space: Workspace, registry: Registry) -> tuple[Unfinished, ...]:
-    moves = finish(registry, space.local.store)
-    for move in moves:
-        space.note(f"{move.sentence}; {move.old} is removed now, as was meant")
-    return moves
 
 
 def _tags(registry: Registry, old: Ref) -> list[Ref]:
@@ -137,7 +125,11 @@ def _planned(
 def _move(space: Workspace, registry: Registry, new: Ref, now: tuple[RefEntry, RefEntry | None]) -> Moved:
     entry, head = now
     assert entry.digest is not None  # it is live
-    set_to, removed = rename(registry, entry, new, head, records=space.local.store)
+    set_to = registry.publish(
+        new, entry.digest, card=entry.card, after=head, origin=entry.origin, immutable=entry.immutable or None
+    )
+    with prefixed(f"{entry.ref} and {new} both name {entry.digest.short} now: "):
+        removed = tags.remove(registry, replace(entry.ref, digest=entry.digest))
     tagged = Tagged.of(set_to, head)
     note_removal(space, new, tagged.replaces)
     return Moved(removed.ref, new, entry.digest, note_move(space, new, head, entry.digest))

@@ -15,7 +15,6 @@ from maskreg.digest import Digest
 from maskreg.errors import BadRefError, MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Ref, is_pattern
 from maskreg.registry.searching import LeftOut
-from maskreg.registry.moving import Unfinished, unfinished
 from maskreg.registry.registry import similar_names
 from maskreg.result import ROWS_SHOWN, html_table, plain
 from maskreg.words import counted, human_bytes, percent
@@ -173,8 +172,6 @@ def search(
         registry = space.registry(remote)
         search = registry.search(narrowed(query, patterns))
         note_catalog(space, registry)
-        for move in unfinished(registry, registry.store) if registry.root else ():
-            space.note(unfinished_move(move))
         names = [Listed(**vars(entry)) for entry in search.results]
         names = [entry for entry in names if all(pattern.matches(entry.ref, entry.digest) for pattern in patterns)]
         left_out = [
@@ -203,11 +200,6 @@ def _nothing(space: Workspace, registry: Registry, text: str | None, projects: f
         return NotFoundError(f"{registry.name} has no artifacts", empty=True, remote=on)
     remark, remote = "the local registry has no artifacts", space.settings.meant_remote
     return NotFoundError(remark, remote=remote) if remote else NotFoundError(remark, empty=True)
-
-
-def unfinished_move(move: Unfinished) -> MaskregError:
-    """A rename that was interrupted, as an error."""
-    return MaskregError(move.sentence, old=move.old, new=move.new)
 
 
 _BATCH = 500

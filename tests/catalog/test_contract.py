@@ -234,14 +234,6 @@ def test_the_reference_of_a_source_is_one_question(catalog: Catalog) -> None:
     assert names(catalog, Query(tag="none", source_root=root)) == []
 
 
-def test_an_entry_that_could_not_be_read_leaves_the_list_when_it_is_written(catalog: Catalog) -> None:
-    unread = {f"refs/lab/{name}/latest/00000000000000000001.json": "damaged" for name in ("x", "y")}
-    catalog.rebuild([], [], registry="uuid", unread=unread)
-    assert catalog.filled_from() == "uuid"
-    catalog.put_ref(entry("x", digest(1), project="lab", n=2))
-    assert list(catalog.answer(Query()).unread) == [key for key in unread if "/y/" in key]
-
-
 def test_an_answer_says_what_the_index_lacks_and_how_far_it_is(catalog: Catalog) -> None:
     catalog.put_ref(entry("a", digest(1), n=3))
     catalog.put_ref(entry("b", None, n=2))

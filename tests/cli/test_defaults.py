@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from maskreg.errors import ConflictError
 from tests.cli.conftest import Run
 
 REF = "toy-opd:v1"
@@ -126,6 +128,17 @@ def test_a_name_is_moved_with_its_history(run: Run, artifact: str, pair: tuple[P
     run("mv", REF, REF, status=2)
     run("mv", "nobody", "other", status=66)
     run("mv", f"{REF}@{artifact}", "other", status=66)
+
+
+def test_an_interrupted_move_is_finished_by_the_same_command(run: Run, artifact: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("maskreg.registry.tags.remove", Mock(side_effect=ConflictError("another was faster")))
+        assert (
+            f"{REF} and team/toy:v1 both name {artifact[:19]} now: another" in run("mv", REF, "team/toy", status=75).err
+        )
+    assert sorted(run("list", "-q").out.split()) == ["team/toy:v1", REF]
+    assert run("mv", REF, "team/toy").out == f"team/toy:v1@{artifact}\n"
+    assert run("list", "-q").out == "team/toy:v1\n"
 
 
 def test_all_tags_of_a_name_move_or_none(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:

@@ -142,14 +142,6 @@ def test_a_database_that_is_behind_is_said_and_worked_around(
         assert [f.digest for f in registry.search(Query()).results] == [digest]
 
 
-class Careless(FileStore):
-    """A store that takes every create-only write, as some gateways do."""
-
-    def create(self, key: str, data: bytes) -> bool:
-        self.put(key, data)
-        return True
-
-
 class Meeting(FileStore):
     """A store whose writers have all looked at a tag before one of them writes its next entry."""
 
@@ -168,15 +160,14 @@ class Meeting(FileStore):
             self.writers.wait()
 
 
-@pytest.mark.parametrize("kind", [Careless, Meeting])
-def test_of_many_writers_with_a_database_one_wins(kind: type[FileStore], database: str, tmp_path: Path) -> None:
+def test_of_many_writers_one_wins(database: str, tmp_path: Path) -> None:
     tag = Ref.parse("raced")
     ready = threading.Barrier(4)
     won: list[Digest] = []
     lost: list[int] = []
 
     def run(number: int) -> None:
-        with Registry(kind(tmp_path / "s"), name="lab", catalog_url=database, by=f"user{number}") as registry:
+        with Registry(Meeting(tmp_path / "s"), name="lab", catalog_url=database, by=f"user{number}") as registry:
             after, digest = registry.head(tag), Digest.of(bytes([number]))
             ready.wait()
             try:

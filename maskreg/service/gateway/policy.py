@@ -67,7 +67,7 @@ _ARTIFACT = re.compile(rf"{re.escape(ARTIFACTS)}({_HEX})/(.+)")
 _ANNOUNCED = re.compile(rf"{ANNOUNCED}({_HEX})/manifest\.json")
 
 _PRIVATE = {
-    *("staging", "incoming", "seen", "followed", "moves", "sent", "uploads", "jobs", "secrets", "trusted"),
+    *("staging", "incoming", "seen", "followed", "sent", "uploads", "jobs", "secrets", "trusted"),
     *("announced", "analysis", TEMPORARY),
 }
 """First segments of what a server keeps for itself."""
