@@ -220,7 +220,7 @@ FIRST_USES = """
 import os, sys, threading
 from maskreg.artifact.manifest import Manifest
 from maskreg.catalog.query import SearchResult
-from maskreg.catalog.records import Event, Measurement
+from maskreg.catalog.query import Event, Measurement
 from maskreg.document import checked
 from maskreg.errors import FormatError
 from maskreg.exchange.lineage import Lineage

@@ -343,7 +343,7 @@ class Artifact:
         from maskreg.store.zarr_view import ZarrView
 
         self._check_group()
-        view = ZarrView(self._objects, GROUP + "/", read_only=True, max_bytes=self._limits.object_bytes)
+        view = ZarrView(self._objects, GROUP + "/", max_bytes=self._limits.object_bytes)
         return zarr.open_group(view, mode="r", zarr_format=3)
 
     # Arrays

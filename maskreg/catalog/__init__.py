@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maskreg.catalog.query import Answer, Query, SearchResult
-from maskreg.catalog.records import Event, Measurement
+from maskreg.catalog.query import Answer, Event, Measurement, Query, SearchResult
 
 if TYPE_CHECKING:
     from maskreg.catalog.catalog import Catalog

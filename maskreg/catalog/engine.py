@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
 
-from maskreg.catalog.address import Address
 from maskreg.catalog.file import connect, writable
 from maskreg.disk import make_root
-from maskreg.errors import CannotCreateError
+from maskreg.errors import CannotCreateError, ConfigError
+from maskreg.settings.urls import check_catalog
 
 LOCK_SECONDS = 30
 """How long PostgreSQL waits for another's lock."""
@@ -130,3 +134,112 @@ def _arguments(address: Address) -> dict[str, Any]:
     if "PGCONNECT_TIMEOUT" not in os.environ:
         arguments["connect_timeout"] = CONNECT_SECONDS
     return {name: value for name, value in arguments.items() if name not in address.url.query}
+
+
+_KINDS = "sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a catalog's database is.
+
+    Attributes:
+        url: for SQLAlchemy; without a password.
+        path: the absolute path of a SQLite file; None in memory and for PostgreSQL.
+    """
+
+    url: URL
+    path: Path | None = None
+
+    @property
+    def sqlite(self) -> bool:
+        """Whether it is SQLite (a file, or in memory)."""
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def folder_step(self) -> str:
+        """A hint about a SQLite file that cannot be written; empty without a file."""
+        return f"ls -ld {self.path.parent}" if self.path else ""
+
+    @property
+    def space_step(self) -> str:
+        """A hint about a full disk; empty without a file."""
+        return f"df -h {shlex.quote(str(self.path.parent))}" if self.path else ""
+
+    @property
+    def ready_step(self) -> str:
+        """A hint about a server that does not answer."""
+        return shlex.join(["pg_isready", *self._server])
+
+    @property
+    def create_step(self) -> str:
+        """A hint about a database that does not exist."""
+        return shlex.join(["createdb", *self._server, self.url.database or ""])
+
+    @property
+    def grant_step(self) -> str:
+        """A hint about a role that lacks rights in the database."""
+        role = (self.url.username or "ROLE").replace('"', '""')
+        grants = " ".join(
+            f'GRANT ALL ON {objects} public TO "{role}";'
+            for objects in ("SCHEMA", "ALL TABLES IN SCHEMA", "ALL SEQUENCES IN SCHEMA")
+        )
+        return "as its owner: " + shlex.join(["psql", *self._server, "-d", self.url.database or "", "-c", grants])
+
+    @property
+    def _server(self) -> list[str]:
+        host = ["-h", self.url.host] if self.url.host else []
+        return [*host, "-p", str(self.url.port)] if self.url.port else host
+
+    def __str__(self) -> str:
+        """For messages."""
+        return str(self.path) if self.path else self.url.set(query={}).render_as_string()
+
+
+def parse_address(url: str) -> Address:
+    """Check a database URL.
+
+    A SQLite path is everything behind ``sqlite:///``, verbatim: ``%20``, ``?`` and ``#`` are part of the name.
+    """
+    if url in ("sqlite://", "sqlite:///:memory:"):
+        return Address(make_url("sqlite://"))
+    if url.startswith("sqlite:///"):
+        path = Path(url.removeprefix("sqlite:///")).absolute()
+        return Address(URL.create("sqlite", database=str(path)), path)
+    return Address(_server_url(url))
+
+
+def _server_url(url: str) -> URL:
+    if "://" not in url or not url.startswith("postgresql"):
+        raise ConfigError("the catalog's URL names no supported database", hint=f"write {_KINDS}")
+    check_catalog(url, "the catalog")
+    try:
+        return make_url(url).set(drivername="postgresql+psycopg")
+    except (ArgumentError, ValueError):
+        # Not chained: the text that could not be parsed may hold a password.
+        raise ConfigError("the catalog's URL is malformed", hint=f"write {_KINDS}") from None
+
+
+MAX_SKEW_S = 300.0
+"""How far a machine's clock can be from the clock of its database, in seconds."""
+
+
+def now(connection: Connection) -> float:
+    """Seconds since 1970. Machines share a PostgreSQL, and with it its clock; a SQLite file is on one machine."""
+    if connection.dialect.name == "postgresql":
+        return float(connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
+    return time.time()
+
+
+def check_clock(connection: Connection, address: Address, own: float) -> None:
+    """Refuse a machine whose clock is far from the database's.
+
+    Its times would mean something else to other machines: tokens would expire years early, or never.
+    """
+    ahead_s = own - now(connection)
+    if abs(ahead_s) > MAX_SKEW_S:
+        raise ConfigError(
+            f"the clock of this machine is {abs(ahead_s):,.0f} seconds {'ahead of' if ahead_s > 0 else 'behind'} "
+            f"the clock of {address}",
+            hint="timedatectl",
+        )

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from maskreg.catalog.address import Address
+from maskreg.catalog.engine import Address
 from maskreg.catalog.file import is_busy, still_written
 from maskreg.errors import (
     CannotCreateError,

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from maskreg.catalog.words import clean
+from maskreg.catalog.rows import clean
 from maskreg.disk import new_file
 from maskreg.errors import TryAgainError
 

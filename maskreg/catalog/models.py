@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from maskreg.catalog.query import COLUMNS, RANGE_KEYS
-from maskreg.catalog.words import clean
+from maskreg.catalog.rows import clean
 from maskreg.digest import Digest
 
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
@@ -125,7 +125,7 @@ REFS = Table(
     _column("deleted", Boolean()),
     _column("meta", JSON()),
     _column("origin", _W),
-    _column("words", _W),  # see maskreg.catalog.words
+    _column("words", _W),  # see maskreg.catalog.rows
     Index("ix_refs_project_at", "project", "at"),
 )
 

@@ -17,8 +17,7 @@ from importlib.resources import files
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select, text
 
-from maskreg.catalog.address import Address, parse_address
-from maskreg.catalog.engine import WRITE, make_engine
+from maskreg.catalog.engine import WRITE, Address, make_engine, parse_address
 from maskreg.catalog.faults import translated
 from maskreg.catalog.file import HEAD, REVISIONS, VERSION_TABLE, writable
 from maskreg.catalog.models import METADATA

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.catalog import Event, Query, SearchResult, open_catalog
 from maskreg.catalog.file import Put, read, write
-from maskreg.catalog.records import Measurement
+from maskreg.catalog.query import Measurement
 from maskreg.catalog.rows import artifact_row, record_row, ref_row
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError, UsageError

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.presence import read_manifest
 from maskreg.catalog import Answer
-from maskreg.catalog.query import COLUMNS, Query, SearchResult
-from maskreg.catalog.records import RLVR_OVERLAP, SEED_OVERLAP, Measurement
+from maskreg.catalog.query import COLUMNS, RLVR_OVERLAP, SEED_OVERLAP, Measurement, Query, SearchResult
 from maskreg.digest import Digest
 from maskreg.document import checked
 from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import heapq
 import random
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from itertools import islice
 from operator import attrgetter
-from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.bucket.client import check_options, connect, status_of, translated
 from maskreg.digest import Digest
@@ -30,40 +27,6 @@ from maskreg.store.keys import check_key, check_prefix, is_clean
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
-
-RUN = 50_000
-"""Objects that are sorted in memory."""
-
-_KEY = attrgetter("key")
-
-
-def in_key_order(listing: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
-    """The same objects in the order of their keys."""
-    rest = iter(listing)
-    first = sorted(islice(rest, RUN), key=_KEY)
-    return iter(first) if len(first) < RUN else _merged(first, rest)
-
-
-def _merged(stretch: list[ObjectInfo], rest: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
-    with ExitStack() as stack:
-        files: list[TextIO] = []
-        last = ""
-        while stretch:
-            # One that goes on where the last one ended needs no file of its own.
-            if not files or stretch[0].key < last:
-                files.append(stack.enter_context(TemporaryFile("w+", encoding="utf-8", newline="\n")))
-            files[-1].writelines(f"{info.key}\t{info.size}\t{info.modified.isoformat()}\n" for info in stretch)
-            last = stretch[-1].key
-            stretch = sorted(islice(rest, RUN), key=_KEY)
-        yield from heapq.merge(*map(_read_run, files), key=_KEY)
-
-
-def _read_run(file: TextIO) -> Iterator[ObjectInfo]:
-    file.seek(0)
-    for line in file:
-        key, size, modified = line[:-1].split("\t")
-        yield ObjectInfo(key, int(size), datetime.fromisoformat(modified))
-
 
 _T = TypeVar("_T")
 _DELETERS = 8
@@ -161,7 +124,8 @@ class S3Store(Store):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key begins with ``prefix``, in key order; names that are not clean keys are left out."""
         check_prefix(prefix)
-        return in_key_order(self._pages(prefix))
+        # Some services list folders together, so that "a/x" comes before "a-b".
+        return iter(sorted(self._pages(prefix), key=attrgetter("key")))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; a missing one is not an error.

@@ -1,4 +1,4 @@
-"""The objects under one prefix of a store, as Zarr's own kind of store.
+"""The objects under one prefix of a store, as Zarr's own kind of store, to read.
 
 Zarr asks for ranges of shards (its index, then chunks); the view fetches the whole object and cuts the range out, since
 bytes may only be used after the whole object was hashed. ``VerifiedObjects`` keeps recent objects in memory, so that
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
 
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.abc.store import Store as ZarrStore
@@ -31,31 +30,26 @@ from maskreg.store.keys import check_prefix
 
 
 class ZarrView(ZarrStore):
-    """The objects under ``prefix`` of a store, as a Zarr v3 store."""
+    """The objects under ``prefix`` of a store, as a read-only Zarr v3 store; none may exceed ``max_bytes``."""
 
-    supports_writes = True
-    supports_deletes = True
+    supports_writes = False
+    supports_deletes = False
     supports_listing = True
 
-    def __init__(
-        self, store: Store, prefix: str = "", *, read_only: bool = False, max_bytes: int = LIMITS.object_bytes
-    ) -> None:
-        super().__init__(read_only=read_only)
+    def __init__(self, store: Store, prefix: str = "", *, max_bytes: int = LIMITS.object_bytes) -> None:
+        super().__init__(read_only=True)
         self._store = store
         self._prefix = check_prefix(prefix)
         self._max_bytes = max_bytes
-
-    def with_read_only(self, read_only: bool = False) -> ZarrView:
-        """The same objects, writable or not."""
-        return ZarrView(self._store, self._prefix, read_only=read_only, max_bytes=self._max_bytes)
 
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """The object's bytes or a range of them; None when there is no such object."""
         await self._ensure_open()
-        data = await asyncio.to_thread(self._read, key)
-        if data is None:
+        try:
+            data = await asyncio.to_thread(self._store.get, self._prefix + key, max_bytes=self._max_bytes)
+        except NotFoundError:
             return None
         return (prototype or default_buffer_prototype()).buffer.from_bytes(_cut(data, byte_range))
 
@@ -69,37 +63,14 @@ class ZarrView(ZarrStore):
         """Whether there is such an object."""
         return await asyncio.to_thread(self._store.head, self._prefix + key) is not None
 
-    async def getsize(self, key: str) -> int:
-        """Size of an object in bytes, without reading it."""
-        info = await asyncio.to_thread(self._store.head, self._prefix + key)
-        if info is None:
-            raise NotFoundError(f"there is no {self._prefix}{key}")
-        return info.size
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Write or replace an object."""
-        data = await self._writable(value)
-        await asyncio.to_thread(self._store.put, self._prefix + key, data)
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Write an object unless there is one."""
-        data = await self._writable(value)
-        await asyncio.to_thread(self._store.create, self._prefix + key, data)
-
-    async def delete(self, key: str) -> None:
-        """Delete an object; a missing one is not an error."""
-        self._check_writable()
-        await asyncio.to_thread(self._store.delete, [self._prefix + key])
-
     async def list(self) -> AsyncIterator[str]:
         """All keys."""
-        for key in await asyncio.to_thread(self._keys, ""):
+        async for key in self.list_prefix(""):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """Keys that begin with ``prefix``, which may end anywhere."""
-        folder = prefix[: prefix.rfind("/") + 1]
-        for key in await asyncio.to_thread(self._keys, folder):
+        for key in await asyncio.to_thread(self._keys, prefix[: prefix.rfind("/") + 1]):
             if key.startswith(prefix):
                 yield key
 
@@ -110,30 +81,22 @@ class ZarrView(ZarrStore):
         for name in dict.fromkeys(key.removeprefix(folder).partition("/")[0] for key in keys):
             yield name
 
-    def _read(self, key: str) -> bytes | None:
-        try:
-            return self._store.get(self._prefix + key, max_bytes=self._max_bytes)
-        except NotFoundError:
-            return None
+    async def set(self, key: str, value: Buffer) -> None:
+        """Refused."""
+        self._check_writable()
+
+    async def delete(self, key: str) -> None:
+        """Refused."""
+        self._check_writable()
 
     def _keys(self, folder: str) -> tuple[str, ...]:
         return tuple(info.key.removeprefix(self._prefix) for info in self._store.list(self._prefix + folder))
 
-    async def _writable(self, value: Buffer) -> bytes:
-        self._check_writable()
-        await self._ensure_open()
-        if not isinstance(value, Buffer):
-            raise TypeError(f"a Zarr buffer was expected, not {type(value).__name__}")
-        return value.to_bytes()
-
     def __eq__(self, value: object) -> bool:
-        return isinstance(value, ZarrView) and self._identity() == value._identity()
+        return isinstance(value, ZarrView) and (self._store, self._prefix) == (value._store, value._prefix)
 
     def __hash__(self) -> int:
-        return hash((self._prefix, self.read_only))
-
-    def _identity(self) -> tuple[Any, ...]:
-        return self._store, self._prefix, self.read_only
+        return hash(self._prefix)
 
     def __repr__(self) -> str:
         return f"ZarrView({self._store!r}, {self._prefix!r})"

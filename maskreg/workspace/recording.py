@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from maskreg.catalog import Measurement, Query
-from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
+from maskreg.catalog.query import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.errors import LimitError, NotFoundError
 from maskreg.ref import Ref

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.scope import selected_rows
 from maskreg.artifact.totals import grouped, totals_of
-from maskreg.catalog.records import RLVR_OVERLAP, SEED_OVERLAP
+from maskreg.catalog.query import RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.errors import UnavailableError, UsageError
 from maskreg.ref import Ref

@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import make_url
 
 from maskreg.catalog import open_catalog
-from maskreg.catalog.address import parse_address
-from maskreg.catalog.engine import SILENCE, make_engine
+from maskreg.catalog.engine import SILENCE, make_engine, parse_address
 from maskreg.catalog.schema import current, upgrade
 from maskreg.errors import ConfigError
 from tests.servers import Postgres

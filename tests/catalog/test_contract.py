@@ -12,7 +12,7 @@ import pytest
 
 from maskreg.catalog import Event, Measurement, Query, SearchResult, open_catalog
 from maskreg.catalog.catalog import Catalog
-from maskreg.catalog.words import MAX_WORD, MAX_WORDS
+from maskreg.catalog.rows import MAX_WORD, MAX_WORDS
 from maskreg.errors import LimitError, UsageError
 from maskreg.ref import Card, Ref
 from tests.catalog.conftest import START, digest, empty_catalog, entry, manifest

@@ -8,12 +8,10 @@ import pytest
 from sqlalchemy import event, text
 
 from maskreg.catalog import Query, open_catalog
-from maskreg.catalog.address import parse_address
-from maskreg.catalog.catalog import Catalog
-from maskreg.catalog.engine import make_engine
+from maskreg.catalog.catalog import Catalog, matches
+from maskreg.catalog.engine import make_engine, parse_address
 from maskreg.catalog.query import COLUMN_OF_SORT
-from maskreg.catalog.searching import matches
-from maskreg.catalog.words import MAX_WORD
+from maskreg.catalog.rows import MAX_WORD
 from maskreg.errors import UsageError
 from maskreg.ref import Card
 from tests.catalog.conftest import digest, entry, manifest

@@ -14,8 +14,7 @@ from maskreg_cli.next_step import next_step
 from sqlalchemy import Connection, inspect, text
 
 from maskreg.catalog import open_catalog
-from maskreg.catalog.address import parse_address
-from maskreg.catalog.engine import make_engine
+from maskreg.catalog.engine import make_engine, parse_address
 from maskreg.catalog.file import HEAD, REVISIONS
 from maskreg.catalog.models import METADATA
 from maskreg.catalog.schema import VERSION, current, migrate, upgrade

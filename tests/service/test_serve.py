@@ -14,8 +14,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from maskreg.catalog.address import parse_address
-from maskreg.catalog.engine import make_engine
+from maskreg.catalog.engine import make_engine, parse_address
 from maskreg.errors import CannotCreateError, ConfigError, FormatError, UsageError
 from maskreg.registry.keys import PrivateKeys, write_private_key
 from maskreg.service.start import Options, open_service, serve

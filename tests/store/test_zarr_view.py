@@ -1,69 +1,57 @@
-"""Zarr's own suite for stores, over the stores that need no server."""
+"""What Zarr reads through a view is what it wrote to a folder."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from zarr.core.buffer import Buffer, cpu
-from zarr.testing.store import StoreTests
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.core.buffer import cpu, default_buffer_prototype
 
 from maskreg.errors import LimitError
-from maskreg.store.file import FileStore
-from maskreg.store.memory import MemoryStore
+from maskreg.store import FileStore, MemoryStore
 from maskreg.store.zarr_view import ZarrView
 
-BELOW = "artifacts/a/data.zarr/"
 
-
-class ViewTests(StoreTests[ZarrView, cpu.Buffer]):
-    store_cls = ZarrView
-    buffer_cls = cpu.Buffer
-
-    async def set(self, store: ZarrView, key: str, value: Buffer) -> None:
-        store._store.put(BELOW + key, value.to_bytes())
-
-    async def get(self, store: ZarrView, key: str) -> Buffer:
-        return cpu.Buffer.from_bytes(store._store.get(BELOW + key, max_bytes=1 << 20))
-
-    def test_store_repr(self, store: ZarrView) -> None:
-        assert BELOW in repr(store)
-
-    def test_store_supports_writes(self, store: ZarrView) -> None:
-        assert store.supports_writes
-
-    def test_store_supports_listing(self, store: ZarrView) -> None:
-        assert store.supports_listing
-
-    # This suite's three pieces of a synchronous protocol that no caller of ours uses are left out,
-    # rather than skipped: the view is asynchronous only.
-    test_get_sync = test_get_sync_missing = test_set_sync = None  # type: ignore[assignment]
-    test_delete_sync = test_delete_sync_missing = None  # type: ignore[assignment]
-
-
-class TestOverMemory(ViewTests):
-    @pytest.fixture
-    def store_kwargs(self) -> dict[str, Any]:
-        return {"store": MemoryStore(), "prefix": BELOW}
-
-
-class TestOverFiles(ViewTests):
-    @pytest.fixture
-    def store_kwargs(self, tmp_path: Path) -> dict[str, Any]:
-        return {"store": FileStore(tmp_path), "prefix": BELOW}
-
-
-def test_views_of_two_prefixes_do_not_see_each_other() -> None:
-    store = MemoryStore()
+def test_arrays_are_read_and_not_written(tmp_path: Path) -> None:
     values = np.arange(1000, dtype=np.uint8)
-    for prefix in ("a/", "a-b/", ""):
-        array = zarr.create_array(ZarrView(store, prefix), shape=1000, chunks=(100,), dtype="u1", name="mask")
-        array[:] = values
-        np.testing.assert_array_equal(zarr.open_array(ZarrView(store, prefix), path="mask")[:], values)
-    assert sum(info.key.startswith("a/") for info in store.list("")) == 12
+    for prefix in ("a", "a-b"):
+        group = zarr.create_group(tmp_path / prefix)
+        group.create_array("mask", shape=1000, chunks=(10,), shards=(100,), dtype="u1")[:] = values
+    view = ZarrView(FileStore(tmp_path), "a/")
+    group = zarr.open_group(view, mode="r")
+    assert list(group.array_keys()) == ["mask"]
+    np.testing.assert_array_equal(group["mask"][:], values)  # type: ignore[index]
+    np.testing.assert_array_equal(group["mask"][105:115], values[105:115])  # type: ignore[index]
+    with pytest.raises(ValueError, match="read-only"):
+        asyncio.run(view.set("x", cpu.Buffer.from_bytes(b"x")))
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (None, b"0123456789"),
+        (RangeByteRequest(2, 4), b"23"),
+        (OffsetByteRequest(7), b"789"),
+        (SuffixByteRequest(3), b"789"),
+    ],
+)
+def test_ranges_are_cut_out_of_objects(part: object, expected: bytes) -> None:
+    store = MemoryStore()
+    store.put("a/b/x", b"0123456789")
+    view = ZarrView(store, "a/")
+    buffer = asyncio.run(view.get("b/x", default_buffer_prototype(), part))  # type: ignore[arg-type]
+    assert buffer is not None and buffer.to_bytes() == expected
+    assert asyncio.run(view.get("b/y")) is None
+
+    async def names() -> list[list[str]]:
+        listings = (view.list(), view.list_prefix("b"), view.list_dir(""), view.list_dir("b"))
+        return [[name async for name in listing] for listing in listings]
+
+    assert asyncio.run(names()) == [["b/x"], ["b/x"], ["b"], ["x"]]
 
 
 def test_objects_larger_than_the_limit_are_refused() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from maskreg.catalog import Query
-from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP, Measurement
+from maskreg.catalog.query import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP, Measurement
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import MaskregError
 from maskreg.flow.extract.extraction import extract

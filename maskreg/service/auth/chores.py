@@ -25,7 +25,7 @@ from datetime import timedelta
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
-from maskreg.catalog.clock import now
+from maskreg.catalog.engine import now
 from maskreg.digest import Digest
 from maskreg.service.auth.database import CheckRow, ChoreRow, Database
 

@@ -15,9 +15,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Boolean, Connection, Dialect, Double, Engine, ForeignKey, Index, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from maskreg.catalog.address import Address, parse_address
-from maskreg.catalog.clock import check_clock
-from maskreg.catalog.engine import WRITE, make_engine, reading
+from maskreg.catalog.engine import WRITE, Address, check_clock, make_engine, parse_address, reading
 from maskreg.catalog.faults import readable_rows, translated
 from maskreg.catalog.models import METADATA, SERIAL, Moment, Words
 from maskreg.catalog.schema import current, ensure, installed, refuse_other, upgrade

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from maskreg.catalog.records import Event
+from maskreg.catalog.query import Event
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.registry import Registry

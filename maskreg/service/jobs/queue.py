@@ -24,7 +24,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, and_, delete, func, insert, not_, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from maskreg.catalog.clock import now
+from maskreg.catalog.engine import now
 from maskreg.errors import ConflictError, NotFoundError, RateLimitedError, WorkerError
 from maskreg.service.auth.database import Database, JobRow
 

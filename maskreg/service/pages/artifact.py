@@ -11,8 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 
 from maskreg.artifact.manifest import Manifest
-from maskreg.catalog.query import Query, SearchResult
-from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
+from maskreg.catalog.query import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP, Query, SearchResult
 from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.reports.modules import Grid

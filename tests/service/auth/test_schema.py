@@ -9,8 +9,7 @@ import pytest
 from maskreg_cli.next_step import next_step
 from sqlalchemy import text
 
-from maskreg.catalog.address import parse_address
-from maskreg.catalog.engine import make_engine
+from maskreg.catalog.engine import make_engine, parse_address
 from maskreg.catalog.schema import VERSION, current, upgrade
 from maskreg.errors import ConfigError
 from maskreg.extras import upgrade_command
