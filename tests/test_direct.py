@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg import disk
 from maskreg.disk import DIRECT_BYTES, DirectFile, phase
 from maskreg.parallel import PAGE, Buffers
 
@@ -116,10 +115,6 @@ def test_short_pieces_and_memory_of_another_phase_go_through_the_cache(
     assert writes == [(False, offset, size)]
 
 
-def test_memory_for_an_odd_offset_can_still_be_viewed_as_elements() -> None:
-    assert [phase(offset) for offset in (0, 8, 9, PAGE + 16, PAGE + 2)] == [0, 8, 0, 16, 0]
-
-
 def refusing(pwrite: Pwrite, number: int = errno.EINVAL) -> Pwrite:
     def write(handle: int, data: memoryview, offset: int) -> int:
         if is_direct(handle):
@@ -189,24 +184,3 @@ def test_without_direct_writes_everything_goes_through_the_cache(
     data = piece(LARGE, 0, 5)
     assert write(tmp_path / "file", 0, data) == data
     assert writes == [(False, 0, LARGE)]
-
-
-def test_a_file_that_cannot_be_opened_leaves_no_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    handles: list[int] = []
-
-    def fail(path: Path, handle: int) -> int:
-        handles.append(handle)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(disk, "_open_direct", fail)
-    with pytest.raises(OSError, match="Input/output error"):
-        DirectFile(tmp_path / "file")
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(handles[0])
-
-
-def test_an_existing_file_stays(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"old")
-    with pytest.raises(FileExistsError):
-        DirectFile(tmp_path / "file")
-    assert (tmp_path / "file").read_bytes() == b"old"

@@ -20,13 +20,10 @@ from maskreg.disk import (
     is_read_only,
     make_folder,
     make_root,
-    nearest_existing,
     new_file,
-    occupied,
     remove_drafts,
     rename_new,
     replacing,
-    sync_folder,
     write_all,
 )
 from maskreg.errors import CannotCreateError, NoSpaceError, OutputExistsError
@@ -210,12 +207,6 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path, kind: str, force: bool)
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
-def test_missing_folders_are_made(tmp_path: Path) -> None:
-    with replacing(tmp_path / "a" / "b" / "file") as file:
-        file.write(b"new")
-    assert (tmp_path / "a" / "b" / "file").read_bytes() == b"new"
-
-
 def test_names_that_nothing_can_have(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
@@ -226,13 +217,6 @@ def test_names_that_nothing_can_have(tmp_path: Path) -> None:
     ]:
         with pytest.raises(CannotCreateError, match=fault), replacing(path):
             pytest.fail("nothing is to be written")
-
-
-def test_the_longest_names_can_be_written(tmp_path: Path) -> None:
-    for name in ("x" * 255, "é" * 127):
-        with replacing(tmp_path / name) as file:
-            file.write(b"new")
-        assert (tmp_path / name).read_bytes() == b"new"
 
 
 FULL = """
@@ -254,16 +238,6 @@ def test_what_cannot_be_written_never_appears(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, "-c", FULL, tmp_path / "file"], check=True, capture_output=True, text=True)
     assert int(result.stdout) == errno.EFBIG
     assert names(tmp_path) == set()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
-@pytest.mark.parametrize("path", ["/proc/x", "/proc/x/y"])
-def test_a_folder_that_holds_no_new_files_is_named(path: str) -> None:
-    with (
-        pytest.raises(CannotCreateError, match=f"^{path}: nothing can be created in /proc$"),
-        replacing(Path(path)),
-    ):
-        pass
 
 
 def test_a_new_name_replaces_nothing(tmp_path: Path) -> None:
@@ -296,17 +270,6 @@ def test_a_disk_that_becomes_full(tmp_path: Path, number: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def test_other_errors_of_the_system(tmp_path: Path) -> None:
-    with (
-        pytest.raises(CannotCreateError, match=r"out: cannot be written \(Input/output error\)") as caught,
-        creating(tmp_path / "out"),
-    ):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-    assert not isinstance(caught.value, NoSpaceError)
-    with pytest.raises(OutputExistsError), creating(tmp_path / "out"):
-        raise OutputExistsError("as it is")
-
-
 def test_where_something_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(CannotCreateError) as caught, creating(tmp_path / "a b" / "staging" / "out"):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -322,27 +285,6 @@ def test_where_something_cannot_be_written_is_said(tmp_path: Path) -> None:
             assert barrier(folder / "closed" / "below" / "file") == folder / "closed"
             assert is_read_only(folder / "closed")
         (folder / "closed").chmod(0o755)
-
-
-def test_occupied(tmp_path: Path) -> None:
-    (tmp_path / "dangling").symlink_to("nowhere")
-    assert occupied(tmp_path / "dangling")
-    assert not occupied(tmp_path / "missing" / "x")
-    with pytest.raises(CannotCreateError, match="name too long"):
-        occupied(tmp_path / ("x" * 256))
-
-
-def test_the_nearest_folder_that_exists(tmp_path: Path) -> None:
-    assert nearest_existing(tmp_path) == tmp_path
-    assert nearest_existing(tmp_path / "a" / "b") == tmp_path
-    assert nearest_existing(Path("surely-not-here")) == Path.cwd()
-
-
-def test_a_folder_can_be_synced_and_a_file_is_none(tmp_path: Path) -> None:
-    sync_folder(tmp_path)
-    (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError):
-        sync_folder(tmp_path / "file")
 
 
 def test_who_is_alive() -> None:

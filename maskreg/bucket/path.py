@@ -47,13 +47,7 @@ if TYPE_CHECKING:
 
 
 class ServiceKind(NamedTuple):
-    """A kind of service.
-
-    Attributes:
-        access: how to get credentials.
-        buckets: what lists the buckets.
-        listing: what lists the objects of a folder, of the bucket's name and the folder's key (empty for all).
-    """
+    """A kind of service."""
 
     access: str
     buckets: str
@@ -113,12 +107,7 @@ _READ_SECONDS = timedelta(seconds=30)
 
 
 class Entry(NamedTuple):
-    """What a folder of a bucket holds under a name.
-
-    Attributes:
-        size: of the object in bytes; None for a folder.
-        etag: of the object, which changes with its bytes; empty where the service gives none.
-    """
+    """What a folder of a bucket holds under a name."""
 
     size: int | None
     etag: str = ""

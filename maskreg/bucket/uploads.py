@@ -324,13 +324,7 @@ def drop_abandoned(folder: BucketPath, *, idle: timedelta = IDLE) -> tuple[Bucke
 
 
 class Begun(NamedTuple):
-    """An upload that is not completed, or a claim.
-
-    Attributes:
-        key: of the object.
-        upload_id: what the service calls it; empty for a claim.
-        latest: when its last part came, or it began.
-    """
+    """An upload that is not completed, or a claim."""
 
     key: str
     upload_id: str

@@ -141,12 +141,7 @@ _KINDS = "sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
 @dataclass(frozen=True)
 class Address:
-    """Where a catalog's database is.
-
-    Attributes:
-        url: for SQLAlchemy; without a password.
-        path: the absolute path of a SQLite file; None in memory and for PostgreSQL.
-    """
+    """Where a catalog's database is."""
 
     url: URL
     path: Path | None = None

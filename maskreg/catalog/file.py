@@ -149,14 +149,7 @@ def sqlite_uri(path: Path) -> str:
 
 
 class Put(NamedTuple):
-    """A row to write.
-
-    Attributes:
-        table: its name.
-        row: values by column.
-        keys: columns that identify the row; a row that has them is replaced. Empty for a table that numbers its rows.
-        where: condition of replacing.
-    """
+    """A row to write, in place of one that has the same ``keys`` where ``where`` holds; without keys it is added."""
 
     table: str
     row: Mapping[str, object]

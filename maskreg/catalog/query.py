@@ -176,12 +176,7 @@ COLUMN_OF_SORT = {
 
 @dataclass(frozen=True)
 class Position:
-    """A place in the order of a query's results; it stays where it is when results come and go.
-
-    Attributes:
-        value: what the result before it is sorted by.
-        ref: the name of that result, which decides among equal values.
-    """
+    """A place in the order of a query's results; it stays where it is when results come and go."""
 
     value: Value
     ref: Ref

@@ -98,16 +98,7 @@ def export_file(registry: Registry, ref: Ref, out: BinaryIO, *, progress: Progre
 
 @dataclass(frozen=True)
 class Packing:
-    """An artifact that can be written to a file.
-
-    Attributes:
-        registry: where it is.
-        ref: its name, with the tag.
-        digest: the artifact.
-        parts: those that are present.
-        head: the members in front of the objects, by name.
-        entries: the objects.
-    """
+    """An artifact that can be written to a file."""
 
     registry: Registry
     ref: Ref

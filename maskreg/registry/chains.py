@@ -63,11 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Chains:
-    """Reads chains from one registry, or from several that are asked in turn.
-
-    Attributes:
-        registries: the one that has the tags is the last; the others are nearer.
-    """
+    """Reads chains from several registries that are asked in turn; the one that has the tags is the last."""
 
     registries: Sequence[Registry]
     _known: dict[Digest, Link] = field(default_factory=dict, repr=False)
@@ -110,13 +106,7 @@ class Chains:
             raise _circle(states[link.before], link)
 
     def way(self, ref: Ref, head: Digest, at: str) -> tuple[Step, ...]:
-        """The steps that turn weights of one root into those that an artifact gives; empty where they are those.
-
-        Args:
-            ref: the tag that points to the artifact; shorter ways are looked for beside it.
-            head: the artifact.
-            at: root of the weights at hand.
-        """
+        """The steps that turn weights of one root into those that an artifact gives; empty where they are those."""
         if self.link(head).after == at:
             return ()
         walked: list[Link] = []

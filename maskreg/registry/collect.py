@@ -286,13 +286,7 @@ class Collected(Result):
 
 @dataclass(frozen=True)
 class Candidate:
-    """An artifact that may be deleted.
-
-    Attributes:
-        report: what it is, for people.
-        listing: hash of the names, sizes and times of its objects: any change shows.
-        references: keys of its back references.
-    """
+    """An artifact that may be deleted; ``listing`` hashes names, sizes and times of its objects, so a change shows."""
 
     report: Collected
     listing: bytes

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import artifact_prefix, incoming_prefix
 from maskreg.artifact.presence import matches
@@ -35,7 +35,7 @@ from maskreg.digest import Digest
 from maskreg.disk import filling, is_full, make_folder, require_space, sync_folder
 from maskreg.errors import CannotCreateError, LimitError, NotFoundError
 from maskreg.progress import Progress
-from maskreg.store.base import Store
+from maskreg.store import FileStore, Store
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
@@ -45,20 +45,10 @@ _WHAT = "the artifact"
 _KEPT = "what has arrived stays, and the same command continues"
 
 
-class LocalStore(Store, Protocol):
-    """A store whose objects are files."""
-
-    root: Path
-    """The directory."""
-
-    def path(self, key: str) -> Path:
-        """The file of an object."""
-
-
 class Landing:
     """Verified objects of one artifact that wait in the incoming folder."""
 
-    def __init__(self, store: LocalStore, digest: Digest, visit: str = "pull") -> None:
+    def __init__(self, store: FileStore, digest: Digest, visit: str = "pull") -> None:
         """Name the folder; nothing is written yet."""
         self._store = store
         self._prefix = f"{incoming_prefix(digest)}{visit}/"
@@ -129,16 +119,7 @@ def landing_space(root: Path, missing: Callable[[], int]) -> Iterator[None]:
 
 @dataclass
 class Copying:
-    """What was copied so far, over all rounds of settling; counted by many threads.
-
-    Attributes:
-        source: where the objects are.
-        target: where they go.
-        digest: the artifact.
-        progress: progress callback, in bytes.
-        count: objects copied.
-        bytes: their size.
-    """
+    """What was copied so far, over all rounds of settling; counted by many threads."""
 
     source: Store
     target: Store

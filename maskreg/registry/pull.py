@@ -23,10 +23,11 @@ from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.followed import follow
-from maskreg.registry.landing import Copying, Landing, LocalStore, check_space, landing_space
+from maskreg.registry.landing import Copying, Landing, check_space, landing_space
 from maskreg.registry.registry import Registry, Resolved
 from maskreg.registry.settle import Settling
 from maskreg.settings import DEFAULT_JOBS, Settings
+from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
 
@@ -61,12 +62,7 @@ class Pulled:
 
 
 class Brought(NamedTuple):
-    """An artifact that is in the local registry now.
-
-    Attributes:
-        artifact: the artifact.
-        bytes: transferred.
-    """
+    """An artifact that is in the local registry now."""
 
     artifact: Artifact
     bytes: int
@@ -265,14 +261,14 @@ def _check_supply(
         )
 
 
-def _directory(local: Registry) -> tuple[Path, LocalStore]:
+def _directory(local: Registry) -> tuple[Path, FileStore]:
     if local.root is None:
         raise UsageError("artifacts can only be pulled into a registry in a directory")
-    return local.root, local.store  # type: ignore[return-value]
+    return local.root, local.store  # type: ignore[return-value]  # what a root has
 
 
 class _Fetched(Copying):
-    target: LocalStore
+    target: FileStore
 
     def bring(self, needed: list[Object], jobs: int) -> None:
         missing = {entry.key for entry in absent(needed, listing(self.target, self.digest))}

@@ -63,12 +63,7 @@ class LeftOut(Result):
 
 @dataclass(frozen=True)
 class Search:
-    """What a search found, and what it could not look at.
-
-    Attributes:
-        results: live refs that match, in the query's order.
-        left_out: names that may match or not, because what describes them cannot be read; in their order.
-    """
+    """What a search found, and what it could not look at."""
 
     results: tuple[SearchResult, ...]
     left_out: tuple[LeftOut, ...]

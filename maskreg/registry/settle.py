@@ -353,13 +353,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a run can be taken for dead.
+    """Whether a run deletes nothing more (``over``), or may until ``until``, when its record expires.
 
-    Attributes:
-        over: it deletes nothing more, so its markers may be lifted.
-        draining: its process was killed, so a last request may be under way for ``IN_FLIGHT_S``.
-        who: the run, for a message; empty when nothing is known about it.
-        until: when its record expires, by the store's clock, unless it is renewed; None without a record.
+    Of one that is ``draining``, whose process was killed, a last request may be under way for ``IN_FLIGHT_S``.
     """
 
     over: bool

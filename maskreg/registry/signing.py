@@ -106,15 +106,7 @@ def check_project(project: str) -> str:
 def create_key(
     registry: Registry, project: str, signer: Signer, *, fresh_s: int = 0, lost: bool = False
 ) -> KeyDocument:
-    """Let a key sign a project from now on; it vouches for all tags as they are.
-
-    Args:
-        registry: where the project is.
-        project: its name.
-        signer: has the key.
-        fresh_s: how long a statement of freshness is good for, in seconds; 0 where none is needed.
-        lost: the project's private key is lost; every reader has to be told of the new one.
-    """
+    """Let a key sign a project from now on; it vouches for all tags as they are."""
     registry.ensure_uuid()
     documents = registry.trust.documents(check_project(project))
     if bool(documents) is not lost:

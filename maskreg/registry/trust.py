@@ -361,16 +361,7 @@ class Trust:
         fresh_s: int = 0,
         lost: bool = False,
     ) -> KeyDocument:
-        """Make a key the current one of a project, and pin it.
-
-        Args:
-            project: whose tags it signs from now on.
-            signer: has the key.
-            heads: the latest entry of each tag, for which the key vouches.
-            by: who does it.
-            fresh_s: how long a statement of freshness is good for, in seconds; 0 where none is needed.
-            lost: the key before cannot hand over, because it is lost.
-        """
+        """Make a key the current one of a project, and pin it."""
         uuid, documents = self._uuid(), self.documents(project)
         before = documents[-1] if documents else None
         signers = [signer] if before is None or lost else [self.signer_of(project), signer]

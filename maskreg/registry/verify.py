@@ -366,13 +366,7 @@ _WRONG = (DataError, NotFoundError, UsageError)
 
 
 class Inspector:
-    """Inspects artifacts one after another; what is wrong with one does not keep it from the next.
-
-    Attributes:
-        objects: how many objects were hashed.
-        bytes: their size.
-        counts: whether the counts of tensor tables are compared with the masks.
-    """
+    """Inspects artifacts one after another; what is wrong with one does not keep it from the next."""
 
     def __init__(self, store: Store, progress: Progress, jobs: int, *, count: bool) -> None:
         """Name the store."""

@@ -95,13 +95,7 @@ def put_back_reference(store: Store, entry: RefEntry) -> None:
 
 
 class Named(NamedTuple):
-    """The latest entry of a tag, as far as it names an artifact.
-
-    Attributes:
-        digest: the artifact.
-        ref: the tag.
-        n: number of the entry.
-    """
+    """The latest entry of a tag, as far as it names an artifact."""
 
     digest: Digest
     ref: Ref

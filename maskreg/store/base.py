@@ -53,12 +53,7 @@ LINK_SECONDS = 900
 
 @dataclass(frozen=True)
 class Link:
-    """A signed link to upload an object.
-
-    Attributes:
-        url: where to put it.
-        headers: which the request must have.
-    """
+    """A signed link to upload an object."""
 
     url: str
     headers: dict[str, str]

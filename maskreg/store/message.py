@@ -66,13 +66,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was answered.
-
-    Attributes:
-        status: of HTTP.
-        headers: by name in lower case.
-        data: the body.
-    """
+    """What was answered."""
 
     status: int
     headers: Mapping[str, str]
@@ -80,12 +74,7 @@ class Answer:
 
 
 class LostError(Exception):
-    """The connection broke off, before or after the request was carried out.
-
-    Args:
-        reason: the kind of error; never its text, which may hold a signed URL.
-        unsent: it was not carried out.
-    """
+    """The connection broke off; ``unsent`` when the request was not carried out. It never quotes a signed URL."""
 
     def __init__(self, reason: str, *, unsent: bool = False) -> None:
         super().__init__(reason)

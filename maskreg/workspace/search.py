@@ -14,8 +14,8 @@ from maskreg.catalog.query import Position, Query, Range, SearchResult
 from maskreg.digest import Digest
 from maskreg.errors import BadRefError, MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Ref, is_pattern
-from maskreg.registry.searching import LeftOut
 from maskreg.registry.registry import similar_names
+from maskreg.registry.searching import LeftOut
 from maskreg.result import ROWS_SHOWN, html_table, plain
 from maskreg.words import counted, human_bytes, percent
 from maskreg.workspace.storing import note_catalog

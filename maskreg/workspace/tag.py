@@ -10,10 +10,10 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import tags
-from maskreg.registry.witness import Removal
 from maskreg.registry.tags import Expected, check_expected
 from maskreg.registry.tags import annotate as set_card
 from maskreg.registry.tags import tag as set_tag
+from maskreg.registry.witness import Removal
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry

@@ -22,11 +22,6 @@ def test_a_path_is_taken_as_it_stands(tmp_path: Path, name: str) -> None:
     assert all(path.name.startswith(name) for path in tmp_path.iterdir())
 
 
-def test_a_relative_path_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert parse_address("sqlite:///catalog.db").path == tmp_path / "catalog.db"
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -56,12 +51,6 @@ def test_anything_else_is_refused(url: str) -> None:
     assert "postgresql+psycopg://" in caught.value.hint
     assert "hunter2" not in repr(caught.value)
     assert caught.value.__cause__ is None
-
-
-def test_a_port_that_is_none_does_not_show_the_password() -> None:
-    with pytest.raises(ConfigError) as caught:
-        open_catalog("postgresql+psycopg://ada:hunter2@db:port/x")
-    assert "hunter2" not in repr(caught.value)
 
 
 @pytest.mark.parametrize("query", ["", "?tcp_user_timeout=5000&keepalives_idle=7"], ids=["as it is", "as the URL says"])

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from tests.catalog.conftest import NewUrl, digest, entry, manifest
 
 PROCESSES = 4
 WRITES = 15
-ROOT = Path(__file__).parents[2]
 
 # Starts at the same moment as its siblings: when the parent closes its standard input.
 WRITER = """
@@ -98,18 +96,6 @@ def test_threads_share_a_catalog(catalog: Catalog) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert max(pool.map(work, range(40))) <= 40
     assert len(catalog.search(Query(rlvr_overlap=(0.5, 0.5)))) == 40
-
-
-def test_threads_open_fresh_catalogs_at_once(tmp_path: Path) -> None:
-    urls = [f"sqlite:///{tmp_path}/fresh-{number // 4}.db" for number in range(16)]
-
-    def work(url: str) -> int:
-        with open_catalog(url) as catalog:
-            catalog.saw_source("root", "/a")
-            return len(catalog.seen_sources("root"))
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(work, urls)) == [1] * 16
 
 
 def test_an_entry_indexed_during_a_rebuild_is_not_lost(url: str) -> None:

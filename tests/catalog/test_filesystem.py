@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from maskreg.catalog import file, open_catalog
-from maskreg.catalog.file import file_system, journal_mode, sqlite_uri
+from maskreg.catalog.file import file_system, journal_mode
 
 TABLE = """\
 22 1 0:21 / / rw,relatime shared:1 - overlay overlay rw,lowerdir=/a
@@ -51,16 +51,6 @@ def test_network_file_systems_get_a_rollback_journal(mounts: Path, kind: str) ->
     assert journal_mode(Path("/a.db")) == "delete"
 
 
-def test_without_a_table_every_disk_is_local(mounts: Path) -> None:
-    mounts.unlink()
-    assert file_system(Path("/home/ada/c.db")) == ""
-    assert journal_mode(Path("/home/ada/c.db")) == "wal"
-
-
-def test_the_kernel_s_own_table_is_understood(tmp_path: Path) -> None:
-    assert not file.MOUNTINFO.exists() or file_system(tmp_path) != ""
-
-
 def journal_of(path: Path) -> str:
     connection = sqlite3.connect(path)
     mode: str = connection.execute("PRAGMA journal_mode").fetchone()[0]
@@ -77,7 +67,3 @@ def test_a_catalog_changes_its_journal_with_its_file_system(tmp_path: Path, moun
         catalog.saw_source("root", "/a")
         assert {found.name for found in tmp_path.iterdir()} == {"catalog.db", "mountinfo"}
     assert journal_of(path) == "delete"
-
-
-def test_a_new_file_is_opened_to_be_written(tmp_path: Path) -> None:
-    assert sqlite_uri(tmp_path / "a b?.db") == f"file:{tmp_path}/a%20b%3F.db?mode=rwc"

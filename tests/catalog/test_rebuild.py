@@ -18,7 +18,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.ref import Card
 from maskreg.store.reflog import RefEntry
-from tests.catalog.conftest import NewUrl, digest, entry, manifest
+from tests.catalog.conftest import digest, entry, manifest
 
 REFS = list(product(["default", "team"], ["a", "b"], ["latest", "v1"]))
 MANIFESTS = {
@@ -162,19 +162,3 @@ def test_a_store_that_cannot_be_read_leaves_the_old_index(catalog: Catalog) -> N
     with pytest.raises(CorruptError, match="damaged"):
         catalog.rebuild([], broken())
     assert [found.name for found in catalog.search()] == ["a"]
-
-
-def test_more_rows_than_one_batch(catalog: Catalog) -> None:
-    entries = (entry(f"a{n}", digest(n % 4)) for n in range(1234))
-    catalog.rebuild(entries, MANIFESTS.items())
-    assert len(catalog.search()) == 1234
-    catalog.rebuild([], [])
-    assert catalog.search() == []
-
-
-def test_a_fresh_database_can_be_rebuilt(new_url: NewUrl) -> None:
-    url = new_url()
-    upgrade(url)
-    with open_catalog(url) as catalog:
-        catalog.rebuild([entry("a", digest(1))], MANIFESTS.items())
-        assert [found.name for found in catalog.search()] == ["a"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest, sealed
-from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, LimitError, NotFoundError, UsageError
+from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, LimitError, NotFoundError
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.registry import Registry
@@ -149,11 +149,6 @@ def test_a_damaged_object_is_never_written(local: Registry, digest: Digest) -> N
         exported(local)
 
 
-def test_a_remote_registry_is_no_place_to_import_into(local: Registry, digest: Digest, remote: Registry) -> None:
-    with pytest.raises(UsageError):
-        read(remote, exported(local))
-
-
 # Bad files
 
 
@@ -220,12 +215,6 @@ def test_a_file_that_export_never_writes(local: Registry, digest: Digest, empty:
     with pytest.raises(error):
         read(empty, packed(tamper(members(exported(local)))))
     assert_untouched(empty)
-
-
-def test_the_unchanged_members_are_taken(local: Registry, digest: Digest, empty: Registry) -> None:
-    data = packed(members(exported(local)))
-    assert data == exported(local)
-    read(empty, data)
 
 
 @pytest.mark.parametrize("tail", [b"\0", bytes(512), b"more"])

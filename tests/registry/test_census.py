@@ -10,16 +10,14 @@ from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, DataError, UnavailableError
+from maskreg.errors import CorruptError, DataError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
-from maskreg.registry.push import push
 from maskreg.registry.tags import remove, restore
 from maskreg.store.entry import entry_key
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, age
-from tests.store.wrapped import Censored
 
 NOW = timedelta(0)
 
@@ -94,24 +92,3 @@ def test_a_name_with_a_missing_entry_spares_what_it_may_name(local: Registry, di
     report = collect(local, NOW)
     assert report.collected == ()
     assert [error.key for error in report.damaged] == [entry_key(REF, 2)]
-
-
-def test_an_entry_that_is_there_and_not_listed_stops_a_collection(
-    local: Registry, digest: Digest, other: Digest
-) -> None:
-    local.publish(REF, other, card=CARD)
-    lies = Censored(local.store, "refs/", entry_key(REF, 1).__eq__)
-    with pytest.raises(UnavailableError, match="does not list it"):
-        collect(Registry(lies, name="lab"), NOW)
-
-
-def test_lists_that_disagree_stop_a_collection(local: Registry, remote: Registry, digest: Digest) -> None:
-    push(local, remote, REF)
-    remote.store.put(artifact_prefix(Digest.of(b"x")) + MANIFEST, b"a candidate")
-    before = list(remote.store.list("artifacts/"))
-    lies = Censored(remote.store, "refs/", lambda key: True, first=1)
-    with pytest.raises(UnavailableError, match="disagree"):
-        collect(Registry(lies, name="lab"), NOW)
-    assert list(remote.store.list("artifacts/")) == before
-    assert not list(remote.store.list("doomed/"))
-    assert not list(remote.store.list("gc/runs/"))

@@ -12,7 +12,6 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Query
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
-from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
 from maskreg.registry.pull import pull
@@ -20,7 +19,7 @@ from maskreg.registry.push import push
 from maskreg.registry.tags import remove, restore
 from maskreg.registry.verify import verify
 from maskreg.store import FileStore
-from tests.registry.conftest import CARD, REF, Heard, age
+from tests.registry.conftest import CARD, REF, age
 from tests.registry.steps import Steps
 
 NOW = timedelta(0)
@@ -43,10 +42,6 @@ def test_only_what_has_no_name_and_is_old_goes(local: Registry, digest: Digest, 
     assert not list(local.store.list(artifact_prefix(other)))
     assert verify(local).ok
     assert collect(local).collected == ()
-
-
-def test_the_longest_grace_period_spares_everything(local: Registry, digest: Digest, other: Digest) -> None:
-    assert collect(local, timedelta.max).collected == ()
 
 
 def test_a_named_artifact_stays_although_no_catalog_knows_it(local: Registry, digest: Digest) -> None:
@@ -188,21 +183,3 @@ def test_a_pull_after_a_collection_brings_everything_back(
     again = pull(empty, remote, REF)
     assert again.fetched_bytes == first.fetched_bytes
     assert verify(empty).ok
-
-
-def test_one_name_of_two_is_enough(local: Registry, digest: Digest) -> None:
-    local.publish(Ref.parse("second"), digest, card=Card())
-    remove(local, REF)
-    assert collect(local, NOW).collected == ()
-    remove(local, Ref.parse("second"))
-    assert len(collect(local, NOW).collected) == 1
-
-
-def test_progress_says_what_is_looked_at_and_counts_deleted_bytes(local: Registry, digest: Digest) -> None:
-    remove(local, REF)
-    heard = Heard()
-    report = collect(local, NOW, progress=heard)
-    assert [item.digest for item in report.collected] == [digest]
-    assert heard.labels[:2] == ["list tags", "read tags"]
-    assert {"list artifacts", "read manifests", "delete"} <= set(heard.labels)
-    assert heard.done == heard.promised == report.bytes

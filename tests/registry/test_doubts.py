@@ -18,7 +18,7 @@ from maskreg.registry.collect import Collected, collect
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote
 from maskreg.store import FileStore, MemoryStore
-from maskreg.store.backrefs import NAMES, Named, back_reference_key, without_back_reference
+from maskreg.store.backrefs import NAMES, back_reference_key
 from maskreg.store.entry import REFS, entry_key
 from tests.registry.conftest import REF
 from tests.registry.steps import Steps
@@ -233,14 +233,6 @@ def test_who_stops_half_way_says_what_was_deleted(team: MemoryStore, monkeypatch
     with pytest.raises(UnavailableError, match=r"disagree.*; 1 artifact had been deleted before that"):
         collect(over(lies), NOW)
     assert artifacts(team) == NAMED + 1
-
-
-def test_names_without_a_back_reference_are_told(team: MemoryStore) -> None:
-    named = sorted(Named(head.digest, head.ref, head.n) for head in over(team).refs.heads() if head.digest)
-    assert list(without_back_reference(team, named)) == []
-    team.delete([back_reference_key(Digest.of(b"7"), ref(7), 1)])
-    assert [each.ref for each in without_back_reference(team, named)] == [ref(7)]
-    assert len(collect(over(team), NOW).collected) == 2
 
 
 def test_a_lost_entry_that_this_machine_has_seen_stops_the_collection(team: MemoryStore, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from maskreg_cli.next_step import next_step
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Measurement, Query, SearchResult
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.push import push
@@ -71,15 +69,6 @@ def test_a_damaged_catalog_is_said_and_names_come_from_the_store(home: Path, tab
     results, complains = listing(home)
     assert complains
     assert without_overlaps(results) == without_overlaps(expected)
-
-
-def test_names_are_resolved_and_written_beside_a_damaged_catalog(home: Path) -> None:
-    (home / "catalog.db").write_bytes(b"not a database.." * 4096)
-    with new_local(home) as registry:
-        tag(registry, REF, Ref.parse("third"))
-        assert isinstance(registry.catalog_problem, CorruptError)
-        assert next_step(registry.catalog_problem) == "maskreg db rebuild"
-        assert "third" in {row.name for row in registry.search(Query()).results}
 
 
 def test_a_damaged_catalog_is_reported_and_not_repaired(home: Path) -> None:
@@ -163,13 +152,3 @@ def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(home: Path) -> N
         with new_local(home) as again:
             assert left_out(again) == []
             assert "name-1" in {row.name for row in again.search(Query()).results}
-
-
-def test_the_advice_of_a_name_that_was_left_out(home: Path, other: Digest) -> None:
-    shutil.rmtree(home / artifact_prefix(other))
-    with new_local(home) as registry:
-        registry.index.rebuild()
-        (name, *_) = registry.search(Query()).left_out
-        assert (name.ref, name.digest) == ("team/name-1", other)
-        assert isinstance(name.error, NotFoundError)
-        assert name.error.facts == {"artifact": other, "ref": Ref.parse("team/name-1")}

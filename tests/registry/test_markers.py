@@ -129,12 +129,6 @@ def test_a_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         assert has_ended(process)
 
 
-def test_a_number_that_is_used_again_is_another_process() -> None:
-    mine = this_process()
-    assert not has_ended(mine)
-    assert has_ended({**mine, "started": 1})
-
-
 @pytest.mark.parametrize("field", ["host", "boot", "namespace"])
 def test_nothing_is_known_about_other_machines_boots_and_containers(field: str) -> None:
     assert has_ended(ended())

@@ -23,7 +23,6 @@ from maskreg.errors import (
     NotFoundError,
     PartAbsentError,
     UnavailableError,
-    UsageError,
 )
 from maskreg.ref import Ref
 from maskreg.registry import Registry
@@ -90,13 +89,6 @@ def test_a_second_push_completes_a_remote(local: Registry, empty: Registry, remo
     second_push = push(local, masks, REF)
     assert second_push.reused_bytes == first.sent_bytes
     assert objects(masks, pushed) == objects(local, pushed)
-
-
-def test_several_in_a_row(local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest) -> None:
-    push(local, remote, Ref.parse(f"second@{other}"))
-    got = [pull(empty, remote, ref).resolved.digest for ref in (REF, Ref.parse("second"))]
-    assert got == [pushed, other]
-    assert verify(empty).ok
 
 
 def test_damage_here_is_replaced_and_counted(empty: Registry, remote: Registry, pushed: Digest) -> None:
@@ -226,11 +218,6 @@ def test_a_full_disk_is_noticed_before_anything_travels(
     with pytest.raises(NoSpaceError):
         pull(empty, remote, REF)
     assert list(empty.store.list("artifacts/")) == []
-
-
-def test_only_a_registry_in_a_directory_can_be_pulled_into(remote: Registry, pushed: Digest) -> None:
-    with pytest.raises(UsageError):
-        pull(Registry(MemoryStore()), remote, REF)
 
 
 def test_a_part_is_not_seen_before_all_of_it_is_here(empty: Registry, remote: Registry, pushed: Digest) -> None:

@@ -22,7 +22,6 @@ from maskreg.registry.pull import pull
 from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove, restore, tag
 from maskreg.registry.verify import verify
-from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, MemoryStore, ObjectInfo
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, new_local
@@ -50,13 +49,6 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
         assert registry.search(Query()).results == ()
         assert list(registry.store.list("refs/")) == []
         assert registry.store.head(IDENTITY) is None
-
-
-def test_the_identity_stays(local: Registry, digest: Digest) -> None:
-    assert local.root is not None
-    first = local.uuid
-    with new_local(local.root) as again:
-        assert again.ensure_uuid() == again.uuid == first
 
 
 @pytest.mark.parametrize(
@@ -225,13 +217,6 @@ def test_a_name_that_moved_meanwhile_is_a_conflict(local: Registry, digest: Dige
     assert local.resolve(REF).digest == other
 
 
-def test_who_writes_is_a_user_on_a_host() -> None:
-    user, at, host = who().partition("@")
-    assert user
-    assert at
-    assert host
-
-
 def test_a_user_of_any_name_can_write(local: Registry, digest: Digest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "a\u200bd\na" * 100)
     local.by = who()
@@ -240,14 +225,6 @@ def test_a_user_of_any_name_can_write(local: Registry, digest: Digest, monkeypat
 
 
 # The catalog
-
-
-def test_search_finds_what_was_published(local: Registry, digest: Digest, other: Digest) -> None:
-    local.publish(Ref.parse("another"), other, card=Card(method="rlvr"))
-    assert [f.digest for f in local.search(Query(method="opd")).results] == [digest]
-    assert {f.digest for f in local.search(Query()).results} == {digest, other}
-    remove(local, REF)
-    assert [f.digest for f in local.search(Query()).results] == [other]
 
 
 def test_a_bucket_alone_can_be_searched(local: Registry, digest: Digest, remote: Registry) -> None:
@@ -313,41 +290,7 @@ def test_a_lost_catalog_comes_back_by_itself(local: Registry, digest: Digest) ->
         assert again.catalog is not None
 
 
-def test_rebuilding_reports_what_cannot_be_read(local: Registry, digest: Digest, other: Digest) -> None:
-    local.publish(Ref.parse("second"), other, card=Card())
-    local.store.put(artifact_prefix(other) + MANIFEST, b"{}")
-    rebuilt = local.index.rebuild()
-    assert (rebuilt.refs, rebuilt.artifacts) == (2, 1)
-    assert isinstance(rebuilt.damaged[0], CorruptError)
-    assert [f.digest for f in local.search(Query()).results] == [digest]
-
-
-def test_a_registry_without_a_catalog_has_nothing_to_rebuild(remote: Registry) -> None:
-    with pytest.raises(NotFoundError):
-        remote.index.rebuild()
-
-
 # Opening
-
-
-def test_the_local_registry_lies_in_the_home(tmp_path: Path) -> None:
-    with Registry.local(Settings(home=tmp_path / "a home", config_path=tmp_path / "c")) as registry:
-        assert registry.root == tmp_path / "a home"
-        assert registry.name == "local"
-        assert not registry.root.exists()
-        assert registry.catalog is not None
-
-
-def test_a_remote_is_opened_by_its_url(tmp_path: Path) -> None:
-    with Registry.remote(Remote("disk", str(tmp_path))) as registry:
-        assert (registry.name, registry.url, registry.root) == ("disk", tmp_path.as_uri(), None)
-    with pytest.raises(ConfigError):
-        Registry.remote(Remote("odd", "gopher://somewhere"))
-
-
-def test_a_users_home_can_be_a_remote(local: Registry, digest: Digest, empty: Registry) -> None:
-    with Registry.remote(Remote("ada", str(local.root))) as ada:
-        assert pull(empty, ada, REF).resolved.digest == digest
 
 
 def test_a_catalog_that_is_down_keeps_nobody_from_pushing(local: Registry, digest: Digest, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from maskreg_cli.next_step import next_step
 from maskreg.catalog import Query
 from maskreg.catalog.schema import upgrade
 from maskreg.digest import Digest
-from maskreg.errors import ConfigError, ConflictError, MaskregError, NotFoundError, TryAgainError, UnavailableError
+from maskreg.errors import ConfigError, ConflictError, MaskregError, NotFoundError, TryAgainError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
@@ -23,9 +23,8 @@ from maskreg.registry.tags import annotate, remove, restore
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, StoreOptions
 from maskreg.store import FileStore
-from tests.artifact.making import pair, write
 from tests.buckets import log_in
-from tests.registry.conftest import CARD, REF, new_local
+from tests.registry.conftest import REF
 from tests.servers import Postgres, S3Server
 
 
@@ -104,15 +103,6 @@ def test_pushes_and_collections_at_the_same_time(local: Registry, bucket: Remote
     assert failures == []
 
 
-def test_a_bucket_that_does_not_answer(empty: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    gone = Remote("gone", "s3://bucket", options=StoreOptions(endpoint="http://127.0.0.1:1"))
-    with Registry.remote(gone) as registry, pytest.raises(UnavailableError):
-        pull(empty, registry, REF)
-
-
 def test_a_bucket_with_a_database(
     local: Registry, empty: Registry, bucket: Remote, database: str, digest: Digest
 ) -> None:
@@ -185,17 +175,3 @@ def test_of_many_writers_one_wins(database: str, tmp_path: Path) -> None:
     with Registry(FileStore(tmp_path / "s"), name="lab", catalog_url=database) as registry:
         assert [entry.digest for entry in registry.history(tag)] == won
         assert len(registry.uuid) == 36
-
-
-def test_two_homes_over_one_bucket(bucket: Remote, local: Registry, digest: Digest, tmp_path: Path) -> None:
-    with Registry.remote(bucket) as lab, new_local(tmp_path / "bob", by="bob@there") as bob:
-        push(local, lab, REF)
-        pull(bob, lab, REF)
-        assert bob.root is not None
-        mine = write(bob.root, pair(5), parts=("mask", "delta"))
-        bob.publish(REF, mine, card=CARD)
-        push(bob, lab, REF)
-        # Ada set her tag herself, so it does not move under her.
-        with pytest.raises(ConflictError):
-            pull(local, lab, REF)
-        assert local.resolve(REF).digest == digest

@@ -11,12 +11,12 @@ import pytest
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError, TryAgainError
+from maskreg.errors import TryAgainError
 from maskreg.registry import Registry
 from maskreg.registry.collect import Garbage, collect
 from maskreg.registry.push import Pushed, push
 from maskreg.registry.settle import LIFE, MARKERS, RUNS, this_process
-from maskreg.registry.tags import remove, restore
+from maskreg.registry.tags import remove
 from maskreg.registry.verify import verify
 from maskreg.store import MemoryStore, ObjectInfo, Store
 from maskreg.store.backrefs import NAMES
@@ -78,39 +78,6 @@ def count(work: Callable[[Store], object], inner: Store) -> int:
     return steps.done
 
 
-def starts(here: Registry) -> list[Callable[[], MemoryStore]]:
-    return [MemoryStore, lambda: orphan(here)]
-
-
-@pytest.mark.parametrize("start", [0, 1], ids=["empty remote", "orphan on the remote"])
-def test_collection_at_every_step_of_a_push(here: Registry, start: int) -> None:
-    make = starts(here)[start]
-    total = count(lambda s: do_push(here, s), make())
-    assert total > 10
-    spared_all = collected_some = False
-    for k in range(total):
-        store = make()
-        reports: list[Garbage] = []
-        steps = Steps(store, at=k, then=lambda s=store, r=reports: r.append(do_gc(s)))  # type: ignore[misc]
-        with suppress(TryAgainError):
-            do_push(here, steps)
-        do_push(here, store)
-        assert_sound(store)
-        assert not list(store.list(MARKERS))
-        collected_some |= bool(reports[0].collected)
-        spared_all |= not reports[0].collected
-    assert collected_some
-    assert spared_all
-
-
-def test_without_a_rerun_a_push_that_says_it_worked_did(here: Registry) -> None:
-    total = count(lambda s: do_push(here, s), MemoryStore())
-    for k in range(total):
-        store = MemoryStore()
-        do_push(here, Steps(store, at=k, then=lambda s=store: do_gc(s)))  # type: ignore[misc]
-        assert_sound(store)
-
-
 @pytest.mark.parametrize("k", range(12))
 def test_a_collection_at_several_steps_of_a_push(here: Registry, k: int) -> None:
     store = MemoryStore()
@@ -128,58 +95,6 @@ def test_a_collection_at_several_steps_of_a_push(here: Registry, k: int) -> None
     do_push(here, store)
     assert_sound(store)
     assert seen[0] > 1
-
-
-def test_push_at_every_step_of_a_collection(here: Registry) -> None:
-    total = count(do_gc, orphan(here))
-    outcomes = set()
-    for k in range(total):
-        store = orphan(here)
-        refused: list[TryAgainError] = []
-
-        def pushes(store: MemoryStore = store, refused: list[TryAgainError] = refused) -> None:
-            try:
-                do_push(here, store)
-            except TryAgainError as error:
-                refused.append(error)
-
-        do_gc(Steps(store, at=k, then=pushes))
-        if not refused:
-            assert_sound(store)
-        outcomes.add(bool(refused))
-        do_push(here, store)
-        assert_sound(store)
-        assert not list(store.list(MARKERS))
-    assert outcomes == {True, False}
-
-
-def test_restore_at_every_step_of_a_collection(here: Registry) -> None:
-    total = count(do_gc, orphan(here))
-    for k in range(total):
-        store = orphan(here)
-
-        def restores(store: MemoryStore = store) -> None:
-            # Too late is no success: the artifact is being deleted, or was.
-            with suppress(TryAgainError, NotFoundError):
-                restore(over(store), REF)
-
-        do_gc(Steps(store, at=k, then=restores))
-        live = [entry for entry in over(store).refs.heads() if entry.digest]
-        if live:
-            assert_sound(store)
-        do_push(here, store)
-        assert_sound(store)
-
-
-def test_collection_at_every_step_of_a_restore(here: Registry) -> None:
-    total = count(lambda s: restore(over(s), REF), orphan(here))
-    for k in range(total):
-        store = orphan(here)
-        try:
-            restore(over(Steps(store, at=k, then=lambda s=store: do_gc(s))), REF)  # type: ignore[misc]
-        except (TryAgainError, NotFoundError):
-            do_push(here, store)
-        assert_sound(store)
 
 
 def test_a_push_killed_at_every_step_is_completed_by_the_next(here: Registry) -> None:

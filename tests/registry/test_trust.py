@@ -16,7 +16,7 @@ from maskreg.registry import Registry
 from maskreg.registry.acceptance import accept_registry, accept_tag
 from maskreg.registry.keys import KEYS
 from maskreg.registry.signing import create_key, rotate_key, signed_tags, trust_key, vouch
-from maskreg.signature import Signer, signed
+from maskreg.signature import Signer
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import entry_key
 from tests.registry.meddling import MAX, REF, A, B, C, move, row_of
@@ -77,13 +77,6 @@ def test_the_key_vouches_for_the_tags_that_it_found() -> None:
         reader(store, MemoryStore()).head(REF)
 
 
-def test_other_projects_need_no_key(store: MemoryStore) -> None:
-    ref = Ref.parse("paper/mask")
-    entry = move(store, A, ref)
-    assert entry.signer is None
-    assert reader(store, MemoryStore()).head(ref) == entry
-
-
 def test_our_own_clients_write_nothing_without_the_key(store: MemoryStore) -> None:
     for registry in (writer(store, None), writer(store, EVES), reader(store, MemoryStore())):
         with pytest.raises(NotAllowedError, match=f"team on lab is signed with {KEY.key}") as caught:
@@ -131,11 +124,6 @@ def extended(store: Store) -> None:
     forge(store, 3, note="of a later version")
 
 
-def both(store: Store) -> None:
-    row = signed(row_of(store, 3), EVES)
-    store.put(entry_key(REF, 3), sealed(row))
-
-
 ATTACKS: list[tuple[Callable[[Store], None], str]] = [
     (unsigned, f"entry 4, {A.short} by eve@evil at .* is not signed, and {KEY.key} signs team"),
     (signed_by_another_key, f"is signed with {EVES.key}, and {KEY.key} signs team since"),
@@ -163,12 +151,6 @@ def test_a_writer_without_the_right_is_refused(store: MemoryStore, attack: Calla
     assert caught.value.message in {error.message for error in bob.audit(REF)}
     with pytest.raises(UntrustedError, match=said):
         set_to(writer(store, KEY), B)
-
-
-def test_two_signatures_are_none(store: MemoryStore) -> None:
-    both(store)
-    with pytest.raises(DataError, match="an entry has one signature"):
-        reader(store, MemoryStore()).head(REF)
 
 
 def test_what_was_refused_is_not_remembered(store: MemoryStore) -> None:
@@ -237,16 +219,6 @@ def test_an_entry_of_another_registry_is_refused() -> None:
 
 
 # Rollback
-
-
-def test_a_tag_that_goes_back_is_refused(store: MemoryStore) -> None:
-    memory = MemoryStore()
-    reader(store, memory).head(REF)
-    store.delete([entry_key(REF, 3)])
-    # Entry 2 is signed, too; only who was there can tell.
-    assert reader(store, MemoryStore()).head(REF).n == 2  # type: ignore[union-attr]
-    with pytest.raises(RolledBackError, match="went back: this machine has seen entry 3"):
-        reader(store, memory).head(REF)
 
 
 def test_what_is_unsigned_cannot_be_accepted_and_what_was_seen_stays(store: MemoryStore) -> None:

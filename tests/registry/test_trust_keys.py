@@ -197,19 +197,6 @@ def test_the_key_of_a_service_is_made_once_and_signs_for_all(tmp_path: Path) -> 
         service_key(home)
 
 
-def test_a_key_that_another_has_just_given_stays() -> None:
-    store = MemoryStore()
-    for key, by in ((KEY, "ada"), (NEXT, "bob")):
-        registry = writer(store, key, by=by)
-        registry.trust.documents("team")
-        registry.trust._documents["team"] = ()
-        if by == "ada":
-            registry.trust.extend("team", key, [], by=by)
-        else:
-            with pytest.raises(ConflictError, match=f"ada gave it {KEY.key.short}"):
-                registry.trust.extend("team", key, [], by=by)
-
-
 def test_many_threads_read_while_the_key_is_replaced(store: MemoryStore) -> None:
     bob = reader(store, MemoryStore())
     with ThreadPoolExecutor(8) as pool:

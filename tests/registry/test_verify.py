@@ -26,27 +26,6 @@ from tests.artifact.making import pair, write
 from tests.registry.conftest import REF
 
 
-def test_a_sound_registry(local: Registry, digest: Digest) -> None:
-    report = verify(local)
-    manifest = local.artifact(digest).manifest
-    assert report.ok
-    assert (report.artifacts, report.objects, report.bytes) == (1, len(manifest.objects), manifest.size)
-
-
-def test_each_damaged_object_is_reported(local: Registry, digest: Digest) -> None:
-    prefix = artifact_prefix(digest)
-    manifest = local.artifact(digest).manifest
-    for entry in manifest.objects:
-        data = bytearray(local.store.get(prefix + entry.key, max_bytes=entry.size))
-        data[len(data) // 2] ^= 1
-        local.store.put(prefix + entry.key, bytes(data))
-    damaged = verify(local).damaged
-    assert [d.key for d in damaged] == [prefix + entry.key for entry in manifest.objects]
-    assert {(d.digest, d.names, d.fault) for d in damaged} == {
-        (digest, (str(REF),), "its bytes do not match the manifest's digest")
-    }
-
-
 def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None:
     assert local.root is not None
     prefix = artifact_prefix(digest)

@@ -110,17 +110,6 @@ def test_a_log_that_does_not_go_on_is_refused(
         assert [error for error in reader.audit() if isinstance(error, RolledBackError)] == []
 
 
-def test_what_follows_is_remembered_and_only_that_is_kept() -> None:
-    store, memory = MemoryStore(), MemoryStore()
-    reader = Reader(store, memory)
-    for digest in (A, B, None, C):
-        entry = move(store, digest)
-        assert reader.head(REF) == entry
-    prefix = f"{SEEN}{reader.uuid}/{REF.path}/"
-    assert [info.key for info in memory.list(prefix)] == [f"{prefix}{4:020d}.json"]
-    assert memory.get(f"{prefix}{4:020d}.json", max_bytes=MAX) == entry.to_bytes()
-
-
 def test_what_this_machine_wrote_is_remembered() -> None:
     store, memory = MemoryStore(), MemoryStore()
     written = Reader(store, memory).append(REF, A, card=Card(), after=None)
@@ -217,22 +206,6 @@ def test_another_registry_at_the_same_place_is_refused() -> None:
     head = reader.head(REF)
     assert head is not None
     assert head.digest == B
-
-
-def test_an_empty_remote_can_be_taken_as_it_is() -> None:
-    store, memory = MemoryStore(), MemoryStore()
-    move(store, A)
-    Reader(store, memory).head(REF)
-    for key in [info.key for info in store.list("")]:
-        store.delete([key])
-    with pytest.raises(RolledBackError, match="now there is no registry") as caught:
-        Reader(store, memory).head(REF)
-    assert "maskreg remote check lab --allow-rollback" in next_step(caught.value)
-    assert "now there is no registry" in accept_registry(Reader(store, memory))
-    assert Reader(store, memory).head(REF) is None
-    move(store, B)
-    assert Reader(store, memory).head(REF) is not None
-    assert accept_registry(Reader(store, memory)) == ""
 
 
 def test_a_memory_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path: Path) -> None:
