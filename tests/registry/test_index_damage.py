@@ -61,7 +61,7 @@ def without_overlaps(rows: tuple[SearchResult, ...]) -> list[SearchResult]:
     return [replace(row, rlvr_overlap=None, rlvr_against=None) for row in rows]
 
 
-@pytest.mark.parametrize("table", ["refs", "artifacts", "filled", "maskreg_schema"])
+@pytest.mark.parametrize("table", ["refs", "artifacts", "maskreg_schema"])
 def test_a_damaged_catalog_is_said_and_names_come_from_the_store(home: Path, table: str) -> None:
     expected, complains = listing(home)
     assert len(expected) == 13 and not complains
