@@ -24,7 +24,7 @@ import shlex
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader, FileIO
@@ -140,7 +140,10 @@ class FileStore(Store):
         with self.errors("write", key):
             path = self.path(key)
             with self._temporary(data) as temporary:
-                _in_folder(os.replace, temporary, path)
+                for _ in _in_folder(path.parent):
+                    with contextlib.suppress(FileNotFoundError):
+                        temporary.replace(path)
+                        break
             self._sync_folders(path.parent)
 
     def create(self, key: str, data: bytes) -> bool:
@@ -151,7 +154,15 @@ class FileStore(Store):
                 return False
             with self._temporary(data) as temporary:
                 try:
-                    _in_folder(_link, temporary, path)
+                    for _ in _in_folder(path.parent):
+                        with contextlib.suppress(FileNotFoundError):
+                            try:
+                                os.link(temporary, path)
+                            except OSError as error:
+                                if error.errno not in _NO_LINKS:
+                                    raise
+                                _copy_exclusively(temporary, path)
+                            break
                 except FileExistsError:
                     if path.is_dir():
                         raise IsADirectoryError(errno.EISDIR, "it is a directory") from None
@@ -331,25 +342,16 @@ def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
-def _in_folder(move: Callable[[Path, Path], None], source: Path, path: Path) -> None:
-    # Another process that deletes the folder's last object removes the folder, possibly between mkdir and the move.
+def _in_folder(folder: Path) -> Iterator[None]:
+    """Attempts to put something into a folder, each after it was made.
+
+    Another process that deletes the folder's last object removes the folder, possibly between mkdir and the move.
+    """
     for _ in range(_PARENT_TRIES):
-        try:
-            make_folder(path.parent)
-        except (FileExistsError, FileNotFoundError):
-            continue
-        with contextlib.suppress(FileNotFoundError):
-            return move(source, path)
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            make_folder(folder)
+            yield
     raise NotADirectoryError(errno.ENOTDIR, "a component of its path is not a directory")
-
-
-def _link(source: Path, path: Path) -> None:
-    try:
-        os.link(source, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        _copy_exclusively(source, path)
 
 
 def _copy_exclusively(source: Path, path: Path) -> None:
