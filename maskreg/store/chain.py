@@ -14,17 +14,15 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, groupby, islice
+from itertools import groupby
 from urllib.parse import unquote, urlsplit
 
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, DataError, ImmutableTagError, NotFoundError, UnavailableError
+from maskreg.errors import CorruptError, ImmutableTagError, UnavailableError
 from maskreg.limits import LIMITS
-from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import REFS, RefEntry, numbered
 
 ASK = "run the same command again in a minute; if it fails again, ask who runs the store"
@@ -213,105 +211,3 @@ def folders_with_listing(listing: Iterable[ObjectInfo]) -> Iterator[tuple[Folder
         infos = {info.key: info for info in group}
         for folder in each_folder(infos.values()):
             yield folder, infos
-
-
-def walk(
-    listing: Iterable[ObjectInfo],
-    check: Callable[[Folder], bool],
-    read: Callable[[Iterable[str]], Iterator[RefEntry]],
-    damaged: list[CorruptError],
-) -> Iterator[tuple[Folder, RefEntry | None]]:
-    """Read every entry of every tag, and hold it against the one before.
-
-    Args:
-        listing: of ``refs/``.
-        check: whether a folder has all numbers and nothing else; appends to ``damaged`` what is wrong.
-        read: reads entries by their keys, in order, and appends to ``damaged`` those that cannot be read.
-        damaged: everything that is wrong is appended to it.
-
-    Yields:
-        Each tag, in the order of their keys, with its latest entry; None where that cannot be read, or the folder has a
-        gap or something else in it.
-    """
-    waiting: deque[tuple[Folder, bool]] = deque()
-
-    def keys() -> Iterator[str]:
-        for folder in each_folder(listing):
-            waiting.append((folder, check(folder)))
-            yield from folder.keys
-
-    def done() -> tuple[Folder, RefEntry | None]:
-        folder, is_whole = waiting.popleft()
-        is_latest = before is not None and before.key == folder.latest_key
-        return folder, before if is_whole and is_latest else None
-
-    before: RefEntry | None = None
-    for entry in read(keys()):
-        while not entry.key.startswith(f"{waiting[0][0].path}/"):
-            yield done()
-        if before is not None and (before.ref, before.n + 1) == (entry.ref, entry.n):
-            check_link(before, entry, damaged)
-        before = entry
-    while waiting:
-        yield done()
-
-
-_READERS = 16
-_BATCH = 1_024
-
-
-class Entries:
-    """The entries in a store."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def read(self, key: str) -> RefEntry:
-        """One entry."""
-        try:
-            return RefEntry.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
-        except DataError as error:
-            # An entry of a later version has a hint already, and must not be removed.
-            error.hint = error.hint or self._repair(key)
-            raise
-
-    def read_or_error(self, key: str) -> RefEntry | DataError:
-        """One entry that was listed, or what is wrong with it."""
-        try:
-            return self.read(key)
-        except DataError as error:
-            return error
-        except NotFoundError:
-            return CorruptError(key, "it was listed, and is not there", hint="run the same command again in a moment")
-
-    def read_all(self, keys: Iterable[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
-        """Entries by their keys, in order; a few are in memory at a time."""
-        for key, result in self._results(keys):
-            if isinstance(result, RefEntry):
-                yield result
-            elif damaged is None:
-                raise result
-            else:
-                damaged.append(CorruptError(key, result.message.removeprefix(f"{key}: "), hint=result.hint))
-
-    def _results(self, keys: Iterable[str]) -> Iterator[tuple[str, RefEntry | DataError]]:
-        rest = iter(keys)
-        first = list(islice(rest, 2))
-        if len(first) < 2:
-            yield from ((key, self.read_or_error(key)) for key in first)
-            return
-        with ThreadPoolExecutor(_READERS) as pool:
-            batch = [*first, *islice(rest, _BATCH)]
-            # In batches, so that a caller who stops early does not wait for all of them.
-            while batch:
-                # Some to each thread at a time: handing over a key costs more than parsing its entry.
-                size = -(-len(batch) // (4 * _READERS))
-                parts = [batch[start : start + size] for start in range(0, len(batch), size)]
-                yield from zip(batch, chain.from_iterable(pool.map(self._read_some, parts)), strict=True)
-                batch = list(islice(rest, _BATCH))
-
-    def _read_some(self, keys: list[str]) -> list[RefEntry | DataError]:
-        return [self.read_or_error(key) for key in keys]
-
-    def _repair(self, key: str) -> str:
-        return f"restore it from a copy, or return to the entry before it: {removal(self._store.url, key)}"

@@ -27,18 +27,20 @@ listing stale, not the log damaged (:mod:`maskreg.store.chain`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import partial
+from itertools import chain, islice
 from uuid import uuid4
 
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
+from maskreg.errors import ConflictError, CorruptError, DataError, NotFoundError, UnavailableError
+from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 from maskreg.store.backrefs import put_back_reference
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.chain import (
-    Entries,
     Folder,
     check_link,
     check_movable,
@@ -47,11 +49,14 @@ from maskreg.store.chain import (
     link_fault,
     looks,
     not_listed,
-    walk,
+    removal,
 )
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
 
 __all__ = ["RefEntry", "RefLog"]
+
+_READERS = 16
+_BATCH = 1_024
 
 
 class RefLog:
@@ -74,7 +79,6 @@ class RefLog:
         check: Callable[[RefEntry], None] | None = None,
     ) -> None:
         self._store = store
-        self._entries = Entries(store)
         self._sign = sign
         self._may_change = may_change
         self._check = check
@@ -91,15 +95,16 @@ class RefLog:
 
     def entry(self, ref: Ref, n: int) -> RefEntry:
         """Entry ``n`` of a tag, which must exist; what is raised is as for :meth:`head`."""
-        result = self._entries.read_or_error(entry_key(ref, n))
-        if isinstance(result, RefEntry):
-            return result
-        raise result
+        key = entry_key(ref, n)
+        try:
+            return self._get(key)
+        except NotFoundError:
+            raise _vanished(key) from None
 
     def peek(self, ref: Ref, n: int) -> RefEntry | None:
         """Entry ``n`` of a tag, read directly and not through a listing; None when there is none."""
         try:
-            return self._entries.read(entry_key(ref, n))
+            return self._get(entry_key(ref, n))
         except NotFoundError:
             return None
 
@@ -131,9 +136,31 @@ class RefLog:
     def walk(
         self, damaged: list[CorruptError], listing: Iterable[ObjectInfo]
     ) -> Iterator[tuple[Folder, RefEntry | None]]:
-        """The tags of a listing, each when all of its entries were read; see :func:`maskreg.store.chain.walk`."""
-        read = partial(self._entries.read_all, damaged=damaged)
-        return walk(listing, lambda folder: self._is_sound(folder, damaged), read, damaged)
+        """Read every entry of every tag of a listing, and hold it against the one before.
+
+        Yields:
+            Each tag, in the order of their keys, with its latest entry; None where that cannot be read, or the folder
+            has a gap or something else in it.
+        """
+        waiting: deque[tuple[Folder, bool]] = deque()
+
+        def keys() -> Iterator[str]:
+            for folder in each_folder(listing):
+                waiting.append((folder, self._is_sound(folder, damaged)))
+                yield from folder.keys
+
+        def done() -> tuple[Folder, RefEntry | None]:
+            folder, is_whole = waiting.popleft()
+            is_latest = before is not None and before.key == folder.latest_key
+            return folder, before if is_whole and is_latest else None
+
+        before: RefEntry | None = None
+        for entry in self._linked(keys(), damaged):
+            while not entry.key.startswith(f"{waiting[0][0].path}/"):
+                yield done()
+            before = entry
+        while waiting:
+            yield done()
 
     def heads(
         self, damaged: list[CorruptError] | None = None, *, project: str = "", name: str = ""
@@ -141,7 +168,7 @@ class RefLog:
         """The latest entry of every tag, deleted ones included, in the order of their keys, as they are read."""
         tags = each_folder(self._store.list(_prefix(project, name)))
         keys = (folder.latest_key for folder in tags if self._is_sound(folder, damaged))
-        return (e for e in self._entries.read_all(keys, damaged) if self._may_be_shown(e, damaged))
+        return (e for e in self.read(keys, damaged) if self._may_be_shown(e, damaged))
 
     def _may_be_shown(self, entry: RefEntry, damaged: list[CorruptError] | None) -> bool:
         try:
@@ -154,17 +181,62 @@ class RefLog:
             return False
         return True
 
-    def _linked(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
+    def _linked(self, keys: Iterable[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
         before: RefEntry | None = None
-        for entry in self._entries.read_all(keys, damaged):
+        for entry in self.read(keys, damaged):
             if before is not None and (before.ref, before.n + 1) == (entry.ref, entry.n):
                 check_link(before, entry, damaged)
             before = entry
             yield entry
 
-    def read(self, keys: Iterable[str], damaged: list[CorruptError]) -> Iterator[RefEntry]:
-        """Entries by their keys, in order; errors of those that cannot be read are appended to ``damaged``."""
-        return self._entries.read_all(keys, damaged)
+    def read(self, keys: Iterable[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
+        """Entries by their keys, in order, a few in memory at a time.
+
+        Errors of those that cannot be read are appended to ``damaged``; without it the first is raised.
+        """
+        for key, result in self._results(keys):
+            if isinstance(result, RefEntry):
+                yield result
+            elif damaged is None:
+                raise result
+            else:
+                damaged.append(CorruptError(key, result.message.removeprefix(f"{key}: "), hint=result.hint))
+
+    def _results(self, keys: Iterable[str]) -> Iterator[tuple[str, RefEntry | DataError]]:
+        rest = iter(keys)
+        batch = list(islice(rest, 2))
+        if len(batch) < 2:
+            yield from zip(batch, self._read_some(batch), strict=True)
+            return
+        with ThreadPoolExecutor(_READERS) as pool:
+            batch += islice(rest, _BATCH)
+            # In batches, so that a caller who stops early does not wait for all of them.
+            while batch:
+                # Some to each thread at a time: handing over a key costs more than parsing its entry.
+                size = -(-len(batch) // (4 * _READERS))
+                parts = [batch[start : start + size] for start in range(0, len(batch), size)]
+                yield from zip(batch, chain.from_iterable(pool.map(self._read_some, parts)), strict=True)
+                batch = list(islice(rest, _BATCH))
+
+    def _read_some(self, keys: list[str]) -> list[RefEntry | DataError]:
+        results: list[RefEntry | DataError] = []
+        for key in keys:
+            try:
+                results.append(self._get(key))
+            except DataError as error:
+                results.append(error)
+            except NotFoundError:
+                results.append(_vanished(key))
+        return results
+
+    def _get(self, key: str) -> RefEntry:
+        try:
+            return RefEntry.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
+        except DataError as error:
+            # An entry of a later version has a hint already, and must not be removed.
+            repair = f"restore it from a copy, or return to the entry before it: {removal(self._store.url, key)}"
+            error.hint = error.hint or repair
+            raise
 
     def tags(self, project: str = "", name: str = "") -> Iterator[Ref]:
         """Every tag that was ever set, deleted ones included; lists keys, as they are asked for, and reads no entry."""
@@ -182,10 +254,6 @@ class RefLog:
                 yield ref_of(f"{folder.path}/"), folder.latest
             elif damaged is not None:
                 damaged.append(folder.stray_error(self._store.url))
-
-    def has(self, ref: Ref, n: int) -> bool:
-        """Whether entry ``n`` of a tag is there, by a direct look."""
-        return self._store.head(entry_key(ref, n)) is not None
 
     def append(
         self,
@@ -243,7 +311,7 @@ class RefLog:
 
     def _settle(self, mine: RefEntry, lost: UnavailableError | None) -> RefEntry:
         try:
-            theirs = self._entries.read(mine.key)
+            theirs = self._get(mine.key)
         except NotFoundError:
             # The request never arrived.
             if lost is not None:
@@ -293,6 +361,10 @@ class RefLog:
             if self._store.head(missing) is None:
                 raise folder.gap_error(self._store.url, missing)
         raise not_listed(self._store.url, missing)
+
+
+def _vanished(key: str) -> CorruptError:
+    return CorruptError(key, "it was listed, and is not there", hint="run the same command again in a moment")
 
 
 def _prefix(project: str, name: str) -> str:
