@@ -18,7 +18,6 @@ from maskreg.registry.followed import check_follows, follow
 from maskreg.registry.landing import Copying, check_space, landing_space
 from maskreg.registry.registry import Registry
 from maskreg.registry.settle import Settling
-from maskreg.registry.witness import Removal
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.signature import require_checking
@@ -42,7 +41,6 @@ class Pushed(Result):
         sent_bytes: their size.
         reused_bytes: size of the objects that the remote had already.
         immutable: whether the name must never point to another artifact.
-        replaces: the removal of another artifact from the name, which this one undid; None when there was none.
         was: the other artifact that the name pointed to on the remote until it moved; None when it did not move.
         was_by: who set the name to that artifact; empty when it did not move.
         was_at: when, by that writer's clock (aware, UTC); None when it did not move.
@@ -57,7 +55,6 @@ class Pushed(Result):
     sent_bytes: int
     reused_bytes: int
     immutable: bool
-    replaces: Removal | None
     was: Digest | None = None
     was_by: str = ""
     was_at: datetime | None = None
@@ -120,11 +117,9 @@ def push(
     settling.confirm()
     follow(local, remote, remote_ref, digest)
     reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
-    replaces = Removal.before(after, digest)
     pushed = Pushed(
         *(remote_ref, digest, remote.name, remote.url, sending, sent.count, sent.bytes, reused),
         immutable=entry.immutable,
-        replaces=replaces,
     )
     if after is None or after.digest in (None, digest):
         return pushed

@@ -22,7 +22,7 @@ from maskreg.registry.keys import Pins, PrivateKeys
 from maskreg.registry.searching import Search, lost, search_server, without
 from maskreg.registry.settle import PATIENCE_S, in_place
 from maskreg.registry.trust import Trust, audit
-from maskreg.registry.witness import Removal, Witness
+from maskreg.registry.witness import Witness
 from maskreg.settings import Remote, Settings
 from maskreg.signature import PublicKey
 from maskreg.store import FileStore, Store, open_store
@@ -278,8 +278,6 @@ class Registry(Closing):
             return None
         if known is None or known.n < since[-1].n:
             witness.remember(uuid, since[-1])
-        if removal := Removal.between(since):
-            witness.note(removal.sentence(ref))
         return since[-1]
 
     def _advise(self, witness: Witness, errors: list[RolledBackError]) -> None:

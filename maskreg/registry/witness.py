@@ -26,9 +26,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from maskreg.digest import Digest, parse_sealed, sealed
@@ -44,7 +43,6 @@ from maskreg.errors import (
 )
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
-from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.store.base import Store
 from maskreg.store.chain import looks, not_listed, removal
@@ -59,43 +57,6 @@ _RECORD = re.compile(r"([0-9]{20})\.json")
 _RECORD_BYTES = 64 << 10
 _UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
 _log = logging.getLogger("maskreg")
-
-
-@dataclass(frozen=True)
-class Removal(Result):
-    """A tag was removed before it was set to another artifact.
-
-    Attributes:
-        digest: what it pointed to until then.
-        by: who removed it.
-        at: when, by the remover's clock (aware, UTC).
-    """
-
-    digest: Digest
-    by: str
-    at: datetime
-
-    @classmethod
-    def before(cls, after: RefEntry | None, digest: Digest) -> Removal | None:
-        """The removal that ``after``, the latest entry of a tag, is; None when it is none, or ``digest`` comes back."""
-        if after is None or after.removed in (None, digest):
-            return None
-        assert after.removed is not None  # for type checkers: it is not in the tuple
-        return cls(after.removed, after.by, after.at)
-
-    @classmethod
-    def between(cls, entries: Sequence[RefEntry]) -> Removal | None:
-        """The last removal in a part of a log that ends at another artifact than it began with."""
-        last = entries[-1].digest
-        if last is None or entries[0].last_digest == last:
-            return None
-        removals = (cls.before(entry, last) for entry in reversed(entries[:-1]))
-        return next((removal for removal in removals if removal), None)
-
-    def sentence(self, ref: Ref) -> str:
-        """A remark for people."""
-        when = f"{self.at:%Y-%m-%d %H:%M:%S} UTC"
-        return f"{ref} was {self.digest.short} until {self.by} removed it at {when}; it is another artifact now"
 
 
 class Witness:

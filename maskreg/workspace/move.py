@@ -11,8 +11,7 @@ from maskreg.registry import Registry, tags
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.storing import note_catalog, note_move, note_removal
-from maskreg.workspace.tag import Tagged
+from maskreg.workspace.storing import note_catalog, note_move
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
 
 
@@ -125,11 +124,9 @@ def _planned(
 def _move(space: Workspace, registry: Registry, new: Ref, now: tuple[RefEntry, RefEntry | None]) -> Moved:
     entry, head = now
     assert entry.digest is not None  # it is live
-    set_to = registry.publish(
+    registry.publish(
         new, entry.digest, card=entry.card, after=head, origin=entry.origin, immutable=entry.immutable or None
     )
     with prefixed(f"{entry.ref} and {new} both name {entry.digest.short} now: "):
         removed = tags.remove(registry, replace(entry.ref, digest=entry.digest))
-    tagged = Tagged.of(set_to, head)
-    note_removal(space, new, tagged.replaces)
     return Moved(removed.ref, new, entry.digest, note_move(space, new, head, entry.digest))

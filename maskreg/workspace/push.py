@@ -16,7 +16,7 @@ from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
 from maskreg.registry.push import Pushed
 from maskreg.registry.push import push as transfer
-from maskreg.workspace.storing import note_absent_parts, note_catalog, note_removal
+from maskreg.workspace.storing import note_absent_parts, note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 
 
@@ -66,7 +66,6 @@ def push(
             )
         if parts is None:
             note_absent_parts(space, ref, "sent")
-        note_removal(space, pushed.ref, pushed.replaces)
         note_catalog(space, destination)
         return pushed
 

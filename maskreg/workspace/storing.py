@@ -13,7 +13,6 @@ from maskreg.disk import occupied
 from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError, PartAbsentError
 from maskreg.ref import Card, Ref
 from maskreg.registry.followed import is_followed
-from maskreg.registry.witness import Removal
 from maskreg.result import plain
 from maskreg.store.chain import check_free
 from maskreg.workspace.workspace import Named, Workspace, as_name
@@ -29,12 +28,10 @@ class Stored(Named):
 
     Attributes:
         was: the artifact that the name pointed to before; None when there was none, or it was this one.
-        replaces: the removal of another artifact from the name, which this one undid; None when there was none.
         notes: remarks for people, one sentence each.
     """
 
     was: Digest | None = None
-    replaces: Removal | None = None
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
@@ -42,7 +39,6 @@ class Stored(Named):
         return {
             **super().to_json(),
             "was": plain(self.was),
-            "replaces": plain(self.replaces),
             "notes": plain(self.notes),
         }
 
@@ -93,10 +89,7 @@ class Naming:
         local = self._workspace.local
         was = self._publish(local, self.ref, digest, card) if self.ref else None
         note_catalog(self._workspace, local)
-        replaces = Removal.before(self.head, digest)
-        if self.ref:
-            note_removal(self._workspace, self.ref, replaces)
-        return Stored(self.ref, local.artifact(digest), card, was, replaces, tuple(notes))
+        return Stored(self.ref, local.artifact(digest), card, was, tuple(notes))
 
     def _publish(self, local: Registry, ref: Ref, digest: Digest, card: Card) -> Digest | None:
         user = self._user() if self._careful else ""
@@ -171,12 +164,6 @@ def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Dig
     earlier = replace(ref, digest=was)
     workspace.note(MaskregError(f"{ref} was {was.short}", hint="to have it back", earlier=earlier, tag=ref.tag))
     return was
-
-
-def note_removal(workspace: Workspace, ref: Ref, removal: Removal | None) -> None:
-    """Say so when a name means another artifact than before it was removed."""
-    if removal is not None:
-        workspace.note(removal.sentence(ref))
 
 
 def note_catalog(workspace: Workspace, registry: Registry) -> None:

@@ -13,11 +13,10 @@ from maskreg.registry import tags
 from maskreg.registry.tags import Expected, check_expected
 from maskreg.registry.tags import annotate as set_card
 from maskreg.registry.tags import tag as set_tag
-from maskreg.registry.witness import Removal
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.storing import note_catalog, note_move, note_removal
+from maskreg.workspace.storing import note_catalog, note_move
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ class Tagged(Result):
         digest: the artifact that it points to.
         n: number of the entry in the name's log, from 1.
         immutable: whether the name must never point to another artifact.
-        replaces: the removal of another artifact from the name, which this one undid; None when there was none.
         was: the other artifact that the name pointed to until it moved; None when it did not move.
     """
 
@@ -41,7 +39,6 @@ class Tagged(Result):
     digest: Digest
     n: int
     immutable: bool
-    replaces: Removal | None = None
     was: Digest | None = None
 
     @classmethod
@@ -49,9 +46,8 @@ class Tagged(Result):
         """From an entry of the log; of a removed name, what it pointed to."""
         digest = entry.last_digest
         assert digest is not None
-        replaces = None if entry.deleted else Removal.before(after, digest)
         was = after.digest if after is not None and not entry.deleted and after.digest != digest else None
-        return cls(entry.ref, digest, entry.n, entry.immutable, replaces, was)
+        return cls(entry.ref, digest, entry.n, entry.immutable, was)
 
 
 def tag(
@@ -110,7 +106,6 @@ def tag(
                 said = card if card is not None else named.card if named is not None else Card()
                 entry = registry.publish(name, digest, card=said.checked(), after=head, immutable=fixed, by=by)
             tagged.append(Tagged.of(entry, head))
-            note_removal(space, entry.ref, tagged[-1].replaces)
             note_move(space, entry.ref, head, tagged[-1].digest)
         note_catalog(space, registry)
         return tuple(tagged)

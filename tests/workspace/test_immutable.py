@@ -32,7 +32,7 @@ def bob(lab: Lab) -> Iterator[tuple[maskreg.Workspace, list[str]]]:
 
 def test_an_immutable_tag_refuses_every_other_artifact(ada: maskreg.Workspace, toy: Stored, other: Stored) -> None:
     (name,) = maskreg.tag("toy:v1", "v2", immutable=True, workspace=ada)
-    assert (name.immutable, name.replaces) == (True, None)
+    assert name.immutable
     with pytest.raises(ImmutableTagError, match=r"toy:v2 is immutable: it is at sha256:") as caught:
         maskreg.tag("other:v1", "fresh", "toy:v2", workspace=ada)
     assert isinstance(caught.value, maskreg.NotAllowedError)
@@ -108,61 +108,6 @@ def test_a_project_whose_tags_never_move(lab: Lab, toy: Stored, ada: maskreg.Wor
         assert maskreg.push("paper/toy:v1", workspace=workspace).immutable
         assert maskreg.push("paper/toy:v1", tag="v2", workspace=workspace).immutable
         assert not maskreg.push("paper/toy:v1", tag="latest", workspace=workspace).immutable
-
-
-def test_a_removed_name_that_comes_back_for_another_artifact_says_so(
-    lab: Lab, ada: maskreg.Workspace, toy: Stored, other: Stored, bob: tuple[maskreg.Workspace, list[str]]
-) -> None:
-    heard: list[str] = []
-    ada.note = lambda said: heard.append(str(said))
-    maskreg.push("toy:v1", workspace=ada)
-    maskreg.remove("toy:v1", workspace=ada)
-    (again,) = maskreg.tag("toy:v1@" + toy.digest, "toy:v1", workspace=ada)
-    assert (again.replaces, heard) == (None, [])
-    maskreg.remove("toy:v1", workspace=ada)
-    (named,) = maskreg.tag("other:v1", "toy:v1", workspace=ada)
-    assert named.replaces is not None
-    assert named.replaces.digest == toy.digest
-    assert (said := heard.pop()).startswith(f"toy:v1 was {toy.digest.short} until {named.replaces.by} removed it at ")
-    assert said.endswith("; it is another artifact now")
-    assert named.to_json()["replaces"] == {
-        "digest": toy.digest,
-        "by": named.replaces.by,
-        "at": named.replaces.at.isoformat(),
-    }
-    maskreg.remove("other:v1", workspace=ada)
-    stored = maskreg.extract(lab.source, lab.target, "other:v1", workspace=ada)
-    assert stored.replaces is not None
-    assert stored.replaces.digest == other.digest
-    assert stored.to_json()["replaces"] is not None
-    assert "other:v1 was" in heard.pop()
-
-
-def test_a_push_and_a_pull_say_so_too(
-    lab: Lab, ada: maskreg.Workspace, toy: Stored, other: Stored, bob: tuple[maskreg.Workspace, list[str]]
-) -> None:
-    workspace, notes = bob
-    maskreg.push("toy:v1", workspace=ada)
-    maskreg.pull("toy:v1", workspace=workspace)
-    remove_on(ada, "toy:v1")
-    maskreg.tag("other:v1", "toy:v1", workspace=ada)
-    heard: list[str] = []
-    ada.note = lambda said: heard.append(str(said))
-    pushed = maskreg.push("toy:v1", workspace=ada)
-    assert pushed.replaces is not None
-    assert pushed.replaces.digest == toy.digest
-    assert [text for text in heard if f"toy:v1 was {toy.digest.short} until " in text]
-    assert maskreg.pull("toy:v1", workspace=workspace).digest == other.digest
-    assert [text for text in notes if f"toy:v1 was {toy.digest.short} until " in text] == notes[-1:]
-    maskreg.pull("toy:v1", workspace=workspace)
-    assert len(notes) == 1
-
-
-def remove_on(workspace: maskreg.Workspace, name: str) -> None:
-    """Remove a tag on the remote, as only its keeper can."""
-    from maskreg.registry.tags import remove
-
-    remove(workspace.remote(), maskreg.Ref.parse(name))
 
 
 def test_a_digest_alone_says_how_it_is_written(ada: maskreg.Workspace, toy: Stored) -> None:
