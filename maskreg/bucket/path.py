@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -47,37 +47,24 @@ if TYPE_CHECKING:
 
 
 class ServiceKind(NamedTuple):
-    """A kind of service."""
+    """How to get credentials of a kind of service, and what lists its buckets, and a folder of one."""
 
     access: str
     buckets: str
-    listing: Callable[[str, str], str]
-
-
-def _by_url(command: str, scheme: str) -> Callable[[str, str], str]:
-    def listing(bucket: str, key: str) -> str:
-        url = f"{scheme}://{bucket}/{key}/" if key else f"{scheme}://{bucket}/"
-        return f"{command} {shlex.quote(url)}"
-
-    return listing
-
-
-def _by_container(bucket: str, key: str) -> str:
-    prefix = f" --prefix {shlex.quote(key)}" if key else ""
-    return f"az storage blob list --output table --container-name {bucket}{prefix}"
+    listing: str
 
 
 KINDS: Mapping[str, ServiceKind] = {
-    "s3": ServiceKind(CREDENTIALS_HINT, "aws s3 ls", _by_url("aws s3 ls", "s3")),
+    "s3": ServiceKind(CREDENTIALS_HINT, "aws s3 ls", "aws s3 ls {url}"),
     "gs": ServiceKind(
         "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS",
         "gcloud storage ls",
-        _by_url("gcloud storage ls", "gs"),
+        "gcloud storage ls {url}",
     ),
     "az": ServiceKind(
         "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
         "az storage container list --output table",
-        _by_container,
+        "az storage blob list --output table --container-name {bucket} --prefix {key}",
     ),
 }
 """By the scheme of their URLs."""
@@ -364,8 +351,9 @@ class BucketPath:
     @property
     def listing(self) -> str:
         """The command that shows what a folder holds, with the tool of its service."""
-        scheme, _, container = self.bucket.root.partition("://")
-        return KINDS[scheme].listing(container, self.key)
+        scheme, _, bucket = self.bucket.root.partition("://")
+        names = {"url": f"{self}/", "bucket": bucket, "key": self.key}
+        return KINDS[scheme].listing.format_map({name: shlex.quote(text) for name, text in names.items()})
 
     def with_suffix(self, suffix: str) -> BucketPath:
         """The same with another suffix."""
