@@ -94,7 +94,7 @@ _READ_SECONDS = timedelta(seconds=30)
 
 
 class Entry(NamedTuple):
-    """What a folder of a bucket holds under a name."""
+    """What a folder of a bucket holds under a name; a folder has no size."""
 
     size: int | None
     etag: str = ""
