@@ -29,11 +29,7 @@ class Device(Protocol):
         """Which coordinates moved, in ``result`` if given; ``source`` and ``target`` are bf16 codes, uint16 ``[n]``."""
 
     def decode(self, codec: Codec, context: Codes, block: Block, values: Codes | None = None) -> Codes:
-        """Decode one block; ``context`` and the result are uint16 ``[n]``; fills ``values``, if given.
-
-        Raises:
-            CorruptError: the block is damaged, or is not one of ``n`` values.
-        """
+        """Decode one block; ``context`` and the result are uint16 ``[n]``; fills ``values``, if given."""
 
 
 _TILE = 1 << 16
@@ -123,12 +119,7 @@ def own_stream(device: torch.device) -> Iterator[None]:
 
 
 def open_device(name: str | Device) -> Device:
-    """The device called ``cpu``, ``cuda`` or ``cuda:N``; an open one is returned as it is.
-
-    Raises:
-        UsageError: no device is called so.
-        ConfigError: there is no such device on this machine, or torch is not installed.
-    """
+    """The device called ``cpu``, ``cuda`` or ``cuda:N``; an open one is returned as it is."""
     if not isinstance(name, str):
         return name
     if name == "cpu":

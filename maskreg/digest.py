@@ -61,11 +61,9 @@ class Digest(str):
 def leaf_hashes(data: npt.NDArray[np.generic]) -> LeafHashes:
     """Hash each leaf of a C-contiguous array, or of a span of it that starts at a leaf.
 
-    Args:
-        data: any dtype, any shape; taken as ``numel`` elements in C order.
+    ``data``: any dtype, any shape; taken as ``numel`` elements in C order.
 
-    Returns:
-        uint8 ``[ceil(numel / 2^18), 16]``: xxh3-128 (big-endian canonical form) of each leaf's bytes.
+    Returns uint8 ``[ceil(numel / 2^18), 16]``: xxh3-128 (big-endian canonical form) of each leaf's bytes.
     """
     import numpy as np
     import xxhash
@@ -94,11 +92,7 @@ def short_key(text: str) -> int:
 def fingerprint_root(tensors: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
     """Identity of a whole checkpoint: sha256 over its tensors, whatever their order or sharding.
 
-    Args:
-        tensors: (name, dtype, shape, fingerprint) of every tensor.
-
-    Returns:
-        ``sha256:`` and 64 hex digits.
+    Returns ``sha256:`` and 64 hex digits.
     """
     lines = sorted(canonical([n, d, list(s), f]) for n, d, s, f in tensors)
     return str(Digest.of(b"\n".join(lines)))
@@ -119,14 +113,7 @@ def sealed(row: Mapping[str, object]) -> bytes:
 
 
 def parse_sealed(data: bytes, key: str, *, schema: str, max_bytes: int) -> dict[str, Any]:
-    """Parse what :func:`sealed` wrote.
-
-    Args:
-        data: the document.
-        key: where it is, for messages.
-        schema: the schema that it has to name.
-        max_bytes: refuse anything longer.
-    """
+    """Parse what :func:`sealed` wrote."""
     row = parse_object(data, key, max_bytes=max_bytes)
     if sealed(row) != data:
         raise CorruptError(key, "its bytes do not match its seal")

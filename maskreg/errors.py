@@ -54,7 +54,6 @@ class MaskregError(Exception):
 
     Attributes:
         code: stable upper-case identifier of the class, such as ``DIGEST_MISMATCH``.
-        message: what happened.
         hint: what helps, in words that hold for every reader; may be empty.
         facts: what the error is about, by name: ``ref``, ``digest``, ``remote`` (empty for the local registry),
             ``part``, ``project``... Of a request that other options would mend, ``options`` has them by name.
@@ -174,11 +173,7 @@ class PairMismatchError(DataError):
 
 
 class WrongCheckpointError(DataError):
-    """A checkpoint that is not the artifact's source.
-
-    Attributes:
-        tensor: the first tensor that differs.
-    """
+    """A checkpoint that is not the artifact's source."""
 
     code = "SOURCE_MISMATCH"
 
@@ -379,12 +374,7 @@ def stating(**facts: object) -> Iterator[None]:
 
 @contextmanager
 def prefixed(text: str, of: type[MaskregError] = MaskregError) -> Iterator[None]:
-    """Put words in front of the messages of errors, such as where they happened.
-
-    Args:
-        text: the words.
-        of: the family of errors that get them.
-    """
+    """Put words in front of the messages of errors, such as where they happened."""
     try:
         yield
     except of as error:

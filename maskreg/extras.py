@@ -49,12 +49,8 @@ EXTRAS = {
 def requiring(work: str, extra: str = "") -> Iterator[None]:
     """Import what some work needs; where an optional package is missing, say which extra brings it.
 
-    Args:
-        work: begins the message, as in "an analysis needs the package torch, which is not installed".
-        extra: the one that brings all the work needs; by default the one that brings the missing package.
-
-    Raises:
-        ConfigError: an optional package is not installed.
+    ``work``: begins the message, as in "an analysis needs the package torch, which is not installed". ``extra``: the
+    one that brings all the work needs; by default the one that brings the missing package.
     """
     try:
         yield
@@ -71,9 +67,7 @@ def requiring(work: str, extra: str = "") -> Iterator[None]:
 def install_command(extra: str = "", *options: str) -> str:
     """The command that installs this package again from its origin: a folder, a URL, or a release.
 
-    Args:
-        extra: an extra to install too, such as ``report``.
-        options: options of pip.
+    ``extra``: an extra to install too, such as ``report``.
     """
     import shutil
 

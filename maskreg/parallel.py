@@ -42,10 +42,6 @@ def available_cpus(groups: Path = _GROUPS, root: Path = _ROOT) -> int:
 
     A container on a machine of 64 CPUs may run on all of them and still get the time of two: ``docker run --cpus 2``
     sets no affinity mask but a quota. More threads than that only wait for each other.
-
-    Args:
-        groups: the file that lists the control groups of the process.
-        root: where control groups are mounted.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min([cpus, *_quotas(groups, root)])))
@@ -168,9 +164,7 @@ class DaemonPool:
     def __init__(self, threads: int, name: str) -> None:
         """No thread is started yet.
 
-        Args:
-            threads: at most.
-            name: their names begin so.
+        ``threads``: at most.
         """
         self._most, self._name, self._count = threads, name, 0
         self._lock = threading.Lock()
@@ -267,13 +261,7 @@ class Buffers(threading.local):
         return Buffers, ()
 
     def bytes(self, use: str, size: int, phase: int = 0) -> npt.NDArray[np.uint8]:
-        """uint8 ``[size]`` of any content, which the thread's next call with the same ``use`` gives out again.
-
-        Args:
-            use: what the memory is for.
-            size: bytes.
-            phase: how far into a page it begins, in bytes; less than a page.
-        """
+        """uint8 ``[size]`` of any content, which the thread's next call with the same ``use`` gives out again."""
         import numpy as np
 
         memory = self._memory.get(use)
@@ -321,12 +309,8 @@ def ordered(
 
     Where a single task may be in flight, the caller's thread works on it: the next is drawn when its result is taken.
 
-    Args:
-        work: called on a worker thread.
-        tasks: may be a generator that reads from disk.
-        jobs: threads.
-        in_flight: size of the window; default ``jobs + 2``.
-        size: elements of a task; tasks go together up to :data:`BATCH_NUMEL`. Without, each task goes alone.
+    ``tasks``: may be a generator that reads from disk. ``in_flight``: size of the window; default ``jobs + 2``.
+    ``size``: elements of a task; tasks go together up to :data:`BATCH_NUMEL`. Without, each task goes alone.
     """
     room = in_flight or jobs + 2
     if room == 1:
@@ -375,11 +359,8 @@ def batches(
 ) -> Iterator[list[TaskT]]:
     """Tasks in their order, small ones together; see :func:`ordered`.
 
-    Args:
-        tasks: may be a generator.
-        size: elements of a task; without, each task goes alone.
-        most: elements of tasks that go together.
-        near: where a task's data lies, empty for anywhere; tasks of different places do not go together.
+    ``tasks``: may be a generator. ``size``: elements of a task; without, each task goes alone. ``near``: where a task's
+    data lies, empty for anywhere; tasks of different places do not go together.
     """
     batch: list[TaskT] = []
     total, place = 0, ""

@@ -51,11 +51,7 @@ _EVERY = 1_000
 def counting(progress: Progress, label: str, things: Iterable[T], *, total: int = 0) -> Iterator[T]:
     """Pass things on one by one, and report how many it were: ``list names: 12,000 of 1,000,000``.
 
-    Args:
-        progress: the listener.
-        label: names the work, in the imperative.
-        things: what is passed on.
-        total: how many there are; 0 when unknown.
+    ``total``: how many there are; 0 when unknown.
     """
     of = f" of {total:,}" if total else ""
     progress.start(label, 0)

@@ -18,26 +18,14 @@ _PLURALS = {"matrix": "matrices", "was": "were", "entry": "entries", "is": "are"
 
 
 def counted(number: int, thing: str, verb: str = "") -> str:
-    """A number with its noun and verb in agreement: ``1 tensor``, ``1,024 matrices``, ``2 tensors are``.
-
-    Args:
-        number: how many.
-        thing: the noun, in the singular.
-        verb: the verb, in the singular.
-    """
+    """A number with its noun and verb in agreement: ``1 tensor``, ``1,024 matrices``, ``2 tensors are``."""
     *before, noun = thing.split(" ")
     words = [*before, *(word if number == 1 else _PLURALS.get(word, f"{word}s") for word in (noun, verb) if word)]
     return f"{number:,} {' '.join(words)}"
 
 
 def listed(names: Sequence[str], at_most: int = NAMED_AT_MOST, *, separator: str = ", ") -> str:
-    """The first names, and the number of the others.
-
-    Args:
-        names: all names.
-        at_most: how many to spell out.
-        separator: what stands between names.
-    """
+    """The first names, and the number of the others."""
     rest = len(names) - at_most
     return separator.join(names[:at_most]) + (f" and {rest:,} more" if rest > 0 else "")
 

@@ -25,11 +25,7 @@ def write_analysis(root: Path, of: Artifact, document: Mapping[str, Any], recipe
 
     It has the source, target, rule, totals and tensor table of the analyzed artifact, and neither mask nor values.
 
-    Args:
-        root: folder of the registry's file store.
-        of: the artifact that was analyzed.
-        document: the figures; of JSON values.
-        recipe: how they were computed, with ``kind``: lineage.
+    ``recipe``: how they were computed, with ``kind``: lineage.
     """
     staging = Staging(root)
     try:

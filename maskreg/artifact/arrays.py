@@ -98,19 +98,10 @@ class StoredArray:
     Rows are copied out of verified shards, which stay in memory for a while. Of compressed arrays the chunks that were
     read last stay decompressed, since a chunk holds the rows of thousands of small tensors. Where there is no room for
     shards, only chunks are read and stay.
-
-    Attributes:
-        layout: its length, chunks and shards.
     """
 
     def __init__(self, objects: VerifiedObjects, layout: ArrayLayout, max_bytes: int) -> None:
-        """Read the array of a layout.
-
-        Args:
-            objects: the artifact's.
-            layout: checked against the array's metadata.
-            max_bytes: largest shard that is read.
-        """
+        """Read the array of a layout."""
         self.layout = layout
         self._objects = objects
         self._max_bytes = max_bytes

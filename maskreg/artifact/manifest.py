@@ -67,9 +67,6 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         root: sha256 over every tensor's name, dtype, shape and fingerprint.
         hub: ``org/name@commit`` when known.
-        params: elements over all tensors.
-        tensors: number of tensors.
-        dtypes: elements by storage dtype.
         cast: ``BF16`` when the artifact holds the bf16 cast of a wider checkpoint.
     """
 
@@ -101,11 +98,7 @@ class FfnRatios(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         param_share: FFN elements / compared elements.
         energy_share: FFN sum of squared differences / sum over all; None when nothing moved.
-        energy_lift: energy_share / param_share.
-        density: FFN nnz / FFN elements.
         density_lift: density / density of the whole mask.
-        mask_share: FFN nnz / nnz.
-        mask_lift: mask_share / param_share.
     """
 
     param_share: float | None
@@ -127,9 +120,6 @@ class Totals(Group, frozen=True, kw_only=True):
         energy: sum of squared fp32 differences of the bf16 values, finite pairs only, six digits.
         nonfinite: pairs of which a side is NaN or infinite in bf16; the energy leaves them out.
         nan, inf: of the target's compared coordinates, those that are NaN, or infinite, in bf16.
-        roles: by role.
-        layers: by layer label.
-        ffn: the three FFN ratios.
     """
 
     differing: Count
@@ -160,9 +150,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         source: the checkpoint that the delta is applied to.
         target: the checkpoint that applying it gives.
         parents: digests of artifacts that it was derived from.
-        recipe: how the artifact was made: lineage. A baseline's kind and seed, an operation on masks, or a
-            training run; None for a plain comparison of two checkpoints.
-        parts: by part name.
+        recipe: how the artifact was made: lineage. A baseline's kind and seed, an operation on masks, or a training
+            run; None for a plain comparison of two checkpoints.
         objects: every object but the manifest itself, in key order.
     """
 
@@ -304,7 +293,6 @@ class Link(NamedTuple):
     """An artifact of a chain.
 
     Attributes:
-        digest: the artifact.
         manifest: what was computed, and from what.
     """
 

@@ -36,7 +36,6 @@ class ArrayForm(NamedTuple):
     """What all arrays of one name have in common.
 
     Attributes:
-        dtype: as Zarr names it.
         row: shape of one row; empty for a 1-D array.
         compressible: chunks may be Zstandard frames.
     """
@@ -69,11 +68,6 @@ class ArrayLayout:
         mask of 40 MiB       chunks of 2^20 rows, 16 of them in a shard, 3 shards
         mask of 2.5 MiB      3 chunks of 873,814 rows in one shard
         leaves, 5 rows       1 chunk of 5 rows
-
-    Attributes:
-        name: of the array.
-        length: rows.
-        compressed: chunks are Zstandard frames.
     """
 
     name: str
@@ -178,11 +172,7 @@ def check_group(data: bytes, schema: str, limits: Limits = LIMITS) -> None:
 def check_array(data: bytes, name: str, length: int, limits: Limits = LIMITS) -> ArrayLayout:
     """The layout of an array that has the only metadata which an array of this name and length can have.
 
-    Args:
-        data: its ``zarr.json``.
-        name: of the array.
-        length: rows that it has to have.
-        limits: the document's largest size.
+    ``data``: its ``zarr.json``.
     """
     key = metadata_key(name)
     stored = _parsed(data, key, limits)

@@ -66,11 +66,8 @@ class VerifiedObjects(Store):
     def __init__(self, store: Store, digest: Digest, manifest: Manifest, check: Check) -> None:
         """Wrap ``store``.
 
-        Args:
-            store: where the artifact is.
-            digest: the artifact.
-            manifest: its manifest, checked against ``digest``.
-            check: called once with key and bytes of each object, after its digest and before its use.
+        ``manifest``: its manifest, checked against ``digest``. ``check``: called once with key and bytes of each
+        object, after its digest and before its use.
         """
         self._store = store
         self._digest = digest

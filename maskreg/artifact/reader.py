@@ -40,12 +40,7 @@ if TYPE_CHECKING:
 
 
 def html(digest: Digest, manifest: Manifest) -> str:
-    """A fragment of HTML without script, style sheet or link; everything that comes from the artifact is escaped.
-
-    Args:
-        digest: the artifact's.
-        manifest: its manifest.
-    """
+    """A fragment of HTML without script, style sheet or link; everything that comes from the artifact is escaped."""
     totals, ffn = manifest.totals, manifest.totals.ffn
     exact = ", gives the target's bytes exactly" if manifest.kind == "delta" and manifest.exact else ""
     rows = [
@@ -73,12 +68,9 @@ class Artifact:
     """One artifact in a store. Opening reads the manifest and the tensor table; the payload is read on demand.
 
     Attributes:
-        store: where it is.
-        digest: its identity.
         name: the reference that it was opened by; empty for a digest.
         bring: fetches a part that is absent, where a remote can have it; None where none is known.
         manifest: what was computed, and from what.
-        tensors: the tensor table.
         by_name: the same by tensor name, aliases included.
     """
 
@@ -101,12 +93,7 @@ class Artifact:
 
     @classmethod
     def open(cls, store: Store, digest: Digest, *, limits: Limits = LIMITS) -> Artifact:
-        """Open an artifact by digest.
-
-        Raises:
-            NotFoundError: the store has no such artifact.
-            DataError: the manifest or the tensor table is damaged, malformed or too large.
-        """
+        """Open an artifact by digest."""
         _, manifest = read_manifest(store, digest, limits)
         return cls(store, digest, manifest, limits)
 
@@ -151,20 +138,11 @@ class Artifact:
     # Presence
 
     def present(self) -> frozenset[str]:
-        """The parts that are completely present; compares sizes, reads no bytes.
-
-        Raises:
-            CorruptError: a part is incomplete, or an object has another size or is not listed in the manifest.
-        """
+        """The parts that are completely present; compares sizes, reads no bytes."""
         return whole_parts(self.store, self.digest, self.manifest, listing(self.store, self.digest))
 
     def require(self, part: str) -> None:
-        """Make sure that a part is present; fetch it where it is not and a remote is known.
-
-        Raises:
-            PartAbsentError: the artifact has no such part, or it was not pulled and cannot be fetched.
-            CorruptError: it is incomplete.
-        """
+        """Make sure that a part is present; fetch it where it is not and a remote is known."""
         if part not in self.manifest.parts:
             raise PartAbsentError(
                 f"artifact {self.digest.short} has no {part} part",
@@ -188,15 +166,7 @@ class Artifact:
     def verify(
         self, parts: Collection[str] | None = None, *, progress: Progress = SILENT, jobs: int = 4
     ) -> frozenset[str]:
-        """Hash every object of ``parts`` (by default of all that are present) and compare with the manifest.
-
-        Returns:
-            The parts that were verified.
-
-        Raises:
-            CorruptError: the first damaged, missing or surplus object.
-            PartAbsentError: one of ``parts`` is absent.
-        """
+        """Hash every object of ``parts`` (by default of all that are present) and compare with the manifest."""
         for part in parts or ():
             self.require(part)
         checked = self.present() if parts is None else frozenset(parts)
@@ -204,11 +174,7 @@ class Artifact:
         return checked
 
     def verify_rest(self, *, progress: Progress = SILENT, jobs: int = 4) -> None:
-        """Hash those objects of the present parts that were not hashed yet, here or for :meth:`note_hashed`.
-
-        Raises:
-            CorruptError: the first damaged, missing or surplus object.
-        """
+        """Hash those objects of the present parts that were not hashed yet, here or for :meth:`note_hashed`."""
         present = objects_of(self.manifest, self.present())
         self._hash([o for o in present if o.key not in self._objects.hashed], progress, jobs)
 
@@ -217,20 +183,13 @@ class Artifact:
         return self._objects.newly_hashed()
 
     def note_hashed(self, keys: Iterable[str]) -> None:
-        """Remember which objects another process has hashed, as it read them from the same store.
-
-        Args:
-            keys: what :meth:`newly_hashed` gave there.
-        """
+        """Remember which objects another process has hashed, as it read them from the same store."""
         self._objects.note_hashed(keys)
 
     def check_layout(self) -> None:
         """Open all that the present parts consist of, as reading does: array metadata, lengths, codecs, file names.
 
         Shards are checked by :meth:`check_object`, whose checks this prepares.
-
-        Raises:
-            DataError: something that reading would refuse.
         """
         present = self.present()
         for key in (o.key for o in self.manifest.objects if part_of(o.key) in present):
@@ -245,22 +204,14 @@ class Artifact:
             self.codec(part)
 
     def check_object(self, entry: Object) -> None:
-        """Read an object whole, compare it with the manifest, and a shard with its array's metadata.
-
-        Raises:
-            CorruptError: it is missing or differs, or a shard would not read as its array says.
-        """
+        """Read an object whole, compare it with the manifest, and a shard with its array's metadata."""
         self._objects.check(entry)
 
     # Payload
 
     @cached_property
     def mask(self) -> Mask:
-        """The mask: tensor name (aliases included) to packed bits, read on access.
-
-        Raises:
-            PartAbsentError: the mask part is absent.
-        """
+        """The mask: tensor name (aliases included) to packed bits, read on access."""
         self.require("mask")
         return _LazyMask(self)
 
@@ -283,19 +234,11 @@ class Artifact:
         return start, stop
 
     def read_bytes(self, array: str, start: int, stop: int, into: npt.NDArray[np.uint8]) -> None:
-        """Fill ``into`` with bytes ``[start, stop)`` of an array of bytes.
-
-        Raises:
-            CorruptError: they lie outside the array, or the artifact is damaged.
-        """
+        """Fill ``into`` with bytes ``[start, stop)`` of an array of bytes."""
         self._array(array).read(start, stop, into)
 
     def rows_of_objects(self, array: str) -> list[tuple[int, int]]:
-        """Rows of an array that each of its objects has, first and one past the last, in order.
-
-        Raises:
-            CorruptError: the artifact is damaged.
-        """
+        """Rows of an array that each of its objects has, first and one past the last, in order."""
         layout, rows = self._array(array).layout, self._rows_per_object(array)
         return [(at, min(at + rows, layout.length)) for at in range(0, layout.length, rows)]
 
@@ -304,11 +247,7 @@ class Artifact:
         return self._array(array).layout.shard_key(row // self._rows_per_object(array))
 
     def codec(self, part: str) -> Codec:
-        """The codec of ``delta`` or ``reverse``.
-
-        Raises:
-            FormatError: this version does not know it.
-        """
+        """The codec of ``delta`` or ``reverse``."""
         return get_codec(self.manifest.parts[part].codec)  # type: ignore[index]
 
     def leaves(self, row: Tensor) -> tuple[LeafHashes, LeafHashes]:
@@ -323,21 +262,12 @@ class Artifact:
         return {key.removeprefix(prefix): self._read(key, self._limits.small_file_bytes) for key in keys}
 
     def document(self, key: str, *, max_bytes: int) -> bytes:
-        """An object that is not an array, whole and verified.
-
-        Raises:
-            FormatError: the manifest lists no such object.
-            DataError: it is damaged or too large.
-        """
+        """An object that is not an array, whole and verified."""
         return self._read(key, max_bytes)
 
     @cached_property
     def zarr_group(self) -> zarr.Group:
-        """The arrays as Zarr reads them, every object verified; slower than the methods above.
-
-        Raises:
-            DataError: the group's metadata is damaged.
-        """
+        """The arrays as Zarr reads them, every object verified; slower than the methods above."""
         import zarr
 
         from maskreg.store.zarr_view import ZarrView

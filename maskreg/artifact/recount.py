@@ -31,10 +31,8 @@ from maskreg.tensors.leaves import leaf_count
 def recount(artifact: Artifact, *, progress: Progress = SILENT, jobs: int | None = None) -> Iterator[str]:
     """Compare every count and fingerprint of the tensor table with the payload; each thread holds one block.
 
-    Args:
-        artifact: with its mask part present, or an analysis, which has nothing to count.
-        progress: progress callback, in bytes of the mask.
-        jobs: threads; by default one per core.
+    ``artifact``: with its mask part present, or an analysis, which has nothing to count. ``jobs``: threads; by default
+    one per core.
 
     Yields:
         What does not match, one sentence each, in the order of the table.

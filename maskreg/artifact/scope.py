@@ -28,10 +28,7 @@ def selected_rows(
 ) -> tuple[Tensor, ...]:
     """The rows of an artifact that a selection names, in their order; all of them where it leaves nothing out.
 
-    Args:
-        artifact: whose.
-        selection: which.
-        besides: shapes of tensors, by name, that can be named too, such as another artifact's.
+    ``besides``: shapes of tensors, by name, that can be named too, such as another artifact's.
     """
     if not selection:
         return artifact.tensors
@@ -49,12 +46,7 @@ def shapes_of(artifact: Artifact) -> dict[str, Shape]:
 
 
 def row_of(part: Part, row: Tensor) -> Tensor:
-    """The row that a part of a tensor would have in the tensor table, as far as its form goes.
-
-    Args:
-        part: the part; of all rows, the row itself is returned.
-        row: of the tensor.
-    """
+    """The row that a part of a tensor would have in the tensor table, as far as its form goes."""
     if part.name == part.tensor:
         return row
     shape = (part.stop - part.start, *(row.source_shape or ())[1:])
@@ -93,7 +85,6 @@ class Group(NamedTuple):
 
     Attributes:
         names: in the order of the first mask; tied weights have several.
-        rows: its row in each artifact.
     """
 
     names: tuple[str, ...]
@@ -136,9 +127,6 @@ def groups_of(artifacts: Sequence[Artifact]) -> tuple[Group, ...]:
 
     Names that are one tensor in every mask form one group; a tensor that is tied in some masks only is in two groups.
     Names that a mask or the source lacks are left out.
-
-    Args:
-        artifacts: the masks.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for row in artifacts[0].tensors:
@@ -154,10 +142,7 @@ def groups_of(artifacts: Sequence[Artifact]) -> tuple[Group, ...]:
 def require_one_source(artifacts: Sequence[Artifact], kind: str, hint: str) -> None:
     """Refuse artifacts that were not made from one source checkpoint.
 
-    Args:
-        artifacts: at least one; each is compared with the first.
-        kind: what they are, in the plural, for the message.
-        hint: the next step.
+    ``artifacts``: at least one; each is compared with the first.
     """
     first = artifacts[0]
     for artifact in artifacts[1:]:
@@ -172,10 +157,7 @@ def require_one_source(artifacts: Sequence[Artifact], kind: str, hint: str) -> N
 def scope_of(artifacts: Sequence[Artifact], *, allow_different: bool = False, selection: Selection = ALL) -> Scope:
     """The tensors that several masks can be compared on, each once.
 
-    Args:
-        artifacts: the masks.
-        allow_different: restrict the comparison to shared tensors, with notes, instead of refusing.
-        selection: of these tensors, those to compare.
+    ``allow_different``: restrict the comparison to shared tensors, with notes, instead of refusing.
     """
     notes: list[str] = []
     rules = {artifact.manifest.rule for artifact in artifacts}

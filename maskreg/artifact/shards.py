@@ -73,9 +73,7 @@ _NO_CHUNK = (1 << 64) - 1
 def pack_shard(layout: ArrayLayout, rows: Bytes) -> list[memoryview | bytes]:
     """A shard's bytes, in pieces; what is not compressed is not copied.
 
-    Args:
-        layout: of the array.
-        rows: uint8, the bytes of all rows in the shard.
+    ``rows``: uint8, the bytes of all rows in the shard.
     """
     size = layout.chunk_bytes
     pieces: list[memoryview | bytes] = []
@@ -97,10 +95,7 @@ def pack_shard(layout: ArrayLayout, rows: Bytes) -> list[memoryview | bytes]:
 def check_shard(layout: ArrayLayout, key: str, data: memoryview | bytes) -> None:
     """Refuse a shard whose checksums do not fit, or with a chunk that is absent, outside the shard or of another size.
 
-    Args:
-        layout: of its array.
-        key: the shard's key, ``.../c/NUMBER...``.
-        data: the shard.
+    ``key``: the shard's key, ``.../c/NUMBER...``.
     """
     data = memoryview(data)
     chunks = layout.chunks_per_shard
@@ -126,28 +121,14 @@ def check_shard(layout: ArrayLayout, key: str, data: memoryview | bytes) -> None
 
 
 def stored_chunk(layout: ArrayLayout, data: memoryview, number: int) -> memoryview:
-    """A chunk as a checked shard stores it, without its checksum.
-
-    Args:
-        layout: of the array.
-        data: the shard.
-        number: of the chunk in its shard.
-    """
+    """A chunk as a checked shard stores it, without its checksum."""
     start = len(data) - _SUM.size - _ENTRY.size * (layout.chunks_per_shard - number)
     offset, size = _ENTRY.unpack_from(data, start)
     return data[offset : offset + size - _SUM.size]
 
 
 def read_chunk(layout: ArrayLayout, key: str, file: BinaryIO, size: int, number: int) -> memoryview:
-    """The same from the file of a checked shard, whose checksum says that it is still what was checked.
-
-    Args:
-        layout: of the array.
-        key: the shard's key.
-        file: the shard.
-        size: of the file in bytes.
-        number: of the chunk in its shard.
-    """
+    """The same from the file of a checked shard, whose checksum says that it is still what was checked."""
     file.seek(size - _SUM.size - _ENTRY.size * (layout.chunks_per_shard - number))
     entry = file.read(_ENTRY.size)
     offset, length = _ENTRY.unpack(entry) if len(entry) == _ENTRY.size else (0, 0)

@@ -86,11 +86,7 @@ class StagingStore(FileStore):
 
 
 class Staging:
-    """One artifact that is being assembled.
-
-    Attributes:
-        store: receives its objects.
-    """
+    """One artifact that is being assembled."""
 
     def __init__(self, root: Path) -> None:
         """Start one in the registry in the folder ``root``."""
@@ -110,11 +106,7 @@ class Staging:
         return tuple(self.store.written[key] for key in sorted(self.store.written))
 
     def publish(self, manifest: Manifest) -> Digest:
-        """Write the manifest and move the artifact into the registry, or repair it when it exists already.
-
-        Returns:
-            The artifact's digest.
-        """
+        """Write the manifest and move the artifact into the registry, or repair it when it exists already."""
         check_objects(manifest)
         data = dump_manifest(manifest)
         digest = Digest.of(data)
@@ -175,11 +167,7 @@ class ShardStorer:
     def put(self, layout: ArrayLayout, number: int, memory: Bytes, size: int) -> None:
         """Store a shard, soon.
 
-        Args:
-            layout: of its array.
-            number: of the shard.
-            memory: uint8, which belongs to this object from now on.
-            size: bytes of it that are the shard's rows.
+        ``memory``: uint8, which belongs to this object from now on.
         """
         while len(self._running) >= self._jobs:
             self._spare.append(self._running.popleft().result())

@@ -32,8 +32,6 @@ class Tensor:
         source_shape, source_dtype: absent when the tensor is new in the target.
         target_shape, target_dtype: absent when the target lacks it; dtype of the stored values.
         numel: coordinates with a mask; 0 for a tensor that is stored whole or cannot move.
-        nnz: of them moved.
-        differing: of them with other bits.
         energy: sum of squared differences of finite pairs, six digits.
         nonfinite: pairs of which a side is NaN or infinite in bf16; the energy leaves them out.
         nan, inf: of the target's coordinates, those that are NaN, or infinite, in bf16.

@@ -56,9 +56,7 @@ def totals_of(rows: Iterable[Tensor]) -> Totals:
 def grouped(rows: Iterable[Tensor], by: str) -> dict[str, Group]:
     """Coordinates by module or tensor, in the order of the table; tensors without a mask are left out.
 
-    Args:
-        rows: the tensor table.
-        by: ``tensor``; or ``module``, which joins the tensors of all layers that have one name within their layer.
+    ``by``: ``tensor``; or ``module``, which joins the tensors of all layers that have one name within their layer.
     """
     groups: dict[str, Group] = {}
     for row in rows:

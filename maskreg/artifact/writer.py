@@ -45,14 +45,10 @@ class BlockRecord:
 
     Attributes:
         mask: packed bits, padded to 64.
-        numel: coordinates.
-        nnz: of them moved.
-        differing: of them with other bits.
         energy: sum of squared differences of finite pairs.
         nonfinite: pairs that are not finite.
         nan, inf: target coordinates that are NaN, or infinite, in bf16.
         delta: coded target values; None in an artifact without values.
-        reverse: coded source values, likewise.
     """
 
     mask: npt.NDArray[np.uint8]
@@ -72,10 +68,7 @@ class Provenance:
     """What an artifact is and what it was made from; with the fields of :class:`Manifest`.
 
     Attributes:
-        kind: mask, delta or baseline.
-        rule: the rule for "moved".
         exact: applying the delta gives the target's bytes.
-        source, target: the checkpoints.
         codec: of delta and reverse; empty for a mask.
         parents: artifacts that it was derived from.
         recipe: how the artifact was made: lineage.
@@ -100,10 +93,8 @@ class ArtifactWriter:
     def __init__(self, root: Path, parts: Collection[PartName], *, jobs: int = 1) -> None:
         """Start an artifact.
 
-        Args:
-            root: folder of the registry's file store.
-            parts: ``{"mask"}``, with ``delta``, with ``reverse``.
-            jobs: threads that store full shards; the caller's is not among them.
+        ``parts``: ``{"mask"}``, with ``delta``, with ``reverse``. ``jobs``: threads that store full shards; the
+        caller's is not among them.
         """
         self._parts = frozenset(parts)
         self._staging = Staging(root)
@@ -229,11 +220,7 @@ class ArtifactWriter:
         self._store.put(REVERSE_FILES + name, data)
 
     def finish(self, provenance: Provenance) -> Digest:
-        """Write the manifest and publish the artifact under its digest; see :meth:`Staging.publish`.
-
-        Returns:
-            The artifact's digest.
-        """
+        """Write the manifest and publish the artifact under its digest; see :meth:`Staging.publish`."""
         for part, coded in self._coded.items():
             self._index[part].append(np.array([coded.length], np.uint64))
         for array in (self._mask, self._leaves, *self._coded.values(), *self._index.values(), *self._whole.values()):

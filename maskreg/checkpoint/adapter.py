@@ -66,7 +66,6 @@ class AdapterConfig:
 
     Attributes:
         base: path or hub id of the model that it was trained on; empty when it says none.
-        alpha: numerator of the scaling.
         alphas: other numerators, by a pattern of module names.
         root: divide by the square root of the rank, not by the rank.
         transposed: weights of the base are stored as inputs by outputs.
@@ -156,7 +155,6 @@ class LowRank(NamedTuple):
     Attributes:
         left: ``B``, outputs by rank.
         right: ``A``, rank by inputs.
-        scaling: of their product.
         transposed: the tensor is inputs by outputs.
         rounded: the product is rounded to the tensor's dtype before it is added, as peft does for embeddings.
     """
@@ -172,7 +170,6 @@ class AdapterWeights(NamedTuple):
     """What an adapter holds.
 
     Attributes:
-        checkpoint: its weights.
         updates: by the name of the base's tensor.
         whole: tensors that it holds whole: by the name in the base, its name there.
     """

@@ -103,10 +103,8 @@ def ahead(
 ) -> Iterator[TaskT]:
     """Tasks in their order, with what they read from buckets on its way.
 
-    Args:
-        tasks: may be a generator.
-        reads: tensor and elements ``[start, stop)`` that a task reads; None for nothing.
-        checkpoints: from which it reads them; one that lacks the tensor, or ends before, is read as far as it goes.
+    ``tasks``: may be a generator. ``reads``: tensor and elements ``[start, stop)`` that a task reads; None for nothing.
+    ``checkpoints``: from which it reads them; one that lacks the tensor, or ends before, is read as far as it goes.
     """
     if not is_here():
         # The workers that take the tasks read for themselves.
@@ -163,12 +161,7 @@ class LeafReader:
     ) -> None:
         """Nothing is read yet.
 
-        Args:
-            checkpoint: to read from.
-            name: of the tensor.
-            start: first element, a multiple of 2^18.
-            stop: one past the last.
-            memory: uint8 of the span's size; new memory when left out.
+        ``start``: first element, a multiple of 2^18. ``memory``: uint8 of the span's size; new memory when left out.
         """
         self.start, self.stop = start, stop
         self._checkpoint, self._name = checkpoint, name

@@ -66,7 +66,6 @@ class Piece(NamedTuple, Generic[TaskT]):
     """Tasks whose results are written together.
 
     Attributes:
-        tasks: neighbors in the output.
         part: that they make; None where each is written for itself.
         start, stop: bytes of the stream that the part has. The first and the last task may reach beyond them.
     """
@@ -214,7 +213,6 @@ class Changes:
 
     Attributes:
         replace: new dtype and shape, by the name of a tensor of the source.
-        remove: tensors to leave out.
         add: tensors that the source does not have.
         files: small files that win over the source's.
         remove_files: small files of the source to leave out.
@@ -394,9 +392,8 @@ class Format:
         name: stable and lower-case; what :attr:`Checkpoint.format` says.
         accepts: what a path must be, for messages: ``a .safetensors file, a directory with ...``.
         recognize: whether a file or directory that exists is of this format, judged by names; never raises.
-        open: opens one.
-        plan: plans an output in this format, modeled on a checkpoint of any format: one of its own keeps its layout
-            to the byte where nothing changes. None for a format that is only read.
+        plan: plans an output in this format, modeled on a checkpoint of any format: one of its own keeps its layout to
+            the byte where nothing changes. None for a format that is only read.
         hub_files: patterns of the files to download from the hub besides the small ones; empty for a format that the
             hub does not have.
     """

@@ -38,13 +38,9 @@ class BucketOutput:
     """An output that is being written to a bucket; see :class:`maskreg.checkpoint.bucket_output.Pending`.
 
     Attributes:
-        path: where the output appears.
-        is_file: the output is one object.
         weights: pattern of the weight files; only a prefix with such a file may be replaced.
         index: the file without which readers find no checkpoint; of one object, that.
-        names: files that it will have.
         sources: what it must not replace.
-        force: replace an earlier output.
         kept: after a commit, files that were there before and that it does not write.
     """
 

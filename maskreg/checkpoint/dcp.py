@@ -117,7 +117,6 @@ class _Metadata:
     Attributes:
         tensors: of all that was saved, by name: the whole tensor's record.
         paths: keys to it in the dictionaries that were saved, by name.
-        others: names of what is no tensor.
         locations: where each chunk lies, by name and begin.
     """
 

@@ -147,7 +147,6 @@ class FileCause(NamedTuple):
     """A file that is not what its name says.
 
     Attributes:
-        name: of the cause.
         test: whether it is this, by its first bytes and its size.
         fault: what it is; continues a sentence that begins with its path.
         hint: the next step; ``{folder}`` is where it lies, ``{path}`` its path and ``{stem}`` that without its suffix,

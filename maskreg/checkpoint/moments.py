@@ -46,7 +46,6 @@ class Moments(Closing):
     """The state of Adam, open.
 
     Attributes:
-        checkpoint: that holds it.
         names: of the weights that have a second moment, in the order of the checkpoint; numbers where the optimizer
             numbered its weights.
     """

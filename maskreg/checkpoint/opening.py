@@ -135,23 +135,10 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open a checkpoint and check everything but the tensors' data, which is read later.
 
-    Args:
-        spec: a file or directory of a known format, the URL of one in a bucket, or a hub id ``org/name[@revision]``; a
-            path that exists wins.
-        download: fetch a hub model that is not in the cache; otherwise the hub is not asked.
-        base: the model that an adapter was trained on, for one whose own word for it leads nowhere here.
-        limits: bounds on what is read.
-        options_of: how to talk to the service of a bucket, by URL; by default as the AWS chain says.
-
-    Raises:
-        UsageError: neither a path nor a text.
-        NotFoundError: no such file, directory, object or cached model, or a part of it is missing.
-        FormatError: something that the format forbids.
-        LimitError: something larger than the limits allow.
-        CorruptError: a file is shorter or longer than it should be.
-        UnavailableError: the disk, the bucket or, with ``download``, the hub does not answer.
-        NotAllowedError: not allowed to read it.
-        ConfigError: a hub id or a URL, and the package that reads those is not installed.
+    ``spec``: a file or directory of a known format, the URL of one in a bucket, or a hub id ``org/name[@revision]``; a
+    path that exists wins. ``download``: fetch a hub model that is not in the cache; otherwise the hub is not asked.
+    ``base``: the model that an adapter was trained on, for one whose own word for it leads nowhere here.
+    ``options_of``: how to talk to the service of a bucket, by URL; by default as the AWS chain says.
     """
     find = partial(_located, options_of=options_of)
     location = find(spec)

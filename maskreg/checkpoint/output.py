@@ -131,7 +131,6 @@ class PendingOutput:
         weights: pattern of the weight files; only a directory with such a file may be replaced.
         names: files that a directory will have; of folders in it, the name and ``/``.
         sources: resolved paths that the output must not replace.
-        force: replace an earlier output.
         work: the file or directory to write until then.
         kept: after a commit, files of the replaced directory that the output does not write; they are in the new one.
     """

@@ -50,7 +50,6 @@ class Archive:
     """An archive in a part of a file.
 
     Attributes:
-        file: that holds it.
         entries: by name, without the archive's own name in front.
     """
 
@@ -178,7 +177,6 @@ class Storage:
     Attributes:
         key: its number in the archive, as text.
         dtype: of its elements; ``U8`` when it has no dtype.
-        numel: number of elements.
     """
 
     key: str
@@ -191,11 +189,9 @@ class StoredTensor:
     """A tensor in an archive.
 
     Attributes:
-        storage: that holds its elements.
         dtype: safetensors code; as torch names it for a dtype that has none.
         offset: of its first element in the storage, in elements.
         shape: empty for a 0-D tensor.
-        strides: in elements.
         fault: why its values cannot be read as they lie there; empty when they can.
     """
 
@@ -217,10 +213,7 @@ class ShardedTensor:
     """One process's part of a tensor that several share.
 
     Attributes:
-        local: the part.
-        shape: of the whole tensor.
         mesh: number of processes in each dimension of the mesh.
-        coordinate: of this process in it.
         placements: for each dimension of the mesh, the dimension of the tensor that it divides; None where it repeats.
         order: dimensions of the mesh in which they divide the tensor, the first cut first.
         fault: why its place is not known; empty when it is.

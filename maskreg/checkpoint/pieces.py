@@ -53,7 +53,6 @@ class Box:
 
     Attributes:
         begin: first position in each dimension.
-        shape: its size in each dimension.
     """
 
     begin: Shape
@@ -180,8 +179,6 @@ class Piece:
     """A box of a tensor, and where its elements lie.
 
     Attributes:
-        box: within the tensor.
-        file: that holds it.
         offset: of its first element in the file, in bytes.
         strides: in elements, one for each dimension.
     """

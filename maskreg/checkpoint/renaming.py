@@ -188,8 +188,6 @@ class Dialect(NamedTuple):
     """A tool's names.
 
     Attributes:
-        names: what they are.
-        marks: a name that gives them away.
         saved: the next step where a checkpoint has them.
         loaded: the next step where a model in memory has them.
     """

@@ -37,7 +37,6 @@ class Part(NamedTuple):
 
     Attributes:
         name: what the part is called where it is stored alone; for all rows, the tensor's name.
-        tensor: name of the tensor.
         start, stop: its rows are ``[start, stop)``.
     """
 
@@ -104,8 +103,7 @@ class Selection:
 
         A tensor that fuses several matrices is split where one of them is named and the tensor is not.
 
-        Args:
-            tensors: the shape of each, by name.
+        ``tensors``: the shape of each, by name.
         """
         parts = tuple(part for name in tensors for part in self._parts(name, tensors))
         if self:
@@ -359,8 +357,6 @@ class Neurons(NamedTuple):
 
     Attributes:
         ffn: what the names of the FFN's matrices begin with.
-        axis: of the tensor as a matrix.
-        width: neurons of the FFN.
     """
 
     ffn: str
@@ -387,8 +383,7 @@ ALONE = Shared()
 def stream_of(tensors: Iterable[tuple[str, str, str, Sequence[int]]]) -> Stream:
     """The residual stream that a model's matrices read from and write into.
 
-    Args:
-        tensors: of each its name, its layer, its role and its shape; the largest embedding is the tokens'.
+    ``tensors``: of each its name, its layer, its role and its shape; the largest embedding is the tokens'.
     """
     matrices = [tensor for tensor in tensors if len(tensor[3]) == 2]
     tables = [shape for _, layer, role, shape in matrices if role == "embedding" and not layer]
@@ -409,11 +404,7 @@ def channels_of(name: str, layer: str, shape: Sequence[int], stream: Stream) -> 
     in its rows. Of square matrices the name decides: an ``o_proj`` writes into the stream, with its rows, and GPT-2's
     ``c_proj``, which is stored transposed, with its columns.
 
-    Args:
-        name: of the tensor.
-        layer: what :func:`~maskreg.checkpoint.roles.layer_of` says.
-        shape: of the tensor.
-        stream: of the model.
+    ``layer``: what :func:`~maskreg.checkpoint.roles.layer_of` says.
     """
     width = stream.width
     if len(shape) < 2 or width < 2 or (layer and not layer.isdigit()):
@@ -433,12 +424,8 @@ def shared_of(name: str, layer: str, role: str, shape: Sequence[int], stream: St
     Example: neuron 5 is row 5 of a ``gate_proj`` and of the ``up_proj`` beside it, and column 5 of their ``down_proj``.
     A stack of experts has no neurons, as its rows or columns are of several FFNs.
 
-    Args:
-        name: of the tensor.
-        layer: what :func:`~maskreg.checkpoint.roles.layer_of` says.
-        role: what :func:`~maskreg.checkpoint.roles.role_of` says.
-        shape: of the tensor.
-        stream: of the model.
+    ``layer``: what :func:`~maskreg.checkpoint.roles.layer_of` says. ``role``: what
+    :func:`~maskreg.checkpoint.roles.role_of` says.
     """
     channels = channels_of(name, layer, shape, stream)
     if channels is None or role != "ffn" or len(shape) != 2:

@@ -32,7 +32,6 @@ class RunCheckpoint(NamedTuple):
 
     Attributes:
         label: what tells it from the others, and can be a tag: ``step-100``.
-        path: where it lies.
     """
 
     label: str

@@ -153,7 +153,6 @@ class StateDict:
     """The weights of one archive.
 
     Attributes:
-        archive: that holds them.
         tensors: by name.
         notes: what was left out or renamed, one sentence each.
     """

@@ -40,8 +40,6 @@ class Record:
     """An object of a class that has no other form here.
 
     Attributes:
-        name: of its class.
-        args: that it was made with.
         state: what was set on it: usually its attributes by name.
     """
 

@@ -126,12 +126,7 @@ def copy_tensors(
 
     Memory is bounded by a block for each thread.
 
-    Args:
-        checkpoint: has the tensors of the plan, in their shapes and dtypes.
-        plan: what is written.
-        writer: of the plan, entered.
-        progress: progress callback, in bytes; advanced only.
-        jobs: threads; by default one per CPU, at most 16.
+    ``jobs``: threads; by default one per CPU, at most 16.
     """
     copy = _Copying(checkpoint)
     blocks = ahead(_blocks(plan), lambda block: (block.name, block.start, block.stop), checkpoint)
@@ -182,19 +177,7 @@ def plan_like(
 
     A source of a format that cannot be written gives a plan for safetensors.
 
-    Args:
-        source: the checkpoint to model the new one on.
-        replace: new dtype and shape by the name of a tensor of the source.
-        remove: tensors to leave out.
-        add: tensors that the source does not have.
-        files: small files that win over the source's.
-        remove_files: small files of the source to leave out.
-        limits: the largest small file.
-
-    Raises:
-        WrongCheckpointError: the source lacks a tensor to replace or remove, or has one to add.
-        FormatError: a small file with a name that does not travel with a checkpoint.
-        LimitError: a small file that is too large.
+    ``add``: tensors that the source does not have.
     """
     changes = Changes(replace or {}, frozenset(remove), tuple(add), files or {}, frozenset(remove_files))
     _check_tensors(source, changes)
@@ -208,15 +191,8 @@ def plan_like(
 def write_checkpoint(out: Location, plan: OutputPlan, *, force: bool = False) -> Iterator[CheckpointWriter]:
     """Write ``plan`` at ``out``: the output appears, whole, when the ``with`` ends, or not at all.
 
-    Args:
-        out: a path that does not exist yet, in a folder whose missing parents are made, or in a bucket.
-        plan: what to write.
-        force: replace files of an earlier output that are written again; others in its directory stay.
-
-    Raises:
-        OutputExistsError: ``out`` exists and ``force`` is False.
-        NoSpaceError: the output does not fit on the disk.
-        CannotCreateError: ``out`` cannot be written, or must not be replaced.
+    ``out``: a path that does not exist yet, in a folder whose missing parents are made, or in a bucket. ``force``:
+    replace files of an earlier output that are written again; others in its directory stay.
     """
     # A bucket is never full.
     room = filling(out, plan.total_bytes, what="the checkpoint") if isinstance(out, Path) else nullcontext()

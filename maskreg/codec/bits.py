@@ -104,9 +104,6 @@ class Reader:
 
     What lies beyond the end reads as zeros, so a truncated model gives some values, which the checks of its length
     refuse.
-
-    Attributes:
-        at: the next bit.
     """
 
     def __init__(self, packed: Bits) -> None:

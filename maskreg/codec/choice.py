@@ -59,7 +59,6 @@ class Choice(NamedTuple):
 
     Attributes:
         movers: int64 ``[3, 256]``, of :func:`count_movers`, where a sparse block is tried; else None.
-        tokens: whether tokens are.
         lines: whether it is known that scales pay.
         rows: bool ``[rows]``, those that change, where a block of them alone is tried; else None.
     """

@@ -127,8 +127,6 @@ class Matrix(NamedTuple):
     Attributes:
         source: uint16 ``[n]``.
         tokens: uint8 ``[n]``, not flipped.
-        rows: rows that the block touches.
-        width: coordinates in a row.
         column: column of the first coordinate.
     """
 
@@ -151,12 +149,9 @@ def classify(
 
     Kernels do the same tile by tile: native/src/contexts.c.
 
-    Args:
-        codes: uint16 ``[n]``, the source's bits.
-        position: of the first coordinate, counted from the first column of the block's first row.
-        contexts: of the block.
-        cells: uint8 ``[n]``, filled.
-        flips: int8 ``[n]``, filled: -1 where the ULP step is flipped, else 0.
+    ``codes``: uint16 ``[n]``, the source's bits. ``position``: of the first coordinate, counted from the first column
+    of the block's first row. ``cells``: uint8 ``[n]``, filled. ``flips``: int8 ``[n]``, filled: -1 where the ULP step
+    is flipped, else 0.
     """
     rows, columns = np.divmod(np.arange(position, position + codes.size), contexts.grid.width)
     exponents = (codes >> 7 & 0xFF).astype(np.int64)

@@ -57,11 +57,7 @@ _NEGATED_BITS = 16
 def decode_derived(head: Head, block: Block, source: Codes, decode: Decode) -> Codes:
     """The values of a block that :meth:`Head.read` has checked.
 
-    Args:
-        head: of the block.
-        block: of kind ``SCALED``, ``APART``, ``ZEROED`` or ``ROWS``.
-        source: uint16 ``[n]``.
-        decode: decodes inner blocks.
+    ``block``: of kind ``SCALED``, ``APART``, ``ZEROED`` or ``ROWS``. ``source``: uint16 ``[n]``.
     """
     view = memoryview(block)
 
@@ -115,9 +111,7 @@ def scaled(codes: Codes, factor: int) -> Codes:
 
     Where a code or its product is no normal number, at most the sign changes.
 
-    Args:
-        codes: uint16 ``[n]``.
-        factor: the bits of an fp32, a normal number.
+    ``codes``: uint16 ``[n]``. ``factor``: the bits of an fp32, a normal number.
     """
     if codes.size > _CODES:
         return scaled(np.arange(_CODES, dtype=np.uint16), factor)[codes]
@@ -233,12 +227,8 @@ def _zeros(source: Codes, positive: int) -> Codes:
 def encode_rows(source: Codes, target: Codes, grid: Grid, changing: npt.NDArray[np.bool_], encode: Encode) -> bytes:
     """A block of some rows.
 
-    Args:
-        source: uint16 ``[n]``.
-        target: uint16 ``[n]``.
-        grid: where the coordinates lie; no wider than ``n``.
-        changing: ``[rows]``, those that change; at least one.
-        encode: codes the inner block.
+    ``source``, ``target``: uint16 ``[n]``. ``grid``: where the coordinates lie; no wider than ``n``. ``changing``:
+    ``[rows]``, those that change; at least one.
     """
     gaps = np.diff(np.flatnonzero(changing), prepend=-1) - 1
     ends = np.cumsum(gaps // _SKIP + 1)

@@ -112,8 +112,7 @@ _EIGHTHS = _eighths()
 def typical_change(counts: Counts) -> int:
     """Median size of the changes, in eighths of a binade as of :func:`_eighths`; 0 when nothing changed.
 
-    Args:
-        counts: int64 ``[256, 64]``, coordinates by exponent and token.
+    ``counts``: int64 ``[256, 64]``, coordinates by exponent and token.
     """
     sizes = 8 * np.maximum(np.arange(255), 1)[:, None] + _EIGHTHS
     of_size = np.zeros(int(sizes.max()) + 1, np.int64)
@@ -142,11 +141,7 @@ def level_bounds(typical: int) -> Bounds:
 def levels_of(matrix: Matrix, bounds: Bounds, first: int, stride: int) -> Levels:
     """Rows ``first``, ``first + stride``, ... of the coarse copy, int8 ``[m, w]``; 0 beyond the block's ends.
 
-    Args:
-        matrix: the block.
-        bounds: of :func:`level_bounds`.
-        first: row.
-        stride: rows.
+    ``bounds``: of :func:`level_bounds`.
     """
     source, tokens, rows, width, column = matrix
     chosen = range(first, rows, stride)
@@ -165,9 +160,7 @@ def levels_of(matrix: Matrix, bounds: Bounds, first: int, stride: int) -> Levels
 def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
     """Row and column factors of a block, int8 ``[rank, rows]`` and ``[rank, width]``; None when they would not pay.
 
-    Args:
-        matrix: the block.
-        counts: int64 ``[256, 64]``, coordinates by exponent and token.
+    ``counts``: int64 ``[256, 64]``, coordinates by exponent and token.
     """
     rows, width = matrix.rows, matrix.width
     # Rows 0, stride, ... to search in; those halfway between them to judge by.

@@ -130,9 +130,8 @@ def choose_indexes(moved: Counts, total: Counts) -> tuple[Indexes, int]:
     Each class in turn takes the index under which its coordinates and the residual are shortest. The best sequence, by
     dynamic programming, is no shorter by more than .01 %.
 
-    Args:
-        moved: int64 ``[classes]``, coordinates that move; at least one does.
-        total: int64 ``[classes]``, all coordinates.
+    ``moved``: int64 ``[classes]``, coordinates that move; at least one does. ``total``: int64 ``[classes]``, all
+    coordinates.
     """
     last = int(np.flatnonzero(moved)[-1])
     costs = np.stack([moved, total - moved], 1)[: last + 1] @ COSTS

@@ -66,12 +66,7 @@ class ModelShape(NamedTuple):
     """What a block's header says of its model.
 
     Attributes:
-        n: coordinates of the block.
         grid: where they lie; no wider than ``n`` when there are scales or factors.
-        base: of the contexts.
-        scaled: whether there are scales.
-        rank: of the factors.
-        tables: how many.
     """
 
     n: int
@@ -119,12 +114,7 @@ def pack_model(model: Model) -> bytes:
 
 
 def unpack_model(packed: Bits, shape: ModelShape) -> Model | None:
-    """The model in ``packed``; None when it is invalid or anything is left over.
-
-    Args:
-        packed: uint8.
-        shape: of the header.
-    """
+    """The model in ``packed``; None when it is invalid or anything is left over."""
     grid, rank = shape.grid, shape.rank
     if not shape.fits(packed.size):
         return None
@@ -212,8 +202,6 @@ class Head(NamedTuple):
     """The first 8 bytes of a block.
 
     Attributes:
-        n: coordinates.
-        kind: one of the eight.
         sub_blocks: how many; 0 where the block is neither coded nor sparse.
         rank: components of the prediction; in a sparse block, the exponent of the first class; in one of exponents
             apart, the usual one; in one of zeros, 1 if all are positive.
@@ -258,13 +246,7 @@ def sub_block_numel(n: int, count: int) -> int:
 
 
 def pack_coded(n: int, count: int, model: Model) -> bytes:
-    """A coded block up to its directory: header and model.
-
-    Args:
-        n: coordinates.
-        count: sub-blocks.
-        model: contexts and tables.
-    """
+    """A coded block up to its directory: header and model."""
     contexts = model.contexts
     packed = pack_model(model)
     head = Head(n, CODED, count, contexts.rank, _SCALED if contexts.scaled else 0)
@@ -273,14 +255,7 @@ def pack_coded(n: int, count: int, model: Model) -> bytes:
 
 
 class CodedHead(NamedTuple):
-    """What a coded block says before its model.
-
-    Attributes:
-        n: coordinates.
-        sub_blocks: how many.
-        shape: of the model.
-        model_bytes: that the model takes.
-    """
+    """What a coded block says before its model."""
 
     n: int
     sub_blocks: int
@@ -321,9 +296,7 @@ class Layout:
     All of it is checked except what :meth:`Head.read` checks.
 
     Attributes:
-        n: coordinates.
         size: coordinates of each sub-block; the last may have fewer.
-        model: contexts and tables.
         block: uint8, the whole block.
         directory: int64 ``[sub-blocks, 2]``: words and extra bits of each.
         starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.

@@ -129,10 +129,7 @@ class Taken(NamedTuple):
 def encode_movers(source: Codes, target: Codes, hazards: Hazards) -> bytes:
     """Code a sub-block: the state, and the words.
 
-    Args:
-        source: uint16 ``[n]``.
-        target: uint16 ``[n]``.
-        hazards: above 0 for every mover.
+    ``source``, ``target``: uint16 ``[n]``. ``hazards``: above 0 for every mover.
     """
     if compiled := library():
         return _encode_compiled(compiled, source, target, hazards)
@@ -251,14 +248,9 @@ class _Coder:
 def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, length: int, values: Codes) -> int:
     """Decode sub-blocks; returns 0, or the number, from 1, of one that is damaged.
 
-    Args:
-        source: uint16 ``[n]``, of all sub-blocks.
-        coded: uint8, the whole block.
-        starts: int64 ``[k + 1]``, bytes where the sub-blocks begin, and where the last one ends. Each has the bytes of
-            a state and of whole words.
-        hazards: of the block.
-        length: coordinates of each sub-block but the last, which has the rest.
-        values: uint16 ``[n]``, filled.
+    ``source``: uint16 ``[n]``, of all sub-blocks. ``coded``: uint8, the whole block. ``starts``: int64 ``[k + 1]``,
+    bytes where the sub-blocks begin, and where the last one ends. Each has the bytes of a state and of whole words.
+    ``length``: coordinates of each sub-block but the last, which has the rest. ``values``: uint16 ``[n]``, filled.
     """
     if compiled := library():
         structure, _by_class = _structure(compiled, hazards)

@@ -116,9 +116,7 @@ class Encoding(NamedTuple):
 def fill_decoding(freqs: npt.NDArray[np.uint16], entries: Table) -> None:
     """Decoding tables.
 
-    Args:
-        freqs: uint16 ``[tables, 64]``, each row sums to 4,096.
-        entries: uint32 ``[tables * 4096]``, filled.
+    ``freqs``: uint16 ``[tables, 64]``, each row sums to 4,096. ``entries``: uint32 ``[tables * 4096]``, filled.
     """
     if compiled := library():
         compiled.lib.maskreg_fill_decoding(compiled.read(freqs), len(freqs), compiled.write(entries))
@@ -134,9 +132,6 @@ def decode_tokens(decoding: Decoding) -> npt.NDArray[np.int64]:
     """Decode the tokens of several spans, as NumPy computes it; returns how many words each took, int64 ``[k]``.
 
     The kernel's loops are in native/src/lanes.h.
-
-    Args:
-        decoding: what is read and written.
     """
     words, tables, entries, states, tokens, lengths = decoding
     count, n = tokens.shape
@@ -174,9 +169,7 @@ def _turns(spans: npt.NDArray[Any], filling: int) -> npt.NDArray[Any]:
 def slots_of(freqs: npt.NDArray[np.uint16], of_cell: npt.NDArray[np.uint8]) -> Table:
     """Encoding tables, uint32 ``[cells * 64]``: a token's first slot << 16 | its frequency; 0 for tokens with none.
 
-    Args:
-        freqs: uint16 ``[tables, 64]``, each row sums to 4,096.
-        of_cell: uint8 ``[cells]``, the table of each cell.
+    ``freqs``: uint16 ``[tables, 64]``, each row sums to 4,096. ``of_cell``: uint8 ``[cells]``, the table of each cell.
     """
     if compiled := library():
         slots = np.empty(of_cell.size * TOKENS, np.uint32)
@@ -194,11 +187,7 @@ def encode_tokens(encoding: Encoding) -> npt.NDArray[np.int64]:
 
     The kernel's loops are in native/src/encode.c.
 
-    Args:
-        encoding: what is read and written.
-
-    Returns:
-        Where in its row each span's words begin, int64 ``[k]``.
+    Returns where in its row each span's words begin, int64 ``[k]``.
     """
     keys, length, slots, states, words = encoding
     keys[slots[keys] == 0] |= LITERAL

@@ -75,10 +75,7 @@ def count_moved(matrix: Matrix) -> tuple[Counts32, Counts32]:
 def fit_rows(matrix: Matrix, expected: Expected, moved: Counts32) -> Ints:
     """The shift of each row, int8 ``[rows]``.
 
-    Args:
-        matrix: the block.
-        expected: rates of moving.
-        moved: int32 ``[rows]``, how many coordinates moved.
+    ``moved``: int32 ``[rows]``, how many coordinates moved.
     """
     source, _, rows, width, column = matrix
     if compiled := library():
@@ -102,11 +99,7 @@ def fit_rows(matrix: Matrix, expected: Expected, moved: Counts32) -> Ints:
 def fit_columns(matrix: Matrix, row_scales: Ints, expected: Expected, moved: Counts32) -> Ints:
     """The shift of each column, given the rows' scales, int8 ``[width]``.
 
-    Args:
-        matrix: the block.
-        row_scales: int8 ``[rows]``.
-        expected: rates of moving.
-        moved: int32 ``[width]``, how many coordinates moved.
+    ``row_scales``: int8 ``[rows]``. ``moved``: int32 ``[width]``, how many coordinates moved.
     """
     source, _, rows, width, column = matrix
     if compiled := library():
@@ -134,10 +127,8 @@ def _levels(codes: npt.NDArray[np.uint16], lowest: int) -> npt.NDArray[np.int64]
 def _best_shifts(histograms: Counts, moved: npt.NDArray[np.float64], rates: npt.NDArray[np.int16]) -> Ints:
     """For each line the lowest shift whose prediction is closest to ``moved``, int8 ``[n]``.
 
-    Args:
-        histograms: int64 ``[n, 64]``, sampled coordinates by level; no more than 767, so predictions fit 32 bits.
-        moved: float64 ``[n]``.
-        rates: of :class:`Expected`.
+    ``histograms``: int64 ``[n, 64]``, sampled coordinates by level; no more than 767, so predictions fit 32 bits.
+    ``moved``: float64 ``[n]``.
     """
     by_shift = np.lib.stride_tricks.sliding_window_view(rates, _WINDOW)[::-1]
     predicted = histograms @ by_shift.T.astype(np.int64)
@@ -148,9 +139,7 @@ def _best_shifts(histograms: Counts, moved: npt.NDArray[np.float64], rates: npt.
 def fit_scales(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints]:
     """Row and column scales of a block, int8 ``[rows]`` and ``[width]``, in half exponents, each of mean 0.
 
-    Args:
-        matrix: the block.
-        counts: int64 ``[256, 64]``, coordinates by exponent and token.
+    ``counts``: int64 ``[256, 64]``, coordinates by exponent and token.
     """
     by_exponent = counts.sum(axis=1)
     lowest = 2 * int(np.flatnonzero(by_exponent)[-1]) + 2 - _WINDOW

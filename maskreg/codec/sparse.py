@@ -67,7 +67,6 @@ class SparseModel(NamedTuple):
     """What a block says before its sub-blocks.
 
     Attributes:
-        first: exponent of the first class.
         indexes: uint8 ``[classes]``, of hazards; classes without one do not move.
         ones: how far above the first class movers always move by one ULP; :data:`NO_ONES` for nowhere.
     """
@@ -152,7 +151,6 @@ class SparseLayout:
 
     Attributes:
         size: coordinates of each sub-block; the last may have fewer.
-        hazards: of the block.
         block: uint8, the whole block.
         starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.
     """

@@ -132,10 +132,7 @@ class Step2:
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
 
-        Args:
-            context: bits that the reader has.
-            values: bits that the reader is to get.
-            grid: where the coordinates lie in their matrix; the block is larger without.
+        ``grid``: where the coordinates lie in their matrix; the block is larger without.
         """
         n = values.size
         if context.shape != values.shape:

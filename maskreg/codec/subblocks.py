@@ -94,15 +94,10 @@ def classify_all(
 ) -> npt.NDArray[np.int64]:
     """Keys of a whole block: the cell of each coordinate, and its token, flipped where the cell says so.
 
-    Args:
-        source: uint16 ``[n]``.
-        position: column of the first.
-        contexts: of the block.
-        tokens: uint8 ``[n]``, not flipped.
-        keys: uint16 ``[n]``, filled: cell << 6 | token.
+    ``source``: uint16 ``[n]``. ``tokens``: uint8 ``[n]``, not flipped. ``keys``: uint16 ``[n]``, filled: cell << 6 |
+    token.
 
-    Returns:
-        How many there are of each, int64 ``[cells, 64]``.
+    Returns how many there are of each, int64 ``[cells, 64]``.
     """
     if compiled := library():
         structure, _arrays = contexts.structure(compiled)
@@ -125,10 +120,8 @@ def classify_all(
 def encode_sub_blocks(pair: Pair, slots: Table, out: Bits) -> int:
     """Code all sub-blocks of a block; returns how many bytes the directory and they take.
 
-    Args:
-        pair: what is coded.
-        slots: uint32, by key; of :func:`maskreg.codec.rans.slots_of`.
-        out: uint8, as long as :func:`most_bytes` says; filled with directory and sub-blocks, as they are stored.
+    ``slots``: uint32, by key; of :func:`maskreg.codec.rans.slots_of`. ``out``: uint8, as long as :func:`most_bytes`
+    says; filled with directory and sub-blocks, as they are stored.
     """
     n, length = pair.keys.size, min(pair.length, pair.keys.size)
     if compiled := library():
@@ -179,7 +172,6 @@ class Shared(NamedTuple):
     """What all sub-blocks of a block decode with.
 
     Attributes:
-        contexts: of the block.
         table_of_cell: uint8 ``[cells]``.
         entries: uint32, decoding tables of :func:`maskreg.codec.rans.fill_decoding`.
         block: uint8, the whole block.
@@ -208,11 +200,8 @@ class SubBlocks(NamedTuple):
 def decode_coded(block: Block, source: Codes, start: int, values: Codes) -> None:
     """Fill ``values`` from coordinate ``start``, an entry point, for as long as the source goes.
 
-    Args:
-        block: the whole block, of which :meth:`maskreg.codec.layout.Head.read` was right.
-        source: uint16 ``[m]``, of the span alone.
-        start: of the block's coordinates.
-        values: uint16 ``[m]``, filled.
+    ``block``: the whole block, of which :meth:`maskreg.codec.layout.Head.read` was right. ``source``: uint16 ``[m]``,
+    of the span alone. ``values``: uint16 ``[m]``, filled.
     """
     if compiled := library():
         structure, _block = _block_structure(compiled, block)
@@ -254,12 +243,7 @@ def _decode_sub_blocks(source: Codes, position: int, shared: Shared, sub_blocks:
 
     Damage shows when more is read than a sub-block has, or when not everything is used up at the end.
 
-    Args:
-        source: uint16 ``[n]``, of all.
-        position: of the first coordinate, counted from the first column of the block's first row.
-        shared: what all sub-blocks decode with.
-        sub_blocks: where they are.
-        values: uint16 ``[n]``, filled.
+    ``source``: uint16 ``[n]``, of all. ``values``: uint16 ``[n]``, filled.
     """
     flips = np.empty(source.size, np.int8)
     tokens, damaged = _tokens(source, position, shared, sub_blocks, flips)

@@ -65,10 +65,8 @@ class Subspace(NamedTuple):
 def find_subspace(sample: Levels, begin: Directions, rounds: int) -> Subspace:
     """Directions in which the rows of a sample vary most.
 
-    Args:
-        sample: int8 ``[m, w]``, levels of -3 to 3.
-        begin: of :func:`random_signs`, or directions that are close already.
-        rounds: of the iteration.
+    ``sample``: int8 ``[m, w]``, levels of -3 to 3. ``begin``: of :func:`random_signs`, or directions that are close
+    already.
     """
     vectors = begin
     for _ in range(rounds):
@@ -94,9 +92,7 @@ def backward(levels: Levels, directions: Directions) -> Vectors:
 def random_signs(rows: int, n: int) -> Directions:
     """Random directions of -1 and 1 to begin with, int8 ``[k, n]``: hashes of their positions, the same everywhere.
 
-    Args:
-        rows: of the sample; they vary in no more directions.
-        n: length of each.
+    ``rows``: of the sample; they vary in no more directions.
     """
     signs = np.empty((min(COMPONENTS, rows), n), np.int8)
     words = np.arange(signs.size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -113,9 +109,7 @@ def orthogonal(vectors: Vectors) -> Directions:
 def as_directions(vectors: Vectors, rotation: Floats) -> Directions:
     """``rotation.T @ vectors``, scaled together and rounded to integers up to 127, int8 ``[r, n]``.
 
-    Args:
-        vectors: int32 ``[k, n]``.
-        rotation: float64 ``[k, r]``.
+    ``vectors``: int32 ``[k, n]``. ``rotation``: float64 ``[k, r]``.
     """
     rotated = rotate(vectors, rotation)
     largest = np.abs(rotated).max(initial=np.float32(1e-30))
@@ -137,9 +131,7 @@ def rotate(vectors: npt.NDArray[np.integer], rotation: Floats) -> npt.NDArray[np
 def sorted_subspace(vectors: Directions, sums: Vectors) -> Subspace:
     """The subspace of some vectors, rotated to its principal directions.
 
-    Args:
-        vectors: int8 ``[k, w]``.
-        sums: int32 ``[k, m]``, their products with the rows.
+    ``vectors``: int8 ``[k, w]``. ``sums``: int32 ``[k, m]``, their products with the rows.
     """
     wide = vectors.astype(np.int32)
     root = _inverse_root(_gram(wide, wide))
@@ -159,9 +151,7 @@ def excess(subspace: Subspace, levels: Levels) -> Floats:
 
         excess(d) = (sum over rows of (d . row)^2 - sum over columns of d_c^2 * energy_c) / energy of all
 
-    Args:
-        subspace: of some rows.
-        levels: int8 ``[m, w]``, rows that it was not fitted to.
+    ``levels``: int8 ``[m, w]``, rows that it was not fitted to.
     """
     rotation, vectors = subspace.rotation, subspace.vectors.astype(np.int32)
     sums = forward(levels, subspace.vectors)

@@ -87,8 +87,7 @@ def bits_of(counts: Counts) -> Costs:
 
     Kernels do the same for several rows at once: native/src/costs.c.
 
-    Args:
-        counts: int64 ``[rows, 64]``, tokens counted; each row sums to less than 2^40.
+    ``counts``: int64 ``[rows, 64]``, tokens counted; each row sums to less than 2^40.
     """
     totals, occurs = counts.sum(axis=1), counts > 0
     some = np.maximum(totals, 1)
@@ -114,9 +113,8 @@ def plain_window(counts: Counts, classes: int) -> tuple[int, float]:
 
         16 classes, exponents 90 to 126 occur: windows that begin at 96 to 112
 
-    Args:
-        counts: int64 ``[256, 64]``, coordinates by exponent and token.
-        classes: exponents in the window, at least 2.
+    ``counts``: int64 ``[256, 64]``, coordinates by exponent and token. ``classes``: exponents in the window, at least
+    2.
     """
     if compiled := library():
         least = np.empty(1)
@@ -239,10 +237,7 @@ def _renew(groups: _Groups, left: int, right: int, pairs: _Pairs) -> _Pairs:
 def _merge(counts: Counts, wide: int, limit: int) -> tuple[_Groups, float]:
     """Groups of cells, and the bits of all.
 
-    Args:
-        counts: int64 ``[cells, 64]``; replaced by the counts of the groups.
-        wide: size classes per exponent class: cells k and k + wide are neighbors.
-        limit: most groups.
+    ``counts``: int64 ``[cells, 64]``; replaced by the counts of the groups.
     """
     live: npt.NDArray[np.bool_] = np.any(counts, axis=1)
     groups = _Groups(counts, bits_of(counts), live, np.where(live, np.arange(len(counts)), -1))
@@ -289,9 +284,8 @@ def _normalized(counts: Counts) -> npt.NDArray[np.uint16]:
 def build_tables(counts: Counts, wide: int) -> tuple[Tables, float]:
     """Tables for cells, and the bits that tokens and tables take together (without extra bits).
 
-    Args:
-        counts: int64 ``[cells, 64]``, tokens by cell; they sum to less than 2^40. At most 256 cells.
-        wide: size classes per exponent class: cells k and k + wide are neighbors.
+    ``counts``: int64 ``[cells, 64]``, tokens by cell; they sum to less than 2^40. At most 256 cells. ``wide``: size
+    classes per exponent class: cells k and k + wide are neighbors.
     """
     cells = len(counts)
     if compiled := library():

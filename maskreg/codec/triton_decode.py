@@ -61,12 +61,9 @@ def decode_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) 
 
     Besides the results, that takes three bytes of device memory per coordinate, and the blocks.
 
-    Args:
-        contexts: int16 ``[n]`` of each block, all on one device.
-        layouts: of the blocks.
+    ``contexts``: int16 ``[n]`` of each block, all on one device.
 
-    Returns:
-        int16 ``[n]`` of each block.
+    Returns int16 ``[n]`` of each block.
     """
     if not layouts:
         return []

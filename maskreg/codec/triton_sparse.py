@@ -54,12 +54,9 @@ _LOCK = threading.Lock()
 def decode_sparse_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[SparseLayout]) -> list[torch.Tensor]:
     """Decode blocks in one launch, on the device where their contexts are.
 
-    Args:
-        contexts: int16 ``[n]`` of each block, all on one device.
-        layouts: of the blocks.
+    ``contexts``: int16 ``[n]`` of each block, all on one device.
 
-    Returns:
-        int16 ``[n]`` of each block.
+    Returns int16 ``[n]`` of each block.
     """
     if not layouts:
         return []
@@ -95,10 +92,9 @@ def _gather(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """What the kernel takes of all blocks.
 
-    Returns:
-        int64 ``[sub-blocks, 6]``, first coordinate, coordinates, first word, words, block, and state; int32
-        ``[blocks, 18]``, hazards by class, the exponent of the first class, and that from which on movers move by one;
-        int32, the words.
+    Returns int64 ``[sub-blocks, 6]``, first coordinate, coordinates, first word, words, block, and state; int32
+    ``[blocks, 18]``, hazards by class, the exponent of the first class, and that from which on movers move by one;
+    int32, the words.
     """
     sub_blocks, models, words = [], [], [np.zeros(1, np.int32)]
     coordinate, word = 0, 1

@@ -99,11 +99,8 @@ def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> N
     Counts serve to choose between plans. From :data:`_LONG` coordinates on they are estimated by a sample, unless few
     of it moved.
 
-    Args:
-        source: uint16 ``[n]``.
-        target: uint16 ``[n]``.
-        tokens: uint8 ``[n]``, filled.
-        counts: int64 ``[256, 64]``, added to.
+    ``source``, ``target``: uint16 ``[n]``. ``tokens``: uint8 ``[n]``, filled. ``counts``: int64 ``[256, 64]``, added
+    to.
     """
     if compiled := library():
         arrays = compiled.read(source), compiled.read(target)
@@ -133,11 +130,8 @@ def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> N
 def put_extra_bits(source: Codes, target: Codes, tokens: Tokens, bits: npt.NDArray[np.uint32]) -> int:
     """Write the extra bits of tokens, in order, as NumPy computes it; returns how many.
 
-    Args:
-        source: uint16 ``[n]``.
-        target: uint16 ``[n]``.
-        tokens: uint8 ``[n]``, flipped or not: how far a coordinate moved does not depend on that.
-        bits: uint32, filled; bit i of the stream is bit i mod 32 of word i // 32.
+    ``source``, ``target``: uint16 ``[n]``. ``tokens``: uint8 ``[n]``, flipped or not: how far a coordinate moved does
+    not depend on that. ``bits``: uint32, filled; bit i of the stream is bit i mod 32 of word i // 32.
     """
     sizes = np.abs(tokens.astype(np.int64) - MIDDLE)
     far = np.flatnonzero(sizes > NEAREST)
@@ -157,12 +151,6 @@ def apply_tokens(moves: Moves, bits: Bits, start: int, end: int) -> int:
     """Fill the values of all tokens, as NumPy computes it; returns the bit after their extra bits.
 
     Nothing is read from ``end`` on: bits beyond it count as zeros.
-
-    Args:
-        moves: values are filled.
-        bits: uint8.
-        start: bit where the extra bits begin.
-        end: bit after the last.
     """
     source, tokens, flips, values = moves
     steps = tokens.astype(np.int64) - MIDDLE

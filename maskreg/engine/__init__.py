@@ -33,12 +33,7 @@ _current: ContextVar[Engine | None] = ContextVar("maskreg_engine", default=None)
 
 
 def parse_engine(text: str, origin: str) -> str:
-    """An engine as the settings name it: ``threads``, ``ray`` or ``ray://HOST:PORT``.
-
-    Args:
-        text: the text.
-        origin: where it was written, for messages.
-    """
+    """An engine as the settings name it: ``threads``, ``ray`` or ``ray://HOST:PORT``."""
     name, separator, address = text.partition("://")
     if (name not in ENGINES and text != THREADS) or bool(separator) != bool(address):
         raise ConfigError(f"{origin}: {text!r} is not an engine", hint="write threads, ray or ray://HOST:PORT")
@@ -49,10 +44,8 @@ def parse_engine(text: str, origin: str) -> str:
 def running_on(engine: str, *, workers: int = 0, label: str = "maskreg") -> Iterator[None]:
     """Hand out the blocks of what runs in the ``with`` on this engine; what it started ends with it.
 
-    Args:
-        engine: as :func:`parse_engine` has it.
-        workers: how many; 0 for one per CPU of the cluster. Threads are counted by ``jobs`` instead.
-        label: what runs, as the cluster's own tools show it.
+    ``engine``: as :func:`parse_engine` has it. ``workers``: how many; 0 for one per CPU of the cluster. Threads are
+    counted by ``jobs`` instead.
     """
     name, _, address = parse_engine(engine, "engine").partition("://")
     opened = None if name == THREADS else ENGINES[name](address, workers, label)

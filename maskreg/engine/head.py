@@ -24,8 +24,7 @@ _PAUSE_SECONDS = 1.0
 def require_answer(address: str) -> None:
     """Refuse an address where nothing listens; Ray itself would try it for minutes.
 
-    Args:
-        address: ``HOST:PORT``, or ``ray://HOST:PORT``.
+    ``address``: ``HOST:PORT``, or ``ray://HOST:PORT``.
     """
     try:
         _connect(address, _FIRST_SECONDS)
@@ -39,8 +38,7 @@ class Head:
     def __init__(self, address: str) -> None:
         """It has just answered.
 
-        Args:
-            address: ``HOST:PORT``.
+        ``address``: ``HOST:PORT``.
         """
         self._address = address
         self._asked_at = time.monotonic()

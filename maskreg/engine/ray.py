@@ -71,12 +71,9 @@ class RayEngine:
     def __init__(self, address: str = "", *, workers: int = 0, label: str = "maskreg") -> None:
         """Remember what to start.
 
-        Args:
-            address: ``HOST:PORT`` of the cluster's Ray client server; empty for the cluster of ``RAY_ADDRESS``, or the
-                one that ``ray start`` began on this machine, or else one that is started here and ends with the
-                engine; ``RAY_ADDRESS=local`` always starts one.
-            workers: processes; 0 for one per CPU of the cluster.
-            label: begins the names of the actors.
+        ``address``: ``HOST:PORT`` of the cluster's Ray client server; empty for the cluster of ``RAY_ADDRESS``, or the
+        one that ``ray start`` began on this machine, or else one that is started here and ends with the engine;
+        ``RAY_ADDRESS=local`` always starts one. ``workers``: processes; 0 for one per CPU of the cluster.
         """
         self._address, self._workers, self._label = address, workers, label
         self._starting: list[_Hand] = []

@@ -36,7 +36,6 @@ class Batch(Generic[WorkerT]):
         near: where their data lies; empty for anywhere.
         worker: that has them; None for a batch that has to be handed out.
         packed: what became of them; None while they are worked on.
-        deaths: workers that died with them.
         ticket: what the cluster knows them by.
     """
 
@@ -54,7 +53,6 @@ class Window(Generic[WorkerT]):
 
     Attributes:
         max_bytes: of results that wait to be taken, as far as is known before they are there.
-        workers: that are ready.
     """
 
     max_bytes: int
@@ -110,11 +108,7 @@ class Window(Generic[WorkerT]):
         return [batch for batch in self._batches if batch.worker is not None and batch.packed is None]
 
     def lose(self, worker: WorkerT) -> list[Batch[WorkerT]]:
-        """Take back what a worker has, because it died.
-
-        Returns:
-            Its batches, the one that it worked on first.
-        """
+        """Take back what a worker has, because it died."""
         self._homes = {near: home for near, home in self._homes.items() if home is not worker}
         lost = [batch for batch in self.running() if batch.worker is worker]
         for batch in lost:

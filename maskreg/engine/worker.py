@@ -73,22 +73,14 @@ class Worker:
         return __version__
 
     def take_work(self, work: bytes) -> None:
-        """Replace the work; it is opened when its first batch comes.
-
-        Args:
-            work: pickled.
-        """
+        """Replace the work; it is opened when its first batch comes."""
         # What the work before it had open is closed.
         self._pickled, self._work = work, None
 
     def run(self, tasks: bytes) -> Packed:
         """Work through a batch.
 
-        Args:
-            tasks: the batch, a pickled list.
-
-        Returns:
-            Its :class:`Outcome`.
+        Returns its :class:`Outcome`.
         """
         results: list[Any] = []
         error: BaseException | None = None

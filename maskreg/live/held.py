@@ -38,7 +38,6 @@ class Runs:
 
     Attributes:
         starts: int64 ``[k]``, the first coordinate of each, ascending.
-        length: coordinates of each.
     """
 
     starts: Indexes
@@ -107,7 +106,6 @@ class Held:
     Attributes:
         local: its values, sharing the model's memory; flattened, they are in the order of the runs.
         of: the runs of each process that has to do with this tensor, by rank, ascending; together they are the tensor.
-        rank: this process.
     """
 
     local: torch.Tensor
@@ -118,10 +116,7 @@ class Held:
 def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
     """What this process holds of a tensor that makes up a sharded parameter, or a part of one.
 
-    Args:
-        name: of the tensor, for messages.
-        parameter: a DTensor.
-        view: the tensor as a view of a contiguous tensor without data that has the parameter's shape.
+    ``view``: the tensor as a view of a contiguous tensor without data that has the parameter's shape.
     """
     mesh: DeviceMesh = parameter.device_mesh  # type: ignore[attr-defined]
     placements: tuple[Any, ...] = parameter.placements  # type: ignore[attr-defined]

@@ -98,10 +98,7 @@ _Groups = list[list[torch.Tensor]]
 def links(join: Join, shapes: Mapping[str, tuple[int, ...]], model: Mapping[str, torch.Tensor]) -> list[Link]:
     """The coordinates of each source in the model.
 
-    Args:
-        join: which tensors of the checkpoint make up which of the model.
-        shapes: of the sources.
-        model: the targets, with or without data.
+    ``model``: the targets, with or without data.
     """
     for operation in join.operations:
         if isinstance(operation, Unknown):

@@ -38,7 +38,6 @@ class Target(NamedTuple):
     Attributes:
         names: in the model, without what wrappers add.
         group: index of its pattern among those whose tensors are joined.
-        operations: that join them.
     """
 
     names: tuple[str, ...]

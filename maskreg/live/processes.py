@@ -52,9 +52,7 @@ class Processes:
     """The processes of a group, this one among them.
 
     Attributes:
-        rank: of this process among all.
         ranks: of all processes of the group, in order.
-        device: where they exchange tensors.
     """
 
     def __init__(self, group: ProcessGroup | None, device: torch.device) -> None:
@@ -105,12 +103,10 @@ class Processes:
     ) -> dict[int, torch.Tensor]:
         """Send bytes to other processes and receive theirs; each process names the same sizes as its peers.
 
-        Args:
-            sent: uint8 tensors of one dimension for each rank, which it receives as one.
-            expected: how many bytes come from each rank; more than none.
+        ``sent``: uint8 tensors of one dimension for each rank, which it receives as one. ``expected``: how many bytes
+        come from each rank; more than none.
 
-        Returns:
-            uint8, by rank, on the device of the exchange.
+        Returns uint8, by rank, on the device of the exchange.
         """
         outgoing = {
             rank: torch.cat([each.to(self.device) for each in parts]) for rank, parts in sent.items() if len(parts)

@@ -38,10 +38,8 @@ class Part:
 
     Attributes:
         whole_numel: coordinates of the whole tensor.
-        first: where the first span begins.
         stride: from the beginning of a span to the beginning of the next.
         length: coordinates of a span; 0 for a process that has none.
-        count: spans.
     """
 
     whole_numel: int
@@ -73,7 +71,6 @@ class Layout:
     """How a parameter is distributed over processes.
 
     Attributes:
-        part: its local part.
         mesh: the processes that have it; None if all of it is local.
         dim: dimension of the mesh over which it is sharded; over the others it is replicated.
     """

@@ -43,12 +43,9 @@ class ModelState(Checkpoint):
     ) -> None:
         """Find every tensor of a checkpoint in a model.
 
-        Args:
-            model: a module, or its state dict; prefixes of wrappers are resolved.
-            expected: the tensors of the checkpoint, by name; dtypes are the model's.
-            small_files: the checkpoint's: training does not change them.
-            tensors: the model's, by name, where the model itself holds a part of each only.
-            allow_surplus: ignore weights of the model that the checkpoint lacks.
+        ``model``: a module, or its state dict; prefixes of wrappers are resolved. ``expected``: the tensors of the
+        checkpoint, by name; dtypes are the model's. ``small_files``: the checkpoint's: training does not change them.
+        ``tensors``: the model's, by name, where the model itself holds a part of each only.
         """
         self.format = "safetensors"
         self.path = Path()

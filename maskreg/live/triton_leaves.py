@@ -93,9 +93,7 @@ def leaves_on_device(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
 def launch(rows: npt.NDArray[np.int64], device: torch.device) -> LeafHashes:
     """Hashes of spans of memory: uint8 ``[k, 16]``.
 
-    Args:
-        rows: int64 ``[k, 2]``, address and bytes of each; addresses are multiples of 8, and each has over 240 bytes.
-        device: where they are.
+    ``rows``: int64 ``[k, 2]``, address and bytes of each; addresses are multiples of 8, and each has over 240 bytes.
     """
     count = len(rows)
     hashes = torch.empty((count, 2), dtype=torch.int64, device=device)

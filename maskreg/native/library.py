@@ -67,8 +67,6 @@ class Library:
 
     Attributes:
         level: one of :data:`LEVELS`.
-        lib: the functions of kernels.h.
-        ffi: of cffi, to create structures.
     """
 
     def __init__(self, level: str, module: Any) -> None:

@@ -29,10 +29,7 @@ def on_device(tensor: torch.Tensor) -> bool:
 def up(array: npt.NDArray[Any], device: torch.device, what: str) -> torch.Tensor:
     """A copy of an array on a device.
 
-    Args:
-        array: of a dtype that torch has.
-        device: where it goes.
-        what: is sent, for :func:`counted`.
+    ``what``: is sent, for :func:`counted`.
     """
     import numpy as np
     import torch
@@ -45,9 +42,7 @@ def up(array: npt.NDArray[Any], device: torch.device, what: str) -> torch.Tensor
 def down(tensor: torch.Tensor, what: str) -> npt.NDArray[Any]:
     """A tensor's values on the host; for a tensor on the CPU, the same memory.
 
-    Args:
-        tensor: anywhere.
-        what: is sent, for :func:`counted`.
+    ``what``: is sent, for :func:`counted`.
     """
     if on_device(tensor):
         _count(what, tensor.nbytes)

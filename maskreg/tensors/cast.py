@@ -24,12 +24,9 @@ def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
         0x3F80_8000  tie, last bit 0: + 0x7FFF = 0x3F80_FFFF -> 0x3F80   stays even
         0x3F81_8000  tie, last bit 1: + 0x8000 = 0x3F82_0000 -> 0x3F82   up to even
 
-    Args:
-        bits: unsigned integers of the dtype's width, any shape.
-        dtype: BF16, F16, F32 or F64.
+    ``dtype``: BF16, F16, F32 or F64.
 
-    Returns:
-        uint16 of the same shape; ``bits`` itself for BF16.
+    Returns uint16 of the same shape; ``bits`` itself for BF16.
     """
     if dtype == "BF16":
         return bits
@@ -48,8 +45,7 @@ def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
 def to_fp32(codes: Any) -> Any:
     """The values of bf16 codes as fp32 of the same shape. Exact: bf16 is the upper half of fp32.
 
-    Args:
-        codes: numpy uint16, or torch int16 on any device; the result is of the same library.
+    ``codes``: numpy uint16, or torch int16 on any device; the result is of the same library.
     """
     if isinstance(codes, np.ndarray):
         return (codes.astype(np.uint32) << 16).view(np.float32)
@@ -61,9 +57,7 @@ def to_fp32(codes: Any) -> Any:
 def to_float(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
     """The values of stored bits as float64 of the same shape.
 
-    Args:
-        bits: unsigned integers of the dtype's width.
-        dtype: BF16, F16, F32 or F64.
+    ``dtype``: BF16, F16, F32 or F64.
     """
     if dtype == "BF16":
         return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
@@ -73,9 +67,7 @@ def to_float(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
 def fp32_of(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
     """The values of stored bits as fp32 of the same shape, in memory of its own; F64 is rounded.
 
-    Args:
-        bits: unsigned integers of the dtype's width.
-        dtype: BF16, F16, F32 or F64.
+    ``dtype``: BF16, F16, F32 or F64.
     """
     if dtype == "BF16":
         return to_fp32(bits)  # type: ignore[no-any-return]
@@ -85,9 +77,7 @@ def fp32_of(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
 def stored_bits(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
     """fp32 numbers as they are stored: unsigned integers of the dtype's width, rounded to nearest, ties to even.
 
-    Args:
-        values: fp32, any shape.
-        dtype: BF16, F16, F32 or F64.
+    ``values``: fp32, any shape. ``dtype``: BF16, F16, F32 or F64.
     """
     if dtype == "BF16":
         return to_bf16(np.ascontiguousarray(values).view(np.uint32), "F32")

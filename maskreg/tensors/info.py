@@ -71,10 +71,7 @@ def check_name(name: str, document: str, limits: Limits = LIMITS) -> None:
 
     Any other name is fine, ``../../etc/x`` too: names are data, and never become paths.
 
-    Args:
-        name: of a tensor, from outside.
-        document: names the source in messages, such as ``tensors.json``.
-        limits: the longest name.
+    ``document``: names the source in messages, such as ``tensors.json``.
     """
     try:
         size = len(name.encode())
@@ -100,7 +97,6 @@ class TensorInfo:
     """One tensor of a checkpoint, without its data.
 
     Attributes:
-        name: as the checkpoint names it.
         dtype: safetensors code, such as ``BF16``.
         shape: empty for a 0-D tensor.
     """

@@ -25,10 +25,8 @@ def leaf_count(numel: int) -> int:
 def leaves_between(leaves: LeafHashes, start: int, stop: int) -> LeafHashes:
     """Leaf hashes of elements ``[start, stop)`` of a tensor; ``start`` is a multiple of 2^18.
 
-    Args:
-        leaves: uint8 ``[k, 16]``, hashes of all leaves of the tensor.
-        start: first element.
-        stop: one past the last element: the tensor's end or a multiple of 2^18.
+    ``leaves``: uint8 ``[k, 16]``, hashes of all leaves of the tensor. ``stop``: one past the last element: the tensor's
+    end or a multiple of 2^18.
     """
     return leaves[start // LEAF_NUMEL : leaf_count(stop)]
 
@@ -36,9 +34,7 @@ def leaves_between(leaves: LeafHashes, start: int, stop: int) -> LeafHashes:
 def differing_leaf(values: npt.NDArray[Any], leaves: LeafHashes) -> int | None:
     """First leaf of ``values`` whose hash is not the expected one, or None when all agree.
 
-    Args:
-        values: a span that starts at a leaf; any dtype of the stored width.
-        leaves: uint8 ``[k, 16]``, expected hashes of exactly that span.
+    ``leaves``: uint8 ``[k, 16]``, expected hashes of exactly that span.
     """
     return first_difference(leaf_hashes(values), leaves)
 
@@ -54,11 +50,7 @@ def first_difference(actual: LeafHashes, leaves: LeafHashes) -> int | None:
 def check_before(tensor: str, start: int, values: npt.NDArray[Any], leaves: LeafHashes) -> None:
     """Check a span of the checkpoint at hand, before a block is applied to it.
 
-    Args:
-        tensor: name, for the message.
-        start: first element of the span within the tensor.
-        values: the span as stored.
-        leaves: uint8 ``[k, 16]``, expected hashes of the span.
+    ``leaves``: uint8 ``[k, 16]``, expected hashes of the span.
     """
     leaf = differing_leaf(values, leaves)
     if leaf is not None:
@@ -68,11 +60,7 @@ def check_before(tensor: str, start: int, values: npt.NDArray[Any], leaves: Leaf
 def check_after(tensor: str, start: int, values: npt.NDArray[Any], leaves: LeafHashes) -> None:
     """Check a span of the result.
 
-    Args:
-        tensor: name, for the message.
-        start: first element of the span within the tensor.
-        values: the span as it would be written.
-        leaves: uint8 ``[k, 16]``, expected hashes of the span.
+    ``leaves``: uint8 ``[k, 16]``, expected hashes of the span.
     """
     leaf = differing_leaf(values, leaves)
     if leaf is not None:

@@ -144,11 +144,7 @@ RULES: dict[str, Callable[[str], Rule]] = {
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule named ``exact``, ``abs:TAU`` or ``rel:ETA``.
-
-    Raises:
-        BadRuleError: an unknown rule, or an invalid parameter.
-    """
+    """The rule named ``exact``, ``abs:TAU`` or ``rel:ETA``."""
     word, _, parameter = text.partition(":")
     if word not in RULES:
         raise BadRuleError(

@@ -38,7 +38,6 @@ class SafetensorsCheckpoint(Checkpoint):
     """A checkpoint of one or several safetensors files.
 
     Attributes:
-        shards: the weight files.
         index: ``model.safetensors.index.json`` exactly as stored; empty for a checkpoint of one file.
     """
 

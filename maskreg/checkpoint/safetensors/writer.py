@@ -99,12 +99,7 @@ SENT_BYTES = 128 << 20
 
 
 class Extent(NamedTuple):
-    """What of the stream of all tensors' data a file holds.
-
-    Attributes:
-        header_bytes: where its data begins.
-        data_bytes: size of its data.
-    """
+    """What of the stream of all tensors' data a file holds."""
 
     header_bytes: int
     data_bytes: int
@@ -173,7 +168,6 @@ class StagedWriter:
 
     Attributes:
         out: where the checkpoint will appear; for messages.
-        layout: of the stream.
         paths: of the unfinished files, as both processes know them; None for one that has no data.
     """
 
@@ -478,8 +472,6 @@ class _File:
     """A weight file that is being written.
 
     Attributes:
-        shard: what it will hold.
-        data_bytes: size of its data.
         missing: bytes of it that were not written yet.
         handle: None before it is opened and after it is closed.
         path: of a file on a disk, since it was opened.
