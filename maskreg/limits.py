@@ -12,17 +12,27 @@ class Limits:
     Attributes:
         manifest_bytes: size of ``manifest.json``.
         tensors_json_bytes: size of ``tensors.json``.
+        tensor_row_bytes: size of one row of it.
         zarr_json_bytes: size of one ``zarr.json``.
         ref_bytes: size of one entry of a ref log.
+        ref_entries: entries of one tag's log.
         heads_bytes: size of a signed list of the latest entries of a project's tags.
+        heads_values: values in it.
+        object_bytes: size of any one stored object.
         small_file_bytes: size of one config or tokenizer file that travels with an artifact.
         analysis_bytes: size of ``analysis.json``.
+        analysis_values: values in it.
         objects: stored objects of one artifact.
+        tensors: tensors of one checkpoint.
+        numel: elements of one tensor.
         name_bytes: length of a tensor name, UTF-8.
+        json_depth: nesting of any JSON document.
         json_values: values in a JSON document for which no other number is given.
+        safetensors_header_bytes: size of a safetensors header.
         index_json_bytes: size of ``model.safetensors.index.json``, or of another weight index.
         archive_bytes: size of the directory of an archive of PyTorch, which lists its entries.
         pickle_bytes: size of one pickle: of an archive of PyTorch, or the metadata of a distributed checkpoint.
+        pickle_steps: instructions in it.
     """
 
     manifest_bytes: int = 4 << 20
