@@ -21,7 +21,7 @@ from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_
 from maskreg.artifact.shards import check_shard
 from maskreg.artifact.tensors import Tensor, load_tensors
 from maskreg.artifact.totals import check_table
-from maskreg.checkpoint.companions import check_small_file
+from maskreg.checkpoint.files import check_small_file
 from maskreg.codec import Codec, get_codec
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, FormatError, PartAbsentError

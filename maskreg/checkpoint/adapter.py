@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from maskreg.bucket import Location
-from maskreg.checkpoint import companions, torch_files
+from maskreg.checkpoint import safetensors, torch_files
 from maskreg.checkpoint.base import Checkpoint, Format, Reopen
-from maskreg.checkpoint.files import in_folder, read_whole
+from maskreg.checkpoint.files import in_folder, read_whole, small_files
 from maskreg.checkpoint.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
-from maskreg.checkpoint.safetensors import reader as safetensors
 from maskreg.document import parse_object
 from maskreg.errors import DataError, FormatError, NotFoundError, PairMismatchError, UsageError, prefixed
 from maskreg.limits import LIMITS, Limits
@@ -233,7 +232,7 @@ class MergedAdapter(Checkpoint):
 
     def small_files(self) -> Mapping[str, Location]:
         """The base's, and the adapter's in their place; not the adapter's configuration."""
-        own = companions.small_files(self.path, self._limits)
+        own = small_files(self.path, self._limits)
         return {**self._base.small_files(), **{name: path for name, path in own.items() if name != ADAPTER_CONFIG}}
 
     def locations(self) -> tuple[Location, ...]:

@@ -23,10 +23,8 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from pathlib import Path
-from typing import Protocol
 
-from maskreg.bucket import BucketPath, Location
+from maskreg.bucket import BucketPath
 from maskreg.bucket.uploads import CLAIM, COMPLETING, Upload, Uploads, check_output
 from maskreg.checkpoint.output import PendingOutput, is_of_a_model
 from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
@@ -34,24 +32,15 @@ from maskreg.parallel import each
 
 
 @dataclass
-class BucketOutput:
-    """An output that is being written to a bucket; see :class:`maskreg.checkpoint.bucket_output.Pending`.
+class BucketOutput(PendingOutput):
+    """An output that is being written to a bucket.
 
     Attributes:
-        weights: pattern of the weight files; only a prefix with such a file may be replaced.
         index: the file without which readers find no checkpoint; of one object, that.
-        sources: what it must not replace.
-        kept: after a commit, files that were there before and that it does not write.
     """
 
     path: BucketPath
-    is_file: bool
-    weights: str
-    index: str
-    names: frozenset[str]
-    sources: tuple[Location, ...]
-    force: bool
-    kept: tuple[str, ...] = field(default=(), init=False)
+    index: str = ""
     _uploads: Uploads | None = field(default=None, init=False)
     _files: dict[str, Upload] = field(default_factory=dict, init=False)
     _claim: Upload | None = field(default=None, init=False)
@@ -171,80 +160,3 @@ class BucketOutput:
     def _is_an_index(self, name: str) -> bool:
         """Whether readers may find a checkpoint by a file of an earlier output, or of this one."""
         return name == self.index or fnmatch(name, "*.index.json") or fnmatch(name, self.weights)
-
-
-class OutputFile(Protocol):
-    """A new file that several threads write at once, each byte once."""
-
-    def write_at(self, offset: int, data: memoryview) -> None:
-        """Write bytes at their place.
-
-        Args:
-            offset: of the first byte in the file.
-            data: bytes.
-        """
-
-    def sync(self) -> None:
-        """Wait until what was written is safe."""
-
-    def close(self) -> None:
-        """Close it. May be called twice."""
-
-
-class Pending(Protocol):
-    """An output that appears whole, or not at all."""
-
-    kept: tuple[str, ...]
-    """After a commit, files that were in its folder before and that it does not write."""
-
-    @property
-    def path(self) -> Location:
-        """Where it appears, absolute."""
-
-    def begin(self, needed_bytes: int) -> None:
-        """Check that the output may appear and fits.
-
-        Raises:
-            OutputExistsError: something has the name, and it must not be replaced.
-            NoSpaceError: too little space is free.
-            CannotCreateError: what has the name must not be replaced.
-        """
-
-    def create(self, name: str, size: int) -> OutputFile:
-        """A new file of the output; for an output that is one file, its own.
-
-        Args:
-            name: of the file.
-            size: in bytes.
-        """
-
-    def commit(self) -> None:
-        """Make the finished output visible.
-
-        Raises:
-            OutputExistsError: something else took the path in the meantime.
-        """
-
-    def discard(self) -> str:
-        """Remove unfinished work; do nothing after a commit.
-
-        Returns:
-            What may be left of it, and what removes that, for people; empty for nothing.
-        """
-
-
-def pending_output(
-    out: Location,
-    *,
-    is_file: bool,
-    weights: str,
-    index: str,
-    names: frozenset[str],
-    sources: tuple[Location, ...],
-    force: bool,
-) -> Pending:
-    """An output at a path on a disk or in a bucket."""
-    if isinstance(out, BucketPath):
-        return BucketOutput(out, is_file, weights, index, names, sources, force)
-    paths = tuple(path for path in sources if isinstance(path, Path))
-    return PendingOutput(out, is_file=is_file, weights=weights, names=names, sources=paths, force=force)

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Format, Reopen
-from maskreg.checkpoint.companions import is_plain_name
-from maskreg.checkpoint.files import AGAIN, in_folder, names_in, read_whole
+from maskreg.checkpoint.files import AGAIN, in_folder, is_plain_name, names_in, read_whole
 from maskreg.checkpoint.layouts import is_dcp
 from maskreg.checkpoint.pickled import (
     DTYPE_NAMES,

@@ -4,20 +4,28 @@ On a disk they are regular files, read with ``pread``. They are not mapped into 
 read (a file that was cut short meanwhile, a network disk that went away) kills the process with SIGBUS, where ``pread``
 returns an error; and mapped pages count as the process's memory, so that reading a large checkpoint would look like
 holding it. ``pread`` takes its offset as an argument, so any number of threads can share a file without a lock.
+
+Beside the weights lie small files, which travel with a checkpoint, and other weights, which never do. Some small files
+can run code on the machine that loads the checkpoint. Loaders run two kinds, when they are told to trust it: Python
+files, and what a JSON document names under ``auto_map`` or ``custom_pipelines``, which may be a Python file beside it
+or in any repository of the hub. Chat templates are no code in this sense: loaders render them in a sandbox.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
 from maskreg.bucket import BucketPath, Location
 from maskreg.bucket.reading import BucketFile
+from maskreg.document import parse
 from maskreg.errors import (
     CorruptError,
     DataError,
@@ -29,6 +37,8 @@ from maskreg.errors import (
     UnavailableError,
     prefixed,
 )
+from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.info import shown
 
 AGAIN = "download or copy the checkpoint again"
 """What helps against a damaged file."""
@@ -51,16 +61,11 @@ class OpenFile(Protocol):
         """Fill ``into`` from ``offset`` on; False when the file ends before.
 
         Raises:
-            UnavailableError: the disk or the store does not answer.
-            CorruptError: the file is not the one any more that was opened.
+            UnavailableError, CorruptError: the disk does not answer, or has another file now than was opened.
         """
 
     def at_hand(self, offset: int, size: int) -> memoryview | None:
-        """At least one byte from ``offset`` on, in memory that is not written to; None where only ``fill`` reads them.
-
-        Raises:
-            UnavailableError, CorruptError: as ``fill`` does.
-        """
+        """At least one byte from ``offset`` on, in memory that is not written to; None where only ``fill`` reads."""
 
     def expect(self, offset: int, size: int) -> int:
         """Say that these bytes are read soon, so that they may be fetched meanwhile; how many are on their way."""
@@ -181,3 +186,98 @@ def close_all(files: list[OpenFile]) -> None:
     """Close files and forget them."""
     while files:
         files.pop().close()
+
+
+SMALL_FILES = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.py")
+"""Patterns of configuration, tokenizer and code files; licenses travel too."""
+
+_SMALL = re.compile(r".+\.(json|txt|jinja|model|tiktoken|py)|(licen[sc]e|notice|copying)([._-].*)?", re.I)
+_WEIGHTS = re.compile(
+    r"consolidated.*|.+\.index\.json|.+\.(safetensors|bin|pt|pth|ckpt|distcp|gguf|ggml|h5|msgpack|onnx|npz)", re.I
+)
+# Where hub models keep their weights in other formats.
+_WEIGHT_FOLDERS = {"original", "onnx", "gguf", "metal"}
+_UNCLEAN = re.compile(r"[\x00-\x1f\x7f-\x9f/\\]")
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether ``name`` stays in its directory and is not hidden: no slash, no leading dot, no control character."""
+    return bool(name) and not name.startswith(".") and not _UNCLEAN.search(name)
+
+
+def is_small_file(name: str) -> bool:
+    """Whether a file of this name travels with a checkpoint: configuration, tokenizer, code, license."""
+    return is_plain_name(name) and not _WEIGHTS.fullmatch(name) and bool(_SMALL.fullmatch(name))
+
+
+def check_small_file(name: str, size: int, limits: Limits = LIMITS) -> None:
+    """Refuse a file that may not be written beside a checkpoint."""
+    if not is_small_file(name):
+        raise FormatError(f"not a file that travels with a checkpoint: {shown(name)}")
+    if size > limits.small_file_bytes:
+        raise LimitError(f"{name}: {size} bytes; the limit is {limits.small_file_bytes}")
+
+
+def _entries(directory: Location) -> list[Location]:
+    return sorted(directory.iterdir(), key=attrgetter("name"))
+
+
+def small_files(directory: Location, limits: Limits = LIMITS) -> Mapping[str, Location]:
+    """The small files of a checkpoint's directory by name, in name order; links are followed."""
+    return {
+        path.name: path
+        for path in _entries(directory)
+        if is_small_file(path.name) and path.is_file() and path.stat().st_size <= limits.small_file_bytes
+    }
+
+
+def other_weights(directory: Location, own: frozenset[str], limits: Limits = LIMITS) -> tuple[str, ...]:
+    """Names in a directory that are never copied, in order; names of folders end in ``/``."""
+    names = []
+    for path in _entries(directory):
+        name = path.name
+        if path.is_dir():
+            if name in _WEIGHT_FOLDERS:
+                names.append(f"{name}/")
+        elif name in own:
+            continue
+        elif _WEIGHTS.fullmatch(name) or (
+            is_small_file(name) and path.is_file() and path.stat().st_size > limits.small_file_bytes
+        ):
+            names.append(name)
+    return tuple(names)
+
+
+_KEYS = ("auto_map", "custom_pipelines")
+# A key may be written with escapes: "\u0061uto_map". All its characters are below 256.
+_SIGNS = (*(key.encode() for key in _KEYS), rb"\u00")
+
+
+def can_run_code(name: str, data: bytes, known: bytes | None = None, limits: Limits = LIMITS) -> bool:
+    """Whether a small file can run code that a file of the same name does not run already."""
+    if data == known:
+        return False
+    if name.lower().endswith(".py"):
+        return True
+    if not name.lower().endswith(".json"):
+        return False
+    named = _named(data, limits)
+    return bool(named) and (known is None or named != _named(known, limits))
+
+
+def _named(data: bytes, limits: Limits) -> list[Any]:
+    """What a JSON document names as code; the document itself when it cannot be parsed and might."""
+    if not any(sign in data for sign in _SIGNS):
+        return []
+    try:
+        return list(_values(parse(data, "a small file", max_bytes=limits.small_file_bytes)))
+    except DataError:
+        # Other parsers take more than this one: a key twice, NaN.
+        return [data]
+
+
+def _values(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        own = [item for key, item in value.items() if key in _KEYS and item]
+        return own + [name for item in value.values() for name in _values(item)]
+    return [name for item in value for name in _values(item)] if isinstance(value, list) else []

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.companions import is_plain_name
-from maskreg.checkpoint.files import AGAIN, names_in
+from maskreg.checkpoint.files import AGAIN, is_plain_name, names_in
 from maskreg.document import parse_object
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits

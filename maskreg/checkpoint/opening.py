@@ -12,9 +12,9 @@ from pathlib import Path
 from maskreg.bucket import BucketPath, Location, OptionsOf, located
 from maskreg.checkpoint.adapter import ADAPTER
 from maskreg.checkpoint.base import Checkpoint, Format, Reopen
-from maskreg.checkpoint.companions import SMALL_FILES
 from maskreg.checkpoint.dcp import DCP
-from maskreg.checkpoint.safetensors.plan import SAFETENSORS
+from maskreg.checkpoint.files import SMALL_FILES
+from maskreg.checkpoint.safetensors import SAFETENSORS
 from maskreg.checkpoint.torch_files import FSDP, TORCH
 from maskreg.errors import ConfigError, FormatError, NotAllowedError, NotFoundError, UnavailableError, UsageError
 from maskreg.extras import requiring

@@ -39,7 +39,10 @@ import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
+from maskreg.bucket import Location
+from maskreg.bucket.uploads import Upload
 from maskreg.disk import DirectFile, is_alive, rename_new, require_space, sync_folder
 from maskreg.document import canonical, parse
 from maskreg.errors import CannotCreateError, DataError, OutputExistsError
@@ -121,28 +124,64 @@ _OWN = ".own"
 _live: set[str] = set()
 
 
+OutputFile: TypeAlias = DirectFile | Upload
+"""A new file that several threads write at once, each byte once."""
+
+
 @dataclass
 class PendingOutput:
-    """An output that is being written and not yet visible. A format creates :attr:`work` and fills it.
+    """An output that appears whole, or not at all.
 
     Attributes:
-        path: where the output appears, absolute. A link of that name is replaced, never followed.
-        is_file: the output is one file, not a directory.
+        path: where it appears, absolute.
+        is_file: it is one file, not a directory.
         weights: pattern of the weight files; only a directory with such a file may be replaced.
         names: files that a directory will have; of folders in it, the name and ``/``.
-        sources: resolved paths that the output must not replace.
-        work: the file or directory to write until then.
+        sources: resolved paths that it must not replace.
+        force: replace an earlier output.
         kept: after a commit, files of the replaced directory that the output does not write; they are in the new one.
     """
 
-    path: Path
+    path: Any
     is_file: bool
     weights: str
     names: frozenset[str]
-    sources: tuple[Path, ...]
+    sources: tuple[Location, ...]
     force: bool
-    work: Path = field(init=False)
     kept: tuple[str, ...] = field(default=(), init=False)
+
+    def begin(self, needed_bytes: int) -> None:
+        """Check that the output may appear and fits."""
+        raise NotImplementedError
+
+    def create(self, name: str, size: int) -> OutputFile:
+        """A new file of so many bytes; for an output that is one file, its own."""
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        """Make the finished output visible."""
+        raise NotImplementedError
+
+    def discard(self) -> str:
+        """Remove unfinished work; do nothing after a commit.
+
+        Returns:
+            What may be left of it, and what removes that, for people; empty for nothing.
+        """
+        raise NotImplementedError
+
+
+@dataclass
+class DiskOutput(PendingOutput):
+    """An output on a disk. A format creates :attr:`work` and fills it.
+
+    Attributes:
+        path: a link of that name is replaced, never followed.
+        work: the file or directory to write until then.
+    """
+
+    path: Path
+    work: Path = field(init=False)
 
     def __post_init__(self) -> None:
         # Not resolve(): a link at the output's own path is replaced, and never written through.
@@ -212,7 +251,7 @@ class PendingOutput:
         if not self.force:
             raise OutputExistsError(out)
         real = out.resolve()
-        for source in self.sources:
+        for source in (path for path in self.sources if isinstance(path, Path)):
             if real == source or real in source.parents or source in real.parents:
                 raise CannotCreateError(
                     f"{out}: replacing it would destroy the source {source}", hint="choose another -o"

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import Location
-from maskreg.checkpoint import companions
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.files import AGAIN, OpenFile, close_all, open_regular
+from maskreg.checkpoint.files import AGAIN, OpenFile, close_all, open_regular, other_weights, small_files
 from maskreg.checkpoint.renaming import tied
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import CorruptError, FormatError, UsageError
@@ -272,12 +271,12 @@ class PiecewiseCheckpoint(Checkpoint):
         """Config, tokenizer and license files that travel with the weights."""
         if self._companions is None:
             return {}
-        files = companions.small_files(self._companions, self._limits)
+        files = small_files(self._companions, self._limits)
         return {name: path for name, path in files.items() if name not in self._own}
 
     def other_weights(self) -> tuple[str, ...]:
         """Names of what is never copied: other weight files and folders, small files that are too large."""
-        return () if self._companions is None else companions.other_weights(self._companions, self._own, self._limits)
+        return () if self._companions is None else other_weights(self._companions, self._own, self._limits)
 
     def close(self) -> None:
         """Release file handles; no other thread may still be reading."""

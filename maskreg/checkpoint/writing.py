@@ -16,7 +16,7 @@ different sizes, so parts do not end where tasks do. They are large, so that lit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,25 +24,14 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.ahead import ahead
-from maskreg.checkpoint.base import (
-    Changes,
-    Checkpoint,
-    CheckpointWriter,
-    OutputPlan,
-    Part,
-    Piece,
-    TaskT,
-)
-from maskreg.checkpoint.companions import check_small_file
-from maskreg.checkpoint.opening import FORMATS
-from maskreg.checkpoint.safetensors.plan import plan_output
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.plan import OutputPlan
+from maskreg.checkpoint.writer import CheckpointWriter, Part, Piece, TaskT
 from maskreg.disk import filling
 from maskreg.engine import LARGE_BATCH_NUMEL, ordered
-from maskreg.errors import WrongCheckpointError
-from maskreg.limits import LIMITS, Limits
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.info import TensorInfo, blocks_of
+from maskreg.tensors.info import blocks_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -163,30 +152,6 @@ def _blocks(plan: OutputPlan) -> Iterator[_Block]:
             offset += size
 
 
-def plan_like(
-    source: Checkpoint,
-    *,
-    replace: Mapping[str, TensorInfo] | None = None,
-    remove: Collection[str] = (),
-    add: Sequence[TensorInfo] = (),
-    files: Mapping[str, bytes] | None = None,
-    remove_files: Collection[str] = (),
-    limits: Limits = LIMITS,
-) -> OutputPlan:
-    """Plan a checkpoint with the source's format, files, tensor order and metadata.
-
-    A source of a format that cannot be written gives a plan for safetensors.
-
-    ``add``: tensors that the source does not have.
-    """
-    changes = Changes(replace or {}, frozenset(remove), tuple(add), files or {}, frozenset(remove_files))
-    _check_tensors(source, changes)
-    for name, data in changes.files.items():
-        check_small_file(name, len(data), limits)
-    plan = FORMATS[source.format].plan or plan_output
-    return plan(source, changes)
-
-
 @contextmanager
 def write_checkpoint(out: Location, plan: OutputPlan, *, force: bool = False) -> Iterator[CheckpointWriter]:
     """Write ``plan`` at ``out``: the output appears, whole, when the ``with`` ends, or not at all.
@@ -196,16 +161,5 @@ def write_checkpoint(out: Location, plan: OutputPlan, *, force: bool = False) ->
     """
     # A bucket is never full.
     room = filling(out, plan.total_bytes, what="the checkpoint") if isinstance(out, Path) else nullcontext()
-    with room, plan.writer(out, force=force) as writer:
+    with room, CheckpointWriter(out, plan, force=force) as writer:
         yield writer
-
-
-def _check_tensors(source: Checkpoint, changes: Changes) -> None:
-    for name in (*changes.replace, *changes.remove):
-        if name not in source.tensors:
-            raise WrongCheckpointError(name, f"not in {source.path}")
-    known = set(source.tensors)
-    for info in changes.add:
-        if info.name in known:
-            raise WrongCheckpointError(info.name, f"already in {source.path}")
-        known.add(info.name)

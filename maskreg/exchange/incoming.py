@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from maskreg.bucket import Location
-from maskreg.checkpoint import companions
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.files import small_files
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, fingerprint, leaf_hashes
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, NotFoundError
@@ -152,7 +152,7 @@ def target_of(
     limits: Limits,
 ) -> PatchedCheckpoint:
     """The checkpoint that an update gives: the source, with each tensor and small file of the update in its place."""
-    brought = companions.small_files(path, limits) if path.is_dir() else {}
+    brought = small_files(path, limits) if path.is_dir() else {}
     brought = {name: file for name, file in brought.items() if name not in own}
     removed = lineage.removed_files if lineage else ()
     kept = {name: file for name, file in source.small_files().items() if name not in removed}

@@ -13,7 +13,7 @@ from maskreg.artifact.layout import FILES, REVERSE_FILES
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.companions import can_run_code, check_small_file
+from maskreg.checkpoint.files import can_run_code, check_small_file
 from maskreg.errors import UsageError
 from maskreg.exchange.lineage import lineage_of
 from maskreg.mask import unpack

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from maskreg.bucket import on_disk
-from maskreg.checkpoint.output import PendingOutput
-from maskreg.checkpoint.safetensors.header import build_shard
-from maskreg.checkpoint.safetensors.writer import SafetensorsPlan, SafetensorsWriter
+from maskreg.checkpoint.output import DiskOutput
+from maskreg.checkpoint.plan import OutputPlan
+from maskreg.checkpoint.safetensors import build_shard
+from maskreg.checkpoint.writer import CheckpointWriter
 from maskreg.disk import creating, filling
 from maskreg.exchange.base import Written
 from maskreg.exchange.lineage import KEY
@@ -49,15 +50,15 @@ def value_notes(update: Outgoing) -> tuple[str, ...]:
 
 def one_file_plan(
     update: Outgoing, out: Path, file_name: str, tensors: Sequence[TensorInfo], metadata: Mapping[str, str]
-) -> SafetensorsPlan:
+) -> OutputPlan:
     """A plan for one safetensors file: ``out`` itself if its name ends so, else in a folder with the small files."""
     single = out.suffix == ".safetensors"
     files = {} if single or update.source is None else update.files
     shard = build_shard(file_name, tensors, metadata)
-    return SafetensorsPlan(shards=(shard,), files=files, single_file=single, sources=sources_of(update))
+    return OutputPlan(shards=(shard,), files=files, single_file=single, sources=sources_of(update))
 
 
-def offsets_in(plan: SafetensorsPlan) -> dict[str, int]:
+def offsets_in(plan: OutputPlan) -> dict[str, int]:
     """Where each tensor of a plan begins in the stream of its data."""
     offsets, position = {}, 0
     for info in plan.tensors:
@@ -109,13 +110,13 @@ def working(update: Outgoing) -> Iterator[None]:
 
 
 @contextmanager
-def planned_output(update: Outgoing, plan: SafetensorsPlan, out: Path, *, force: bool) -> Iterator[SafetensorsWriter]:
+def planned_output(update: Outgoing, plan: OutputPlan, out: Path, *, force: bool) -> Iterator[CheckpointWriter]:
     """Safetensors files that appear whole when the ``with`` ends, or not at all."""
-    with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer, working(update):
+    with filling(out, plan.total_bytes), CheckpointWriter(out, plan, force=force) as writer, working(update):
         yield writer
 
 
-def path_of(writer: SafetensorsWriter) -> Path:
+def path_of(writer: CheckpointWriter) -> Path:
     """Where a writer's output appears: exports go to a disk."""
     return on_disk(writer.out, "an export")
 
@@ -123,9 +124,9 @@ def path_of(writer: SafetensorsWriter) -> Path:
 @contextmanager
 def new_folder(
     update: Outgoing, out: Path, *, weights: str, names: Collection[str], needed_bytes: int, force: bool
-) -> Iterator[PendingOutput]:
-    """A folder that appears whole when the ``with`` ends, or not at all; written in :attr:`PendingOutput.work`."""
-    pending = PendingOutput(
+) -> Iterator[DiskOutput]:
+    """A folder that appears whole when the ``with`` ends, or not at all; written in :attr:`DiskOutput.work`."""
+    pending = DiskOutput(
         out, is_file=False, weights=weights, names=frozenset(names), sources=sources_of(update), force=force
     )
     with filling(pending.path, needed_bytes), creating(pending.path):

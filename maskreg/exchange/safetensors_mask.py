@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.safetensors.reader import open_path
+from maskreg.checkpoint.safetensors import open_path
 from maskreg.errors import FormatError
 from maskreg.exchange.base import Format, Masks, Written
 from maskreg.exchange.incoming import tensor_of

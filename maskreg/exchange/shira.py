@@ -24,9 +24,8 @@ import numpy as np
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import read_whole
-from maskreg.checkpoint.safetensors.header import build_shard
-from maskreg.checkpoint.safetensors.reader import open_path
-from maskreg.checkpoint.safetensors.writer import SafetensorsPlan
+from maskreg.checkpoint.plan import OutputPlan
+from maskreg.checkpoint.safetensors import build_shard, open_path
 from maskreg.errors import FormatError, UsageError
 from maskreg.exchange.base import Format, Values, Written
 from maskreg.exchange.incoming import parse_document, require_folder, target_of, tensor_of
@@ -212,7 +211,7 @@ def _chosen_rank(update: Outgoing, layers: list[TensorInfo], unfit: Sequence[str
 
 def _plan(
     update: Outgoing, layers: Sequence[TensorInfo], modules: Mapping[str, str], r: int, *, lossless: bool
-) -> SafetensorsPlan:
+) -> OutputPlan:
     tensors = []
     for info in layers:
         k, module = r * sum(info.shape), modules[info.name]
@@ -231,7 +230,7 @@ def _plan(
         "task_type": None,
     }
     metadata = lineage_metadata(update.lineage()) if lossless else {"format": "pt"}
-    return SafetensorsPlan(
+    return OutputPlan(
         shards=(build_shard(WEIGHTS, tensors, metadata),),
         files={CONFIG: json_file(config)},
         sources=sources_of(update),

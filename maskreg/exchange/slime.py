@@ -29,9 +29,8 @@ from maskreg.artifact.shards import content_bytes, pack_frame, unpack_frame
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import read_whole
 from maskreg.checkpoint.layouts import INDEX_NAME, parse_index
-from maskreg.checkpoint.safetensors.header import build_header
-from maskreg.checkpoint.safetensors.plan import grouped
-from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
+from maskreg.checkpoint.plan import grouped
+from maskreg.checkpoint.safetensors import SafetensorsCheckpoint, build_header
 from maskreg.errors import CorruptError, FormatError, UsageError
 from maskreg.exchange.base import Format, Values, Written
 from maskreg.exchange.incoming import OTHER_VALUES, Patch, parse_document, require_folder, target_of, tensor_of

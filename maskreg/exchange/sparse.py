@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.safetensors.reader import open_path
+from maskreg.checkpoint.safetensors import open_path
 from maskreg.errors import CorruptError, FormatError
 from maskreg.exchange.base import Format, Values, Written
 from maskreg.exchange.incoming import target_of, tensor_of

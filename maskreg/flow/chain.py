@@ -28,8 +28,7 @@ from maskreg.bucket import Location
 from maskreg.checkpoint import copy_tensors, plan_like, write_checkpoint
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.companions import can_run_code
-from maskreg.checkpoint.files import same_content
+from maskreg.checkpoint.files import can_run_code, same_content
 from maskreg.device import Device, open_device
 from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.errors import UsageError

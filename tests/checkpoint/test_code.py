@@ -2,7 +2,7 @@
 
 import pytest
 
-from maskreg.checkpoint.companions import can_run_code
+from maskreg.checkpoint.files import can_run_code
 
 AUTO_MAP = b'{"auto_map": {"AutoModel": "modeling_x.X"}}'
 REMOTE = b'{"auto_map": {"AutoModel": "eve/code--modeling_x.X"}}'

@@ -11,7 +11,7 @@ import pytest
 
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.ahead import LeafReader
-from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
+from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
 from maskreg.digest import LEAF_NUMEL
 from tests.checkpoints import write_safetensors
 

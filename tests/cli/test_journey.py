@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
+from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
 from maskreg.registry import Registry
 from tests.cli.conftest import Run
 from tests.cli.terminal import Terminal

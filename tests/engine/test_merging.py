@@ -95,7 +95,7 @@ def test_workers_send_what_threads_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With a node that dies after it has sent parts, or while it does."""
-    monkeypatch.setattr("maskreg.checkpoint.safetensors.writer.SENT_BYTES", 5 << 20)
+    monkeypatch.setattr("maskreg.checkpoint.writer.SENT_BYTES", 5 << 20)
     nodes_with_credentials(server)
     bucket = server.new_bucket()
     node = ray_cluster.add_node(num_cpus=1, object_store_memory=200 << 20)

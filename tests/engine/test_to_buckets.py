@@ -13,7 +13,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
 from maskreg.bucket.uploads import drop_abandoned
 from maskreg.checkpoint import Checkpoint, open_checkpoint, plan_like, write_checkpoint
-from maskreg.checkpoint.base import CheckpointWriter, Part
+from maskreg.checkpoint.writer import CheckpointWriter, Part
 from maskreg.checkpoint.writing import _blocks
 from maskreg.engine import ENGINES, running_on
 from maskreg.errors import WrongCheckpointError
@@ -33,7 +33,7 @@ PART = 16 << 20
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.checkpoint.safetensors.writer.SENT_BYTES", PART)
+    monkeypatch.setattr("maskreg.checkpoint.writer.SENT_BYTES", PART)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_a_part_may_be_sent_twice(
 ) -> None:
     """As when a worker dies after it has sent a part, and another one does its work again."""
     source, bucket = models[0], server.new_bucket()
-    monkeypatch.setattr("maskreg.checkpoint.safetensors.writer.is_here", lambda: False)
+    monkeypatch.setattr("maskreg.checkpoint.writer.is_here", lambda: False)
     plan = plan_like(source)
     with write_checkpoint(BucketPath.of(f"s3://{bucket}/out", options_of(server)), plan) as writer:
         worker: CheckpointWriter = pickle.loads(pickle.dumps(writer))  # noqa: S301 - pickled here

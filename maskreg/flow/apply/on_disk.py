@@ -17,7 +17,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location, located
 from maskreg.checkpoint import OutputPlan, named_like, plan_like, write_checkpoint
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.companions import can_run_code
+from maskreg.checkpoint.files import can_run_code
 from maskreg.checkpoint.writing import fill
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes

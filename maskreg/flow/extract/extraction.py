@@ -14,8 +14,7 @@ from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.companions import can_run_code
-from maskreg.checkpoint.files import same_content
+from maskreg.checkpoint.files import can_run_code, same_content
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
@@ -280,7 +279,7 @@ def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: boo
 
 @dataclass(frozen=True)
 class CodeFiles:
-    """Small files that can run code, by name; see :func:`maskreg.checkpoint.companions.can_run_code`.
+    """Small files that can run code, by name; see :func:`maskreg.checkpoint.files.can_run_code`.
 
     Attributes:
         taken: they are in the artifact.

@@ -16,7 +16,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import require_one_source
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.companions import can_run_code
+from maskreg.checkpoint.files import can_run_code
 from maskreg.checkpoint.roles import role_of
 from maskreg.device import Device, open_device
 from maskreg.errors import prefixed

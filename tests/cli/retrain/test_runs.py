@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from maskreg.checkpoint.safetensors.reader import open_path
+from maskreg.checkpoint.safetensors import open_path
 from maskreg.digest import Digest
 from maskreg.mask.baseline import KINDS
 from maskreg.registry import Registry

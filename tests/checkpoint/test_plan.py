@@ -8,9 +8,8 @@ import pytest
 
 from maskreg.checkpoint import plan_like as plan_any_like
 from maskreg.checkpoint.layouts import INDEX_NAME
-from maskreg.checkpoint.safetensors.header import parse_header
-from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint, open_path
-from maskreg.checkpoint.safetensors.writer import SafetensorsPlan
+from maskreg.checkpoint.plan import OutputPlan
+from maskreg.checkpoint.safetensors import SafetensorsCheckpoint, open_path, parse_header
 from maskreg.errors import FormatError, LimitError, WrongCheckpointError
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
@@ -19,18 +18,18 @@ from tests.checkpoints import SMALL_FILES, bf16, make_checkpoint, write_safetens
 TENSORS = {name: bf16((4, 2)) for name in "abcd"}
 
 
-def plan_like(source: SafetensorsCheckpoint, **changes: Any) -> SafetensorsPlan:
+def plan_like(source: SafetensorsCheckpoint, **changes: Any) -> OutputPlan:
     plan = plan_any_like(source, **changes)
-    assert isinstance(plan, SafetensorsPlan)
+    assert isinstance(plan, OutputPlan)
     return plan
 
 
-def plan_of(path: Path, **changes: Any) -> SafetensorsPlan:
+def plan_of(path: Path, **changes: Any) -> OutputPlan:
     with open_path(path) as source:
         return plan_like(source, **changes)
 
 
-def names(plan: SafetensorsPlan) -> list[str]:
+def names(plan: OutputPlan) -> list[str]:
     return [info.name for info in plan.tensors]
 
 

@@ -11,8 +11,8 @@ import pytest
 import safetensors.numpy
 
 from maskreg.checkpoint import Checkpoint, OutputPlan, clean_stale, open_checkpoint, plan_like, write_checkpoint
-from maskreg.checkpoint.safetensors.header import build_shard
-from maskreg.checkpoint.safetensors.writer import SafetensorsPlan, SafetensorsWriter
+from maskreg.checkpoint.safetensors import build_shard
+from maskreg.checkpoint.writer import CheckpointWriter
 from maskreg.errors import CannotCreateError, NoSpaceError, OutputExistsError
 from maskreg.tensors.info import TensorInfo
 from tests.checkpoints import bf16, make_checkpoint, make_pair, write_safetensors
@@ -74,7 +74,7 @@ def test_a_single_file_has_no_place_for_small_files(tmp_path: Path) -> None:
     with open_checkpoint(path) as source:
         plan = plan_like(source, files={"config.json": b"{}"})
     with write_checkpoint(tmp_path / "y.safetensors", plan) as writer:
-        assert isinstance(writer, SafetensorsWriter)
+        assert isinstance(writer, CheckpointWriter)
         assert writer.is_file
         assert writer.skipped_files == ("config.json",)
         writer.write(bytes(8))
@@ -241,7 +241,7 @@ def test_force_refuses_the_source_file_and_links_to_it(source: Path, tmp_path: P
 def test_space_is_checked_first(tmp_path: Path) -> None:
     numel = shutil.disk_usage(tmp_path).free + (1 << 40)
     info = TensorInfo("w", "U8", (numel,))
-    plan = SafetensorsPlan((build_shard("model.safetensors", [info], {}),))
+    plan = OutputPlan((build_shard("model.safetensors", [info], {}),))
     with (
         pytest.raises(NoSpaceError, match=r"needs [\d,]+ bytes, and [\d,]+ are free"),
         write_checkpoint(tmp_path / "out", plan),

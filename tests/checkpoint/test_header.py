@@ -10,7 +10,7 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.checkpoint.safetensors.header import build_header, header_length, parse_header
+from maskreg.checkpoint.safetensors import build_header, header_length, parse_header
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError
 from maskreg.limits import Limits
 from maskreg.tensors.info import ITEM_BYTES, TensorInfo

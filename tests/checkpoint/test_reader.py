@@ -13,7 +13,7 @@ import pytest
 
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.layouts import INDEX_NAME
-from maskreg.checkpoint.safetensors.reader import open_path
+from maskreg.checkpoint.safetensors import open_path
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError, UsageError
 from maskreg.limits import Limits
 from tests.checkpoint.upstream import upstream_tensors

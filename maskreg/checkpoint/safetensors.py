@@ -1,0 +1,405 @@
+"""Safetensors checkpoints, one file or many with an index, read span by span.
+
+A file is eight length bytes, a JSON object (the header), then the tensors' data without gaps.
+
+::
+
+    80 00 00 00 00 00 00 00                                          length of the JSON, 128, little-endian
+    {"__metadata__":{"format":"pt"},                                 optional; strings only
+     "w":{"dtype":"BF16","shape":[4,2],"data_offsets":[0,16]},...}   offsets count from the end of the header
+    data of the tensors, each where the one before it ends
+
+Every tensor must begin at a multiple of its element's width, because readers view it in place: the header is padded
+with spaces to a multiple of eight bytes, and writers put wider elements first where the order given would not do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any
+
+from maskreg.bucket import BucketPath, Location
+from maskreg.checkpoint.base import Checkpoint, Format, Reopen
+from maskreg.checkpoint.files import (
+    OpenFile,
+    close_all,
+    in_folder,
+    names_in,
+    open_regular,
+    other_weights,
+    read_whole,
+    reading,
+    small_files,
+)
+from maskreg.checkpoint.layouts import (
+    HEAD_BYTES,
+    INDEX_NAME,
+    check_index,
+    explained,
+    is_safetensors,
+    parse_index,
+    why_no_weights,
+)
+from maskreg.document import parse_object
+from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError, UsageError
+from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.info import ITEM_BYTES, MAX_RANK, TensorInfo, check_name, shown
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from maskreg.checkpoint.base import Memory
+
+LENGTH_BYTES = 8
+"""The little-endian length in front of the JSON."""
+
+# An object of objects that hold lists; anything deeper is not a header.
+_DEPTH = 3
+# A tensor takes about eight; the metadata, a text, counts with its commas.
+_VALUES = 20
+_KEYS = {"dtype", "shape", "data_offsets"}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One weight file of a checkpoint.
+
+    Attributes:
+        file_name: without directories.
+        tensors: its tensors in the order of their data.
+        header: exactly as stored, its 8 length bytes included.
+        metadata: the header's ``__metadata__``.
+    """
+
+    file_name: str
+    tensors: tuple[TensorInfo, ...]
+    header: bytes
+    metadata: Mapping[str, str]
+
+    @property
+    def data_bytes(self) -> int:
+        """Size of the data behind the header in bytes."""
+        return sum(info.nbytes for info in self.tensors)
+
+
+def build_shard(file_name: str, tensors: Iterable[TensorInfo], metadata: Mapping[str, str]) -> Shard:
+    """A new weight file with these tensors, in this order where it keeps every tensor aligned.
+
+    Sorting by width aligns any set of tensors: widths are powers of two, so whatever stands before an element of
+    width w is a whole number of elements that are as wide or wider, and its length a multiple of w.
+    """
+    ordered = tuple(tensors)
+    if not _aligned(ordered):
+        ordered = tuple(sorted(ordered, key=lambda info: -info.item_bytes))
+    return Shard(file_name, ordered, build_header(ordered, metadata), metadata)
+
+
+def header_length(first: bytes, file_bytes: int, file_name: str, limits: Limits = LIMITS) -> int:
+    """Length of the JSON, from the first eight bytes of a file."""
+    length = int.from_bytes(first[:LENGTH_BYTES], "little")
+    if len(first) < LENGTH_BYTES or length > file_bytes - LENGTH_BYTES:
+        raise FormatError(
+            f"{file_name}: not a safetensors file, or cut short",
+            hint="download or copy the checkpoint again; maskreg reads safetensors weights only",
+        )
+    if length > limits.safetensors_header_bytes:
+        raise LimitError(f"{file_name}: a header of {length} bytes; the limit is {limits.safetensors_header_bytes}")
+    return length
+
+
+def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits = LIMITS) -> Shard:
+    """Parse and validate a header from outside."""
+    if header[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{":
+        raise FormatError(f"{file_name}: not a safetensors file", hint="maskreg reads safetensors weights only")
+    # Before parsing, which takes seconds for so many: the document, its metadata and each tensor are an object.
+    objects = header.count(b"{") - 1 - (b'"__metadata__"' in header)
+    if objects > limits.tensors:
+        raise LimitError(f"{file_name}: {objects} tensors; the limit is {limits.tensors}")
+    document = parse_object(
+        header[LENGTH_BYTES:],
+        file_name,
+        max_bytes=limits.safetensors_header_bytes,
+        max_depth=_DEPTH,
+        max_values=_VALUES * limits.tensors,
+    )
+    metadata = _metadata(document.pop("__metadata__", {}), file_name)
+    ranges = sorted(
+        (_tensor(name, entry, file_name, limits) for name, entry in document.items()),
+        key=lambda item: item[:2],
+    )
+    _check_gapless(ranges, data_bytes, file_name)
+    return Shard(file_name, tuple(info for _, _, info in ranges), header, metadata)
+
+
+def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str]) -> bytes:
+    """The header of a file that holds ``tensors`` in this order, padded so that the data is 8-byte aligned."""
+    document: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    offset = 0
+    for info in tensors:
+        offsets = [offset, offset + info.nbytes]
+        document[info.name] = {"dtype": info.dtype, "shape": list(info.shape), "data_offsets": offsets}
+        offset += info.nbytes
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
+
+
+def _metadata(value: Any, file_name: str) -> Mapping[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise FormatError(f"{file_name}: __metadata__ must be an object of strings")
+    try:
+        "".join([*value, *value.values()]).encode()
+    except UnicodeEncodeError as error:
+        raise FormatError(f"{file_name}: __metadata__ is not Unicode") from error
+    return value
+
+
+def _tensor(name: str, entry: Any, file_name: str, limits: Limits) -> tuple[int, int, TensorInfo]:
+    check_name(name, file_name, limits)
+    if not isinstance(entry, dict) or entry.keys() != _KEYS:
+        raise FormatError(f"{file_name}: tensor {name} must have dtype, shape and data_offsets, and nothing else")
+    dtype = entry["dtype"]
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        raise FormatError(f"{file_name}: tensor {name} has the unknown dtype {shown(dtype)}")
+    shape, offsets = _naturals(entry["shape"]), _naturals(entry["data_offsets"])
+    if shape is None or offsets is None or len(offsets) != 2:
+        raise FormatError(f"{file_name}: tensor {name} has a malformed shape or malformed offsets")
+    # Checked before anything is multiplied: a hostile shape could otherwise cost time and memory.
+    if len(shape) > MAX_RANK or any(size > limits.numel for size in shape):
+        raise LimitError(f"{file_name}: tensor {name} has too many or too large dimensions")
+    info = TensorInfo(name, dtype, shape)
+    if info.numel > limits.numel:
+        raise LimitError(f"{file_name}: tensor {name} has {info.numel} elements; the limit is {limits.numel}")
+    begin, end = offsets
+    if end - begin != info.nbytes:
+        raise FormatError(
+            f"{file_name}: tensor {name} takes {end - begin} bytes where {dtype} {list(shape)} needs {info.nbytes}"
+        )
+    return begin, end, info
+
+
+def _naturals(value: Any) -> tuple[int, ...] | None:
+    # type(), not isinstance(): JSON's true would pass for 1.
+    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+        return None
+    return tuple(value)
+
+
+def _check_gapless(ranges: list[tuple[int, int, TensorInfo]], data_bytes: int, file_name: str) -> None:
+    offset = 0
+    for begin, end, info in ranges:
+        if begin != offset:
+            fault = "overlaps the tensor before it" if begin < offset else "leaves a gap before it"
+            raise FormatError(f"{file_name}: tensor {info.name} {fault}")
+        offset = end
+    if offset != data_bytes:
+        fault = "cut short" if data_bytes < offset else "too long"
+        raise CorruptError(
+            file_name,
+            f"the file is {fault}: {data_bytes:,} bytes of data where its header says {offset:,}",
+            hint="download or copy the checkpoint again",
+        )
+
+
+def _aligned(tensors: Iterable[TensorInfo]) -> bool:
+    offset = 0
+    for info in tensors:
+        if offset % info.item_bytes:
+            return False
+        offset += info.nbytes
+    return True
+
+
+SINGLE_NAME = "model.safetensors"
+"""The weight file of a checkpoint that is not sharded."""
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """A checkpoint of one or several safetensors files.
+
+    Attributes:
+        index: ``model.safetensors.index.json`` exactly as stored; empty for a checkpoint of one file.
+    """
+
+    format = "safetensors"
+
+    def __init__(
+        self,
+        path: Location,
+        files: Sequence[Location],
+        *,
+        index: bytes = b"",
+        weight_map: Mapping[str, str] | None = None,
+        hub: str = "",
+        limits: Limits = LIMITS,
+    ) -> None:
+        """Open the weight files and read their headers."""
+        self.path, self.index, self.hub = path, index, hub
+        self.blockwise = isinstance(path, BucketPath)
+        self._limits = limits
+        opened: list[OpenFile] = []
+        # The header is read through the handle that later reads the data, so that both are of one file.
+        self._files = opened
+        self._release = weakref.finalize(self, close_all, opened)
+        try:
+            self.shards = tuple(_open_shard(file, opened, limits) for file in files)
+            if weight_map is not None:
+                with in_folder(path):
+                    contents = [(shard.file_name, [info.name for info in shard.tensors]) for shard in self.shards]
+                    check_index(weight_map, contents, INDEX_NAME)
+        except MaskregError:
+            self.close()
+            raise
+        self.tensors: Mapping[str, TensorInfo] = {info.name: info for shard in self.shards for info in shard.tensors}
+        if len(self.tensors) > limits.tensors:
+            self.close()
+            raise LimitError(f"{path}: {len(self.tensors)} tensors; the limit is {limits.tensors}")
+        # File, and offset of the tensor's first byte in it.
+        self._locations: dict[str, tuple[OpenFile, int]] = {}
+        for file, shard in zip(opened, self.shards, strict=True):
+            offset = len(shard.header)
+            for info in shard.tensors:
+                self._locations[info.name] = (file, offset)
+                offset += info.nbytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_release"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Headers came along, and files opened themselves again.
+        vars(self).update(state)
+        self._release = weakref.finalize(self, close_all, self._files)
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
+        """Elements ``[start, stop)`` of a tensor."""
+        import numpy as np
+
+        info = self.tensors[name]
+        if not 0 <= start <= stop <= info.numel:
+            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
+        if not self._release.alive:
+            raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
+        width = ITEM_BYTES[info.dtype]
+        file, offset = self._locations[name]
+        begin, size, kind = offset + start * width, (stop - start) * width, np.dtype(f"<u{width}")
+        if size and (data := file.at_hand(begin, size)) is not None:
+            values = np.frombuffer(data, kind)
+            if values.flags.aligned:
+                return values
+            memory = np.empty(size, np.uint8) if into is None else into
+            memory[:] = np.frombuffer(data, np.uint8)
+            return memory.view(kind)
+        memory = np.empty(size, np.uint8) if into is None else into
+        if size and not file.fill(memory.data, begin):
+            raise CorruptError(name, f"{self.path} was cut short while it was read")
+        return memory.view(kind)
+
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Fetch elements that are read soon."""
+        if (info := self.tensors.get(name)) is None:
+            return 0
+        file, offset = self._locations[name]
+        start, stop = min(start, info.numel), min(stop, info.numel)
+        return file.expect(offset + start * info.item_bytes, (stop - start) * info.item_bytes)
+
+    def place_of(self, name: str, start: int = 0) -> str:
+        """The name of the file that holds a tensor."""
+        return self._locations[name][0].path.name if name in self._locations else ""
+
+    def small_files(self) -> Mapping[str, Location]:
+        """Config, tokenizer and license files that travel with the weights; none beside a single file."""
+        return small_files(self.path, self._limits) if self.path.is_dir() else {}
+
+    def other_weights(self) -> tuple[str, ...]:
+        """Names of what is never copied: other weight files and folders, small files that are too large."""
+        if not self.path.is_dir():
+            return ()
+        own = frozenset({INDEX_NAME, *(shard.file_name for shard in self.shards)})
+        return other_weights(self.path, own, self._limits)
+
+    def close(self) -> None:
+        """Release file handles; no other thread may still be reading."""
+        self._release()
+
+
+def open_path(
+    path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
+) -> SafetensorsCheckpoint:
+    """Open one file, or a directory with ``model.safetensors``, an index and shards, or one safetensors file."""
+    if not path.is_dir():
+        return SafetensorsCheckpoint(path, [path], hub=hub, limits=limits)
+    names = names_in(path)
+    # By name: a dangling link is a damaged download, not a checkpoint of another layout.
+    if SINGLE_NAME in names:
+        return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub, limits=limits)
+    if INDEX_NAME in names:
+        index = read_whole(path / INDEX_NAME, limits.index_json_bytes)
+        with in_folder(path):
+            weight_map = parse_index(index, INDEX_NAME, (".safetensors",), limits)
+        files = [path / name for name in sorted(set(weight_map.values()))]
+        return SafetensorsCheckpoint(path, files, index=index, weight_map=weight_map, hub=hub, limits=limits)
+    return SafetensorsCheckpoint(path, [_only_weights(path)], hub=hub, limits=limits)
+
+
+def _only_weights(directory: Location) -> Location:
+    files = [directory / name for name in sorted(names_in(directory)) if fnmatch(name, "*.safetensors")]
+    files = [file for file in files if not file.name.startswith("consolidated")] or files
+    if len(files) == 1 and not _is_one_of_many(files[0].name):
+        return files[0]
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files[:3])
+        # A write to a bucket that was killed leaves shards without their index too.
+        shards = any(_is_one_of_many(file.name) for file in files)
+        instead = "write the checkpoint again" if shards else "name one of the files"
+        raise FormatError(
+            f"{directory}: {len(files)} safetensors files ({names}, ...) but no {INDEX_NAME}",
+            hint=f"put {INDEX_NAME} beside them, or {instead}",
+        )
+    with reading(directory):
+        fault, hint = (f"only a part ({files[0].name}) and no index", "") if files else why_no_weights(directory)
+    raise NotFoundError(
+        f"{directory}: {fault or 'no safetensors weights'}",
+        hint=hint or f"a checkpoint directory holds {SINGLE_NAME}, or {INDEX_NAME} and its shards",
+    )
+
+
+def _is_one_of_many(name: str) -> bool:
+    # One shard, left by an interrupted download, must not pass for the whole model.
+    match = re.fullmatch(r".*-\d+-of-(\d+)\.safetensors", name)
+    return bool(match and int(match[1]) > 1)
+
+
+def _open_shard(path: Location, opened: list[OpenFile], limits: Limits) -> Shard:
+    file = open_regular(path)
+    opened.append(file)
+    with in_folder(path.parent):
+        try:
+            return _read_header(file, limits)
+        except FormatError as error:
+            head = bytearray(min(HEAD_BYTES, file.size))
+            file.fill(memoryview(head), 0)
+            raise explained(error, path, bytes(head), file.size) from error
+
+
+def _read_header(file: OpenFile, limits: Limits) -> Shard:
+    size, name = file.size, file.path.name
+    first = bytearray(min(LENGTH_BYTES, size))
+    file.fill(memoryview(first), 0)
+    header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, name, limits))
+    if not file.fill(memoryview(header), 0):
+        raise CorruptError(name, "cut short while it was read")
+    return parse_header(bytes(header), size - len(header), name, limits)
+
+
+SAFETENSORS = Format(
+    name="safetensors",
+    accepts=f"a .safetensors file, a directory with {SINGLE_NAME} or {INDEX_NAME}",
+    recognize=is_safetensors,
+    open=open_path,
+    hub_files=("*.safetensors", INDEX_NAME),
+)
