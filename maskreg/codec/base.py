@@ -82,40 +82,6 @@ class Codec(Protocol):
             CorruptError: the block cannot be one of ``n`` values.
         """
 
-    def decode_into(self, context: Codes, block: Block, start: int, values: Codes) -> None:
-        """Fill ``values`` with a span, as :meth:`decode_part` gives it.
-
-        Args:
-            context: uint16 ``[m]``, the context of the span alone.
-            block: the whole block.
-            start: the span's first coordinate, an entry point.
-            values: uint16 ``[m]``, filled; apart from ``context``.
-
-        Raises:
-            ValueError: the span does not begin and end at entry points of the block.
-            CorruptError: the block is damaged.
-        """
-
-    def entry_numel(self, block: Block) -> int:
-        """Coordinates between entry points of a block, where :meth:`decode_part` may begin and end.
-
-        Raises:
-            CorruptError: this is not a block.
-        """
-
-    def decode_part(self, context: Codes, block: Block, start: int) -> Codes:
-        """A span of the values, without decoding those before it: uint16 ``[m]``.
-
-        Args:
-            context: uint16 ``[m]``, the context of the span alone.
-            block: the whole block.
-            start: the span's first coordinate, an entry point; the span ends at one, or at the block's end.
-
-        Raises:
-            ValueError: the span does not begin and end at entry points of the block.
-            CorruptError: the block is damaged.
-        """
-
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
         """Like :meth:`decode`, for several blocks at once, as a GPU prefers; results are on the contexts' device.
 

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from maskreg.codec.base import FLAT, Block, Codes, Grid
 from maskreg.codec.contexts import rows_of
-from maskreg.codec.hazards import LOGARITHM_BITS, weighed_logarithms
 from maskreg.codec.layout import APART, HEAD_BYTES, ROWS, SCALED, ZEROED, Head
+from maskreg.codec.movers import LOGARITHM_BITS, weighed_logarithms
 from maskreg.errors import CorruptError
 
 Encode = Callable[[Codes, Codes, Grid, int], bytes]

@@ -1,7 +1,7 @@
 """Blocks in which few coordinates move: their bytes. FORMAT.md section 5.6 has every bit.
 
     head                     n (u32), kind, number of sub-blocks, exponent of the first class, number of classes
-    model                    from which exponent on ULP steps are 1; hazards by class              hazards.py
+    model                    from which exponent on ULP steps are 1; hazards by class              movers.py
     with several sub-blocks  words of each (u32)
     sub-blocks               a state (u64) and words (u32)                                         movers.py
 
@@ -18,21 +18,25 @@ import numpy as np
 
 from maskreg.codec.base import Block, Codes
 from maskreg.codec.bits import pack_bits
-from maskreg.codec.hazards import (
+from maskreg.codec.layout import HEAD_BYTES, SPARSE, Head, sub_block_numel
+from maskreg.codec.movers import (
+    CLASSES,
     COSTS,
     HAZARDS,
     LOGARITHM_BITS,
     LOGARITHMS,
+    STATE_BYTES,
     USUAL_STEPS,
+    Hazards,
     Indexes,
     Numbers,
     choose_indexes,
+    decode_movers,
+    encode_movers,
     pack_indexes,
     unpack_indexes,
     weighed_logarithms,
 )
-from maskreg.codec.layout import HEAD_BYTES, SPARSE, Head, sub_block_numel
-from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
 from maskreg.codec.ulp_steps import EXPONENTS, Counts
 from maskreg.errors import CorruptError
 from maskreg.native import Library, library
@@ -83,7 +87,7 @@ class SparseModel(NamedTuple):
 
 
 def encode_sparse(source: Codes, target: Codes, counts: Counts) -> bytes:
-    """Code a block in which something moves; ``counts`` as :func:`maskreg.codec.choice.count_movers` gives them."""
+    """Code a block in which something moves; ``counts`` as :func:`maskreg.codec.step2.count_movers` gives them."""
     first, indexes, bits = choose_hazards(counts)
     far = counts[2].nonzero()[0]
     ones = min(max(int(far[-1]) + 1 - first, 0), NO_ONES) if far.size else 0
@@ -108,7 +112,7 @@ def choose_hazards(counts: Counts) -> tuple[int, Indexes, int]:
     """The exponent of the first class, indexes of hazards, and how long it is to say where movers are.
 
     Windows are compared by the entropy of their classes: of the exponents inside, and of the sums at both ends.
-    Bits count in :data:`~maskreg.codec.hazards.LOGARITHM_BITS`.
+    Bits count in :data:`~maskreg.codec.movers.LOGARITHM_BITS`.
     """
     if compiled := library():
         chosen, least = np.empty(CLASSES + 1, np.uint8), compiled.ffi.new("int64_t *")
@@ -184,10 +188,8 @@ class SparseLayout:
             raise CorruptError("block", "its sub-blocks do not end where it ends")
 
 
-def decode_sparse(layout: SparseLayout, source: Codes, start: int, values: Codes) -> None:
-    """Fill ``values`` from coordinate ``start``, an entry point, for as long as the source goes."""
-    number = start // layout.size
-    starts = layout.starts[number : number + -(-source.size // layout.size) + 1]
-    damaged = decode_movers(source, layout.block, starts, layout.hazards, layout.size, values)
+def decode_sparse(layout: SparseLayout, source: Codes, values: Codes) -> None:
+    """Fill the values of a block."""
+    damaged = decode_movers(source, layout.block, layout.starts, layout.hazards, layout.size, values)
     if damaged:
-        raise CorruptError("block", f"its sub-block {number + damaged - 1} does not decode")
+        raise CorruptError("block", f"its sub-block {damaged - 1} does not decode")

@@ -3,7 +3,7 @@
 Encoding a block:
 
     equal to the source                  "same": 8 bytes
-    few coordinates move                 "sparse"                                                choice.py, sparse.py
+    few coordinates move                 "sparse"                                                sparse.py
     tokens_of                            a token per coordinate, and counts by exponent          ulp_steps.py
     for each plan: exponents alone; with factors; with scales                                    contexts.py
         classify_all                     a cell per coordinate, flipped tokens                   subblocks.py
@@ -15,22 +15,31 @@ Encoding a block:
 Each plan includes the bits of its own scales or factors. Most blocks are far from either border; :data:`_CLEAR_GAIN`,
 :data:`MIN_LINE`, :data:`MIN_MOVED` and :func:`~maskreg.codec.scales.vary` skip plans that could not win. Blocks of
 derived.py are tried where the tokens of the others look like it.
+
+Which codings of a block are tried: tokens, as sparse, or both.
+
+Sparse blocks take fewer bytes where few coordinates move, and decode faster; but they know nothing of rows and columns.
+Knowing how many coordinates move in each row saves, over not knowing it,
+
+    G = sum of k log2(k / (movers / rows)) bits, k the movers of a row
+
+(the log-likelihood ratio of R. R. Sokal and F. J. Rohlf, "Biometry"); the same for columns. Scales take about four bits
+each, so only where G exceeds that, tokens are tried too: where an embedding's rows are of words that seldom occur, say.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import FLAT, Block, Codes, Grid
-from maskreg.codec.choice import MIN_LINE, MIN_MOVED, choose
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.derived import apart_bytes, decode_derived, encode_apart, encode_rows, encode_scaled, encode_zeroed
 from maskreg.codec.factors import fit_factors, size_bounds
@@ -51,14 +60,16 @@ from maskreg.codec.layout import (
     side_bits,
     sub_block_numel,
 )
+from maskreg.codec.movers import LOGARITHM_BITS, logarithms, weighed_logarithms
 from maskreg.codec.rans import TOKENS, slots_of
 from maskreg.codec.scales import fit_scales, vary
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
 from maskreg.codec.subblocks import Pair, classify_all, decode_coded, encode_sub_blocks, most_bytes
 from maskreg.codec.tables import build_tables, plain_window
-from maskreg.codec.ulp_steps import EXPONENTS, LITERAL, MIDDLE, tokens_of
+from maskreg.codec.ulp_steps import EXPONENTS, LITERAL, MIDDLE, Counts, tokens_of
 from maskreg.errors import CorruptError
 from maskreg.extras import install_command
+from maskreg.native import library
 from maskreg.parallel import Buffers
 from maskreg.tensors.bus import down, on_device, up
 from maskreg.tensors.info import BLOCK_NUMEL
@@ -66,30 +77,147 @@ from maskreg.tensors.info import BLOCK_NUMEL
 if TYPE_CHECKING:
     import torch
 
+FEW = 32
+"""Sparse blocks of one mover in so many coordinates, or fewer, decode about as fast as tokens."""
 
-class Decoders(NamedTuple):
-    """Functions that decode several blocks at once, on their contexts' device.
+_SMALL = 1 << 18
+_SMALL_FEW = 8
+"""In a block this small, tokens rarely make up for their tables and states, and time matters less: more are sparse."""
+
+_TINY = 1 << 10
+"""In a block this small both are tried, because tables and states of tokens may take more than they save."""
+
+_FEW_ROWS = 4
+"""Rows that change are coded alone if there is one in so many, or fewer, and as many movers in each."""
+
+MIN_MOVED = 8
+"""Movers per row and column below which scales and factors cost more than they save, as a rule; measured."""
+
+_SCALE_BITS = 4
+MIN_LINE = 32
+"""Rows and columns of the smallest matrix for which scales or factors can pay."""
+
+_PIECE, _PIECES = 1 << 9, 64
+"""Coordinates looked at first, because most blocks have many movers everywhere: so many, in so many places."""
+
+_MARGIN = 1.25
+"""By how much more of a sample than of a block must move: at the border both codings are about as long."""
+
+_SAMPLED = ((1 << 20, 8), (1 << 17, 2))
+"""Of the tiles of a block of at least so many coordinates, exponents are counted in one of so many."""
+
+_TILE = 1 << 10
+
+
+class Choice(NamedTuple):
+    """Codings to try: at least one.
 
     Attributes:
-        coded: blocks in which every coordinate has a token.
-        sparse: blocks in which few coordinates move.
+        movers: int64 ``[3, 256]``, of :func:`count_movers`, where a sparse block is tried; else None.
+        lines: whether it is known that scales pay.
+        rows: bool ``[rows]``, those that change, where a block of them alone is tried; else None.
     """
 
-    coded: Callable[[Sequence[torch.Tensor], Sequence[Layout]], list[torch.Tensor]]
-    sparse: Callable[[Sequence[torch.Tensor], Sequence[SparseLayout]], list[torch.Tensor]]
+    movers: Counts | None = None
+    tokens: bool = True
+    lines: bool = False
+    rows: npt.NDArray[np.bool_] | None = None
 
 
-def decoders_for(source: torch.Tensor) -> Decoders | None:
-    """Functions that decode blocks on this tensor's device; None when they have to be decoded on the CPU.
+def choose(source: Codes, target: Codes, grid: Grid) -> Choice:
+    """Codings to try for a block whose sides differ."""
+    n = source.size
+    if n <= _TINY:
+        return Choice(count_movers(source, target))
+    few = _SMALL_FEW if n <= _SMALL else FEW
+    pieces, length, margin = (_PIECES, _PIECE, _MARGIN) if n > _PIECES * _PIECE else (1, n, 1)
+    if few * count_differing(source, target, length, n // pieces) > margin * pieces * length:
+        return Choice()
+    movers = count_movers(source, target)
+    moved = int(movers[1].sum())
+    if few * moved > n:
+        return Choice()
+    if not 1 < grid.width <= n:
+        return Choice(movers, tokens=False)
+    rows, columns = count_lines(source, target, grid)
+    lines = _has_lines(rows, columns)
+    enough = FEW * moved > n and moved >= MIN_MOVED * (rows.size + columns.size)
+    changing = rows > 0
+    few_rows = _FEW_ROWS * np.count_nonzero(changing) <= min(rows.size, moved)
+    return Choice(movers, lines or enough, lines, changing if few_rows else None)
 
-    The latter includes a GPU without Triton, of which it warns once.
+
+def count_differing(source: Codes, target: Codes, length: int, stride: int) -> int:
+    """How many coordinates differ in pieces of ``length``, at most 65,535, of which one begins at each ``stride``."""
+    if compiled := library():
+        differing: int = compiled.lib.maskreg_count_differing(
+            compiled.read(source), compiled.read(target), source.size, length, stride
+        )
+        return differing
+    starts = np.arange(0, source.size - length + 1, stride)
+    own = (starts[:, None] + np.arange(length)).reshape(-1)
+    return int(np.count_nonzero(source[own] != target[own]))
+
+
+def count_movers(source: Codes, target: Codes) -> Counts:
+    """Coordinates by exponent: all, those that move, and those that move by more than one ULP; int64 ``[3, 256]``.
+
+    Of a large block, all are estimated by a part.
     """
-    return _triton_decoders() if on_device(source) else None
+    n, counts = source.size, np.zeros((3, EXPONENTS), np.int64)
+    every = next((every for least, every in _SAMPLED if n >= least), 1)
+    if compiled := library():
+        compiled.lib.maskreg_count_movers(
+            compiled.read(source), compiled.read(target), n, every, compiled.write(counts)
+        )
+    else:
+        exponents = source >> 7 & 0xFF
+        # A change of sign is no single ULP, not even from 7fff to 8000 or from ffff to 0000, neighbors as numbers.
+        far = (target - source + np.uint16(1) > 2) | ((source ^ target) > 0x7FFF)
+        for own, chosen in zip(counts, (np.arange(n) // _TILE % every == 0, source != target, far), strict=True):
+            own += np.bincount(exponents[chosen], minlength=EXPONENTS)
+    counts[0] = counts[0] * n // counts[0].sum()
+    return counts
+
+
+def _has_lines(rows: Counts, columns: Counts) -> bool:
+    """Whether rows and columns differ by more than it takes to say so."""
+    if min(rows.size, columns.size) < MIN_LINE:
+        return False
+    return gain_of_lines(rows) + gain_of_lines(columns) > _SCALE_BITS * (rows.size + columns.size) << LOGARITHM_BITS
+
+
+def count_lines(source: Codes, target: Codes, grid: Grid) -> tuple[Counts, Counts]:
+    """Movers of each row and of each column; int64 ``[rows]`` and ``[width]``."""
+    rows, columns = np.zeros(rows_of(grid, source.size), np.int64), np.zeros(grid.width, np.int64)
+    if compiled := library():
+        compiled.lib.maskreg_count_lines(
+            compiled.read(source), compiled.read(target), source.size, grid.width, grid.column, compiled.write(rows),
+            compiled.write(columns),
+        )  # fmt: skip
+        return rows, columns
+    of_row, of_column = np.divmod(np.flatnonzero(source != target) + grid.column, grid.width)
+    np.add.at(rows, of_row, 1)
+    np.add.at(columns, of_column, 1)
+    return rows, columns
+
+
+def gain_of_lines(movers: Counts) -> int:
+    """How much it saves to know how many movers each line has, in bits of movers.py."""
+    if compiled := library():
+        gain: int = compiled.lib.maskreg_gain_of_lines(compiled.read(movers), movers.size, logarithms(compiled))
+        return gain
+    total = movers.sum()
+    known, unknown, even = (weighed_logarithms(counts) for counts in (movers, total, np.array(movers.size)))
+    return int(known.sum() - unknown + even // movers.size * total)
 
 
 @cache
-def _triton_decoders() -> Decoders | None:
-    # Triton takes a second to import and exists on Linux only: imported where it is used.
+def _triton_decoders() -> tuple[Any, Any] | None:
+    """Functions that decode several blocks on their contexts' GPU, coded and sparse ones; None without Triton.
+
+    Triton takes a second to import and exists on Linux only: imported where it is used. Its absence is warned of once.
+    """
     try:
         from maskreg.codec.triton_decode import decode_layouts
         from maskreg.codec.triton_sparse import decode_sparse_layouts
@@ -100,7 +228,7 @@ def _triton_decoders() -> Decoders | None:
             stacklevel=4,
         )
         return None
-    return Decoders(decode_layouts, decode_sparse_layouts)
+    return decode_layouts, decode_sparse_layouts
 
 
 _SUB_BLOCKS = ((0.5, 1 << 18), (0.15, 1 << 19), (0.0, 1 << 21))
@@ -130,10 +258,7 @@ class Step2:
     name = "step2"
 
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
-        """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
-
-        ``grid``: where the coordinates lie in their matrix; the block is larger without.
-        """
+        """Code ``values`` for a reader who has ``context``; the block is larger without ``grid``."""
         n = values.size
         if context.shape != values.shape:
             raise ValueError(f"lengths differ: {context.size} and {n}")
@@ -172,47 +297,30 @@ class Step2:
 
     def decode(self, context: Codes, block: Block, values: Codes | None = None) -> Codes:
         """The values, uint16 ``[n]``, in ``values`` if given."""
-        n = Head.read(block).n
+        head = Head.read(block)
+        n, kind = head.n, head.kind
         if n != context.size:
             raise CorruptError("block", f"its header says {n} values, not {context.size}")
         values = np.empty(n, np.uint16) if values is None else values
-        self.decode_into(context, block, 0, values)
-        return values
-
-    def entry_numel(self, block: Block) -> int:
-        """Coordinates between entry points."""
-        return _entry_numel(Head.read(block))
-
-    def decode_part(self, context: Codes, block: Block, start: int) -> Codes:
-        """A span of the values, uint16 ``[m]``."""
-        values = np.empty(context.size, np.uint16)
-        self.decode_into(context, block, start, values)
-        return values
-
-    def decode_into(self, context: Codes, block: Block, start: int, values: Codes) -> None:
-        """Fill ``values``, uint16 ``[m]``, with a span."""
-        head = Head.read(block)
-        n, kind = head.n, head.kind
-        stop, every = start + context.size, _entry_numel(head)
-        if not 0 <= start <= stop <= n or start % every or (stop % every and stop != n):
-            raise ValueError(f"[{start}, {stop}) is not between entry points, at every {every} of {n} values")
         if kind == SAME:
             values[:] = context
         elif kind == RAW:
-            values[:] = np.frombuffer(block, "<u2", context.size, HEAD_BYTES + 2 * start)
+            values[:] = np.frombuffer(block, "<u2", n, HEAD_BYTES)
         elif kind == SPARSE:
-            decode_sparse(SparseLayout(block), context, start, values)
+            decode_sparse(SparseLayout(block), context, values)
         elif kind == CODED:
-            decode_coded(block, context, start, values)
+            decode_coded(block, context, values)
         else:
             values[:] = decode_derived(head, block, context, self.decode)
+        return values
 
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
         """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU."""
         pairs = list(zip(contexts, blocks, strict=True))
-        decoders = decoders_for(contexts[0]) if pairs else None
+        decoders = _triton_decoders() if pairs and on_device(contexts[0]) else None
         if decoders is None:
             return [self._on_cpu(*pair) for pair in pairs]
+        decode_coded_blocks, decode_sparse_blocks = decoders
         decoded: dict[int, torch.Tensor] = {}
         of_kind: dict[int, list[int]] = {}
         for i, (context, block) in enumerate(pairs):
@@ -228,10 +336,10 @@ class Step2:
         for i in of_kind.get(RAW, ()):
             decoded[i] = up(np.frombuffer(blocks[i], "<i2", offset=HEAD_BYTES), contexts[i].device, "blocks")
         for batch in _batches(of_kind.get(CODED, [])):
-            values = decoders.coded([contexts[i] for i in batch], [Layout(blocks[i]) for i in batch])
+            values = decode_coded_blocks([contexts[i] for i in batch], [Layout(blocks[i]) for i in batch])
             decoded |= zip(batch, values, strict=True)
         for batch in _batches(of_kind.get(SPARSE, [])):
-            values = decoders.sparse([contexts[i] for i in batch], [SparseLayout(blocks[i]) for i in batch])
+            values = decode_sparse_blocks([contexts[i] for i in batch], [SparseLayout(blocks[i]) for i in batch])
             decoded |= zip(batch, values, strict=True)
         return [decoded[i] for i in range(len(pairs))]
 
@@ -246,12 +354,6 @@ def _batches(numbers: list[int]) -> Iterator[list[int]]:
     """As many at a time as one launch takes."""
     for first in range(0, len(numbers), _LAUNCHED):
         yield numbers[first : first + _LAUNCHED]
-
-
-def _entry_numel(head: Head) -> int:
-    if head.kind in (CODED, SPARSE):
-        return sub_block_numel(head.n, head.sub_blocks)
-    return head.n if head.kind > SPARSE else 1
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Encoding takes two passes, because tokens are coded last to first, with tables t
 
 The kernel codes up to four sub-blocks side by side: native/src/encode.c.
 
-Decoding a block, or some of its sub-blocks, on the CPU:
+Decoding a block on the CPU:
 
     header, model and directory                                            layout.py
     for each sub-block:
@@ -159,69 +159,23 @@ def _pair_structure(compiled: Library, pair: Pair, slots: Table) -> tuple[Any, A
     return compiled.ffi.new("maskreg_coding *", fields), fields
 
 
-Ints64 = npt.NDArray[np.int64]
-
-
 _DAMAGE = (BAD_MODEL, SHORT_DIRECTORY, BAD_DIRECTORY)
 """What the kernel returns as -3, -2 and -1: it did not come to the sub-blocks."""
 
-"""What kernels need room for: models, and decoding tables."""
 
-
-class Shared(NamedTuple):
-    """What all sub-blocks of a block decode with.
-
-    Attributes:
-        table_of_cell: uint8 ``[cells]``.
-        entries: uint32, decoding tables of :func:`maskreg.codec.rans.fill_decoding`.
-        block: uint8, the whole block.
-    """
-
-    contexts: Contexts
-    table_of_cell: npt.NDArray[np.uint8]
-    entries: Table
-    block: Bits
-
-
-class SubBlocks(NamedTuple):
-    """Sub-blocks that follow each other.
-
-    Attributes:
-        length: coordinates of each but the last, which has the rest, and no more than that.
-        starts: int64 ``[k]``, bytes of the block where they begin.
-        sizes: int64 ``[k, 2]``, words and extra bits of each.
-    """
-
-    length: int
-    starts: Ints64
-    sizes: Ints64
-
-
-def decode_coded(block: Block, source: Codes, start: int, values: Codes) -> None:
-    """Fill ``values`` from coordinate ``start``, an entry point, for as long as the source goes.
-
-    ``block``: the whole block, of which :meth:`maskreg.codec.layout.Head.read` was right. ``source``: uint16 ``[m]``,
-    of the span alone. ``values``: uint16 ``[m]``, filled.
-    """
+def decode_coded(block: Block, source: Codes, values: Codes) -> None:
+    """Fill the values of a block of which :meth:`maskreg.codec.layout.Head.read` was right; uint16 ``[n]`` each."""
     if compiled := library():
         structure, _block = _block_structure(compiled, block)
+        # Room for models, and for decoding tables.
         scratch = _BUFFERS.bytes("scratch", compiled.lib.maskreg_decode_room(structure))
         damaged = compiled.lib.maskreg_decode_coded(
-            structure, compiled.read(source), start, source.size, compiled.write(scratch), compiled.write(values)
+            structure, compiled.read(source), 0, source.size, compiled.write(scratch), compiled.write(values)
         )
         if damaged < 0:
             raise CorruptError("block", _DAMAGE[damaged])
     else:
-        layout = Layout(block)
-        tables = layout.model.tables
-        entries = np.empty(len(tables.freqs) * SLOTS, np.uint32)
-        fill_decoding(tables.freqs, entries)
-        shared = Shared(layout.model.contexts, tables.of_cell, entries, layout.block)
-        first = start // layout.size
-        own = slice(first, first + -(-source.size // layout.size))
-        sub_blocks = SubBlocks(layout.size, layout.starts[:-1][own], layout.directory[own])
-        damaged = _decode_sub_blocks(source, shared.contexts.grid.column + start, shared, sub_blocks, values)
-        damaged += first if damaged else 0
+        damaged = _decode_sub_blocks(Layout(block), source, values)
     if damaged:
         raise CorruptError("block", f"its sub-block {damaged - 1} does not decode")
 
@@ -238,44 +192,43 @@ def _block_structure(compiled: Library, block: Block) -> tuple[Any, Any]:
     return compiled.ffi.new("maskreg_coded *", fields), pointer
 
 
-def _decode_sub_blocks(source: Codes, position: int, shared: Shared, sub_blocks: SubBlocks, values: Codes) -> int:
-    """Decode sub-blocks, as NumPy computes it; returns 0, or the number, from 1, of one that is damaged.
+def _decode_sub_blocks(layout: Layout, source: Codes, values: Codes) -> int:
+    """Decode all sub-blocks, as NumPy computes it; returns 0, or the number, from 1, of one that is damaged.
 
     Damage shows when more is read than a sub-block has, or when not everything is used up at the end.
-
-    ``source``: uint16 ``[n]``, of all. ``values``: uint16 ``[n]``, filled.
     """
     flips = np.empty(source.size, np.int8)
-    tokens, damaged = _tokens(source, position, shared, sub_blocks, flips)
-    for number, start in enumerate(range(0, source.size, sub_blocks.length)):
-        own = slice(start, start + sub_blocks.length)
-        words, extra_bits = sub_blocks.sizes[number].tolist()
-        bit = 8 * (int(sub_blocks.starts[number]) + STATE_BYTES + 2 * words)
+    tokens, damaged = _tokens(layout, source, flips)
+    for number, start in enumerate(range(0, source.size, layout.size)):
+        own = slice(start, start + layout.size)
+        words, extra_bits = layout.directory[number].tolist()
+        bit = 8 * (int(layout.starts[number]) + STATE_BYTES + 2 * words)
         moves = Moves(source[own], tokens[number, : values[own].size], flips[own], values[own])
-        if apply_tokens(moves, shared.block, bit, bit + extra_bits) != bit + extra_bits and not damaged:
+        if apply_tokens(moves, layout.block, bit, bit + extra_bits) != bit + extra_bits and not damaged:
             damaged = number + 1
     return damaged
 
 
-def _tokens(
-    source: Codes, position: int, shared: Shared, sub_blocks: SubBlocks, flips: npt.NDArray[np.int8]
-) -> tuple[npt.NDArray[np.uint8], int]:
+def _tokens(layout: Layout, source: Codes, flips: npt.NDArray[np.int8]) -> tuple[npt.NDArray[np.uint8], int]:
     """Tokens of all sub-blocks, uint8 ``[k, length]``; and the number, from 1, of the first that is damaged."""
-    length, starts, sizes = sub_blocks
-    count = starts.size
+    contexts, own_tables = layout.model.contexts, layout.model.tables
+    entries = np.empty(len(own_tables.freqs) * SLOTS, np.uint32)
+    fill_decoding(own_tables.freqs, entries)
+    length, sizes = layout.size, layout.directory
+    count = len(sizes)
     cells = np.empty(source.size, np.uint8)
-    classify(source, position, shared.contexts, cells, flips)
+    classify(source, contexts.grid.column, contexts, cells, flips)
     tables = np.zeros((count, length), np.uint8)
-    tables.reshape(-1)[: source.size] = shared.table_of_cell[cells]
+    tables.reshape(-1)[: source.size] = own_tables.of_cell[cells]
     states, words = np.empty((count, LANES), np.uint32), np.zeros((count, length + 1), np.uint16)
-    for k, start in enumerate(starts.tolist()):
+    for k, start in enumerate(layout.starts[:-1].tolist()):
         first = start + STATE_BYTES
-        states[k] = shared.block[start:first].view("<u4")
+        states[k] = layout.block[start:first].view("<u4")
         kept = min(int(sizes[k, 0]), length)
-        words[k, :kept] = shared.block[first : first + 2 * kept].view("<u2")
+        words[k, :kept] = layout.block[first : first + 2 * kept].view("<u2")
     lengths = np.full(count, length)
     lengths[-1] = source.size - (count - 1) * length
     tokens = np.zeros((count, length), np.uint8)
-    taken = decode_tokens(Decoding(words, tables, shared.entries, states, tokens, lengths))
+    taken = decode_tokens(Decoding(words, tables, entries, states, tokens, lengths))
     complete = (taken == sizes[:, 0]) & (states == LOWEST_STATE).all(axis=1)
     return tokens, 0 if complete.all() else int(np.argmin(complete)) + 1

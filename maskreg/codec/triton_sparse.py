@@ -27,8 +27,7 @@ import torch
 import triton
 import triton.language as tl
 
-from maskreg.codec.hazards import LIMIT, POWERS, SURVIVAL_BITS, survival
-from maskreg.codec.movers import CHANCE_BITS, CLASSES, MOST_LONGER, STATE_BYTES
+from maskreg.codec.movers import CHANCE_BITS, CLASSES, LIMIT, MOST_LONGER, POWERS, STATE_BYTES, SURVIVAL_BITS, survival
 from maskreg.codec.ulp_steps import EXPONENTS
 from maskreg.errors import CorruptError
 from maskreg.tensors.bus import down, up
@@ -126,7 +125,7 @@ def _kernel(function: Callable[..., None]) -> Any:
 
 @_kernel
 def _survival(hazard: tl.tensor, table: tl.tensor, COARSE: tl.constexpr, SURVIVAL_BITS: tl.constexpr) -> tl.tensor:
-    """:func:`maskreg.codec.hazards.survival`, below 2^28, or 2^28 for a hazard of 0."""
+    """:func:`maskreg.codec.movers.survival`, below 2^28, or 2^28 for a hazard of 0."""
     powers = table + COARSE
     coarse = tl.load(powers + ((hazard >> 6) & 127))
     fine = tl.load(powers + 128 + (hazard & 63))
@@ -135,7 +134,7 @@ def _survival(hazard: tl.tensor, table: tl.tensor, COARSE: tl.constexpr, SURVIVA
 
 @_kernel
 def _goal(number: tl.tensor, table: tl.tensor, COARSE: tl.constexpr, SURVIVAL_BITS: tl.constexpr) -> tl.tensor:
-    """:func:`maskreg.codec.hazards.hazard_of`: the 64 hazards that it lies among, then which of them."""
+    """:func:`maskreg.codec.movers.hazard_of`: the 64 hazards that it lies among, then which of them."""
     above = tl.load(table + tl.arange(0, COARSE)) > number
     first = 64 * (tl.sum(above.to(tl.int64), axis=0) - 1)
     among = _survival(first + tl.arange(0, 64), table, COARSE, SURVIVAL_BITS) > number

@@ -71,8 +71,7 @@ def _ours(codec: Codec) -> Coder:
     def decode(source: Codes, block: bytes) -> Codes:
         # Into memory that the thread uses again, as apply does it; the peers have no such function.
         values = buffers.array("values", source.size, np.uint16)
-        codec.decode_into(source, block, 0, values)
-        return values
+        return codec.decode(source, block, values)
 
     return Coder(codec.name, True, partial(_encode_ours, codec), decode)
 

@@ -183,7 +183,7 @@ def fuzz(blocks: int, seed: int) -> Outcome:
         for _ in range(draw.choice([1, 1, 1, 2, 3])):
             if hostile:
                 draw.choice(_DAMAGE)(draw, hostile)
-        values = _decode(step2, source, bytes(hostile), in_parts=draw.random() < 0.3)
+        values = _decode(step2, source, bytes(hostile))
         counts[values is None] += 1
         if draw.random() < _ENCODED:
             digest.update(_encoded(step2, source, draw))
@@ -221,28 +221,18 @@ def _largest() -> int:
     return int(line.split()[1])
 
 
-def _decode(step2: Step2, source: Codes, block: bytes, *, in_parts: bool) -> Codes | None:
+def _decode(step2: Step2, source: Codes, block: bytes) -> Codes | None:
     """The values that a block gives; None when it is refused.
 
     Raises:
         ValueError: neither.
     """
-    start, context = 0, source
     try:
-        every = step2.entry_numel(block)
-        if in_parts:
-            # Any part that the header allows, whatever it says of the number of values.
-            start = source.size // every // 2 * every
-            context = source[start:]
-            stop = min(start + context.size // every * every, struct.unpack_from("<I", block)[0])
-            context = context[: max(0, stop - start)]
-            values = step2.decode_part(context, block, start) if context.size else context
-        else:
-            values = step2.decode(source, block)
+        values = step2.decode(source, block)
     except CorruptError:
         return None
-    if values.shape != context.shape or values.dtype != np.uint16:
-        raise ValueError(f"{values.dtype} {values.shape} for {context.shape}")
+    if values.shape != source.shape or values.dtype != np.uint16:
+        raise ValueError(f"{values.dtype} {values.shape} for {source.shape}")
     return values
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from maskreg.codec import FLAT, choice, triton_decode, triton_sparse
+from maskreg.codec import FLAT, step2, triton_decode, triton_sparse
 from maskreg.codec.layout import CODED, SPARSE, Head, Layout
 from maskreg.codec.rans import LANES
 from maskreg.codec.sparse import NO_ONES, SparseLayout, SparseModel, choose_hazards, write_sparse
@@ -127,7 +127,7 @@ def _shortened(name: str) -> Sample:
     if name in written_sparse():
         _, _, model, count = written_sparse()[name]
     else:
-        counts = choice.count_movers(sample.source, sample.target)
+        counts = step2.count_movers(sample.source, sample.target)
         first, indexes, _ = choose_hazards(counts)
         model, count = SparseModel(first, indexes, NO_ONES), 1
     return Sample(sample.source, target, write_sparse(sample.source, target, model, count))
@@ -140,7 +140,6 @@ def _laid_out(sample: Sample, block: bytes) -> Mutant | None:
     except CorruptError:
         by_cpu = None
     try:
-        STEP2.entry_numel(block)
         layout = Layout(block)
         triton_decode._gather([layout])
     except CorruptError:

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.codec import FLAT, Grid
-from maskreg.codec.choice import Choice, choose, count_differing, count_lines, count_movers, gain_of_lines
-from maskreg.codec.hazards import LOGARITHM_BITS
 from maskreg.codec.layout import ROWS, SPARSE, Head
-from maskreg.codec.step2 import Step2
+from maskreg.codec.movers import LOGARITHM_BITS
+from maskreg.codec.step2 import Choice, Step2, choose, count_differing, count_lines, count_movers, gain_of_lines
 from maskreg.native import NUMPY, using
 from tests.codec.samples import Codes, moved
 

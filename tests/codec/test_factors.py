@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from maskreg.codec import factors as definition
 from maskreg.codec.contexts import MAX_FACTOR, Matrix
-from maskreg.codec.factors import fit_factors, level_bounds, levels_of, size_bounds, typical_change
+from maskreg.codec.factors import COMPONENTS, fit_factors, level_bounds, levels_of, size_bounds, typical_change
 from maskreg.codec.rans import TOKENS
-from maskreg.codec.subspace import COMPONENTS
 from maskreg.codec.ulp_steps import LITERAL, MIDDLE, tokens_of
 from maskreg.native import NUMPY, using
 from tests.codec.samples import codes, matrix

@@ -8,20 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.codec.bits import pack_bits
-from maskreg.codec.hazards import (
+from maskreg.codec.movers import (
+    CLASSES,
     HAZARDS,
     LIMIT,
     LOGARITHM_BITS,
     MOST_INDEX,
     POWERS,
+    STATE_BYTES,
+    Hazards,
     choose_indexes,
+    decode_movers,
+    encode_movers,
     hazard_of,
     pack_indexes,
     survival,
     unpack_indexes,
     weighed_logarithms,
 )
-from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
 from maskreg.codec.sparse import choose_hazards
 from maskreg.native import NUMPY, using
 from tests.codec import reference_sparse

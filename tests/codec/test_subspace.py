@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from maskreg.codec.subspace import COMPONENTS, excess, find_subspace, random_signs
+from maskreg.codec.factors import COMPONENTS, excess, find_subspace, random_signs
 
 
 def test_the_strongest_directions_come_first_and_are_orthonormal() -> None:

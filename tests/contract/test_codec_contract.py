@@ -117,25 +117,6 @@ def test_a_matrix_is_smaller_when_the_codec_knows_it_is_one(codec: Codec) -> Non
         assert len(codec.encode(source[77:], target[77:], Grid(500, 77))) < 0.92 * len(codec.encode(source, target))
 
 
-@pytest.mark.parametrize(
-    "pair", ["random", "equal", "dense", "sparse", "twice", "pruned", "permuted", "a row", "largest"]
-)
-def test_parts_decode_alone(codec: Codec, pair: str) -> None:
-    source, target = PAIRS[pair]
-    block = codec.encode(source, target, Grid(1000, 7))
-    every = codec.entry_numel(block)
-    n = source.size
-    for start in {0, every * (n // every // 2), (n - 1) // every * every}:
-        for stop in {min(n, start + every), n}:
-            part = codec.decode_part(source[start:stop], block, start)
-            assert np.array_equal(part, target[start:stop])
-    with pytest.raises(ValueError, match="entry points"):
-        codec.decode_part(source, block, every)
-    if every > 1:
-        with pytest.raises(ValueError, match="entry points"):
-            codec.decode_part(source[1:], block, 1)
-
-
 def test_never_much_larger_than_the_values(codec: Codec) -> None:
     for source, target in PAIRS.values():
         assert len(codec.encode(source, target)) <= 2 * target.size + 64

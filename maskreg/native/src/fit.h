@@ -1,4 +1,4 @@
-// The steps of fitting factors: maskreg/codec/subspace.py and factors.py define what each computes.
+// The steps of fitting factors: maskreg/codec/factors.py defines what each computes.
 //
 // Levels are [m, w], within +-3; directions are [k, ...], within +-127; k is at most COMPONENTS; rotations are [k, r].
 #ifndef MASKREG_FIT_H

@@ -124,7 +124,7 @@ enum { MASKREG_BAD_MODEL = -3, MASKREG_SHORT_DIRECTORY, MASKREG_BAD_DIRECTORY };
 int64_t maskreg_decode_coded(const maskreg_coded *coded, const uint16_t *source, int64_t start, int64_t m,
                              uint8_t *scratch, uint16_t *values);
 
-// Hazards of the coordinates of a block of which few move: maskreg/codec/movers.py and hazards.py.
+// Hazards of the coordinates of a block of which few move: maskreg/codec/movers.py.
 typedef struct {
     const uint16_t *by_class;   // [16], at most 32,767
     const uint32_t *powers;     // [192]

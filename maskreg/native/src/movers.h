@@ -1,4 +1,4 @@
-// What coding and decoding movers share: maskreg/codec/movers.py and hazards.py define it.
+// What coding and decoding movers share: maskreg/codec/movers.py defines it.
 #ifndef MASKREG_MOVERS_H
 #define MASKREG_MOVERS_H
 
@@ -10,7 +10,7 @@ enum {
     HAZARD_LIMIT = 8 << HAZARD_BITS,
     SURVIVAL_BITS = 28,
     SIGNED_BITS = SURVIVAL_BITS + 1,
-    COARSE = 128,      // powers of each kind: see hazards.py
+    COARSE = 128,      // powers of each kind: see movers.py
     FINE = 64,
     CHANCE_BITS = 16,
     LEAST_CHANCE = 64,

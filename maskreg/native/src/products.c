@@ -1,4 +1,4 @@
-// Products of levels with directions: maskreg/codec/subspace.py.
+// Products of levels with directions: maskreg/codec/factors.py.
 //
 // All are bytes and all sums fit 32 bits, so that their order does not matter. Processors multiply unsigned bytes by
 // signed ones and add the products of four neighbors, so levels of -3 .. 3 are raised to 0 .. 6:

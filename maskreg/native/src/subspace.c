@@ -1,4 +1,4 @@
-// Small matrices of subspace iteration: maskreg/codec/subspace.py defines what is computed.
+// Small matrices of subspace iteration: maskreg/codec/factors.py defines what is computed.
 //
 // Sums of floats are in the order written there, on every processor; sums of integers are exact in any.
 #include <math.h>
