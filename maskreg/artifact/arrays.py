@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.layout import GROUP
-from maskreg.artifact.metadata import ARRAYS, SHARD_BYTES, ArrayLayout
+from maskreg.artifact.layout import ARRAYS, GROUP, SHARD_BYTES, ArrayLayout
 from maskreg.artifact.objects import VerifiedObjects
 from maskreg.artifact.shards import pack_frame, read_chunk, stored_chunk, unpack_frame
 from maskreg.artifact.staging import ShardStorer

@@ -13,9 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.arrays import StoredArray
-from maskreg.artifact.layout import FILES, GROUP, REVERSE_FILES, TENSORS, part_of
+from maskreg.artifact.layout import (
+    ARRAYS,
+    FILES,
+    GROUP,
+    REVERSE_FILES,
+    TENSORS,
+    ArrayLayout,
+    check_array,
+    check_group,
+    metadata_key,
+    part_of,
+)
 from maskreg.artifact.manifest import SCHEMA, Manifest, Object, Side
-from maskreg.artifact.metadata import ARRAYS, ArrayLayout, check_array, check_group, metadata_key
 from maskreg.artifact.objects import CACHE_BYTES, VerifiedObjects
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.artifact.shards import check_shard
@@ -35,8 +45,7 @@ from maskreg.words import counted, human_bytes, percent, times, whole
 if TYPE_CHECKING:
     import zarr
 
-    from maskreg.artifact.manifest import Manifest, Side
-    from maskreg.digest import Digest, LeafHashes
+    from maskreg.digest import LeafHashes
 
 
 def html(digest: Digest, manifest: Manifest) -> str:
@@ -111,8 +120,6 @@ class Artifact:
         return f"<Artifact {self.label}: {self.manifest.kind}, {self.manifest.summary}, {human_bytes(self.size)}>"
 
     def _repr_html_(self) -> str:
-        from maskreg.artifact.reader import html
-
         return html(self.digest, self.manifest)
 
     @property

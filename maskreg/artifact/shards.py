@@ -4,7 +4,7 @@ A shard has its chunks one after another, and then says where each lies::
 
     chunk 0, crc32c | chunk 1, crc32c | ... | index: (offset, size) of each chunk, uint64 | crc32c of the index
 
-A chunk is as many rows as :class:`~maskreg.artifact.metadata.ArrayLayout` says, the last one of an array padded with
+A chunk is as many rows as :class:`~maskreg.artifact.layout.ArrayLayout` says, the last one of an array padded with
 zeros, or a Zstandard frame, whose announced size is checked before it expands. Sizes include the checksum.
 
 An absent chunk has offset and size 2^64 - 1, and Zarr reads it as zeros. So every chunk is written, and
@@ -23,7 +23,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.metadata import ArrayLayout
+from maskreg.artifact.layout import ArrayLayout
 from maskreg.errors import CorruptError
 
 if TYPE_CHECKING:

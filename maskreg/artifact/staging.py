@@ -37,9 +37,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix
+from maskreg.artifact.layout import MANIFEST, ArrayLayout, artifact_prefix, incoming_prefix
 from maskreg.artifact.manifest import Manifest, Object, check_objects, dump_manifest
-from maskreg.artifact.metadata import ArrayLayout
 from maskreg.artifact.shards import pack_shard
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, make_root, new_file, sync_folder, write_all

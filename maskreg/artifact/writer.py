@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.arrays import GrowingArray
-from maskreg.artifact.layout import FILES, GROUP, PARTS, REVERSE_FILES, TENSORS
+from maskreg.artifact.layout import FILES, GROUP, PARTS, REVERSE_FILES, TENSORS, dump_metadata, group_document
 from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, PartName, Side, part_entry
-from maskreg.artifact.metadata import dump_metadata, group_document
 from maskreg.artifact.staging import ShardStorer, Staging
 from maskreg.artifact.tensors import Tensor, dump_tensors
 from maskreg.artifact.totals import six_digits, totals_of

@@ -9,6 +9,9 @@
 
 Coded blocks and counts come back; tensors stay where they were read. A worker that dies is replaced, and its batches
 are handed out again. Actors are not restarted by Ray itself: it knows neither order nor what was taken already.
+
+Ray ends a process whose cluster has been away for a minute: at once, with no chance to clean up. So the engine notices
+earlier: a connection to the head's port costs the head next to nothing.
 """
 
 from __future__ import annotations
@@ -17,24 +20,27 @@ import itertools
 import os
 import pickle
 import signal
+import socket
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray import cloudpickle
 from ray._private.utils import read_ray_address
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-from maskreg.engine.base import ResultT, TaskT
-from maskreg.engine.head import Head, require_answer
 from maskreg.engine.window import Batch, Window
 from maskreg.engine.worker import Outcome, Packed, Worker
 from maskreg.errors import ConfigError, UnavailableError, UsageError, WorkerError
 from maskreg.parallel import available_cpus, batches
 from maskreg.version import __version__
+
+TaskT = TypeVar("TaskT")
+ResultT = TypeVar("ResultT")
 
 MAX_BYTES = 512 << 20
 """Results that wait to be taken, in the memory of the cluster."""
@@ -52,6 +58,65 @@ _POLL_SECONDS = 1.0
 """How often a wait looks for signals."""
 
 
+AWAY_SECONDS = 15
+"""How long a head may be away in the middle of a run: a quick restart of it passes, and a minute is far."""
+
+_FIRST_SECONDS = 10
+
+_ANSWER_SECONDS = 5
+
+_PAUSE_SECONDS = 1.0
+
+
+def require_answer(address: str) -> None:
+    """Refuse an address where nothing listens; Ray itself would try it for minutes.
+
+    ``address``: ``HOST:PORT``, or ``ray://HOST:PORT``.
+    """
+    try:
+        _connect(address, _FIRST_SECONDS)
+    except (OSError, ValueError) as error:
+        raise UnavailableError(f"{address}: no Ray cluster answers", hint="ray status tells which run") from error
+
+
+class Head:
+    """The head of a cluster in use."""
+
+    def __init__(self, address: str) -> None:
+        """It has just answered.
+
+        ``address``: ``HOST:PORT``.
+        """
+        self._address = address
+        self._asked_at = time.monotonic()
+
+    def check(self) -> None:
+        """Call :meth:`require`, when the last time was a second ago."""
+        if time.monotonic() - self._asked_at >= _PAUSE_SECONDS:
+            self.require()
+
+    def require(self) -> None:
+        """Return when the head answers: at once, or when it is back."""
+        began_at = time.monotonic()
+        while True:
+            try:
+                _connect(self._address, _ANSWER_SECONDS)
+                break
+            except OSError as error:
+                if time.monotonic() - began_at >= AWAY_SECONDS:
+                    raise UnavailableError(
+                        f"the Ray cluster at {self._address} does not answer any more",
+                        hint="see whether it runs, with ray status, and start the command again",
+                    ) from error
+            time.sleep(_PAUSE_SECONDS)
+        self._asked_at = time.monotonic()
+
+
+def _connect(address: str, seconds: float) -> None:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+
+
 class _Actor(Worker):
     """Has a name by which tools of the cluster show what runs."""
 
@@ -66,7 +131,7 @@ class _Hand:
 
 
 class RayEngine:
-    """See :class:`maskreg.engine.base.Engine`. Nothing is started before the first task is handed out."""
+    """An :class:`~maskreg.engine.Engine`. Nothing is started before the first task is handed out."""
 
     def __init__(self, address: str = "", *, workers: int = 0, label: str = "maskreg") -> None:
         """Remember what to start.
@@ -91,7 +156,7 @@ class RayEngine:
         near: Callable[[TaskT], str] | None,
         together: int,
     ) -> Generator[ResultT, None, None]:
-        """Call ``work`` on every task on the workers; see :meth:`maskreg.engine.base.Engine.ordered`."""
+        """Call ``work`` on every task on the workers; see :meth:`maskreg.engine.Engine.ordered`."""
         try:
             # It takes functions within functions too.
             pickled = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.metadata import CHUNK_BYTES
+from maskreg.artifact.layout import CHUNK_BYTES
 from maskreg.artifact.shards import pack_frame
 from maskreg.codec import DEFAULT_CODEC
 from maskreg.codec.base import Codes

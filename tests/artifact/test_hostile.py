@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.artifact.layout import artifact_prefix, part_of
+from maskreg.artifact.layout import ArrayLayout, artifact_prefix, part_of
 from maskreg.artifact.manifest import load_manifest
-from maskreg.artifact.metadata import ArrayLayout
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.shards import check_shard, pack_frame
 from maskreg.artifact.tensors import load_tensors

@@ -11,8 +11,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
 from maskreg.artifact.arrays import GrowingArray
-from maskreg.artifact.manifest import SCHEMA, Object
-from maskreg.artifact.metadata import (
+from maskreg.artifact.layout import (
     ARRAYS,
     SHARD_BYTES,
     ArrayLayout,
@@ -22,6 +21,7 @@ from maskreg.artifact.metadata import (
     group_document,
     metadata_key,
 )
+from maskreg.artifact.manifest import SCHEMA, Object
 from maskreg.artifact.staging import ShardStorer, StagingStore
 from maskreg.digest import Digest
 from maskreg.errors import FormatError

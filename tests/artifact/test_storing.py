@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from maskreg.artifact.arrays import GrowingArray
-from maskreg.artifact.metadata import SHARD_BYTES
+from maskreg.artifact.layout import SHARD_BYTES
 from maskreg.artifact.staging import ShardStorer, StagingStore
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.errors import MaskregError

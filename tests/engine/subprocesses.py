@@ -14,8 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 import cloudpickle  # type: ignore[import-untyped]
 import pytest
 
-from maskreg.engine import ENGINES
-from maskreg.engine.base import ResultT, TaskT
+from maskreg.engine import ENGINES, ResultT, TaskT
 from maskreg.engine.worker import Outcome, Packed, Worker
 from maskreg.parallel import batches
 
@@ -33,7 +32,7 @@ def _run(tasks: bytes) -> tuple[bytes, list[bytes]]:
 
 
 class SubprocessEngine:
-    """See :class:`maskreg.engine.base.Engine`.
+    """See :class:`maskreg.engine.Engine`.
 
     Attributes:
         callers: modules that have handed out tasks.

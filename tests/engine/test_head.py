@@ -6,15 +6,15 @@ import socket
 
 import pytest
 
-from maskreg.engine import head
-from maskreg.engine.head import Head, require_answer
+from maskreg.engine import ray
+from maskreg.engine.ray import Head, require_answer
 from maskreg.errors import UnavailableError
 
 
 def test_a_head_that_goes_away_is_noticed_and_one_that_comes_back_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(head, "AWAY_SECONDS", 0)
+    monkeypatch.setattr(ray, "AWAY_SECONDS", 0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         address = f"127.0.0.1:{port}"
@@ -24,7 +24,7 @@ def test_a_head_that_goes_away_is_noticed_and_one_that_comes_back_is_waited_for(
     first.check()  # it has just answered
     with pytest.raises(UnavailableError, match=f"{address} does not answer any more"):
         first.require()
-    monkeypatch.setattr(head, "AWAY_SECONDS", 60)
+    monkeypatch.setattr(ray, "AWAY_SECONDS", 60)
     servers: list[socket.socket] = []
     monkeypatch.setattr("time.sleep", lambda _: servers.append(socket.create_server(("127.0.0.1", port))))
     first.require()

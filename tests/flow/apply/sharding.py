@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 import maskreg
 from maskreg import apply_, revert_, switch_
-from maskreg.artifact import arrays, metadata
+from maskreg.artifact import arrays, layout
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.flow.apply import in_memory
@@ -51,9 +51,9 @@ MODELS: dict[str, Any] = {"moe": AutoModelForCausalLM, "visual": Qwen2_5_VLForCo
 
 def small_objects() -> None:
     """Objects of 64 KiB, so that there are several for each process."""
-    for module in (metadata, arrays):
+    for module in (layout, arrays):
         setattr(module, "SHARD_BYTES", 1 << 16)  # noqa: B010
-    metadata.CHUNK_BYTES = 1 << 12
+    layout.CHUNK_BYTES = 1 << 12
 
 
 def source_of() -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from maskreg.artifact import arrays, metadata
+from maskreg.artifact import arrays, layout
 from maskreg.checkpoint import open_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.flow.apply.sharding import small_objects, source_of, target_of
@@ -37,7 +37,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pair = [open_checkpoint(path / kind / side) for side in ("source", "target")]
         extracted(path / kind / "root", pair[0], pair[1], reversible=True)
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((metadata, "SHARD_BYTES"), (metadata, "CHUNK_BYTES"), (arrays, "SHARD_BYTES")):
+        for module, name in ((layout, "SHARD_BYTES"), (layout, "CHUNK_BYTES"), (arrays, "SHARD_BYTES")):
             patch.setattr(module, name, getattr(module, name))  # put back at the end
         small_objects()
         source = source_of()

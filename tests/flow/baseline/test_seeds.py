@@ -96,7 +96,7 @@ def other_codec(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Artifact, Chec
 
 
 def other_chunks(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Artifact, Checkpoint]:
-    patch.setattr("maskreg.artifact.metadata.CHUNK_BYTES", 1 << 12)
+    patch.setattr("maskreg.artifact.layout.CHUNK_BYTES", 1 << 12)
     return packaged()(folder, patch)
 
 
