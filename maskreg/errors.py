@@ -159,11 +159,7 @@ class LimitError(DataError):
 
 
 class PairMismatchError(DataError):
-    """Two checkpoints that do not pair up.
-
-    Attributes:
-        tensors: names of the tensors that do not match.
-    """
+    """Two checkpoints that do not pair up. ``tensors``: names of the tensors that do not match."""
 
     code = "PAIR_MISMATCH"
 

@@ -162,10 +162,7 @@ class DaemonPool:
     """A thread pool that is never joined: neither when it is closed nor when the process ends."""
 
     def __init__(self, threads: int, name: str) -> None:
-        """No thread is started yet.
-
-        ``threads``: at most.
-        """
+        """No thread is started yet. ``threads``: at most."""
         self._most, self._name, self._count = threads, name, 0
         self._lock = threading.Lock()
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

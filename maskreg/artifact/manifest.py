@@ -290,11 +290,7 @@ LINK_RECIPE: Mapping[str, str] = {"kind": "link"}
 
 
 class Link(NamedTuple):
-    """An artifact of a chain.
-
-    Attributes:
-        manifest: what was computed, and from what.
-    """
+    """An artifact of a chain. ``manifest``: what was computed, and from what."""
 
     digest: Digest
     manifest: Manifest

@@ -81,11 +81,7 @@ _HINT = "what they share can be compared"
 
 
 class Group(NamedTuple):
-    """A tensor of several masks.
-
-    Attributes:
-        names: in the order of the first mask; tied weights have several.
-    """
+    """A tensor of several masks. ``names``: in the order of the first mask; tied weights have several."""
 
     names: tuple[str, ...]
     rows: tuple[Tensor, ...]

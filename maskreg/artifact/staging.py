@@ -164,10 +164,7 @@ class ShardStorer:
         return self._spare.pop() if self._spare else np.empty(0, np.uint8)
 
     def put(self, layout: ArrayLayout, number: int, memory: Bytes, size: int) -> None:
-        """Store a shard, soon.
-
-        ``memory``: uint8, which belongs to this object from now on.
-        """
+        """Store a shard, soon. ``memory``: uint8, which belongs to this object from now on."""
         while len(self._running) >= self._jobs:
             self._spare.append(self._running.popleft().result())
         self._running.append(self._pool.submit(self.store, layout, number, memory, size))

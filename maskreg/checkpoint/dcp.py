@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Format, Reopen
-from maskreg.checkpoint.files import AGAIN, in_folder, is_plain_name, names_in, read_whole
+from maskreg.checkpoint.files import AGAIN, Files, in_folder, is_plain_name, names_in, read_whole
 from maskreg.checkpoint.layouts import is_dcp
 from maskreg.checkpoint.pickled import (
     DTYPE_NAMES,
@@ -28,7 +28,7 @@ from maskreg.checkpoint.pickled import (
     load_archive,
     piece_of,
 )
-from maskreg.checkpoint.pieces import Box, Contents, Files, Piece, PiecewiseCheckpoint, Shape
+from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint, Shape
 from maskreg.checkpoint.renaming import Chooser, weights_among
 from maskreg.checkpoint.renaming import Path as KeyPath
 from maskreg.checkpoint.unpickler import Global, Names, Record, load

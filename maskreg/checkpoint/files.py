@@ -17,6 +17,7 @@ import errno
 import os
 import re
 import stat
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from operator import attrgetter
@@ -25,6 +26,7 @@ from typing import Any, Protocol
 
 from maskreg.bucket import BucketPath, Location
 from maskreg.bucket.reading import BucketFile
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.document import parse
 from maskreg.errors import (
     CorruptError,
@@ -35,10 +37,11 @@ from maskreg.errors import (
     NotAllowedError,
     NotFoundError,
     UnavailableError,
+    UsageError,
     prefixed,
 )
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.info import shown
+from maskreg.tensors.info import TensorInfo, shown
 
 AGAIN = "download or copy the checkpoint again"
 """What helps against a damaged file."""
@@ -182,10 +185,69 @@ class _DiskFile:
             os.close(handle)
 
 
-def close_all(files: list[OpenFile]) -> None:
-    """Close files and forget them."""
+class Files:
+    """Files that were opened once each, and are closed together. They can be pickled: each opens itself again."""
+
+    def __init__(self, opened: dict[Location, OpenFile] | None = None) -> None:
+        self._opened = {} if opened is None else opened
+        self._release = weakref.finalize(self, _close_all, self._opened)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Files, (self._opened,)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return not self._release.alive
+
+    def open(self, path: Location) -> OpenFile:
+        """The file at a path, opened if it is not yet; raises what :func:`open_regular` does."""
+        if path not in self._opened:
+            self._opened[path] = open_regular(path)
+        return self._opened[path]
+
+    def close(self) -> None:
+        """Close all files; may be called twice."""
+        self._release()
+
+
+def _close_all(files: dict[Location, OpenFile]) -> None:
     while files:
-        files.pop().close()
+        files.popitem()[1].close()
+
+
+class StoredCheckpoint(Checkpoint):
+    """A checkpoint in files that are open, with others beside them: in a folder, less those of its ``own``."""
+
+    def __init__(
+        self, path: Location, files: Files, companions: Location | None, own: frozenset[str], hub: str, limits: Limits
+    ) -> None:
+        self.path, self.hub = path, hub
+        self._files, self._companions, self._own, self._limits = files, companions, own, limits
+
+    def _checked(self, name: str, start: int, stop: int) -> TensorInfo:
+        """The tensor, whose span can be read."""
+        info = self.tensors[name]
+        if not 0 <= start <= stop <= info.numel:
+            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
+        if self._files.closed:
+            raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
+        return info
+
+    def small_files(self) -> Mapping[str, Location]:
+        """Files that travel with the weights."""
+        if self._companions is None:
+            return {}
+        files = small_files(self._companions, self._limits)
+        return {name: path for name, path in files.items() if name not in self._own}
+
+    def other_weights(self) -> tuple[str, ...]:
+        """Names of what is never copied."""
+        return () if self._companions is None else other_weights(self._companions, self._own, self._limits)
+
+    def close(self) -> None:
+        """Release file handles; no other thread may still be reading."""
+        self._files.close()
 
 
 SMALL_FILES = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.py")

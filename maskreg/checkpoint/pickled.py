@@ -47,11 +47,7 @@ _READING = (zipfile.BadZipFile, RuntimeError, ValueError, LookupError, OverflowE
 
 
 class Archive:
-    """An archive in a part of a file.
-
-    Attributes:
-        entries: by name, without the archive's own name in front.
-    """
+    """An archive in a part of a file. ``entries``: by name, without the archive's own name in front."""
 
     def __init__(self, file: OpenFile, start: int, size: int, limits: Limits = LIMITS) -> None:
         """Read the directory."""

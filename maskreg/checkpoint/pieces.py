@@ -11,18 +11,16 @@ elements is read piece by piece, so memory is bounded by the span::
 from __future__ import annotations
 
 import math
-import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.files import AGAIN, OpenFile, close_all, open_regular, other_weights, small_files
+from maskreg.checkpoint.files import AGAIN, Files, OpenFile, StoredCheckpoint
 from maskreg.checkpoint.renaming import tied
 from maskreg.digest import LEAF_NUMEL
-from maskreg.errors import CorruptError, FormatError, UsageError
+from maskreg.errors import CorruptError, FormatError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo
 
@@ -48,11 +46,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangular part of a tensor.
-
-    Attributes:
-        begin: first position in each dimension.
-    """
+    """A rectangular part of a tensor. ``begin``: first position in each dimension."""
 
     begin: Shape
     shape: Shape
@@ -140,39 +134,6 @@ _ALIGNMENT = [
 ]  # fmt: skip
 
 
-class Files:
-    """Files that were opened once each, and are closed together."""
-
-    def __init__(self) -> None:
-        self._open: dict[Location, OpenFile] = {}
-        self._files: list[OpenFile] = []
-        self._release = weakref.finalize(self, close_all, self._files)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_open": self._open, "_files": self._files}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # The files opened themselves again.
-        vars(self).update(state)
-        self._release = weakref.finalize(self, close_all, self._files)
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return not self._release.alive
-
-    def open(self, path: Location) -> OpenFile:
-        """The file at a path, opened if it is not yet; raises what ``open_regular`` does."""
-        if path not in self._open:
-            self._open[path] = file = open_regular(path)
-            self._files.append(file)
-        return self._open[path]
-
-    def close(self) -> None:
-        """Close all files; may be called twice."""
-        self._release()
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A box of a tensor, and where its elements lie.
@@ -212,7 +173,7 @@ class Contents:
         self.pieces[info.name] = pieces
 
 
-class PiecewiseCheckpoint(Checkpoint):
+class PiecewiseCheckpoint(StoredCheckpoint):
     """A checkpoint whose tensors lie in pieces.
 
     Attributes:
@@ -234,12 +195,11 @@ class PiecewiseCheckpoint(Checkpoint):
         limits: Limits = LIMITS,
     ) -> None:
         """Take over open files."""
-        self.format, self.path, self.hub = format, path, hub
+        super().__init__(path, files, companions, own, hub, limits)
+        self.format = format
         self.tensors: Mapping[str, TensorInfo] = dict(sorted(contents.tensors.items(), key=_library_order))
         self.remarks = contents.notes
         self._pieces = {name: _Sorted(pieces) for name, pieces in contents.pieces.items()}
-        self._files = files
-        self._companions, self._own, self._limits = companions, own, limits
         self.aliases: Mapping[str, str] = tied(self, contents.pieces)
         self.tensors = {name: info for name, info in self.tensors.items() if name not in self.aliases}
 
@@ -247,11 +207,7 @@ class PiecewiseCheckpoint(Checkpoint):
         """Elements ``[start, stop)`` of a tensor."""
         import numpy as np
 
-        info = self.tensors[name]
-        if not 0 <= start <= stop <= info.numel:
-            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
-        if self._files.closed:
-            raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
+        info = self._checked(name, start, stop)
         memory = np.empty((stop - start) * info.item_bytes, np.uint8) if into is None else into
         values = memory.view(np.dtype(f"<u{info.item_bytes}"))
         self._pieces[name].read(info, start, stop, values)
@@ -266,21 +222,6 @@ class PiecewiseCheckpoint(Checkpoint):
             return 0
         start, stop = min(start, info.numel), min(stop, info.numel)
         return self._pieces[name].expect(info, start, stop)
-
-    def small_files(self) -> Mapping[str, Location]:
-        """Config, tokenizer and license files that travel with the weights."""
-        if self._companions is None:
-            return {}
-        files = small_files(self._companions, self._limits)
-        return {name: path for name, path in files.items() if name not in self._own}
-
-    def other_weights(self) -> tuple[str, ...]:
-        """Names of what is never copied: other weight files and folders, small files that are too large."""
-        return () if self._companions is None else other_weights(self._companions, self._own, self._limits)
-
-    def close(self) -> None:
-        """Release file handles; no other thread may still be reading."""
-        self._files.close()
 
 
 def _library_order(item: tuple[str, TensorInfo]) -> tuple[int, str]:

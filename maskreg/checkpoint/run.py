@@ -28,11 +28,7 @@ Stamp = tuple[tuple[str, int, str], ...]
 
 
 class RunCheckpoint(NamedTuple):
-    """A checkpoint of a run.
-
-    Attributes:
-        label: what tells it from the others, and can be a tag: ``step-100``.
-    """
+    """A checkpoint of a run. ``label``: what tells it from the others, and can be a tag: ``step-100``."""
 
     label: str
     path: Location

@@ -17,25 +17,14 @@ from __future__ import annotations
 
 import json
 import re
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import BucketPath, Location
-from maskreg.checkpoint.base import Checkpoint, Format, Reopen
-from maskreg.checkpoint.files import (
-    OpenFile,
-    close_all,
-    in_folder,
-    names_in,
-    open_regular,
-    other_weights,
-    read_whole,
-    reading,
-    small_files,
-)
+from maskreg.checkpoint.base import Format, Reopen
+from maskreg.checkpoint.files import Files, OpenFile, StoredCheckpoint, in_folder, names_in, read_whole, reading
 from maskreg.checkpoint.layouts import (
     HEAD_BYTES,
     INDEX_NAME,
@@ -46,7 +35,7 @@ from maskreg.checkpoint.layouts import (
     why_no_weights,
 )
 from maskreg.document import parse_object
-from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError, UsageError
+from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import ITEM_BYTES, MAX_RANK, TensorInfo, check_name, shown
 
@@ -219,8 +208,8 @@ SINGLE_NAME = "model.safetensors"
 """The weight file of a checkpoint that is not sharded."""
 
 
-class SafetensorsCheckpoint(Checkpoint):
-    """A checkpoint of one or several safetensors files.
+class SafetensorsCheckpoint(StoredCheckpoint):
+    """A checkpoint of one or several safetensors files; ``shards`` are its weight files, in order.
 
     Attributes:
         index: ``model.safetensors.index.json`` exactly as stored; empty for a checkpoint of one file.
@@ -231,7 +220,7 @@ class SafetensorsCheckpoint(Checkpoint):
     def __init__(
         self,
         path: Location,
-        files: Sequence[Location],
+        paths: Sequence[Location],
         *,
         index: bytes = b"",
         weight_map: Mapping[str, str] | None = None,
@@ -239,51 +228,38 @@ class SafetensorsCheckpoint(Checkpoint):
         limits: Limits = LIMITS,
     ) -> None:
         """Open the weight files and read their headers."""
-        self.path, self.index, self.hub = path, index, hub
-        self.blockwise = isinstance(path, BucketPath)
-        self._limits = limits
-        opened: list[OpenFile] = []
-        # The header is read through the handle that later reads the data, so that both are of one file.
-        self._files = opened
-        self._release = weakref.finalize(self, close_all, opened)
+        own = frozenset({INDEX_NAME, *(file.name for file in paths)})
+        super().__init__(path, Files(), path if path.is_dir() else None, own, hub, limits)
+        self.index, self.blockwise = index, isinstance(path, BucketPath)
+        # File, and offset of the tensor's first byte in it.
+        self._locations: dict[str, tuple[OpenFile, int]] = {}
         try:
-            self.shards = tuple(_open_shard(file, opened, limits) for file in files)
+            # The header is read through the handle that later reads the data, so that both are of one file.
+            opened = [_open_shard(file, self._files, limits) for file in paths]
+            self.shards = tuple(shard for _, shard in opened)
             if weight_map is not None:
                 with in_folder(path):
                     contents = [(shard.file_name, [info.name for info in shard.tensors]) for shard in self.shards]
                     check_index(weight_map, contents, INDEX_NAME)
+            self.tensors: Mapping[str, TensorInfo] = {
+                info.name: info for shard in self.shards for info in shard.tensors
+            }
+            if len(self.tensors) > limits.tensors:
+                raise LimitError(f"{path}: {len(self.tensors)} tensors; the limit is {limits.tensors}")
         except MaskregError:
             self.close()
             raise
-        self.tensors: Mapping[str, TensorInfo] = {info.name: info for shard in self.shards for info in shard.tensors}
-        if len(self.tensors) > limits.tensors:
-            self.close()
-            raise LimitError(f"{path}: {len(self.tensors)} tensors; the limit is {limits.tensors}")
-        # File, and offset of the tensor's first byte in it.
-        self._locations: dict[str, tuple[OpenFile, int]] = {}
-        for file, shard in zip(opened, self.shards, strict=True):
+        for file, shard in opened:
             offset = len(shard.header)
             for info in shard.tensors:
                 self._locations[info.name] = (file, offset)
                 offset += info.nbytes
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_release"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Headers came along, and files opened themselves again.
-        vars(self).update(state)
-        self._release = weakref.finalize(self, close_all, self._files)
-
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor."""
         import numpy as np
 
-        info = self.tensors[name]
-        if not 0 <= start <= stop <= info.numel:
-            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
-        if not self._release.alive:
-            raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
+        info = self._checked(name, start, stop)
         width = ITEM_BYTES[info.dtype]
         file, offset = self._locations[name]
         begin, size, kind = offset + start * width, (stop - start) * width, np.dtype(f"<u{width}")
@@ -310,21 +286,6 @@ class SafetensorsCheckpoint(Checkpoint):
     def place_of(self, name: str, start: int = 0) -> str:
         """The name of the file that holds a tensor."""
         return self._locations[name][0].path.name if name in self._locations else ""
-
-    def small_files(self) -> Mapping[str, Location]:
-        """Config, tokenizer and license files that travel with the weights; none beside a single file."""
-        return small_files(self.path, self._limits) if self.path.is_dir() else {}
-
-    def other_weights(self) -> tuple[str, ...]:
-        """Names of what is never copied: other weight files and folders, small files that are too large."""
-        if not self.path.is_dir():
-            return ()
-        own = frozenset({INDEX_NAME, *(shard.file_name for shard in self.shards)})
-        return other_weights(self.path, own, self._limits)
-
-    def close(self) -> None:
-        """Release file handles; no other thread may still be reading."""
-        self._release()
 
 
 def open_path(
@@ -374,12 +335,11 @@ def _is_one_of_many(name: str) -> bool:
     return bool(match and int(match[1]) > 1)
 
 
-def _open_shard(path: Location, opened: list[OpenFile], limits: Limits) -> Shard:
-    file = open_regular(path)
-    opened.append(file)
+def _open_shard(path: Location, files: Files, limits: Limits) -> tuple[OpenFile, Shard]:
+    file = files.open(path)
     with in_folder(path.parent):
         try:
-            return _read_header(file, limits)
+            return file, _read_header(file, limits)
         except FormatError as error:
             head = bytearray(min(HEAD_BYTES, file.size))
             file.fill(memoryview(head), 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Format, Reopen
-from maskreg.checkpoint.files import AGAIN, OpenFile, in_folder, read_whole
+from maskreg.checkpoint.files import AGAIN, Files, OpenFile, in_folder, read_whole
 from maskreg.checkpoint.layouts import (
     HEAD_BYTES,
     RANK_FILE,
@@ -24,7 +24,7 @@ from maskreg.checkpoint.layouts import (
     state_dicts,
 )
 from maskreg.checkpoint.pickled import Archive, ShardedTensor, StoredTensor, info_of, load_archive, piece_of
-from maskreg.checkpoint.pieces import Box, Contents, Files, Piece, PiecewiseCheckpoint, same_elements
+from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint, same_elements
 from maskreg.checkpoint.renaming import Choice, Chooser, Path, weights_among
 from maskreg.errors import FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits

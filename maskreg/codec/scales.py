@@ -73,10 +73,7 @@ def count_moved(matrix: Matrix) -> tuple[Counts32, Counts32]:
 
 
 def fit_rows(matrix: Matrix, expected: Expected, moved: Counts32) -> Ints:
-    """The shift of each row, int8 ``[rows]``.
-
-    ``moved``: int32 ``[rows]``, how many coordinates moved.
-    """
+    """The shift of each row, int8 ``[rows]``. ``moved``: int32 ``[rows]``, how many coordinates moved."""
     source, _, rows, width, column = matrix
     if compiled := library():
         shifts = np.empty(rows, np.int8)

@@ -235,10 +235,7 @@ def _renew(groups: _Groups, left: int, right: int, pairs: _Pairs) -> _Pairs:
 
 
 def _merge(counts: Counts, wide: int, limit: int) -> tuple[_Groups, float]:
-    """Groups of cells, and the bits of all.
-
-    ``counts``: int64 ``[cells, 64]``; replaced by the counts of the groups.
-    """
+    """Groups of cells, and the bits of all. ``counts``: int64 ``[cells, 64]``; replaced by the counts of the groups."""
     live: npt.NDArray[np.bool_] = np.any(counts, axis=1)
     groups = _Groups(counts, bits_of(counts), live, np.where(live, np.arange(len(counts)), -1))
     for near in (True, False):

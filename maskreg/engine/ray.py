@@ -83,10 +83,7 @@ class Head:
     """The head of a cluster in use."""
 
     def __init__(self, address: str) -> None:
-        """It has just answered.
-
-        ``address``: ``HOST:PORT``.
-        """
+        """It has just answered. ``address``: ``HOST:PORT``."""
         self._address = address
         self._asked_at = time.monotonic()
 

@@ -96,10 +96,7 @@ _Groups = list[list[torch.Tensor]]
 
 
 def links(join: Join, shapes: Mapping[str, tuple[int, ...]], model: Mapping[str, torch.Tensor]) -> list[Link]:
-    """The coordinates of each source in the model.
-
-    ``model``: the targets, with or without data.
-    """
+    """The coordinates of each source in the model. ``model``: the targets, with or without data."""
     for operation in join.operations:
         if isinstance(operation, Unknown):
             raise WrongCheckpointError(

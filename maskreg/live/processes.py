@@ -49,11 +49,7 @@ class Failure(NamedTuple):
 
 
 class Processes:
-    """The processes of a group, this one among them.
-
-    Attributes:
-        ranks: of all processes of the group, in order.
-    """
+    """The processes of a group, this one among them. ``ranks``: of all processes of the group, in order."""
 
     def __init__(self, group: ProcessGroup | None, device: torch.device) -> None:
         """Take part; nothing is sent."""

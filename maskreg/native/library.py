@@ -63,11 +63,7 @@ class _Types(dict[Any, Any]):
 
 
 class Library:
-    """Compiled kernels. Calls release the interpreter's lock.
-
-    Attributes:
-        level: one of :data:`LEVELS`.
-    """
+    """Compiled kernels. Calls release the interpreter's lock. ``level``: one of :data:`LEVELS`."""
 
     def __init__(self, level: str, module: Any) -> None:
         self.level = level

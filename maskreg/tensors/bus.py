@@ -27,10 +27,7 @@ def on_device(tensor: torch.Tensor) -> bool:
 
 
 def up(array: npt.NDArray[Any], device: torch.device, what: str) -> torch.Tensor:
-    """A copy of an array on a device.
-
-    ``what``: is sent, for :func:`counted`.
-    """
+    """A copy of an array on a device. ``what``: is sent, for :func:`counted`."""
     import numpy as np
     import torch
 

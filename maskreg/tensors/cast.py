@@ -55,10 +55,7 @@ def to_fp32(codes: Any) -> Any:
 
 
 def to_float(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
-    """The values of stored bits as float64 of the same shape.
-
-    ``dtype``: BF16, F16, F32 or F64.
-    """
+    """The values of stored bits as float64 of the same shape. ``dtype``: BF16, F16, F32 or F64."""
     if dtype == "BF16":
         return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return bits.view(_NUMPY[dtype]).astype(np.float64)

@@ -58,10 +58,7 @@ def check_before(tensor: str, start: int, values: npt.NDArray[Any], leaves: Leaf
 
 
 def check_after(tensor: str, start: int, values: npt.NDArray[Any], leaves: LeafHashes) -> None:
-    """Check a span of the result.
-
-    ``leaves``: uint8 ``[k, 16]``, expected hashes of the span.
-    """
+    """Check a span of the result. ``leaves``: uint8 ``[k, 16]``, expected hashes of the span."""
     leaf = differing_leaf(values, leaves)
     if leaf is not None:
         raise wrong_after(tensor, start, values.size, leaf)
