@@ -7,8 +7,6 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from maskreg.artifact.layout import ArrayLayout, artifact_prefix, part_of
 from maskreg.artifact.manifest import load_manifest
@@ -17,7 +15,7 @@ from maskreg.artifact.shards import check_shard, pack_frame
 from maskreg.artifact.tensors import load_tensors
 from maskreg.digest import Digest
 from maskreg.document import canonical
-from maskreg.errors import CorruptError, DataError, FormatError, LimitError, MaskregError
+from maskreg.errors import CorruptError, DataError, FormatError, LimitError
 from maskreg.extras import upgrade_command
 from maskreg.limits import Limits
 from maskreg.store.file import FileStore
@@ -152,7 +150,18 @@ def test_a_manifest_that_lists_less_never_reads_as_zeros(tmp_path: Path, key: st
         use(tmp_path, forge(tmp_path, digest, {key: None}))  # type: ignore[dict-item]
 
 
-KEYS = ["../x", "data.zarr/../../x", "/abs", "data.zarr//x", "files/a\\b", "files/\x00", "other/x", "doomed", ""]
+KEYS = [
+    f"files/{'x' * 300}",
+    "../x",
+    "data.zarr/../../x",
+    "/abs",
+    "data.zarr//x",
+    "files/a\\b",
+    "files/\x00",
+    "other/x",
+    "doomed",
+    "",
+]
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -238,14 +247,6 @@ def test_a_shard_must_hold_its_chunks_and_nothing_else() -> None:
     ):
         with pytest.raises(CorruptError, match=message):
             check_shard(form, key, data)
-
-
-@given(st.binary(max_size=300))
-@settings(max_examples=300)
-def test_garbage_documents_give_deliberate_errors(garbage: bytes) -> None:
-    for load in (lambda: load_manifest(garbage, Digest.of(garbage)), lambda: load_tensors(garbage)):
-        with pytest.raises(MaskregError):
-            load()
 
 
 @pytest.mark.parametrize(

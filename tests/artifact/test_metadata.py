@@ -19,7 +19,6 @@ from maskreg.artifact.layout import (
     check_group,
     dump_metadata,
     group_document,
-    metadata_key,
 )
 from maskreg.artifact.manifest import SCHEMA, Object
 from maskreg.artifact.staging import ShardStorer, StagingStore
@@ -99,29 +98,6 @@ def packed(document: bytes) -> bytes:
 
 def _buffer(data: bytes) -> Any:
     return zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"dimension_names": [1, 2, 3]}, "dimension_names is not a known key (its value: [1, 2, 3])"),
-        (
-            {"extension": {"must_understand": True}},
-            'extension is not a known key (its value: {"must_understand": true})',
-        ),
-        ({"zarr_format": 3.0}, "zarr_format is 3.0, not 3"),
-        ({"fill_value": False}, "fill_value is false, not 0"),
-        ({"shape": [6]}, "shape.0 is 6, not 5"),
-        ({"shape": [5, 1]}, "shape is [5, 1], not [5]"),
-        ({"codecs": None}, "codecs is null, not ["),
-        ({"\x1b[2J": 1}, "\\u001b[2J is not a known key (its value: 1)"),
-    ],
-)
-def test_a_difference_is_named_with_key_and_value(change: dict[str, Any], message: str) -> None:
-    document = ArrayLayout("mask", 5).document() | change
-    with pytest.raises(FormatError) as caught:
-        check_array(json.dumps(document).encode(), "mask", 5)
-    assert f"{metadata_key('mask')}: {message}" in caught.value.message
 
 
 @pytest.mark.parametrize("name", ["delta", "leaves"])

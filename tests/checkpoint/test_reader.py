@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,13 @@ import pytest
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.safetensors import open_path
-from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError, UsageError
+from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
 from maskreg.limits import Limits
 from tests.checkpoint.upstream import upstream_tensors
 from tests.checkpoints import (
     SMALL_FILES,
     bf16,
-    f16,
-    f32,
     header_bytes,
-    llama_tensors,
     make_checkpoint,
     make_pair,
     write_safetensors,
@@ -32,40 +28,6 @@ from tests.checkpoints import (
 
 def open_handles() -> int:
     return len(list(Path("/dev/fd").iterdir()))
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_every_tensor_is_read_as_stored(tmp_path: Path, shards: int) -> None:
-    tensors = {**llama_tensors(), "wide": f32((3, 5)), "half": f16((7,)), "byte": ("U8", np.arange(5, dtype="u1"))}
-    make_checkpoint(tmp_path, tensors, shards=shards)
-    with open_path(tmp_path) as checkpoint:
-        assert set(checkpoint.tensors) == set(tensors)
-        assert len(checkpoint.shards) == shards
-        assert bool(checkpoint.index) == (shards > 1)
-        assert checkpoint.hub == ""
-        for name, (dtype, bits) in tensors.items():
-            info = checkpoint.tensors[name]
-            assert (info.dtype, info.shape) == (dtype, bits.shape)
-            values = checkpoint.read(name, 0, info.numel)
-            assert values.dtype == bits.dtype
-            assert values.tobytes() == bits.tobytes()
-
-
-def test_spans_of_a_tensor(tmp_path: Path) -> None:
-    _, bits = bf16((1000,))
-    path = write_safetensors(tmp_path / "x.safetensors", {"pad": bf16((3,)), "w": ("BF16", bits)})
-    checkpoint = open_checkpoint(path)
-    for start, stop in [(0, 1), (1, 999), (999, 1000), (500, 500), (0, 0), (1000, 1000)]:
-        assert np.array_equal(checkpoint.read("w", start, stop), bits[start:stop])
-    for start, stop in [(-1, 1), (2, 1), (0, 1001)]:
-        with pytest.raises(ValueError, match="1000 elements"):
-            checkpoint.read("w", start, stop)
-    with pytest.raises(KeyError):
-        checkpoint.read("v", 0, 1)
-    checkpoint.close()
-    checkpoint.close()
-    with pytest.raises(UsageError, match="closed"):
-        checkpoint.read("w", 0, 1)
 
 
 def test_a_span_of_a_huge_tensor_needs_only_its_own_memory(tmp_path: Path) -> None:
@@ -84,15 +46,6 @@ def test_a_span_of_a_huge_tensor_needs_only_its_own_memory(tmp_path: Path) -> No
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 << 20
-
-
-def test_threads_read_different_spans(tmp_path: Path) -> None:
-    _, bits = bf16((1 << 16,))
-    make_checkpoint(tmp_path, {"w": ("BF16", bits)})
-    with open_checkpoint(tmp_path) as checkpoint, ThreadPoolExecutor(8) as pool:
-        starts = range(0, bits.size, 256)
-        spans = list(pool.map(lambda start: checkpoint.read("w", start, start + 256), starts))
-    assert np.array_equal(np.concatenate(spans), bits)
 
 
 def test_agrees_with_the_formats_own_library(tmp_path: Path) -> None:

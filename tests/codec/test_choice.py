@@ -51,12 +51,6 @@ def test_by_how_many_move(n: int, share: float, sparse: bool, tokens: bool) -> N
     assert tried(choose(source, target, FLAT)) == (sparse, tokens, False)
 
 
-def test_movers_after_a_beginning_without_any_are_seen() -> None:
-    source, target = moved(LARGE, 1.0, 4)
-    target[:300_000] = source[:300_000]
-    assert tried(choose(source, target, FLAT)) == (False, True, False)
-
-
 def test_rows_that_do_not_move_are_passed_over() -> None:
     source, target = embedding(2_000, 300, 0.02)
     choice = choose(source, target, Grid(300, 0))
@@ -81,17 +75,6 @@ def test_what_differs_is_counted_in_pieces(kernels: str, n: int, length: int, ap
     expected = sum(np.count_nonzero(source[at : at + length] != target[at : at + length]) for at in starts)
     with using(kernels):
         assert count_differing(source, target, length, length + apart) == expected
-
-
-def test_as_many_as_a_piece_may_have_are_counted(kernels: str) -> None:
-    source, target = np.zeros(65_535, np.uint16), np.ones(65_535, np.uint16)
-    with using(kernels):
-        assert count_differing(source, target, 65_535, 65_535) == 65_535
-
-
-def test_movers_in_every_fifth_coordinate_of_a_small_block_need_not_be_counted_all() -> None:
-    source, target = moved(100_000, 0.2, 7, farthest=1)
-    assert tried(choose(source, target, FLAT)) == (False, True, False)
 
 
 @given(SIZES, st.sampled_from([0, 0.01, 1]), st.integers(0, 1 << 32))

@@ -82,33 +82,3 @@ def test_tokens_come_back(rows: list[Freqs], n: int, seed: int) -> None:
     assert np.array_equal(decoded, tokens)
     assert taken == words.size
     assert (states == LOWEST_STATE).all()
-
-
-def test_a_token_that_is_certain_takes_nothing() -> None:
-    freqs = np.zeros((1, TOKENS), np.uint16)
-    freqs[0, 63] = SLOTS
-    tokens, cells = np.full(5_000, 63, np.uint8), np.zeros(5_000, np.uint8)
-    states, words = code(freqs, tokens, cells)
-    assert words.size == 0
-    assert (states == LOWEST_STATE).all()
-    decoded, taken = decode(freqs, states, words, cells)
-    assert taken == 0
-    assert np.array_equal(decoded, tokens)
-
-
-def test_the_rarest_token_takes_12_bits() -> None:
-    freqs = np.zeros((1, TOKENS), np.uint16)
-    freqs[0, [0, 1]] = SLOTS - 1, 1
-    tokens, cells = np.ones(4_000, np.uint8), np.zeros(4_000, np.uint8)
-    states, words = code(freqs, tokens, cells)
-    assert abs(16 * words.size - 12 * tokens.size) <= 16 * LANES
-    decoded, _ = decode(freqs, states, words, cells)
-    assert np.array_equal(decoded, tokens)
-
-
-def test_tokens_take_what_their_frequencies_say() -> None:
-    freqs, draw = table_of([10, 20, 30, 31, 32], 1)[None], np.random.default_rng(0)
-    tokens = draw.choice(TOKENS, 100_000, p=freqs[0] / SLOTS).astype(np.uint8)
-    _, words = code(freqs, tokens, np.zeros(tokens.size, np.uint8))
-    bits = -np.log2(freqs[0][tokens] / SLOTS).sum()
-    assert abs(16 * words.size - bits) < 16 * LANES + 0.001 * bits

@@ -63,7 +63,7 @@ def test_blocks_written_once_decode_for_ever(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (_, grid) in vectors().items() if grid])
-def test_this_encoder_always_writes_these_bytes(name: str) -> None:
+def test_this_encoder_always_writes_these_bytes(kernels: str, name: str) -> None:
     (source, target, block), grid = vectors()[name]
     assert grid is not None
     assert Step2().encode(source, target, grid) == block

@@ -95,10 +95,6 @@ def test_every_kernel_finds_the_same_window(kernels: str, edge: int, opposite: i
         assert plain_window(counts, classes) == expected
 
 
-def test_without_tokens_the_window_is_the_first(kernels: str) -> None:
-    assert plain_window(np.zeros((256, TOKENS), np.int64), 16) == (0, 0.0)
-
-
 def test_bits_are_the_entropy_and_the_gamma_codes() -> None:
     # 6 of 8 and 2 of 8; frequencies 3,072 and 1,024 take 23 and 21 bits, and 17 say where the table begins and ends.
     counts = np.zeros((2, TOKENS), np.int64)
@@ -136,16 +132,6 @@ def assert_same_tables(counts: Counts, wide: int) -> None:
     assert np.array_equal(tables.freqs, expected.freqs)
 
 
-def test_no_token_is_lost_when_cells_share_a_table() -> None:
-    # Each cell has a token of its own, and all are so few that one table is cheapest.
-    counts = np.zeros((16, TOKENS), np.int64)
-    for cell, token in enumerate(KNOWN[:16]):
-        counts[cell, token] = 3
-    tables, _ = build_tables(counts, 1)
-    assert len(tables.freqs) < 16
-    assert all(tables.freqs[tables.of_cell[cell], token] for cell, token in enumerate(KNOWN[:16]))
-
-
 def test_cells_share_a_table_when_they_are_alike() -> None:
     counts = np.zeros((16, TOKENS), np.int64)
     counts[:8, MIDDLE - 1 : MIDDLE + 2] = [100_000, 800_000, 100_000]
@@ -176,26 +162,6 @@ def test_rare_tokens_are_written_as_literals(one_in: int, listed: bool) -> None:
     assert (row[LITERAL] > 0) != listed
 
 
-def test_many_rare_tokens_do_not_take_more_than_there_is() -> None:
-    counts = np.full((1, TOKENS), 30, np.int64)
-    counts[0, [t for t in range(TOKENS) if t not in KNOWN]] = 0
-    counts[0, MIDDLE] = 1_000_000
-    tables, _ = build_tables(counts, 1)
-    assert tables.freqs.sum() == SLOTS
-    assert (tables.freqs[0, KNOWN] > 0).all()
-
-
-@given(st.integers(0, 1 << 32))
-@settings(max_examples=30)
-def test_tables_come_back(seed: int) -> None:
-    tables, _ = build_tables(counted(128, seed, 1e5), 8)
-    reader = Reader(np.frombuffer(pack_flags(pack_tables(tables)), np.uint8))
-    unpacked = unpack_tables(reader, 128, len(tables.freqs))
-    assert unpacked is not None
-    assert np.array_equal(unpacked.of_cell, tables.of_cell)
-    assert np.array_equal(unpacked.freqs, tables.freqs)
-
-
 def _packed(of_cell: list[int], rows: list[dict[int, int]]) -> Reader:
     freqs = np.zeros((len(rows), TOKENS), np.uint16)
     for row, entries in enumerate(rows):
@@ -218,8 +184,3 @@ def _packed(of_cell: list[int], rows: list[dict[int, int]]) -> Reader:
 def test_invalid_tables_are_refused(of_cell: list[int], rows: list[dict[int, int]]) -> None:
     assert unpack_tables(_packed(of_cell, rows), len(of_cell), len(rows)) is None
     assert unpack_tables(_packed([0], [{MIDDLE: 4_096}]), 1, 1) is not None
-
-
-def test_empty_input_is_refused() -> None:
-    assert unpack_tables(Reader(np.zeros(0, np.uint8)), 16, 1) is None
-    assert unpack_tables(Reader(np.full(100, 255, np.uint8)), 16, 1) is None

@@ -234,12 +234,6 @@ def test_what_is_written_reads_back(writable: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
 
 
-def test_an_unchanged_copy_is_identical_to_the_byte(writable: Path, tmp_path: Path) -> None:
-    with open_checkpoint(writable) as source:
-        out = copy(source, plan_like(source), tmp_path / "out")
-    assert files_in(out) == files_in(writable)
-
-
 def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -361,12 +355,6 @@ def test_what_cannot_be_written_becomes_safetensors(
         assert written.format == "safetensors"
         assert bits_of(written) == EXPECTED
     assert len(list(out.glob("*.safetensors"))) == shards
-
-
-def test_all_that_cannot_be_written_may_be_removed(read_only: ReadOnly, tmp_path: Path) -> None:
-    out = copy(read_only, plan_like(read_only, remove=list(TENSORS)), tmp_path / "out")
-    with open_checkpoint(out) as written:
-        assert dict(written.tensors) == {}
 
 
 def test_space_is_checked_before_anything_is_written(

@@ -25,9 +25,9 @@ on_two_nodes = pytest.mark.usefixtures("ray_cluster")
 
 _IMPATIENT = """
 import sys
-from maskreg.engine import head
+from maskreg.engine import ray as cluster
 from maskreg_cli.start import main
-head.AWAY_SECONDS = 2
+cluster.AWAY_SECONDS = 2
 sys.exit(main())
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,26 +64,6 @@ def in_folder(operands: Operands, out: Path, sweep: Progress, write: Progress) -
     with operands.merged(sweep) as model:
         output.write(model, out, progress=write)
     return {path.name: path.read_bytes() for path in out.iterdir()}
-
-
-def stored(operands: Operands, home: Path, sweep: Progress, write: Progress) -> str:
-    with operands.merged(sweep) as model:
-        return output.store(model, home, (), progress=write).digest
-
-
-WAYS: Mapping[str, Callable[[Operands, Path, Progress, Progress], Any]] = {"folder": in_folder, "artifact": stored}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_worker_that_is_killed_changes_nothing(
-    way: str, operands: Operands, ray_cluster: Any, tmp_path: Path
-) -> None:
-    expected = WAYS[way](operands, tmp_path / "threads", SILENT, SILENT)
-    sweep, write = Killing.worker(), Killing.worker()
-    with running_on("ray", workers=2):
-        assert WAYS[way](operands, tmp_path / "ray", sweep, write) == expected
-    assert sweep.has_killed
-    assert write.has_killed
 
 
 def test_workers_send_what_threads_write(
