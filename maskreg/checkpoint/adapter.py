@@ -24,9 +24,9 @@ import numpy as np
 
 from maskreg.bucket import Location
 from maskreg.checkpoint import safetensors, torch_files
-from maskreg.checkpoint.base import Checkpoint, Format, Reopen
+from maskreg.checkpoint.base import Checkpoint, Reopen
 from maskreg.checkpoint.files import in_folder, read_whole, small_files
-from maskreg.checkpoint.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, is_adapter
+from maskreg.checkpoint.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGE
 from maskreg.document import parse_object
 from maskreg.errors import DataError, FormatError, NotFoundError, PairMismatchError, UsageError, prefixed
 from maskreg.limits import LIMITS, Limits
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from maskreg.checkpoint.base import Memory
 
     Floats = npt.NDArray[np.float32]
-
-MERGE = "merge it with merge_and_unload of the package peft, and save the result"
-"""What to do with an adapter that cannot be merged as it is read."""
 
 # How the adapter began, or what it is used for; nothing here changes what merging gives.
 _NEUTRAL = {
@@ -329,10 +326,7 @@ def _sorted(weights: Checkpoint, document: str) -> tuple[Mapping[str, _Factors],
         else:
             plain = name.replace(".modules_to_save.default.", ".").replace(".base_layer.", ".")
             if _OTHER_PART.fullmatch(plain):
-                raise FormatError(
-                    f"{document}: {shown(stored)} is no factor of LoRA",
-                    hint=MERGE,
-                )
+                raise FormatError(f"{document}: {shown(stored)} is no factor of LoRA", hint=MERGE)
             whole[plain] = stored
     if not factors:
         raise FormatError(f"{document}: no factors of LoRA in it")
@@ -367,11 +361,3 @@ def _fit(info: TensorInfo, left: TensorInfo, right: TensorInfo, *, transposed: b
     (rows, rank), (same_rank, columns) = left.shape, right.shape
     shape = (columns, rows) if transposed else (rows, columns)
     return rank == same_rank and rank > 0 and info.shape == shape
-
-
-ADAPTER = Format(
-    name="adapter",
-    accepts=f"a LoRA adapter ({ADAPTER_CONFIG} and its weights)",
-    recognize=is_adapter,
-    open=open_path,
-)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import Location
 from maskreg.closing import Closing
-from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
@@ -137,38 +135,3 @@ class Wrapped(Checkpoint):
 
 Reopen = Callable[[str], Checkpoint]
 """Opens what a checkpoint is built on, such as the base model of an adapter, by a path or a hub id."""
-
-
-class Opener(Protocol):
-    """Opens a checkpoint of one format."""
-
-    def __call__(self, path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
-        """Open a file or directory that exists, checking everything but the tensors' data.
-
-        Args:
-            path: of it.
-            hub: ``org/name@commit`` when known, else empty.
-            limits: bounds on what is read.
-            reopen: opens what it is built on.
-
-        Raises:
-            DataError, NotFoundError: it breaks the format or exceeds a limit, or a part of it is missing.
-        """
-
-
-@dataclass(frozen=True)
-class Format:
-    """One line in the table of formats.
-
-    Attributes:
-        name: stable and lower-case; what :attr:`Checkpoint.format` says.
-        accepts: what a path must be, for messages: ``a .safetensors file, a directory with ...``.
-        recognize: whether a file or directory that exists is of this format, judged by names; never raises.
-        hub_files: patterns of the files to download from the hub besides the small ones.
-    """
-
-    name: str
-    accepts: str
-    recognize: Callable[[Location], bool]
-    open: Opener
-    hub_files: tuple[str, ...] = ()

@@ -16,9 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Format, Reopen
 from maskreg.checkpoint.files import AGAIN, Files, in_folder, is_plain_name, names_in, read_whole
-from maskreg.checkpoint.layouts import is_dcp
 from maskreg.checkpoint.pickled import (
     DTYPE_NAMES,
     NAMES,
@@ -88,7 +86,6 @@ def open_path(
     *,
     hub: str = "",
     limits: Limits = LIMITS,
-    reopen: Reopen | None = None,
     choose: Chooser = weights_among,
 ) -> PiecewiseCheckpoint:
     """Open the model's tensors, or those that ``choose`` picks."""
@@ -233,11 +230,3 @@ def _location(info: Any) -> _Location:
 
 def _damaged(fault: str) -> FormatError:
     return FormatError(f"{METADATA_NAME}: damaged, or of an unknown version: {fault}", hint=AGAIN)
-
-
-DCP = Format(
-    name="dcp",
-    accepts=f"a distributed PyTorch checkpoint ({METADATA_NAME} and .distcp files)",
-    recognize=is_dcp,
-    open=open_path,
-)

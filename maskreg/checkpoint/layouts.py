@@ -73,6 +73,9 @@ ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 """The weights of an adapter, the first that exists."""
 
+MERGE = "merge it with merge_and_unload of the package peft, and save the result"
+"""What to do with an adapter that cannot be merged as it is read."""
+
 RANK_FILE = re.compile(r"model_world_size_(?P<world>\d{1,6})_rank_(?P<rank>\d{1,6})\.pt")
 """The weights of one process of a run, as verl names them."""
 

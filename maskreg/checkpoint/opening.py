@@ -4,24 +4,115 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from maskreg.bucket import BucketPath, Location, OptionsOf, located
-from maskreg.checkpoint.adapter import ADAPTER
-from maskreg.checkpoint.base import Checkpoint, Format, Reopen
-from maskreg.checkpoint.dcp import DCP
+from maskreg.checkpoint.base import Checkpoint, Reopen
 from maskreg.checkpoint.files import SMALL_FILES
-from maskreg.checkpoint.safetensors import SAFETENSORS
-from maskreg.checkpoint.torch_files import FSDP, TORCH
+from maskreg.checkpoint.layouts import (
+    ADAPTER_CONFIG,
+    INDEX_NAME,
+    TORCH_INDEX_NAME,
+    TORCH_NAME,
+    is_adapter,
+    is_dcp,
+    is_fsdp,
+    is_safetensors,
+    is_torch,
+)
+from maskreg.checkpoint.safetensors import SINGLE_NAME
+from maskreg.checkpoint.safetensors import open_path as open_safetensors
 from maskreg.errors import ConfigError, FormatError, NotAllowedError, NotFoundError, UnavailableError, UsageError
 from maskreg.extras import requiring
 from maskreg.limits import LIMITS, Limits
 
-FORMATS: Mapping[str, Format] = {known.name: known for known in (SAFETENSORS, ADAPTER, DCP, FSDP, TORCH)}
-"""Every format by name; the first that recognizes a path opens it."""
+
+class Opener(Protocol):
+    """Opens a file or directory of one format, checking everything but the tensors' data."""
+
+    def __call__(self, path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+        """Open it.
+
+        Args:
+            path: of what exists.
+            hub: ``org/name@commit`` when known, else empty.
+            limits: bounds on what is read.
+            reopen: opens what it is built on.
+
+        Raises:
+            DataError, NotFoundError: it breaks the format or exceeds a limit, or a part of it is missing.
+        """
+
+
+class Format(NamedTuple):
+    """One line in the table of formats.
+
+    Attributes:
+        accepts: what a path must be, for messages: ``a .safetensors file, a directory with ...``.
+        recognize: whether a file or directory that exists is of this format, judged by names; never raises.
+        hub_files: patterns of the files to download from the hub besides the small ones.
+    """
+
+    accepts: str
+    recognize: Callable[[Location], bool]
+    open: Opener
+    hub_files: tuple[str, ...] = ()
+
+
+# Few commands meet other formats than safetensors: their readers are imported when they are needed.
+
+
+def _open_safetensors(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+    return open_safetensors(path, hub=hub, limits=limits)
+
+
+def _open_adapter(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+    from maskreg.checkpoint import adapter
+
+    return adapter.open_path(path, hub=hub, limits=limits, reopen=reopen)
+
+
+def _open_dcp(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+    from maskreg.checkpoint import dcp
+
+    return dcp.open_path(path, hub=hub, limits=limits)
+
+
+def _open_ranks(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+    from maskreg.checkpoint import torch_files
+
+    return torch_files.open_ranks(path, hub=hub, limits=limits)
+
+
+def _open_torch(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+    from maskreg.checkpoint import torch_files
+
+    return torch_files.open_path(path, hub=hub, limits=limits)
+
+
+SAFETENSORS = Format(
+    f"a .safetensors file, a directory with {SINGLE_NAME} or {INDEX_NAME}",
+    is_safetensors,
+    _open_safetensors,
+    ("*.safetensors", INDEX_NAME),
+)
+
+FORMATS: Mapping[str, Format] = {
+    "safetensors": SAFETENSORS,
+    "adapter": Format(f"a LoRA adapter ({ADAPTER_CONFIG} and its weights)", is_adapter, _open_adapter),
+    "dcp": Format("a distributed PyTorch checkpoint (.metadata and .distcp files)", is_dcp, _open_dcp),
+    "fsdp": Format("a directory with model_world_size_N_rank_K.pt of every process", is_fsdp, _open_ranks),
+    "torch": Format(
+        f"a state dict of torch.save (.bin, .pt), a directory with {TORCH_NAME} or {TORCH_INDEX_NAME}",
+        is_torch,
+        _open_torch,
+    ),
+}
+"""Every format by its stable, lower-case name; the first that recognizes a path opens it."""
 
 
 def format_of(path: Location) -> Format:

@@ -23,14 +23,12 @@ from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from maskreg.bucket import BucketPath, Location
-from maskreg.checkpoint.base import Format, Reopen
 from maskreg.checkpoint.files import Files, OpenFile, StoredCheckpoint, in_folder, names_in, read_whole, reading
 from maskreg.checkpoint.layouts import (
     HEAD_BYTES,
     INDEX_NAME,
     check_index,
     explained,
-    is_safetensors,
     parse_index,
     why_no_weights,
 )
@@ -288,9 +286,7 @@ class SafetensorsCheckpoint(StoredCheckpoint):
         return self._locations[name][0].path.name if name in self._locations else ""
 
 
-def open_path(
-    path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
-) -> SafetensorsCheckpoint:
+def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> SafetensorsCheckpoint:
     """Open one file, or a directory with ``model.safetensors``, an index and shards, or one safetensors file."""
     if not path.is_dir():
         return SafetensorsCheckpoint(path, [path], hub=hub, limits=limits)
@@ -354,12 +350,3 @@ def _read_header(file: OpenFile, limits: Limits) -> Shard:
     if not file.fill(memoryview(header), 0):
         raise CorruptError(name, "cut short while it was read")
     return parse_header(bytes(header), size - len(header), name, limits)
-
-
-SAFETENSORS = Format(
-    name="safetensors",
-    accepts=f"a .safetensors file, a directory with {SINGLE_NAME} or {INDEX_NAME}",
-    recognize=is_safetensors,
-    open=open_path,
-    hub_files=("*.safetensors", INDEX_NAME),
-)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.base import Format, Reopen
 from maskreg.checkpoint.files import AGAIN, Files, OpenFile, in_folder, read_whole
 from maskreg.checkpoint.layouts import (
     HEAD_BYTES,
@@ -18,8 +17,6 @@ from maskreg.checkpoint.layouts import (
     TORCH_SUFFIXES,
     check_index,
     explained,
-    is_fsdp,
-    is_torch,
     parse_index,
     state_dicts,
 )
@@ -42,9 +39,7 @@ COMPANIONS = "huggingface"
 _CONFIG = "fsdp_config.json"
 
 
-def open_ranks(
-    path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
-) -> PiecewiseCheckpoint:
+def open_ranks(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> PiecewiseCheckpoint:
     """Open the files of all processes."""
     paths = _rank_files(path)
     files = Files()
@@ -136,14 +131,6 @@ def _box(tensor: StoredTensor | ShardedTensor, document: str, name: str) -> tupl
     return box, tensor.local
 
 
-FSDP = Format(
-    name="fsdp",
-    accepts="a directory with model_world_size_N_rank_K.pt of every process",
-    recognize=is_fsdp,
-    open=open_ranks,
-)
-
-
 _DEPTH = 8
 _SAVE = "torch.save(model.state_dict(), PATH)"
 
@@ -214,7 +201,6 @@ def open_path(
     *,
     hub: str = "",
     limits: Limits = LIMITS,
-    reopen: Reopen | None = None,
     choose: Chooser = weights_among,
 ) -> PiecewiseCheckpoint:
     """Open one file, or a directory with ``pytorch_model.bin``, an index and shards, or one state dict.
@@ -225,7 +211,10 @@ def open_path(
     weight_map: Mapping[str, str] | None = None
     paths = state_dicts(path) if path.is_dir() else [path]
     if not paths:
-        raise NotFoundError(f"{path}: no state dict in this folder", hint=f"this format is {TORCH.accepts}")
+        raise NotFoundError(
+            f"{path}: no state dict in this folder",
+            hint=f"a folder has {TORCH_NAME} or {TORCH_INDEX_NAME} and its shards",
+        )
     if path.is_dir() and paths[0].name == TORCH_INDEX_NAME:
         data = read_whole(path / TORCH_INDEX_NAME, limits.index_json_bytes)
         with in_folder(path):
@@ -286,12 +275,3 @@ def _whole(name: str, tensor: StoredTensor | ShardedTensor, document: str) -> St
             hint="name the folder that holds the parts of all processes",
         )
     return tensor.local
-
-
-TORCH = Format(
-    name="torch",
-    accepts=f"a state dict of torch.save (.bin, .pt), a directory with {TORCH_NAME} or {TORCH_INDEX_NAME}",
-    recognize=is_torch,
-    open=open_path,
-    hub_files=(),
-)

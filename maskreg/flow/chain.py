@@ -25,10 +25,11 @@ from maskreg.artifact.layout import FILES, REVERSE_FILES, artifact_prefix
 from maskreg.artifact.manifest import Link
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location
-from maskreg.checkpoint import copy_tensors, plan_like, write_checkpoint
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import can_run_code, same_content
+from maskreg.checkpoint.plan import plan_like
+from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.device import Device, open_device
 from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.errors import UsageError

@@ -200,7 +200,7 @@ def _remote_catalog(remote: Remote) -> Finding:
 
 
 def _stale(directory: Location) -> Finding:
-    from maskreg.checkpoint import clean_stale
+    from maskreg.checkpoint.output import clean_stale
 
     if isinstance(directory, BucketPath):
         from maskreg.bucket.uploads import drop_abandoned

@@ -17,7 +17,9 @@ import pytest
 from maskreg.bucket import BucketPath
 from maskreg.bucket import uploads as uploads_module
 from maskreg.bucket.uploads import CLAIM, Begun, Upload, Uploads, abandoned, drop_abandoned
-from maskreg.checkpoint import Checkpoint, OutputPlan, open_checkpoint, plan_like, write_checkpoint
+from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.checkpoint.plan import OutputPlan, plan_like
+from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import CannotCreateError, ConfigError, FormatError, NotFoundError, OutputExistsError, TryAgainError
 from maskreg.settings import StoreOptions
 from tests.buckets import bucket, client_of, objects_in, options_of, server

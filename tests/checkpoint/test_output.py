@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from maskreg.checkpoint import OutputPlan, clean_stale, open_checkpoint, output, plan_like, write_checkpoint
-from maskreg.checkpoint.output import write_names
+from maskreg.checkpoint import open_checkpoint, output
+from maskreg.checkpoint.output import clean_stale, write_names
+from maskreg.checkpoint.plan import OutputPlan, plan_like
+from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import CannotCreateError, OutputExistsError
 from tests.checkpoints import SMALL_FILES, bf16, make_checkpoint
 
@@ -93,7 +95,9 @@ def test_an_output_that_was_replaced_before_the_crash_goes(tmp_path: Path) -> No
 CRASH = """
 import os, signal, sys
 from pathlib import Path
-from maskreg.checkpoint import open_checkpoint, output, plan_like, write_checkpoint
+from maskreg.checkpoint import open_checkpoint, output
+from maskreg.checkpoint.plan import plan_like
+from maskreg.checkpoint.writing import write_checkpoint
 
 source, out, when = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 

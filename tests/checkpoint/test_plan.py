@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from maskreg.checkpoint import plan_like as plan_any_like
 from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.plan import OutputPlan
+from maskreg.checkpoint.plan import plan_like as plan_any_like
 from maskreg.checkpoint.safetensors import SafetensorsCheckpoint, open_path, parse_header
 from maskreg.errors import FormatError
 from maskreg.tensors.info import TensorInfo

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from maskreg.checkpoint import Checkpoint, OutputPlan, clean_stale, open_checkpoint, plan_like, write_checkpoint
+from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.checkpoint.output import clean_stale
+from maskreg.checkpoint.plan import OutputPlan, plan_like
 from maskreg.checkpoint.writer import CheckpointWriter
+from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import CannotCreateError, OutputExistsError
 from tests.checkpoints import bf16, make_checkpoint, make_pair, write_safetensors
 
@@ -185,7 +188,9 @@ def test_force_refuses_the_source_file_and_links_to_it(source: Path, tmp_path: P
 TOO_LARGE = """
 import resource, signal, sys
 from pathlib import Path
-from maskreg.checkpoint import open_checkpoint, plan_like, write_checkpoint
+from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint.plan import plan_like
+from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import CannotCreateError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -12,9 +12,10 @@ import pytest
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
 from maskreg.bucket.uploads import drop_abandoned
-from maskreg.checkpoint import Checkpoint, open_checkpoint, plan_like, write_checkpoint
+from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.checkpoint.plan import plan_like
 from maskreg.checkpoint.writer import CheckpointWriter, Part
-from maskreg.checkpoint.writing import _blocks
+from maskreg.checkpoint.writing import _blocks, write_checkpoint
 from maskreg.engine import ENGINES, running_on
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply

@@ -12,7 +12,9 @@ import pytest
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
 from maskreg.bucket.path import Bucket
-from maskreg.checkpoint import Checkpoint, copy_tensors, open_checkpoint, plan_like, write_checkpoint
+from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.checkpoint.plan import plan_like
+from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.chain import root_of

@@ -15,10 +15,11 @@ import numpy.typing as npt
 from maskreg.artifact.layout import FILES
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location, located
-from maskreg.checkpoint import OutputPlan, named_like, plan_like, write_checkpoint
+from maskreg.checkpoint import named_like
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import can_run_code
-from maskreg.checkpoint.writing import fill
+from maskreg.checkpoint.plan import OutputPlan, plan_like
+from maskreg.checkpoint.writing import fill, write_checkpoint
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device

@@ -9,9 +9,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.adapter import MERGE
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.layouts import is_adapter
+from maskreg.checkpoint.layouts import MERGE, is_adapter
 from maskreg.checkpoint.renaming import dialect_of
 from maskreg.document import parse_object
 from maskreg.errors import DataError, PairMismatchError

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maskreg.bucket import Location, located
-from maskreg.checkpoint import OutputPlan, copy_tensors, plan_like, write_checkpoint
 from maskreg.checkpoint.ahead import ahead
+from maskreg.checkpoint.plan import OutputPlan, plan_like
+from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.digest import Digest
 from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 from maskreg.flow.extract.extraction import ExtractResult, extract

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from maskreg.checkpoint import Checkpoint, plan_like, write_checkpoint
+from maskreg.checkpoint import Checkpoint
+from maskreg.checkpoint.plan import plan_like
+from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import DataError
 from maskreg.live.layout import Join, Link, links
 from maskreg.live.memory import CODES, DTYPES
