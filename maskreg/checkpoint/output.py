@@ -36,6 +36,7 @@ import re
 import secrets
 import shutil
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,7 +130,7 @@ OutputFile: TypeAlias = DirectFile | Upload
 
 
 @dataclass
-class PendingOutput:
+class PendingOutput(ABC):
     """An output that appears whole, or not at all.
 
     Attributes:
@@ -150,25 +151,25 @@ class PendingOutput:
     force: bool
     kept: tuple[str, ...] = field(default=(), init=False)
 
+    @abstractmethod
     def begin(self, needed_bytes: int) -> None:
         """Check that the output may appear and fits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def create(self, name: str, size: int) -> OutputFile:
         """A new file of so many bytes; for an output that is one file, its own."""
-        raise NotImplementedError
 
+    @abstractmethod
     def commit(self) -> None:
         """Make the finished output visible."""
-        raise NotImplementedError
 
+    @abstractmethod
     def discard(self) -> str:
         """Remove unfinished work; do nothing after a commit.
 
         Returns:
             What may be left of it, and what removes that, for people; empty for nothing.
         """
-        raise NotImplementedError
 
 
 @dataclass
