@@ -140,6 +140,7 @@ def _laid_out(sample: Sample, block: bytes) -> Mutant | None:
     except CorruptError:
         by_cpu = None
     try:
+        Head.read(block)
         layout = Layout(block)
         triton_decode._gather([layout])
     except CorruptError:
