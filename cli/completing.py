@@ -98,6 +98,6 @@ def _baseline_kinds() -> Iterable[str]:
 
 
 def _figures() -> Iterable[str]:
-    from maskreg.analysis.glossary import FIGURES
+    from maskreg.glossary import FIGURES
 
     return FIGURES

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maskreg.analysis.aggregate import groups_of
-from maskreg.analysis.glossary import position, written
 from maskreg.digest import Digest
+from maskreg.glossary import position, written
 from maskreg.ref import printable
 from maskreg.words import counted, natural, percent, three_digits, whole
 

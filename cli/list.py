@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from maskreg.analysis.glossary import FIGURES, written
 from maskreg.catalog.query import COLUMNS, EQUAL_KEYS, RANGE_KEYS
 from maskreg.errors import DataError
+from maskreg.glossary import FIGURES, written
 from maskreg.ref import printable
 from maskreg.words import counted, human_bytes
 

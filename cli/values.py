@@ -238,7 +238,7 @@ def explanation(output: Output, name: str, command: str) -> None:
     Raises:
         UsageError: it is not in the glossary.
     """
-    from maskreg.analysis.glossary import explain
+    from maskreg.glossary import explain
 
     first, *others = explain(name, command)
     if not output.json:

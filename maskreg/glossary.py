@@ -1,12 +1,20 @@
-"""The vocabulary of maskreg: one meaning a word. ``docs/glossary.md`` shows it together with the figures' definitions.
+"""The one glossary: what every word and every figure of maskreg means. Light to import.
 
-Figures are defined in :mod:`maskreg.analysis.glossary`, which also looks words up.
+``glossary.toml`` holds the entries; ``docs/glossary.md`` shows them.
 """
 
 from __future__ import annotations
 
+import difflib
+import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from maskreg.errors import UsageError
+from maskreg.words import percent, three_digits, times
 
 OWN = "maskreg"
 """Source of what maskreg defines itself."""
@@ -14,22 +22,14 @@ OWN = "maskreg"
 
 @dataclass(frozen=True)
 class Entry:
-    """One word and its only meaning.
-
-    Attributes:
-        name: the word, spelled as in JSON where it is a key.
-        definition: sentences; the first one stands alone as the help text of an option.
-        source: who defines it so.
-        aliases: other spellings, titles of tables and JSON keys that mean the same.
-        family: names that begin with this one, or with an alias, mean the same: ``energy_top`` covers
-            ``energy_top_16``.
-    """
+    """One word and its only meaning; ``glossary.toml`` says what the fields mean."""
 
     name: str
     definition: str
     source: str = OWN
     aliases: tuple[str, ...] = ()
     family: bool = False
+    form: Literal["share", "ratio", ""] = ""
 
     @property
     def brief(self) -> str:
@@ -37,220 +37,92 @@ class Entry:
         return self.definition.partition(". ")[0].removesuffix(".") + "."
 
 
-def by_name(entries: Iterable[Entry]) -> Mapping[str, Entry]:
-    """Entries by their name."""
-    return {entry.name: entry for entry in entries}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+SOURCES: Mapping[str, str] = _TABLES.pop("sources")
+"""Papers that several entries cite."""
 
 
-CHECKPOINTS = (
-    Entry("checkpoint", "The weights of a model at rest: named tensors in files of some format."),
-    Entry("source", "The checkpoint that a run started from. A delta is applied to it."),
-    Entry("target", "The checkpoint that a run produced. Applying a delta to its source gives it back."),
-    Entry("tensor", "A named array of a checkpoint, with a shape and a dtype."),
-    Entry(
-        "role",
-        "What a tensor does in the model: ffn, attention, embedding, lm_head, norm, router or other. Derived from its "
-        "name.",
-        aliases=("roles",),
-    ),
-    Entry(
-        "layer",
-        "The block of the model that a tensor belongs to, such as 3 or visual.3. Empty for a tensor outside every "
-        "layer.",
-        aliases=("layers",),
-    ),
-    Entry(
-        "module",
-        "Tensors with the same name within their layers, such as mlp.up_proj, over all layers; numbered experts count "
-        "as one. A tensor outside every layer is a module of its own.",
-        aliases=("modules",),
-    ),
-    Entry(
-        "selection",
-        "The tensors that --role and --layers choose, for every command that measures. A role is one of the roles, or "
-        "a name within the layer such as q_proj; qkvo stands for q_proj, k_proj, v_proj and o_proj. A matrix that is "
-        "stored fused, qkv_proj or gate_up_proj, is split by rows where one of its parts is named: queries have as "
-        "many rows as o_proj has columns, keys and values half of the rest each.",
-        "qkvo: On the Geometry of On-Policy Distillation, appendix C.3: 144 matrices in 36 layers",
-        ("roles and layers", "qkvo"),
-    ),
-    Entry("coordinate", "One element of a tensor: one weight."),
-    Entry("bf16 code", "The 16 bits of a bf16 number: sign, 8 bits of exponent, 7 of mantissa.", aliases=("code",)),
-    Entry(
-        "class",
-        "The codes of one exponent, with mantissa 0 apart: 512 classes. Below a power of two the next bf16 number is "
-        "half as far as above it, so those codes flip more easily.",
-    ),
-    Entry(
-        "ULP step",
-        "The distance between two neighboring bf16 numbers. Always written out: a step is an optimizer step.",
-    ),
-    Entry("span", "The elements [start, stop) of a tensor, in C order."),
-    Entry("block", "A span that is coded as a unit: at most 2^22 elements."),
-    Entry("leaf", "2^18 elements of a tensor in C order, hashed together; the last one may be shorter."),
-    Entry(
-        "fingerprint",
-        "xxh3-128 over the xxh3-128 hashes of a tensor's leaves. Fast, checked leaf by leaf, and no claim about "
-        "security.",
-    ),
-    Entry(
-        "identity",
-        "A checkpoint's root: sha256 over the name, dtype, shape and fingerprint of every tensor. Two checkpoints with "
-        "one identity hold the same weights, whatever their files.",
-        aliases=("root",),
-    ),
-    Entry("tied weights", "Tensors with the same content on both sides. Stored once, with a list of aliases."),
-)
+def _entries(group: str) -> dict[str, Entry]:
+    entries = {}
+    for name, fields in _TABLES[group].items():
+        source, aliases = fields.pop("source", OWN).format(**SOURCES), tuple(fields.pop("aliases", ()))
+        entries[name] = Entry(name, source=source, aliases=aliases, **fields)
+    return entries
 
-UPDATES = (
-    Entry("update", "What a run changed: target minus source."),
-    Entry(
-        "mask",
-        "A set of coordinates, one bit each: 1 means moved, and trainable in retraining.",
-    ),
-    Entry(
-        "delta",
-        "Every coordinate whose stored bits differ, with the target's bits. Under the rule exact it covers the mask "
-        "and the coordinates that changed between +0 and -0.",
-    ),
-    Entry("extract", "To diff source and target into a mask and a delta, and store both as an artifact."),
-    Entry("apply", "To patch a source checkpoint with a delta. The result equals the target bit for bit."),
-    Entry(
-        "reversible",
-        "Of an artifact that also holds the source's bits, so that its target can be turned back into its source.",
-    ),
-    Entry("overlap", "The coordinates that two masks share, and the figures about them."),
-    Entry(
-        "compare",
-        "The command that measures the overlap of masks against chance and against rounding alone. Its result is a "
-        "comparison: every pair's overlap.",
-        aliases=("comparison",),
-    ),
-    Entry("analyze", "The command that measures the geometry of an update: its spectrum, angles and coverage."),
-    Entry(
-        "baseline",
-        "A mask made to compare with, of the density of another one: random, exponent-matched, low-magnitude and "
-        "others.",
-    ),
-    Entry("control", "A mask trained in place of the artifact's own, so that two runs can be compared."),
-    Entry("run", "One training run."),
-    Entry("step", "One optimizer step of a run."),
-    Entry("recipe", "What a training run does: opd, sft, or a function of your own."),
-    Entry(
-        "lineage recipe",
-        "How an artifact was derived from others: a baseline's kind and seed, an operation on masks, or a training "
-        "run. Stored in the manifest under the key recipe.",
-    ),
-)
 
-REGISTRIES = (
-    Entry("artifact", "An immutable mask or delta at rest, or an analysis of one. Its digest is its identity."),
-    Entry("kind", "What an artifact is: mask, delta (a mask and the target's bits), baseline or analysis."),
-    Entry(
-        "part",
-        "A piece of an artifact that travels as a whole: mask, delta, reverse or analysis. Present or absent as a "
-        "unit; absent is not damaged.",
-        aliases=("parts", "present"),
-    ),
-    Entry(
-        "link",
-        "A delta that stands on another artifact: it applies to that one's target. Links form a chain, from the "
-        "source of the first to the target of the last.",
-        aliases=("links", "chain"),
-    ),
-    Entry("squash", "To put one artifact in place of a chain: what extracting its two ends gives."),
-    Entry(
-        "publish",
-        "To extract the weights of a run as a link that stands on what the run published before, and to move its tag.",
-    ),
-    Entry("manifest", "The document that lists what an artifact holds and where it came from."),
-    Entry("object", "One stored file of an artifact."),
-    Entry("encoder", "The name of everything that decides an artifact's bytes."),
-    Entry("codec", "How the bits of a part are coded."),
-    Entry(
-        "digest",
-        "sha256 of an artifact's canonical manifest, which in turn lists the sha256 of every object.",
-        aliases=("digests",),
-    ),
-    Entry("ref", "A name for an artifact: [project/]name[:tag][@sha256:...].", aliases=("refs",)),
-    Entry("project", "The optional first part of a ref: a namespace."),
-    Entry("tag", "The part of a ref after the colon. It can be moved to another artifact; the log keeps its history."),
-    Entry(
-        "immutable",
-        "Of a tag that must never point to another artifact again. Removing it is allowed; then only the same artifact "
-        "can come back.",
-    ),
-    Entry("ref log", "The history of every tag: an entry for each change, which is never replaced.", aliases=("log",)),
-    Entry(
-        "entry",
-        "One change of a tag. Entries are numbered from 1, and each holds the id of the one before it.",
-        aliases=("entries",),
-    ),
-    Entry(
-        "entry id",
-        "sha256 of an entry's content, which is also its seal. It fixes the entry and everything before it.",
-        aliases=("id",),
-    ),
-    Entry("seal", "sha256 of a document's own content, stored in it, so that damage shows where no manifest lists it."),
-    Entry(
-        "memory",
-        "What the local registry remembers of a remote: its identity, and the latest entry that was seen of each tag.",
-        aliases=("seen", "rollback"),
-    ),
-    Entry(
-        "project key",
-        "What signs every change of a project's tags (ed25519): a writer to the store without its private "
-        "part cannot set a tag that readers accept.",
-        aliases=("signed", "signature", "signatures", "unsigned"),
-    ),
-    Entry(
-        "vouch",
-        "What a project's key does for the latest entry of a tag: it signed that, or found it when the key began.",
-        aliases=("vouches",),
-    ),
-    Entry(
-        "pin",
-        "To remember the key of a project, and to refuse another one that this key did not sign.",
-        aliases=("pins", "pinned", "trust"),
-    ),
-    Entry(
-        "statement of freshness",
-        "Signed and dated: how a project's tags stood. When it is too old, readers refuse the project, so an attacker "
-        "cannot show an old state for ever.",
-        aliases=("fresh", "freshness", "refresh"),
-    ),
-    Entry("listing", "The keys that a store says it holds. It is stale when it lacks an object that can be read."),
-    Entry(
-        "card",
-        "What people say about an artifact: family, method, license, description, metadata. Belongs to the ref, so "
-        "editing it changes no digest.",
-    ),
-    Entry("store", "Where objects and refs live: a folder, or a bucket and prefix."),
-    Entry("catalog", "An index over a store, in SQLite or PostgreSQL. It can be rebuilt from the store."),
-    Entry("registry", "A store and its catalog."),
-    Entry("local registry", "The registry on this machine, which every command works in."),
-    Entry("remote", "A registry elsewhere, known by a name."),
-    Entry("measurement", "A recorded number about an artifact, often against another artifact."),
-    Entry("workspace", "The use cases behind the commands: the local registry, its remotes and known sources."),
-    Entry(
-        "garbage collection",
-        "Deleting artifacts that no tag points to, and what interrupted work left.",
-        aliases=("gc", "collection"),
-    ),
-    Entry(
-        "marker",
-        "An object that says that a garbage collection decides about an artifact. The artifact gets no name until the "
-        "marker is gone.",
-        aliases=("markers",),
-    ),
-    Entry(
-        "back reference",
-        "An object under an artifact's digest that says which entry names it, so that garbage collection notices when "
-        "a listing lacks a tag.",
-        aliases=("back references",),
-    ),
-    Entry("lineage", "The artifacts that an artifact was derived from.", aliases=("parents",)),
-)
-
-GENERAL = by_name((*CHECKPOINTS, *UPDATES, *REGISTRIES))
+GENERAL = _entries("words")
 """Every word that is no figure, by name."""
+
+MASKS, OVERLAP, GEOMETRY = _entries("masks"), _entries("overlap"), _entries("geometry")
+"""Figures of a mask, of the overlap of two, and of an update's geometry, by name."""
+
+FIGURES = {**MASKS, **_entries("artifacts"), **OVERLAP, **_entries("updates"), **_entries("moments"), **GEOMETRY}
+"""Every figure by name, in the order of tables."""
+
+ENTRIES = {**GENERAL, **FIGURES}
+"""Every word by name."""
+
+COLUMNS = {
+    "ratio-tensor": ("ratio", "random-per-tensor"),
+    "ratio-exponent": ("ratio", "exponent-matched"),
+    "ratio-rounding": ("ratio", "rounding-null"),
+    "headroom-tensor": ("headroom", "random-per-tensor"),
+    "headroom-exponent": ("headroom", "exponent-matched"),
+    "odds-ratio-tensor": ("mantel-haenszel", "groups"),
+    "odds-ratio-exponent": ("mantel-haenszel", "groups"),
+}
+"""Table columns with a second title line: the figure and its null."""
+
+
+def explain(name: str, command: str = "compare") -> tuple[Entry, ...]:
+    """Look up a figure or word by its name, JSON key or title in a table.
+
+    Args:
+        name: case, blanks, underscores and hyphens do not matter.
+        command: the command that an error's next step shows.
+
+    Returns:
+        One entry; two for a column of a table that has two titles, such as ``headroom exponent``.
+    """
+    key = _key(name)
+    if key in COLUMNS:
+        return tuple(FIGURES[part] for part in COLUMNS[key])
+    entry = _EXACT.get(key) or _longest(key)
+    if entry is None:
+        near = difflib.get_close_matches(key, _EXACT, n=1)
+        if near:
+            raise UsageError(f"{name!r} is not in the glossary", command=command, entry=_EXACT[near[0]].name)
+        raise UsageError(f"{name!r} is not in the glossary", hint=f"one of: {', '.join(ENTRIES)}")
+    return (entry,)
+
+
+def written(figure: str, value: float | None) -> str:
+    """A figure, named as for :func:`explain`, in its one form; ``-`` for None."""
+    form = "share" if _key(figure) == "step-energy" else explain(figure)[0].form
+    return percent(value) if form == "share" else times(value) if form == "ratio" else three_digits(value)
+
+
+def position(figure: str) -> int:
+    """Where tables show a figure: the place of its entry among :data:`FIGURES`."""
+    return list(FIGURES).index(explain(figure)[0].name)
+
+
+def _longest(key: str) -> Entry | None:
+    fitting = [name for name in _FAMILIES if key.startswith((f"{name}-", f"{name}@"))]
+    return _FAMILIES[max(fitting, key=len)] if fitting else None
+
+
+def _key(name: str) -> str:
+    return re.sub(r"\.?[\s_-]+", "-", name.strip().lower()).strip("-.:")
+
+
+def _keys(entries: Iterable[Entry]) -> Mapping[str, Entry]:
+    entries = list(entries)
+    aliases = {_key(alias): entry for entry in entries for alias in entry.aliases}
+    return {**aliases, **{_key(entry.name): entry for entry in entries}}
+
+
+# Figures come first: analyses store a gap as "step", which is otherwise an optimizer step.
+_EXACT = {**_keys(GENERAL.values()), **_keys(FIGURES.values())}
+_FAMILIES = _keys(entry for entry in FIGURES.values() if entry.family)

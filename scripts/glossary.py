@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from maskreg.analysis.glossary import ENTRIES, explain
-from maskreg.glossary import OWN, Entry
+from maskreg.glossary import ENTRIES, OWN, Entry, explain
 
 PLAIN = {
     "action": "What an entry did to its tag, such as moved or removed.",
@@ -90,8 +89,8 @@ KEYS = {
 _HEAD = """# Glossary
 
 One meaning a word. Figures are also explained by `maskreg compare --explain FIGURE` and
-`maskreg analyze --explain FIGURE`. This page is generated: change `maskreg/glossary.py` or
-`maskreg/analysis/glossary/`, then run `python -m scripts.glossary`.
+`maskreg analyze --explain FIGURE`. This page is generated: change `maskreg/glossary.toml`, then run
+`python -m scripts.glossary`.
 """
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from maskreg.analysis.glossary import ENTRIES
+from maskreg.glossary import ENTRIES
 from scripts import reference
 from scripts.glossary import anchor
 

@@ -58,7 +58,6 @@ NEED_TORCH = [
         "flow/apply/test_switching.py",
         "flow/geometry/test_analysis.py",
         "flow/geometry/test_analysis_real.py",
-        "flow/geometry/test_figures_real.py",
         "flow/geometry/test_momentum.py",
         "flow/geometry/test_selected.py",
     ),

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     {"closing", "errors", "limits", "version"},
-    {"document", "extras", "glossary", "native", "parallel", "progress", "words"},
-    {"digest", "disk", "engine"},
+    {"document", "extras", "native", "parallel", "progress", "words"},
+    {"digest", "disk", "engine", "glossary"},
     {"ref", "settings", "tensors"},
     {"bucket"},
     {"checkpoint", "result", "signature"},

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from maskreg.analysis.glossary import ENTRIES
+from maskreg.glossary import ENTRIES
 from scripts.commands import METHODS_PAGE, PATH, page, with_methods
 from scripts.figures import FOLDER, SHOTS
 from scripts.reference import SECTIONS

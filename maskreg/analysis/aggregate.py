@@ -17,13 +17,9 @@ Figures = Mapping[str, float | None]
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """Figures of one matrix.
+    """Figures of one matrix: of the update, of the rounding null (empty where undefined), and by chance.
 
-    Attributes:
-        figures: of the update.
-        null: of the rounding null; empty where it is undefined.
-        chance: expectations for an update that knows nothing.
-        moved: coordinates that moved, by rule.
+    ``moved`` counts coordinates by rule.
     """
 
     figures: Figures
@@ -110,12 +106,7 @@ def summarized(rows: Sequence[TensorRow]) -> dict[str, Any]:
 
 
 def groups_of(document: Mapping[str, Any], by: str) -> Mapping[str, Mapping[str, Any]]:
-    """Groups of an analysis, each :func:`summarized`.
-
-    Args:
-        document: its ``analysis.json``.
-        by: ``role``, ``layer``, ``module`` or ``tensor``.
-    """
+    """Groups of an ``analysis.json``, each :func:`summarized`, by ``role``, ``layer``, ``module`` or ``tensor``."""
     if by in ("role", "layer"):
         return document[f"{by}s"]  # type: ignore[no-any-return]
     return grouped(map(TensorRow.from_json, document["tensors"]), "name" if by == "tensor" else by)
@@ -133,12 +124,7 @@ def grouped(rows: Iterable[TensorRow], key: str) -> dict[str, dict[str, Any]]:
 
 
 def shares_of(group: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """A group's shares of the coordinates and of the energy, and the one over the other; the same of the null.
-
-    Args:
-        group: :func:`pooled` numbers of some tensors.
-        whole: the same of all tensors.
-    """
+    """A group's shares of the coordinates and of the energy, and the one over the other; the same of the null."""
     of_params = ratio(group["numel"], whole["numel"])
     of_energy = {side: _over(group["energy"][side], whole["energy"][side]) for side in ("value", "null")}
     lift = {side: _over(share, of_params) for side, share in of_energy.items()}

@@ -53,10 +53,7 @@ class Method:
 class Factors:
     """Singular vectors and values of a matrix ``[m, n]``, in descending order.
 
-    Attributes:
-        u: float64 ``[m, r]``.
-        s: float64 ``[r]``.
-        v: float64 ``[n, r]``.
+    They are float64 ``[m, r]``, ``[r]`` and ``[n, r]``.
     """
 
     u: torch.Tensor
@@ -71,12 +68,7 @@ class Factors:
 
 
 def decompose(matrix: torch.Tensor, method: Method) -> Factors:
-    """Singular vectors and values of a matrix: all, or the ``q`` largest of a large one.
-
-    Args:
-        matrix: float64 ``[m, n]`` on any device.
-        method: how.
-    """
+    """Singular vectors and values of a matrix, float64 on any device: all, or the ``q`` largest of a large one."""
     if method.is_exact(matrix.shape):
         u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
         return Factors(u, s, vh.mT)
@@ -95,13 +87,7 @@ def singular_values(matrix: torch.Tensor, method: Method) -> npt.NDArray[np.floa
 
 
 def spectral_norm(matrix: torch.Tensor, factors: Factors, method: Method) -> float:
-    """``||A||_2``: the largest singular value, by :func:`largest_value` where the decomposition is not exact.
-
-    Args:
-        matrix: float64 ``[m, n]``.
-        factors: of the matrix, by :func:`decompose`; the first direction is enough.
-        method: how it was decomposed.
-    """
+    """``||A||_2``: the largest singular value, by :func:`largest_value` where the decomposition is not exact."""
     value = float(factors.s[0]) if factors.s.numel() else 0.0
     if value <= 0 or method.is_exact(matrix.shape):
         return value
@@ -112,14 +98,9 @@ def largest_value(matrix: torch.Tensor, start: torch.Tensor, tolerance: float = 
     """The spectral norm ``||A||_2`` by the Lanczos method on A^T A, every step orthogonalized against all before.
 
     The vectors v_1 ... v_k span start, A^T A start, ..., and A^T A is tridiagonal in them; its largest eigenvalue there
-    grows toward A^T A's. It ends when the residual |A^T A x - s^2 x| of that eigenvector is at most ``tolerance``
-    s^2: then a singular value lies within half that relative distance of s. A start near the leading direction makes it
-    the largest.
-
-    Args:
-        matrix: float64 ``[m, n]``, not zero.
-        start: float64 ``[n]``, not orthogonal to the leading direction.
-        tolerance: of the residual, relative.
+    grows toward A^T A's. It ends when the residual |A^T A x - s^2 x| of that eigenvector is at most ``tolerance`` s^2:
+    then a singular value lies within half that relative distance of s. A start near the leading direction, float64
+    ``[n]``, makes it the largest.
     """
     basis = (start / torch.linalg.vector_norm(start))[:, None]
     small = np.zeros((_MOST_STEPS + 1, _MOST_STEPS + 1))
@@ -166,16 +147,12 @@ SIMILARITY_K = 16
 
 
 def principal_angles(before: torch.Tensor, after: torch.Tensor) -> npt.NDArray[np.float64]:
-    """Principal angles between two subspaces in radians, ascending, float64 ``[k]``.
+    """Principal angles between two subspaces, float64 ``[n, k]`` with orthonormal columns: radians, ascending, ``[k]``.
 
-    Cosines are the singular values of ``before^T after``, clamped to 1; sines are the singular values of
-    ``after - before before^T after``, the part of ``after`` outside ``before``. Angles below 45 degrees come from
-    their sine (Bjorck and Golub, "Numerical methods for computing angles between linear subspaces", 1973). Example: an
-    angle of 1e-9 has the cosine 1 - 5e-19, which is 1.0 in float64, and the sine 1e-9.
-
-    Args:
-        before: float64 ``[n, k]`` with orthonormal columns.
-        after: float64 ``[n, k]`` with orthonormal columns.
+    Cosines are the singular values of ``before^T after``, clamped to 1; sines are the singular values of ``after -
+    before before^T after``, the part of ``after`` outside ``before``. Angles below 45 degrees come from their sine
+    (Bjorck and Golub, "Numerical methods for computing angles between linear subspaces", 1973). Example: an angle of
+    1e-9 has the cosine 1 - 5e-19, which is 1.0 in float64, and the sine 1e-9.
     """
     inner = before.mT @ after
     cosines = torch.linalg.svdvals(inner).clamp(max=1.0)
@@ -208,13 +185,7 @@ def spectral_shift(before: npt.NDArray[np.float64], after: npt.NDArray[np.float6
 
 
 def projection_ratio(factors: Factors, update: torch.Tensor, k: int) -> float | None:
-    """``||U_k^T dW V_k||_F^2 / ||dW||_F^2`` with the source's leading directions; None for a zero update.
-
-    Args:
-        factors: of the source.
-        update: float64 ``[m, n]``.
-        k: directions on each side.
-    """
+    """``||U_k^T dW V_k||_F^2 / ||dW||_F^2`` with the source's k leading directions; None for a zero update."""
     energy = float(update.square().sum())
     if energy <= 0:
         return None

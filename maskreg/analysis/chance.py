@@ -23,12 +23,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Expectation:
-    """The overlap that a null model expects; additive over disjoint sets of coordinates.
+    """The overlap that a null model expects, and its variance; additive over disjoint sets of coordinates.
 
-    Attributes:
-        expected: coordinates in both masks; None where the null is undefined.
-        variance: of that number, under the null.
-        reason: why it is undefined; empty where it is defined.
+    ``expected`` is None where the null is undefined, for a ``reason``.
     """
 
     expected: float | None = 0.0
@@ -71,10 +68,8 @@ def expect_matched(cells: Cells) -> Expectation:
     """One mask redrawn with as many coordinates in each stratum, anywhere in it.
 
     The overlap of a stratum is hypergeometric: mean ab / n, variance ab (n - a)(n - b) / (n^2 (n - 1)). Example: n = 4,
-    a = b = 2 share 0, 1 or 2 coordinates with chances 1/6, 4/6, 1/6: mean 1, variance 1/3.
-
-    Args:
-        cells: int64 ``[k, 4]``, a 2x2 table (neither, A only, B only, both) for each stratum.
+    a = b = 2 share 0, 1 or 2 coordinates with chances 1/6, 4/6, 1/6: mean 1, variance 1/3. Cells are int64 ``[k, 4]``,
+    a 2x2 table (neither, A only, B only, both) for each stratum.
     """
     n, a, b = _margins(cells)
     expected = a * b / n
@@ -85,11 +80,8 @@ def expect_matched(cells: Cells) -> Expectation:
 def odds_sums(cells: Cells) -> OddsSums:
     """Both sums of the Mantel-Haenszel odds ratio over strata (J. Natl. Cancer Inst. 22, 1959).
 
-    Example, strata (neither, A only, B only, both) = (40, 10, 10, 40) and (4, 1, 1, 4): concordant
-    1600/100 + 16/10 = 17.6, discordant 100/100 + 1/10 = 1.1, odds ratio 16, as in each of them.
-
-    Args:
-        cells: int64 ``[k, 4]``, as for :func:`expect_matched`.
+    Example, strata (neither, A only, B only, both) = (40, 10, 10, 40) and (4, 1, 1, 4): concordant 1600/100 + 16/10 =
+    17.6, discordant 100/100 + 1/10 = 1.1, odds ratio 16, as in each of them.
     """
     full = cells[cells.sum(1) > 0].astype(np.float64)
     n = full.sum(1)

@@ -111,12 +111,9 @@ class Spread:
         return Spread((*self.names, name), rows, columns, coordinates, channels, neurons, self.ffn)
 
     def sd(self, derivatives: Mapping[str, float]) -> float:
-        """Standard error of a figure of the group.
+        """Standard error of a figure of the group, given its derivatives by the sums.
 
         The two-way variance is an estimate. Below half of what independent coordinates would give it is noise.
-
-        Args:
-            derivatives: of the figure by the sums; 0 for those that are left out.
         """
         d = np.array([derivatives.get(name, 0.0) for name in self.names])
         rows, columns, coordinates = (float(d @ part @ d) for part in (self.rows, self.columns, self.coordinates))

@@ -37,18 +37,11 @@ class Consensus:
 
 
 def independent(numel: int, nnz: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Expected coordinates of a tensor in exactly k of several independent masks.
+    """Expected coordinates of a tensor in exactly k of several independent masks, float64 ``[len(nnz) + 1]``.
 
     The number of masks that hold a coordinate is Poisson binomial. Its distribution is the product of the generating
-    functions (1 - p_m) + p_m x, built by one convolution per mask. Example: masks of 4 and 2 of 8 coordinates,
-    [1/2, 1/2] * [3/4, 1/4] = [3/8, 4/8, 1/8], so 3, 4 and 1 coordinates.
-
-    Args:
-        numel: coordinates of the tensor.
-        nnz: of them in each mask.
-
-    Returns:
-        float64 ``[len(nnz) + 1]``.
+    functions (1 - p_m) + p_m x, built by one convolution per mask. Example: masks of 4 and 2 of 8 coordinates, [1/2,
+    1/2] * [3/4, 1/4] = [3/8, 4/8, 1/8], so 3, 4 and 1 coordinates.
     """
     chances = np.array([1.0])
     for count in nnz:
@@ -62,15 +55,9 @@ class ConsensusMap:
     """How far several masks agree about the coordinates of one tensor.
 
     Source: "The Path Not Taken", whose consensus ratio is ``C_ij = (1/R) sum_r M_ij^(r)``, with the ratios of rows
-    ``rho_i = mean_j C_ij`` and of columns ``kappa_j = mean_i C_ij``.
-
-    Attributes:
-        name: of the tensor.
-        shape: of the tensor.
-        consensus: coordinates in exactly 0, 1, ... R of R masks, beside independent masks.
-        rows: dispersion of the ratios of rows: their variance over the variance of independent coordinates of
-            the masks' densities; None for what is no matrix, and where every mask is empty or full.
-        columns: the same of columns.
+    ``rho_i = mean_j C_ij`` and of columns ``kappa_j = mean_i C_ij``. ``rows`` and ``columns`` are the dispersions of
+    these: their variance over the variance of independent coordinates of the masks' densities; None for what is no
+    matrix, and where every mask is empty or full.
     """
 
     name: str
@@ -81,14 +68,7 @@ class ConsensusMap:
 
     @classmethod
     def of(cls, name: str, shape: tuple[int, ...], counts: npt.NDArray[np.uint8], nnz: Sequence[int]) -> ConsensusMap:
-        """Of the number of masks that hold each coordinate.
-
-        Args:
-            name: of the tensor.
-            shape: of the tensor.
-            counts: uint8 ``[numel]``, R times C.
-            nnz: coordinates of each mask in the tensor.
-        """
+        """Of the number of masks that hold each coordinate, uint8 ``[numel]``, and the coordinates of each mask."""
         observed = np.bincount(counts, minlength=len(nnz) + 1)
         expected = independent(counts.size, nnz)
         rows = columns = None
@@ -118,10 +98,7 @@ MOST_BLOCKS = 64
 class ConsensusPicture:
     """The consensus ratios of one matrix, averaged over blocks of rows and columns, to be looked at.
 
-    Attributes:
-        map: the same in figures.
-        runs: rows and columns of a block; the last may have fewer.
-        ratios: float64 ``[at most 64, at most 64]``, mean of C over each block.
+    Blocks have ``runs`` rows and columns; ``ratios`` are the means of C, float64 ``[at most 64, at most 64]``.
     """
 
     map: ConsensusMap
@@ -130,14 +107,7 @@ class ConsensusPicture:
 
     @classmethod
     def of(cls, name: str, shape: tuple[int, int], counts: npt.NDArray[np.uint8], nnz: Sequence[int]) -> Self:
-        """Of the number of masks that hold each coordinate.
-
-        Args:
-            name: of the matrix.
-            shape: of the matrix.
-            counts: uint8 ``[numel]``, R times C.
-            nnz: coordinates of each mask in the matrix.
-        """
+        """As :meth:`ConsensusMap.of`, for a matrix."""
         runs = -(-shape[0] // MOST_BLOCKS), -(-shape[1] // MOST_BLOCKS)
         rows, columns = np.arange(0, shape[0], runs[0]), np.arange(0, shape[1], runs[1])
         sums = np.add.reduceat(np.add.reduceat(counts.reshape(shape), rows, 0, np.int64), columns, 1)
@@ -189,12 +159,7 @@ class Stripes:
 
 
 def stripes_of(rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> Stripes:
-    """The stripes of a matrix.
-
-    Args:
-        rows: int64 ``[m]``, coordinates of each row in the mask.
-        columns: int64 ``[n]``, coordinates of each column in the mask.
-    """
+    """The stripes of a matrix, from the coordinates of each row, int64 ``[m]``, and of each column in the mask."""
     return Stripes(_lines(rows, columns.size), _lines(columns, rows.size))
 
 
@@ -217,17 +182,11 @@ class PairOverlap:
     """The overlap of two masks, A and B.
 
     Attributes:
-        names: of A and B.
-        digests: of A and B.
-        rules: of A and B.
         whole: figures over everything that was compared.
-        roles, layers, modules, tensors: the same figures by group; tensors outside every layer are in no layer. Empty
-            for groups that were not kept.
-        notes: caveats about the figures, one sentence each.
+        roles, layers, modules, tensors: the same figures by group, of those that were kept.
         asked: what the verdict is asked under.
-        relations: how one follows from the other, or both from a third, one sentence each; they are among the notes.
-        kept: the groups that figures were kept of: some of
-            :data:`~maskreg.checkpoint.roles.GROUPS`.
+        relations: how one follows from the other, or both from a third; they are among the notes.
+        kept: some of :data:`~maskreg.checkpoint.roles.GROUPS`.
     """
 
     names: tuple[str, str]
@@ -250,11 +209,7 @@ class PairOverlap:
         return html_table([("masks", " and ".join(self.names)), ("verdict", self.verdict.sentence)])
 
     def by(self, kind: str) -> Mapping[str, OverlapFigures]:
-        """The figures of every group.
-
-        Args:
-            kind: one of :data:`~maskreg.checkpoint.roles.GROUPS`.
-        """
+        """The figures of every group of a kind: one of :data:`~maskreg.checkpoint.roles.GROUPS`."""
         groups: Mapping[str, OverlapFigures] = getattr(self, f"{kind}s")
         return groups
 
@@ -285,13 +240,9 @@ class PairOverlap:
 
 @dataclass(frozen=True)
 class Comparison(Brief):
-    """Two or more masks compared.
+    """Two or more masks compared, and the pairs of more beside each other: consensus and matrix.
 
-    Attributes:
-        pairs: every pair, in the order in which the masks were given.
-        consensus: how many coordinates are in how many masks; None for two masks.
-        stripes: for each mask, the stripes of its matrices by name; empty unless requested.
-        matrix: the pairs beside each other, with answers that hold for all of them together; None for two masks.
+    ``stripes`` are for each mask those of its matrices by name, where asked for.
     """
 
     pairs: tuple[PairOverlap, ...]
@@ -317,12 +268,7 @@ class Comparison(Brief):
 
 
 def matrix_of(pairs: Sequence[PairOverlap], names: Sequence[str]) -> PairMatrix:
-    """The matrix of some masks.
-
-    Args:
-        pairs: every pair, in the order of the masks.
-        names: of the masks.
-    """
+    """The matrix of some masks, from every pair in their order."""
     verdicts = [pair.verdict for pair in pairs]
     null = _strictest(pairs)
     tested = sum(_is_tested(alone) for alone in verdicts)

@@ -37,7 +37,7 @@ def label(share: float) -> str:
 
 
 def top_energies(blocks: Blocks, numel: int, shares: Sequence[float] = SHARES) -> dict[str, float]:
-    """Energy in the :func:`count_of` coordinates of largest magnitude, for each share, by :func:`label`.
+    """Energy of a finite update in the :func:`count_of` coordinates of largest magnitude, for each share, by label.
 
     Magnitudes are compared as fp32 numbers, which differences of bf16 numbers are unless their exponents are more than
     15 apart. Like radix sort, by a histogram of the upper 16 bits, and one of the lower 16 bits of the border's class::
@@ -48,11 +48,6 @@ def top_energies(blocks: Blocks, numel: int, shares: Sequence[float] = SHARES) -
 
     Of that magnitude as many coordinates count as fit. Which of them is no question: they have one energy. Memory is
     two histograms, whatever the tensor's size.
-
-    Args:
-        blocks: the update, float64; finite.
-        numel: its coordinates.
-        shares: of ``numel``.
     """
     upper = _Histogram.of((_bits(block) >> np.uint32(16), block) for block in blocks())
     borders = [upper.border(count_of(share, numel)) for share in shares]

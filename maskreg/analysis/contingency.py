@@ -31,12 +31,7 @@ MAX_MASKS = 255
 
 
 def count_both(a: Packed, b: Packed) -> tuple[int, int, int]:
-    """Count coordinates in A, in B, and in both.
-
-    Args:
-        a: A's bits, from :func:`maskreg.mask.pack`.
-        b: B's bits.
-    """
+    """Count coordinates in A, in B, and in both."""
     a, b = _checked(a, b)
     if compiled := library():
         counts = np.empty(3, np.int64)
@@ -50,14 +45,7 @@ def count_both(a: Packed, b: Packed) -> tuple[int, int, int]:
 
 
 def count_pairs(masks: Sequence[Packed]) -> Cells:
-    """Count coordinates in both masks of every pair, and in each mask.
-
-    Args:
-        masks: of the same coordinates, from :func:`maskreg.mask.pack`.
-
-    Returns:
-        int64 ``[masks, masks]``, symmetric; on the diagonal the sizes.
-    """
+    """Count coordinates in both masks of every pair, int64 ``[masks, masks]``, symmetric; on the diagonal the sizes."""
     own = [_checked(mask, masks[0])[0] for mask in masks]
     both = np.zeros((len(own), len(own)), np.int64)
     if compiled := library():
@@ -72,16 +60,9 @@ def count_pairs(masks: Sequence[Packed]) -> Cells:
 
 
 def count_classes(a: Packed, b: Packed, codes: npt.NDArray[np.uint16]) -> Cells:
-    """Count the 2x2 table of each class of source codes.
+    """Count the 2x2 table of each class of the source's bf16 codes, uint16 ``[n]`` with n < 2^31.
 
-    Args:
-        a: A's bits, from :func:`maskreg.mask.pack`.
-        b: B's bits.
-        codes: the source's bf16 codes, uint16 ``[n]`` with n < 2^31.
-
-    Returns:
-        int64 ``[512, 4]``: rows as numbered by :func:`maskreg.mask.rounding.classes_of`, columns neither, A only,
-        B only, both.
+    Returns int64 ``[512, 4]``: rows as :func:`maskreg.mask.rounding.classes_of` numbers them, columns as :data:`CELLS`.
     """
     a, b = _checked(a, b)
     if a.size != packed_bytes(codes.size) or codes.size >= 1 << 31:
@@ -98,15 +79,7 @@ def count_classes(a: Packed, b: Packed, codes: npt.NDArray[np.uint16]) -> Cells:
 
 
 def count_agreeing(masks: list[Packed], numel: int) -> Cells:
-    """Count coordinates by the number of masks that hold them.
-
-    Args:
-        masks: 1 to 255 masks, from :func:`maskreg.mask.pack`.
-        numel: coordinates.
-
-    Returns:
-        int64 ``[len(masks) + 1]``: coordinates in exactly k of the masks.
-    """
+    """Count coordinates by the number of masks that hold them, of 1 to 255: int64 ``[len(masks) + 1]``."""
     if not 0 < len(masks) <= MAX_MASKS or any(mask.size != packed_bytes(numel) for mask in masks):
         raise ValueError(f"need 1 to {MAX_MASKS} masks of {numel} coordinates, got {len(masks)}")
     if compiled := library():
@@ -124,15 +97,7 @@ def count_agreeing(masks: list[Packed], numel: int) -> Cells:
 
 
 def count_stripes(packed: Packed, start: int, numel: int, rows: Cells, columns: Cells) -> None:
-    """Add a span of a matrix to the counts of its rows and columns.
-
-    Args:
-        packed: the span's bits, from :func:`maskreg.mask.pack`.
-        start: first coordinate of the span within the matrix.
-        numel: coordinates of the span.
-        rows: int64 ``[m]``, added to.
-        columns: int64 ``[n]``, added to.
-    """
+    """Add a span of a matrix, from coordinate ``start``, to the counts of its rows, int64 ``[m]``, and columns."""
     if packed.size != packed_bytes(numel) or not 0 <= start <= start + numel <= rows.size * columns.size:
         raise ValueError(f"span [{start}, {start + numel}) is outside a matrix [{rows.size}, {columns.size}]")
     if compiled := library():

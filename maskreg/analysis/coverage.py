@@ -33,8 +33,7 @@ class Preset:
         thresholds: rules for "moved" under which coverage is given.
         roles: roles of the matrices that are included; empty for all.
         max_side: matrices with a larger smaller side are excluded; 0 for no limit.
-        aggregation: how the source aggregates matrices.
-        ties: how equal scores or magnitudes are ordered.
+        aggregation, ties: how the source aggregates matrices, and how equal scores are ordered.
         source: where the constants come from, and what is unknown.
     """
 

@@ -91,11 +91,8 @@ class OverlapSums:
     """Sums over a group of tensors.
 
     Attributes:
-        tensors: how many.
-        counts: their coordinates.
         expectations: by null, without ``random-global``, which is about the group as a whole.
-        by_tensor: odds sums over tensors.
-        by_both: odds sums over the exponents of each tensor.
+        by_tensor, by_both: odds sums over tensors, and over the exponents of each.
         exponents: int64 ``[256, 4]``, 2x2 tables by exponent; None without the source.
         spread: covariances of the sums; empty where rows and columns were not counted.
         exact: distribution of the overlap under the finest null whose strata are drawn from, where counts are small.
@@ -130,15 +127,8 @@ class OverlapSums:
 class OverlapFigures(Brief):
     """All figures of the overlap of two masks in one group of tensors.
 
-    Attributes:
-        tensors: how many were counted.
-        counts: the 2x2 table.
-        overlap: figures of the table alone.
-        nulls: the excess over each null.
-        mantel_haenszel: odds ratios by stratification; None where undefined or without the source, and infinite where
-            one mask holds the other in every stratum.
-        mantel_haenszel_intervals: 95 % intervals of them; None where rows and columns were not counted, and across
-            tensors.
+    Odds ratios by stratification are None where undefined or without the source, and infinite where one mask holds the
+    other in every stratum. Their 95 % intervals are None where rows and columns were not counted, and across tensors.
     """
 
     tensors: int
@@ -209,14 +199,7 @@ def _odds_interval(both: OddsSums | None, spread: Spread | None, concordant: str
 def sums_from_counts(
     counts: OverlapCounts, grid: Grid | None = None, *, has_lines: bool = False, shared: Shared = ALONE
 ) -> OverlapSums:
-    """Sums of one tensor without the source.
-
-    Args:
-        counts: the 2x2 table.
-        grid: the same by row and column, all in one class; None for a tensor that has not several of both.
-        has_lines: rows and columns are counted where there are any.
-        shared: what its rows or columns have in common with other tensors.
-    """
+    """Sums of one tensor without the source; as :func:`sums_from_classes`, all in one class."""
     stratum = one_stratum(counts)
     cells = stratum if grid is None else grid.cells[grid.classes]
     margins = None if grid is None else margins_of(grid)

@@ -34,9 +34,7 @@ _SMALL_MEAN = 64.0
 class Distribution:
     """Distribution of the overlap of two masks under a null; adds up over independent groups of coordinates.
 
-    Attributes:
-        least: the smallest overlap.
-        chances: float64, of ``least``, ``least + 1``, ... shared coordinates; None where there are too many.
+    Chances are of ``least``, ``least + 1``, ... shared coordinates; None where there are too many.
     """
 
     least: int = 0
@@ -65,11 +63,7 @@ CERTAIN = Distribution(0, np.ones(1))
 
 
 def distribution_of(cells: npt.NDArray[np.int64]) -> Distribution:
-    """Distribution of the overlap with a mask that is redrawn with as many coordinates in every stratum.
-
-    Args:
-        cells: int64 ``[k, 4]``, a 2x2 table (neither, A only, B only, both) for each stratum.
-    """
+    """Distribution of the overlap with a mask that is redrawn with as many coordinates in every stratum."""
     result = CERTAIN
     for neither, only_a, only_b, both in cells[cells.sum(1) > 0].tolist():
         n, a, b = neither + only_a + only_b + both, only_a + both, only_b + both
@@ -101,23 +95,12 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Excess:
-    """An observed overlap against a null model's expectation; all None where the null is undefined.
+    """An observed overlap against a null model's expectation; the glossary defines the figures.
 
-    Attributes:
-        expected: coordinates in both masks.
-        lift: the same as lift over uniform random: expected * N / (|A| |B|).
-        ratio: observed / expected.
-        ratio_interval: 95 % interval of it; None where rows and columns were not counted, and where
-            fewer than ``FEWEST`` coordinates are expected and shared.
-        headroom: the difference as a share of the room there is: up to the most that masks of these sizes can share,
-            or, where it is negative, down to the fewest.
-        headroom_interval: 95 % interval of it.
-        sd: standard deviation of the overlap under the null, if coordinates are independent, in coordinates.
-        standard_error: of the difference, if rows and columns may move together, in coordinates.
-        deviations: the difference over the standard error; over ``sd`` where there is none.
-        chance_of_more: chance of such an overlap, or a larger one, under the null.
-        chance_of_less: chance of such an overlap, or a smaller one.
-        reason: why the null is undefined; empty where it is defined.
+    All are None where the null is undefined, for a ``reason``. Intervals are of 95 %, and None where rows and columns
+    were not counted, or fewer than ``FEWEST`` coordinates are expected and shared. ``sd`` is for independent
+    coordinates, ``standard_error`` if rows and columns may move together; ``deviations`` are over the latter where
+    there is one.
     """
 
     expected: float | None = None

@@ -59,13 +59,7 @@ class Lines:
     """2x2 tables by class in every row of a matrix, or in every column."""
 
     def __init__(self, count: int, length: int, run: int = 1) -> None:
-        """Begin with nothing.
-
-        Args:
-            count: of the lines.
-            length: coordinates of the longest.
-            run: rows, or columns, that each stands for.
-        """
+        """Begin with nothing; each line has at most ``length`` coordinates, and stands for ``run`` rows or columns."""
         self._all, self._length, self._run = count, length, run
         self._shift = 0
         self._by_class: dict[int, npt.NDArray[np.unsignedinteger]] = {}
@@ -92,13 +86,7 @@ class Lines:
         self._by_class |= {number: np.zeros((CELLS, len(self)), self._dtype) for number in new}
 
     def add(self, number: int, first: int, tables: npt.NDArray[np.uint32]) -> None:
-        """Add tables of one class.
-
-        Args:
-            number: of the class, for which there is room.
-            first: the first line.
-            tables: uint32 ``[4, n]``, of the lines that follow.
-        """
+        """Add tables of one class, uint32 ``[4, n]``, of ``first`` and the lines that follow; there is room for it."""
         begin = first >> self._shift
         if self._shift:
             lines = np.arange(first, first + tables.shape[1]) >> self._shift
@@ -107,12 +95,7 @@ class Lines:
         np.add(counts, tables, out=counts, casting="unsafe")
 
     def add_listed(self, lines: npt.NDArray[np.uint32], keys: npt.NDArray[np.uint16]) -> None:
-        """Add single coordinates, of classes for which there is room.
-
-        Args:
-            lines: uint32 ``[m]``.
-            keys: uint16 ``[m]``, four times the class, and the cell.
-        """
+        """Add single coordinates, of classes for which there is room, by their lines and keys; see :class:`Listed`."""
         if compiled := library():
             counts, _pointers = self._described(compiled, self._by_class, CLASSES)
             compiled.lib.maskreg_add_listed(counts, compiled.read(lines), compiled.read(keys), keys.size, self._shift)
@@ -122,13 +105,9 @@ class Lines:
             np.add.at(self._by_class[number], (keys[inside] % CELLS, lines[inside] >> self._shift), 1)
 
     def sums(self, weights: Floats) -> Floats:
-        """Weighted sums of every line.
+        """Weighted sums of every line, float64 ``[lines, m]``.
 
-        Args:
-            weights: float64 ``[k, 4, m]``: of the cells of each class, for each of m sums.
-
-        Returns:
-            float64 ``[lines, m]``.
+        Weights are float64 ``[k, 4, m]``: of the cells of each class, for each of m sums.
         """
         m = weights.shape[2]
         by_key = weights.reshape(-1, m)
@@ -153,14 +132,7 @@ class Lines:
         return sums.T
 
     def numel_by(self, kinds: Counts) -> Floats:
-        """Coordinates of every line by kind of class.
-
-        Args:
-            kinds: int64 ``[k]``, from 0: of each class.
-
-        Returns:
-            float64 ``[kinds, lines]``.
-        """
+        """Coordinates of every line by kind of class, float64 ``[kinds, lines]``; kinds are int64 ``[k]``, from 0."""
         numel = np.zeros((int(kinds.max(initial=0)) + 1, len(self)))
         for kind, number in zip(kinds.tolist(), sorted(self._by_class), strict=True):
             numel[kind] += self._by_class[number].sum(0, dtype=np.int64)
@@ -204,12 +176,7 @@ _MOST_FREQUENT = 16
 
 @dataclass(frozen=True)
 class Shape:
-    """A tensor as a matrix whose rows and columns are counted.
-
-    Attributes:
-        height, width: of the matrix.
-        height_run, width_run: neighboring rows, and columns, that are counted as one.
-    """
+    """A tensor as a matrix whose rows and columns are counted, so many neighbors as one."""
 
     height: int
     width: int
@@ -247,12 +214,9 @@ def shape_of(shape: Sequence[int]) -> Shape | None:
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """Coordinates of classes that few have, one by one.
+    """Coordinates of classes that few have: their rows of the span and columns of the matrix, as they are counted.
 
-    Attributes:
-        rows: uint32 ``[m]``, rows of the span, as they are counted.
-        columns: uint32 ``[m]``, columns of the matrix, as they are counted.
-        keys: uint16 ``[m]``, four times the class, and the cell.
+    Keys are four times the class, and the cell.
     """
 
     rows: npt.NDArray[np.uint32]
@@ -286,13 +250,7 @@ class SpanGrid:
 
 
 class Grid:
-    """The counts of a whole tensor, added up from its spans.
-
-    Attributes:
-        cells: int64 ``[512, 4]``, 2x2 tables by class.
-        rows: the same by row.
-        columns: the same by column.
-    """
+    """The counts of a whole tensor, added up from its spans: 2x2 tables by class, also by row and by column."""
 
     def __init__(self, shape: Shape) -> None:
         """Begin with nothing."""
@@ -335,30 +293,14 @@ class Grid:
 
 
 def count_grid(a: Packed, b: Packed, codes: Codes, start: int, shape: Shape) -> SpanGrid:
-    """Count a span of a tensor.
-
-    Args:
-        a: A's bits, from :func:`maskreg.mask.pack`.
-        b: B's bits.
-        codes: the source's bf16 codes, uint16 ``[n]``.
-        start: first coordinate of the span within the tensor.
-        shape: of the tensor.
-    """
+    """Count a span of a tensor, from coordinate ``start``, by the source's bf16 codes."""
     if library():
         return _compiled(a, b, codes, codes.size, start, shape)
     return _plain(a, b, classes_of(codes), start, shape)
 
 
 def count_unclassed(a: Packed, b: Packed, numel: int, start: int, shape: Shape) -> SpanGrid:
-    """Count a span of a tensor whose codes are not known: all coordinates are of class 0.
-
-    Args:
-        a: A's bits, from :func:`maskreg.mask.pack`.
-        b: B's bits.
-        numel: coordinates of the span.
-        start: first coordinate of the span within the tensor.
-        shape: of the tensor.
-    """
+    """Count a span of a tensor whose codes are not known: all coordinates are of class 0."""
     if library():
         return _compiled(a, b, None, numel, start, shape)
     return _plain(a, b, np.zeros(numel, np.uint16), start, shape)

@@ -73,12 +73,9 @@ def totals_of(labels: Labels, values: Floats, count: int) -> Floats:
 
 
 def fitted(points: Points, moved: Sequence[Floats]) -> Floats:
-    """Chances to move, float64 ``[n]``.
+    """Chances of points to move, float64 ``[n]``, given how many are to move of each class, row and column.
 
-    Args:
-        points: the coordinates.
-        moved: how many are to move of each class, of each row and of each column. If the sums of the three differ, the
-            first counts.
+    If the sums of the three differ, the first counts.
     """
     sizes = [
         np.bincount(labels, minlength=own.size).astype(np.float64) for labels, own in zip(points, moved, strict=True)
@@ -203,14 +200,10 @@ def margins_of(grid: Grid) -> Margins:
 
 
 def _fitted(points: Points, rates: Floats, lines: Sequence[Floats], share: float) -> Floats:
-    """Chances of the coordinates of one mask.
+    """Chances of the coordinates of one mask, given the rates of its classes.
 
-    Args:
-        points: the coordinates.
-        rates: of the classes.
-        lines: sums over all coordinates of each row, then of each column: those that moved, r and v; r is moved - p,
-            and v is p (1 - p), with the rate p of the coordinate's class.
-        share: of all coordinates, that are taken.
+    ``lines`` are sums over all coordinates of each row, then of each column: those that moved, r and v; r is moved - p,
+    and v is p (1 - p), with the rate p of the coordinate's class. Of all coordinates, a ``share`` is taken.
     """
     known = rates[points.classes]
     labels = [points.classes]

@@ -52,13 +52,9 @@ _COLUMNS = TILE // 4
 
 
 def normals(seed: int, tensor: str, first: int, numel: int) -> npt.NDArray[np.float32]:
-    """Normal numbers of coordinates ``[first, first + numel)`` of a tensor, float32 ``[numel]``.
+    """Normal numbers of coordinates ``[first, first + numel)`` of a tensor, float32; the first is a multiple of 4,096.
 
-    Args:
-        seed: below 2^63.
-        tensor: its name, which selects an independent stream.
-        first: a multiple of 4,096.
-        numel: how many.
+    The tensor's name selects an independent stream.
     """
     if first % TILE:
         raise ValueError(f"coordinate {first} is not at the start of a tile")
@@ -78,10 +74,6 @@ def fitted_scale(codes: npt.NDArray[np.uint16], nnz: int) -> int | None:
     """The scale of the noise in 2^20ths of an octave; None where it is undefined.
 
     It is undefined when nothing or everything moved, and when more moved than are finite numbers.
-
-    Args:
-        codes: bf16 codes of the source, any shape.
-        nnz: coordinates that moved.
     """
     members = np.zeros(CLASSES, np.int64)
     flat = codes.reshape(-1)
@@ -94,13 +86,9 @@ def fitted_scale(codes: npt.NDArray[np.uint16], nnz: int) -> int | None:
 
 
 def noisy(codes: npt.NDArray[np.uint16], scale: int, seed: int, tensor: str) -> npt.NDArray[np.float32]:
-    """``w0 + s z`` before rounding to bf16, float32 in the shape of ``codes``.
+    """``w0 + s z`` before rounding to bf16, with ``s = 2^(scale / 2^20)``.
 
-    Args:
-        codes: bf16 codes of the source.
-        scale: ``s = 2^(scale / 2^20)``.
-        seed: below 2^63.
-        tensor: its name.
+    Float32 in the shape of the source's codes.
     """
     values = (codes.reshape(-1).astype(np.uint32) << 16).view(np.float32)
     strength = np.float32(2.0 ** (scale / FINENESS))
@@ -124,16 +112,7 @@ Figures = dict[str, float | None]
 
 @dataclass(frozen=True)
 class AnalysisSpec:
-    """Which figures an analysis computes, and how.
-
-    Attributes:
-        metrics: groups of :data:`METRICS`.
-        ranks: numbers of directions for principal angles.
-        presets: definitions of coverage.
-        method: how matrices are decomposed.
-        seed: of the rounding null.
-        selection: the tensors that are measured.
-    """
+    """Which figures an analysis computes, and how. ``ranks`` are of principal angles, the seed of the rounding null."""
 
     metrics: frozenset[str]
     ranks: tuple[int, ...]
@@ -166,10 +145,7 @@ class AnalysisSpec:
 class Matrix:
     """The source of a matrix, with what every update of it shares: its factors and selections.
 
-    Attributes:
-        role: of its tensor.
-        codes: bf16 codes, uint16 ``[m, n]``.
-        values: float64 ``[m, n]`` on the computing device.
+    It is given as bf16 codes, uint16 ``[m, n]``, and as float64 values on the computing device.
     """
 
     def __init__(self, role: str, codes: npt.NDArray[np.uint16], values: torch.Tensor, spec: AnalysisSpec) -> None:
@@ -225,8 +201,8 @@ class Matrix:
         """Every selected figure of one update.
 
         Args:
-            after: the matrix after the update, float64 ``[m, n]`` on the device of the source.
-            moved: coordinates that moved, by rule, bool ``[m, n]``.
+            after: float64 ``[m, n]`` on the device of the source.
+            moved: by rule, bool ``[m, n]``.
         """
         spec, update = self._spec, after - self.values
         energy = float(update.square().sum())

@@ -42,16 +42,11 @@ class PairAnswer:
 
     Attributes:
         masks: their numbers, the lower first.
-        start: whether the source is taken for what training of one of them started from.
-        headroom: under the null of the matrix; None where it is undefined.
-        headroom_interval: 95 % interval of it, of this pair alone.
+        headroom: under the null of the matrix, with the 95 % interval of this pair alone.
         nearest: the null whose headroom is nearest to what would not matter, as the pair's verdict has it; empty where
             none was asked.
-        nearest_headroom: under that null.
-        outcome: the answer, corrected for the number of pairs.
-        alone: the answer if these were the only two masks.
-        p: chance of such an answer where it does not hold; None where none was given.
-        p_corrected: the same for all pairs together, by Holm's method.
+        outcome, alone: the answer, corrected for the number of pairs, and as if these were the only two masks.
+        p, p_corrected: chance of such an answer where it does not hold, alone and for all pairs together.
         relation: how one follows from the other, or both from a third; empty for masks of their own.
         reason: why it cannot be told; empty for an answer.
     """
@@ -70,11 +65,7 @@ class PairAnswer:
     reason: str = ""
 
     def words(self, null: str) -> str:
-        """The answer, and what has to be known beside it: ``cannot tell (alone: more)``.
-
-        Args:
-            null: of the headroom that stands beside it.
-        """
+        """The answer, and what has to be known beside the headroom under a null: ``cannot tell (alone: more)``."""
         notes = [f"alone: {ANSWERS[self.alone]}"] if self.alone is not self.outcome else []
         if self.alone is Outcome.OPEN and self.nearest not in ("", null):
             notes.append(f"{percent(self.nearest_headroom)} over {self.nearest}")
@@ -164,11 +155,9 @@ class PairMatrix:
 
 
 def holm(chances: Sequence[float | None], tested: int) -> list[float | None]:
-    """Chances that hold for all tests together.
+    """Chances that hold for all tests together; None for what was not tested, or without an answer.
 
-    Args:
-        chances: p values; None for what was not tested, or without an answer.
-        tested: how many tests there were, those without an answer included.
+    ``tested`` says how many tests there were, those without an answer included.
     """
     corrected: list[float | None] = [None] * len(chances)
     known = sorted((p, number) for number, p in enumerate(chances) if p is not None)
@@ -182,8 +171,7 @@ def holm(chances: Sequence[float | None], tested: int) -> list[float | None]:
 def order_of(similarity: Floats) -> tuple[int, ...]:
     """An order in which similar items are neighbors, by average linkage.
 
-    Args:
-        similarity: float64 ``[n, n]``, symmetric; NaN counts as 0, and the diagonal does not count.
+    Similarity is symmetric, float64 ``[n, n]``; NaN counts as 0, and the diagonal does not count.
     """
     known = np.nan_to_num(similarity)
     groups = [[number] for number in range(len(known))]

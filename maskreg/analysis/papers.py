@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from maskreg.analysis.glossary.figures import COMP, DSSU, PATH, SUBNETWORKS
 from maskreg.errors import UsageError
+from maskreg.glossary import SOURCES
 from maskreg.words import three_digits
 
 Published = float | str | None
@@ -29,23 +29,20 @@ THIS, ROUNDING = "this update", "rounding null"
 """Labels of our rows."""
 
 PAPERS: Mapping[str, str] = {
-    "comp": f"{COMP} (2026)",
-    "dssu": DSSU,
-    "geo": '"On the Geometry of On-Policy Distillation", arXiv 2606.07082',
-    "pnt": PATH,
-    "sub": SUBNETWORKS,
+    "comp": f"{SOURCES['island']} (2026)",
+    "dssu": SOURCES["dssu"],
+    "geo": f'"{SOURCES["geo"]}", arXiv 2606.07082',
+    "pnt": SOURCES["path"],
+    "sub": SOURCES["subnetworks"],
 }
 """The title of each paper, with its number on arXiv, by the name that users type."""
 
 
 @dataclass(frozen=True)
 class Ours:
-    """A figure of an update beside a column of a paper.
+    """A figure of an update, and of its rounding null, in the unit of a paper's column.
 
-    Attributes:
-        value: in the unit of the column; None where the analysis cannot give it.
-        null: the same figure of the rounding null; None where it is undefined.
-        reason: why there is no value; empty where there is one.
+    None where the analysis cannot give it, for a ``reason``.
     """
 
     value: float | None = None
@@ -55,13 +52,7 @@ class Ours:
 
 @dataclass(frozen=True)
 class Column:
-    """A figure of a paper.
-
-    Attributes:
-        title: what it is.
-        unit: of the published numbers and of ours; empty for a bare number.
-        figure: the keys of its figure in an analysis, as in ``papers.toml``.
-    """
+    """A figure of a paper, and the keys of its figure in an analysis, as in ``papers.toml``."""
 
     title: str
     unit: Literal["%", "degrees", ""]
@@ -75,10 +66,8 @@ class PaperTable:
     Attributes:
         where: its table, figure or section.
         seen: the text that its numbers were read from.
-        scope: the tensors that it covers.
-        rule: its rule for "moved".
+        scope, rule: the tensors that it covers, and its rule for "moved".
         convention: further facts a comparison needs, such as how matrices are aggregated.
-        columns: figures.
         rows: what was trained, and a published number for each column.
     """
 

@@ -42,10 +42,6 @@ def gap_figures(values: npt.NDArray[np.float64], energy: float) -> dict[str, flo
     """The largest gap ``sigma_r / sigma_{r+1}`` for r in :data:`RANKS`, its r, and the energy share of r directions.
 
     Example: 16 singular values of 4, then ones: the gap is 4 at r = 16.
-
-    Args:
-        values: singular values in descending order, float64.
-        energy: ``||dW||_F^2``.
     """
     first, last = RANKS
     below = values[first : last + 1]
@@ -87,12 +83,7 @@ HILL_K = 10
 
 
 def stable_rank(values: Values, energy: float) -> float | None:
-    """``||dW||_F^2 / sigma_1^2``; None for a zero update.
-
-    Args:
-        values: singular values; the first is enough.
-        energy: ``||dW||_F^2``.
-    """
+    """``||dW||_F^2 / sigma_1^2``; None for a zero update."""
     return energy / float(values[0]) ** 2 if values.size and values[0] > 0 else None
 
 
@@ -145,12 +136,9 @@ def hill(values: Values, k: int = HILL_K) -> float | None:
 
 
 def figures(values: Values, energy: float, size: int) -> dict[str, float | None]:
-    """Every figure of this module by name.
+    """Every figure of this module by name, of a matrix whose smaller side is ``size``.
 
-    Args:
-        values: the largest singular values of the update, or all.
-        energy: ``||dW||_F^2``.
-        size: the smaller side of the matrix. Figures that need all singular values are None when some are missing.
+    Figures that need all singular values are None when some are missing.
     """
     whole = values if values.size == size else np.empty(0)
     percents = {f"energy_top_{p}pct": top_energy(values, energy, share_of_ranks(size, p)) for p in TOP_PERCENT}

@@ -34,12 +34,9 @@ class Survey:
     """Every pair of many masks.
 
     Attributes:
-        names: of the masks.
-        numel: coordinates that were counted.
         both: int64 ``[masks, masks]``, coordinates in both; on the diagonal the sizes.
         expected: float64 ``[masks, masks]``, the same as chance gives it; of the diagonal without meaning.
         null: what chance is: ``exponent-matched`` with the source, else ``random-per-tensor``.
-        notes: what was left out, one sentence each.
     """
 
     names: tuple[str, ...]
@@ -134,9 +131,6 @@ def expected_by_class(sizes: Ints, members: Ints) -> Floats:
     Args:
         sizes: int64 ``[masks, classes]``, coordinates of each mask by class.
         members: int64 ``[classes]``, all coordinates of each class.
-
-    Returns:
-        float64 ``[masks, masks]``.
     """
     known = members > 0
     own = sizes[:, known].astype(np.float64)

@@ -50,12 +50,8 @@ def mlp_of(name: str, shape: Sequence[int]) -> tuple[str, int] | None:
 class ChannelOverlap:
     """What two updates have in common of the channels that each moves most, over the MLPs of a model.
 
-    Attributes:
-        jaccard: mean over MLPs of Jaccard's index of the two sets; None without an MLP that both moved.
-        expected: mean over the same MLPs of its expectation for random sets of that size.
-        mlps: number of MLPs.
-        by_mlp: Jaccard's index of each, by name.
-        left_out: MLPs that an update leaves as they were.
+    ``jaccard`` is the mean over MLPs of Jaccard's index, ``expected`` that of its expectation for random sets of that
+    size. MLPs that an update leaves as they were are left out.
     """
 
     jaccard: float | None
@@ -78,9 +74,7 @@ class ChannelOverlap:
 def channel_overlap(a: Mapping[str, Floats], b: Mapping[str, Floats]) -> ChannelOverlap:
     """Compare the ``ceil(TOP_CHANNELS * channels)`` most moved channels of every MLP; ties go to the lower index.
 
-    Args:
-        a: by MLP, the squared update of each channel, float64 ``[channels]``.
-        b: the same of another update.
+    Given is by MLP the squared update of each channel, float64 ``[channels]``.
     """
     kept = [name for name in a if a[name].any() and b[name].any()]
     by_mlp = {name: _jaccard(a[name], b[name]) for name in kept}
@@ -117,14 +111,9 @@ def _jaccard(a: Floats, b: Floats) -> float:
 
 @dataclass(frozen=True)
 class Products:
-    """Sums over the coordinates of two updates, a and b.
+    """Sums over the coordinates of two updates: of a b, a^2, b^2 and a^2 b^2.
 
-    Attributes:
-        numel: coordinates.
-        dot: sum of a b.
-        energy_a, energy_b: sums of a^2 and of b^2.
-        squares: sum of a^2 b^2.
-        nonfinite: coordinates that are left out, because a number is NaN or infinite.
+    Coordinates of which a number is NaN or infinite are left out.
     """
 
     numel: int = 0
@@ -199,14 +188,7 @@ def cosine_of(dot: float, energy_a: float, energy_b: float) -> float | None:
 
 @dataclass(frozen=True)
 class UpdatePair:
-    """Two updates of one source.
-
-    Attributes:
-        names: of a and b.
-        whole: over all tensors.
-        roles, layers, modules, tensors: the same by group.
-        channels: what they share of the most moved MLP channels.
-    """
+    """Two updates of one source: over all tensors, by group, and what they share of the most moved MLP channels."""
 
     names: tuple[str, str]
     whole: Products
@@ -217,11 +199,7 @@ class UpdatePair:
     channels: ChannelOverlap
 
     def by(self, kind: str) -> Mapping[str, Products]:
-        """The figures of every group.
-
-        Args:
-            kind: one of :data:`~maskreg.checkpoint.roles.GROUPS`.
-        """
+        """The figures of every group of a kind: one of :data:`~maskreg.checkpoint.roles.GROUPS`."""
         groups: Mapping[str, Products] = getattr(self, f"{kind}s")
         return groups
 

@@ -119,10 +119,8 @@ class Verdict:
     """Whether an overlap is more or less than chance.
 
     Attributes:
-        outcome: the answer.
         null: the null whose headroom is nearest to what would not matter; empty where none was asked.
-        headroom: under that null; None where it is undefined.
-        headroom_interval: 95 % interval of it.
+        headroom, headroom_interval: under that null; None where it is undefined.
         smallest: the smallest headroom that matters.
         start: whether the source is taken for what training of one of them started from.
         sentence: the answer as text.
@@ -173,11 +171,7 @@ def null_sentence(null: str) -> str:
 
 
 def deciding(figures: OverlapFigures) -> tuple[str, ...]:
-    """The nulls that a verdict has to hold under: the finest that are defined.
-
-    Args:
-        figures: of all tensors.
-    """
+    """The nulls that a verdict has to hold under: the finest that are defined."""
     asked = (MATCHED if with_source(figures) else PER_TENSOR, STRIPED)
     return tuple(null for null in asked if figures.nulls[null].expected is not None)
 
@@ -188,14 +182,7 @@ def with_source(figures: OverlapFigures) -> bool:
 
 
 def outcome_of(excess: Excess, smallest: float, both: int, explained: float = 0.0) -> Outcome:
-    """What one null says.
-
-    Args:
-        excess: the overlap beside its expectation.
-        smallest: the smallest headroom that matters.
-        both: coordinates in both masks.
-        explained: the share of the headroom that the start may explain; of what is left, ``smallest`` matters.
-    """
+    """What one null says. Of the headroom that the start does not explain, ``smallest`` matters."""
     interval = _interval_of(excess)
     if interval is None:
         return Outcome.OPEN
@@ -210,14 +197,8 @@ def outcome_of(excess: Excess, smallest: float, both: int, explained: float = 0.
 def chance_of_error(excess: Excess, outcome: Outcome, smallest: float, explained: float = 0.0) -> float | None:
     """How likely one null's answer is where it does not hold: the p value of its interval, and of how rare it is.
 
-    The p value belongs to the border that the interval must not cross; it is two-sided, as the interval is. How rare
-    an overlap has to be is a test of its own, at another level; its chance is scaled to ``LEVEL``.
-
-    Args:
-        excess: the overlap beside its expectation.
-        outcome: the answer.
-        smallest: the smallest headroom that matters.
-        explained: the share of the headroom that the start may explain.
+    The p value belongs to the border that the interval must not cross; it is two-sided, as the interval is. How rare an
+    overlap has to be is a test of its own, at another level; its chance is scaled to ``LEVEL``.
     """
     interval = _interval_of(excess)
     if interval is None or excess.headroom is None or outcome not in (Outcome.MORE, Outcome.LESS, Outcome.SAME):
@@ -255,13 +236,7 @@ def _interval_of(excess: Excess) -> Interval | None:
 
 
 def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B"), asked: Asked = Asked()) -> Verdict:
-    """Decide from the figures of everything that was compared.
-
-    Args:
-        figures: of all tensors.
-        masks: the names of A and B.
-        asked: the smallest effect that matters, and what is known of the masks.
-    """
+    """Decide from the figures of everything that was compared."""
     counts, names = figures.counts, " and ".join(masks)
 
     def answer(outcome: Outcome, null: str, sentence: str, reason: str = "", p: float | None = None) -> Verdict:

@@ -13,17 +13,15 @@ import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Group, groups_of, require_one_source
-from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
-from maskreg.checkpoint import layer_of, role_of
+from maskreg.artifact.writer import ArtifactWriter
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, UsageError
-from maskreg.flow.space import artifact_space
-from maskreg.mask import nnz_of, packed_bytes
+from maskreg.flow.storing import add_span, artifact_space, finish_mask
+from maskreg.mask import packed_bytes
 from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.settings import Settings
 from maskreg.tensors.info import TensorInfo, blocks_of, numel_of
 from maskreg.update.verified import RecordedSide
 from maskreg.words import listed
@@ -38,7 +36,7 @@ class _Block(NamedTuple):
 
 def combine(
     masks: Sequence[Artifact],
-    root: str | Path | None = None,
+    root: Path,
     *,
     how: str = "",
     k: int = 0,
@@ -48,11 +46,9 @@ def combine(
 ) -> Digest:
     """Combine masks: ``and``, ``or``, ``minus``, ``xor``, or the coordinates that at least ``k`` of them hold.
 
-    The result is an artifact of kind ``mask`` with the operands as parents, in order, and the operation as lineage
-    recipe. It has no target: source and target are both the operands' source, and energy and differing bits are 0. A
-    tensor that is tied in some operands only becomes two.
+    The result is an artifact of kind ``mask`` without a target, with the operands as parents, in order, and the
+    operation as lineage recipe. A tensor that is tied in some operands only becomes two.
     """
-    root = Settings.load().home if root is None else Path(root)
     operation = partial(at_least, k) if k else OPERATIONS[_checked(how, len(masks))]
     if k and (how or not 1 <= k <= len(masks)):
         raise UsageError(f"at least {k} of {len(masks)}: nothing to count", hint=f"choose 1 to {len(masks)}")
@@ -71,21 +67,14 @@ def combine(
         ArtifactWriter(root, ["mask"], jobs=threads) as writer,
         closing(ordered(work, _blocks(masks, groups), jobs=threads, size=numel_of)) as results,
     ):
-        for block, packed in results:
-            _write(writer, source, block, packed)
+        for (group, start, stop, _), packed in results:
+            (name, *aliases), row = group.names, group.rows[0]
+            info, last = TensorInfo(name, row.source_dtype, row.source_shape or ()), stop == row.numel
+            hashes = source.leaves(row.name) if last else None
+            add_span(writer, info, (start, stop), packed, hashes, aliases if last else None)
             progress.advance(packed.size * len(masks))
-        first = masks[0].manifest
-        return writer.finish(
-            Provenance(
-                kind="mask",
-                rule=first.rule,
-                exact=False,
-                source=first.source,
-                target=first.source,
-                parents=[artifact.digest for artifact in masks],
-                recipe=_recipe(masks, how, k),
-            )
-        )
+        first, parents = masks[0].manifest, [artifact.digest for artifact in masks]
+        return finish_mask(writer, first.source, first.rule, parents=parents, recipe=_recipe(masks, how, k))
 
 
 def _checked(how: str, count: int) -> str:
@@ -131,16 +120,3 @@ def _blocks(masks: Sequence[Artifact], groups: Sequence[Group]) -> Iterator[_Blo
         for start, stop in list(blocks_of(group.rows[0].numel)) or [(0, 0)]:
             pairs = zip(masks, group.rows, strict=True)
             yield _Block(group, start, stop, [mask.mask_bits(row, start, stop) for mask, row in pairs])
-
-
-def _write(writer: ArtifactWriter, source: RecordedSide, block: _Block, packed: npt.NDArray[np.uint8]) -> None:
-    (name, *aliases), row = block.group.names, block.group.rows[0]
-    side = TensorInfo(name, row.source_dtype, row.source_shape or ())
-    if block.start == 0:
-        writer.begin(name, role=role_of(name), layer=layer_of(name), source=side, target=side)
-    if block.stop:
-        writer.add_block(BlockRecord(packed, numel=block.stop - block.start, nnz=nnz_of(packed)))
-    if block.stop == row.numel:
-        leaves = source.leaves(row.name)
-        writer.add_leaves(leaves, leaves)
-        writer.end(aliases)

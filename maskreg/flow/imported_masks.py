@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import xxhash
 
-from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
-from maskreg.checkpoint import layer_of, role_of
+from maskreg.artifact.writer import ArtifactWriter
+from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.renaming import same_values
@@ -20,8 +20,8 @@ from maskreg.engine import ordered
 from maskreg.errors import CorruptError
 from maskreg.exchange.base import Masks
 from maskreg.flow.extract.extraction import require_root, side_of
-from maskreg.flow.space import artifact_space
-from maskreg.mask import nnz_of, pack, packed_bytes
+from maskreg.flow.storing import add_span, artifact_space, finish_mask
+from maskreg.mask import pack, packed_bytes
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of, numel_of
@@ -50,11 +50,10 @@ def store_mask(
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Digest:
-    """Store masks of one source as an artifact of kind ``mask``.
+    """Store masks of one source as an artifact of kind ``mask``, without a target.
 
-    It has no target: source and target are both the source, and energy and differing bits are 0. A mask that maskreg
-    wrote, and that had no target either, gets its parents and its lineage recipe back, and so its digest. A tensor
-    that the masks lack has no coordinates.
+    A mask that maskreg wrote, and that had no target either, gets its parents and its lineage recipe back, and so its
+    digest. A tensor that the masks lack has no coordinates.
     """
     infos = source.tensors.values()
     leaves = sum(2 * FINGERPRINT_BYTES * (info.numel // LEAF_NUMEL + 1) for info in infos)
@@ -72,35 +71,19 @@ def store_mask(
         ArtifactWriter(root, ["mask"], jobs=threads) as writer,
         closing(ordered(work, blocks, jobs=threads, size=numel_of)) as results,
     ):
-        for block, hashes in results:
-            _write(writer, block, hashes, [alias for alias, owner in aliases.items() if owner == block.info.name])
-            progress.advance((block.stop - block.start) * block.info.item_bytes)
+        for (info, start, stop, packed), hashes in results:
+            tied = [alias for alias, owner in aliases.items() if owner == info.name] if stop == info.numel else None
+            add_span(writer, info, (start, stop), packed, hashes, tied)
+            progress.advance((stop - start) * info.item_bytes)
         side = side_of(source, writer.tensors, "source", cast="")
         lineage = masks.lineage
         require_root(source, side, lineage.source.root if lineage else "")
-        alone = lineage is not None and lineage.kind != "delta" and lineage.target.root == lineage.source.root
-        return writer.finish(
-            Provenance(
-                kind="baseline" if alone and lineage is not None and lineage.kind == "baseline" else "mask",
-                rule=lineage.rule if lineage else "exact",
-                exact=False,
-                source=side,
-                target=side,
-                parents=[Digest(parent) for parent in lineage.parents] if alone and lineage else [],
-                recipe=lineage.recipe if alone and lineage else RECIPE,
-            )
-        )
-
-
-def _write(writer: ArtifactWriter, block: _Block, leaves: LeafHashes, aliases: list[str]) -> None:
-    info = block.info
-    if block.start == 0:
-        writer.begin(info.name, role=role_of(info.name), layer=layer_of(info.name), source=info, target=info)
-    if block.packed is not None and block.stop:
-        writer.add_block(BlockRecord(block.packed, numel=block.stop - block.start, nnz=nnz_of(block.packed)))
-    writer.add_leaves(leaves, leaves)
-    if block.stop == info.numel:
-        writer.end(aliases)
+        rule = lineage.rule if lineage else "exact"
+        if lineage is None or lineage.kind == "delta" or lineage.target.root != lineage.source.root:
+            return finish_mask(writer, side, rule, parents=[], recipe=RECIPE)
+        kind: Literal["mask", "baseline"] = "baseline" if lineage.kind == "baseline" else "mask"
+        parents = [Digest(parent) for parent in lineage.parents]
+        return finish_mask(writer, side, rule, kind=kind, parents=parents, recipe=lineage.recipe)
 
 
 def _blocks(source: Checkpoint, masks: Masks, aliases: Mapping[str, str]) -> Iterator[_Block]:

@@ -14,11 +14,7 @@ from maskreg.native import library
 
 
 class Everything(Mapping[str, TensorMask]):
-    """The mask of all coordinates; each tensor's is made on access.
-
-    Args:
-        shapes: of every tensor, by name.
-    """
+    """The mask of all coordinates of tensors of these shapes; each tensor's is made on access."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._shapes = shapes

@@ -43,10 +43,7 @@ class ClassBy(Enum):
     def classes(self, codes: Codes | None, packed: Bits | None, numel: int) -> npt.NDArray[np.uint16] | None:
         """Class of each coordinate of a span, uint16 ``[numel]``; None when there is one class.
 
-        Args:
-            codes: bf16 codes of the source; needed for ``CODE``.
-            packed: bits of the mask; needed for ``MEMBERSHIP``.
-            numel: coordinates in the span.
+        ``CODE`` needs the source's bf16 codes, ``MEMBERSHIP`` the mask's bits.
         """
         if self is ClassBy.CODE and codes is not None:
             return classes_of(codes)
@@ -60,8 +57,6 @@ class Kind:
     """A kind of baseline.
 
     Attributes:
-        name: in manifests and on the command line.
-        description: one line.
         seeded: whether coordinates are drawn at random.
         source: whether the source's values are needed.
         options: which of ``density``, ``rank`` and ``alpha`` it takes.
@@ -139,7 +134,6 @@ class BaselineSpec:
     """How to make a baseline: its kind and every parameter that decides its bits.
 
     Attributes:
-        kind: which kind.
         seed: 64 bits; None for kinds without randomness.
         density: for ``subset``: share of all coordinates.
         rank: of the low-rank approximation; None for a tenth of each matrix's shorter side.
@@ -214,14 +208,7 @@ class Choice(Protocol):
 
 
 class Drawn(NamedTuple):
-    """Coordinates that were drawn at random.
-
-    Attributes:
-        draw: borders below which coordinates are drawn.
-        tensor: 64 bits that stand for the tensor.
-        completed: int64, ascending: drawn coordinates inside the windows.
-        class_by: what classes depend on.
-    """
+    """Coordinates that were drawn at random: below borders, and ``completed``, int64 ascending, inside the windows."""
 
     draw: Draw
     tensor: int
@@ -276,13 +263,7 @@ def complement(first: int, numel: int, codes: Codes | None, packed: Bits | None)
 
 
 def quota_of_model(spec: BaselineSpec, numel: int, nnz: int) -> Quota:
-    """Quota of a kind whose counts are matched for the whole model.
-
-    Args:
-        spec: of such a kind.
-        numel: coordinates of the model.
-        nnz: coordinates of the mask.
-    """
+    """Quota of a kind whose counts are matched for the whole model."""
     if spec.kind.class_by is ClassBy.NOTHING:
         return Quota.by_class(np.array([numel]), np.array([nnz]))
     size = round((spec.density or 0.0) * numel)
@@ -303,13 +284,7 @@ def _rounded_down(share: float) -> float:
 
 
 def quota_of_tensor(spec: BaselineSpec, members: Counts, moved: Counts) -> Quota | str:
-    """Quota of one tensor; or the reason why rounding alone cannot give its mask.
-
-    Args:
-        spec: of a kind whose counts are matched for each tensor.
-        members: int64 ``[classes]``, coordinates by class.
-        moved: int64 ``[classes]``, the mask's.
-    """
+    """Quota of one tensor, from coordinates by class; or the reason why rounding alone cannot give its mask."""
     start = STARTS.get(spec.kind.name)
     if start is None:
         return Quota.by_class(members, moved)

@@ -36,8 +36,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.mask.philox import TILE, WORDS
-from maskreg.mask.scan import Hits, Span, Stream, Windows, Words, mark, scan, second_words
+from maskreg.mask.packed import pack, packed_bytes, unpack
+from maskreg.mask.philox import TILE, WORDS, words_of
+from maskreg.native import Library, library
 
 DEVIATIONS = 6.0
 """Half the width of a window, in standard deviations: one in 10^8 windows is too narrow."""
@@ -47,9 +48,125 @@ _WIDEST = 200.0
 _TINY = 1e-300
 _NEARLY_CERTAIN = 1 - 2.0**-33
 
+MAX_CLASSES = 512
+"""Classes that can be counted at once."""
+
+Bits = npt.NDArray[np.uint8]
 Classes = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint32]
+
+
+# Deciding coordinate by coordinate would take a branch each. Instead, the kernels generate the words of a tile of 4,096
+# coordinates at once, then look up borders, compare, and collect the few hits, in loops of their own without branches:
+# native/src/draws.c.
+
+
+class Stream(NamedTuple):
+    """Whose random words: 64 bits of the seed, and 64 that stand for the tensor."""
+
+    seed: int
+    tensor: int
+
+
+class Span(NamedTuple):
+    """Coordinates of a tensor, from a multiple of 4,096 on; and their classes, None when all are 0."""
+
+    first: int
+    numel: int
+    classes: Classes | None
+
+
+class Windows(NamedTuple):
+    """Words ``[low, high)`` are inside; uint32 ``[classes]`` each."""
+
+    low: Words
+    high: Words
+
+
+class Hits(NamedTuple):
+    """Coordinates inside their windows, counted from the span's first, int64 ascending; and their words."""
+
+    places: Counts
+    words: Words
+
+
+def count(classes: Classes, packed: Bits, members: Counts, moved: Counts) -> None:
+    """Add coordinates, all and the mask's, to their counts by class, int64 ``[classes]``, no more than 512."""
+    if members.size > MAX_CLASSES or members.size != moved.size or packed.size != packed_bytes(classes.size):
+        raise ValueError(f"{members.size} classes, {classes.size} coordinates and {packed.size} bytes do not match")
+    if compiled := library():
+        compiled.lib.maskreg_count_classes(
+            compiled.read(classes), classes.size, compiled.read(packed),
+            members.size, compiled.write(members), compiled.write(moved),
+        )  # fmt: skip
+        return
+    members += np.bincount(classes, minlength=members.size)
+    moved += np.bincount(classes[unpack(packed, classes.size)], minlength=moved.size)
+
+
+def mark(stream: Stream, span: Span, low: Words) -> Bits:
+    """Packed bits of the coordinates whose words lie below their class's border."""
+    if compiled := library():
+        packed = np.empty(packed_bytes(span.numel), np.uint8)
+        structure, _arrays = _structure(compiled, stream, span)
+        compiled.lib.maskreg_mark_drawn(structure, compiled.read(low), compiled.write(packed))
+        return packed
+    return pack(words_of(*stream, span.first, span.numel) < _of_each(span, low))
+
+
+def scan(stream: Stream, span: Span, windows: Windows, below: Counts, hits: Hits) -> int:
+    """Count the words below their windows, and collect those inside; returns how many are inside.
+
+    Counts are added by class, or all together to a single one. Hits are the first when there are more than fit.
+    """
+    if below.size > MAX_CLASSES:
+        raise ValueError(f"{below.size} classes are more than {MAX_CLASSES}")
+    if compiled := library():
+        structure, _arrays = _structure(compiled, stream, span)
+        arrays = [compiled.write(array) for array in hits]
+        collected = compiled.ffi.new("maskreg_hits *", (hits.places.size, *arrays))
+        low, high = (compiled.read(side) for side in windows)
+        total: int = compiled.lib.maskreg_scan_words(
+            structure, low, high, below.size, compiled.write(below), collected
+        )  # fmt: skip
+        return total
+    words = words_of(*stream, span.first, span.numel)
+    low, high = (_of_each(span, side) for side in windows)
+    drawn = words < low
+    if span.classes is None or below.size == 1:
+        below[0] += np.count_nonzero(drawn)
+    else:
+        below += np.bincount(span.classes[drawn], minlength=below.size)
+    inside = np.flatnonzero(~drawn & (words < high))
+    first = inside[: hits.places.size]
+    hits.places[: first.size], hits.words[: first.size] = first, words[first]
+    return inside.size
+
+
+def second_words(stream: Stream, coordinates: Counts) -> Words:
+    """Second words of a few coordinates, uint32 ``[m]``."""
+    seconds = np.empty(coordinates.size, np.uint32)
+    if compiled := library():
+        compiled.lib.maskreg_second_words(*stream, compiled.read(coordinates), seconds.size, compiled.write(seconds))
+        return seconds
+    tiles, places = np.divmod(coordinates, TILE)
+    for tile in np.unique(tiles).tolist():
+        own = tiles == tile
+        seconds[own] = words_of(*stream, tile * TILE, TILE, second=True)[places[own]]
+    return seconds
+
+
+def _of_each(span: Span, table: Words) -> Words | np.uint32:
+    border: np.uint32 = table[0]
+    return border if span.classes is None else table[span.classes]
+
+
+def _structure(compiled: Library, stream: Stream, span: Span) -> tuple[Any, Any]:
+    """``maskreg_span`` of kernels.h, and what has to live as long as it."""
+    classes = compiled.ffi.NULL if span.classes is None else compiled.read(span.classes)
+    return compiled.ffi.new("maskreg_span *", (*stream, span.first, span.numel, classes)), classes
 
 
 class Draw(NamedTuple):
@@ -67,13 +184,9 @@ class Draw(NamedTuple):
     groups: Counts
 
     def look(self, tensor: int, first: int, numel: int, classes: Classes | None = None) -> Seen:
-        """Pass 1 over coordinates ``[first, first + numel)`` of a tensor.
+        """Pass 1 over coordinates ``[first, first + numel)`` of a tensor, for which 64 bits stand.
 
-        Args:
-            tensor: 64 bits that stand for the tensor.
-            first: a multiple of 4,096.
-            numel: coordinates in the span.
-            classes: uint16 ``[numel]``; None when all are 0.
+        The first is a multiple of 4,096; classes are uint16 ``[numel]``, None when all are 0.
         """
         _check_first(first)
         stream, span, windows = Stream(self.seed, tensor), Span(first, numel, classes), Windows(self.low, self.high)
@@ -97,14 +210,9 @@ class Draw(NamedTuple):
     def packed(
         self, tensor: int, first: int, numel: int, completed: Counts, classes: Classes | None = None
     ) -> npt.NDArray[np.uint8]:
-        """Pass 2: packed bits of coordinates ``[first, first + numel)`` of a tensor, 1 for those drawn.
+        """Pass 2: packed bits of the same, 1 for those drawn.
 
-        Args:
-            tensor: 64 bits that stand for the tensor.
-            first: a multiple of 4,096.
-            numel: coordinates in the span.
-            completed: int64, ascending: those drawn inside the windows, of the whole tensor.
-            classes: uint16 ``[numel]``; None when all are 0.
+        ``completed`` are those drawn inside the windows, int64 ascending, of the whole tensor.
         """
         _check_first(first)
         packed = mark(Stream(self.seed, tensor), Span(first, numel, classes), self.low)
@@ -119,12 +227,9 @@ class Seen(NamedTuple):
     """What pass 1 saw in a span of a tensor.
 
     Attributes:
-        tensor: 64 bits that stand for it.
         below: int64 ``[groups]``, how many words lie below their windows.
-        places: int64 ``[m]``, coordinates inside their windows, ascending.
-        words: uint32 ``[m]``, their words.
-        seconds: uint32 ``[m]``, their second words, which break ties.
-        classes: uint16 ``[m]``, their classes.
+        places, words, seconds, classes: coordinates inside their windows, int64 ``[m]`` ascending; their words, uint32;
+            their second words, which break ties; and their classes, uint16.
     """
 
     tensor: int
@@ -171,12 +276,9 @@ class Quota:
         return odds
 
     def draw(self, seed: int, widened: int = 0, deviations: float = DEVIATIONS) -> Draw:
-        """Windows around the expected borders.
+        """Windows around the expected borders, which have turned out too narrow so often.
 
-        Args:
-            seed: 64 bits.
-            widened: how often they have turned out too narrow.
-            deviations: half their width before that, in standard deviations; it does not change what is drawn.
+        How wide they begin, in standard deviations, does not change what is drawn.
         """
         borders = self._borders()
         spread = np.zeros(self.sizes.size)
@@ -240,7 +342,12 @@ class Tally:
         """
         quota = self._quota
         missing = quota.sizes - self._below
-        tensors, places, words, seconds, classes = self._columns()
+        seen = self._seen
+        tensors = np.repeat(np.array([s.tensor for s in seen], np.uint64), [s.places.size for s in seen])
+        places = np.concatenate([np.empty(0, np.int64), *(s.places for s in seen)])
+        words = np.concatenate([np.empty(0, np.uint32), *(s.words for s in seen)])
+        seconds = np.concatenate([np.empty(0, np.uint32), *(s.seconds for s in seen)])
+        classes = np.concatenate([np.empty(0, np.uint16), *(s.classes for s in seen)])
         groups = quota.groups[classes]
         if (missing < 0).any() or (missing > np.bincount(groups, minlength=missing.size)).any():
             return None
@@ -273,16 +380,6 @@ class Tally:
         some = (high < WORDS) & (quota.members > 0) & (quota.chances > 0)
         np.minimum.at(above, quota.groups[some], high[some] / (WORDS - high[some]) / odds[some])
         return bool((ratios[drawn] >= above[groups[drawn]]).any() or (ratios[~drawn] <= below[groups[~drawn]]).any())
-
-    def _columns(self) -> tuple[npt.NDArray[np.uint64], Counts, Words, Words, Classes]:
-        seen = self._seen
-        return (
-            np.repeat(np.array([s.tensor for s in seen], np.uint64), [s.places.size for s in seen]),
-            np.concatenate([np.empty(0, np.int64), *(s.places for s in seen)]),
-            np.concatenate([np.empty(0, np.uint32), *(s.words for s in seen)]),
-            np.concatenate([np.empty(0, np.uint32), *(s.seconds for s in seen)]),
-            np.concatenate([np.empty(0, np.uint16), *(s.classes for s in seen)]),
-        )
 
 
 def _smallest(

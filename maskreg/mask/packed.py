@@ -22,11 +22,7 @@ def packed_bytes(numel: int) -> int:
 
 
 def pack(moved: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-    """Pack booleans of any shape, taken in C order, into padded little-order bits.
-
-    Returns:
-        uint8 ``[packed_bytes(numel)]``.
-    """
+    """Pack booleans of any shape, in C order, into padded little-order bits, uint8 ``[packed_bytes(numel)]``."""
     flat = moved.reshape(-1)
     bits = np.packbits(flat, bitorder="little")
     missing = packed_bytes(flat.size) - bits.size
@@ -64,12 +60,7 @@ def flip(packed: npt.NDArray[np.uint8], numel: int) -> npt.NDArray[np.uint8]:
 
 
 def overlap(left: npt.NDArray[np.uint8], right: npt.NDArray[np.uint8]) -> int:
-    """How many coordinates two masks of one tensor share.
-
-    Args:
-        left: uint8, as :func:`pack` returns it.
-        right: uint8, likewise.
-    """
+    """How many coordinates two masks of one tensor share."""
     if left.shape != right.shape or left.size % (PAD_BITS // 8):
         raise ValueError(f"masks of {left.size} and {right.size} bytes are not of one tensor")
     if compiled := library():
@@ -80,23 +71,13 @@ def overlap(left: npt.NDArray[np.uint8], right: npt.NDArray[np.uint8]) -> int:
 
 
 def nnz_of(packed: npt.NDArray[np.uint8]) -> int:
-    """How many coordinates of one tensor a mask has.
-
-    Args:
-        packed: uint8, as :func:`pack` returns it.
-    """
+    """How many coordinates of one tensor a mask has."""
     return overlap(packed, packed)
 
 
 @dataclass(frozen=True, eq=False)
 class TensorMask:
-    """The mask of one tensor.
-
-    Attributes:
-        name: the tensor's name.
-        shape: its shape.
-        packed: uint8, as :func:`pack` returns it.
-    """
+    """The mask of one tensor; ``packed`` is uint8, as :func:`pack` returns it."""
 
     name: str
     shape: tuple[int, ...]

@@ -37,13 +37,13 @@ Words = npt.NDArray[np.uint32]
 
 
 def philox(key: int, counter: int, high: int, words: Words) -> None:
-    """Four words for each of several consecutive counters.
+    """Four words for each of several consecutive counters, filled into uint32 ``[4, n]``, column after column.
 
     Args:
         key: 64 bits.
         counter: lower 64 bits of the first counter.
         high: upper 64 bits of all counters.
-        words: uint32 ``[4, n]``, filled: column ``j`` with the four words of counter ``counter + j``.
+        words: filled.
     """
     if compiled := library():
         compiled.lib.maskreg_philox(key, counter, high, words.shape[1], compiled.write(words))
@@ -62,12 +62,7 @@ def philox(key: int, counter: int, high: int, words: Words) -> None:
 def words_of(key: int, tensor: int, first: int, numel: int, second: bool = False) -> Words:
     """Words of the coordinates ``[first, first + numel)`` of a tensor, uint32 ``[numel]``, 31 bits each.
 
-    Args:
-        key: the seed.
-        tensor: 64 bits that stand for the tensor.
-        first: a multiple of 4,096.
-        numel: how many.
-        second: the coordinates' second words.
+    Key and tensor are 64 bits each; ``first`` is a multiple of 4,096; ``second`` gives the coordinates' second words.
     """
     tiles = -(-numel // TILE)
     words = np.empty((4, tiles * _COLUMNS), np.uint32)

@@ -61,12 +61,7 @@ class Smallest(NamedTuple):
     cut: int = 0
 
     def packed(self, first: int, codes: Codes) -> npt.NDArray[np.uint8]:
-        """Packed bits of the coordinates that are taken in a span.
-
-        Args:
-            first: the span's first coordinate.
-            codes: bf16 codes, uint16 ``[n]``.
-        """
+        """Packed bits of the coordinates that are taken in a span of bf16 codes that begins at ``first``."""
         ties = max(self.cut - first, 0)
         if compiled := library():
             packed = np.empty(packed_bytes(codes.size), np.uint8)
@@ -81,12 +76,7 @@ class Smallest(NamedTuple):
 
 
 def count_magnitudes(codes: Codes, counts: Counts) -> None:
-    """Count coordinates by magnitude.
-
-    Args:
-        codes: bf16 codes, uint16 ``[n]``.
-        counts: int64 ``[32768]``, added to.
-    """
+    """Add bf16 codes, uint16 ``[n]``, to the counts of their magnitudes, int64 ``[32768]``."""
     if compiled := library():
         compiled.lib.maskreg_count_magnitudes(compiled.read(codes), codes.size, compiled.write(counts))
         return
@@ -128,19 +118,10 @@ def matrices_of(shape: tuple[int, ...]) -> tuple[int, tuple[int, int]]:
 
 
 def principal(rows: Rows, shape: tuple[int, int], rank: int, size: int) -> Iterator[npt.NDArray[np.bool_]]:
-    """The ``size`` coordinates with the highest scores; among equal ones, the first.
+    """The ``size`` coordinates with the highest scores, among equal ones the first: booleans, span by span.
 
     Scores are compared in fp32. Another machine or number of threads may round differently, so that coordinates whose
-    scores are almost equal may change places.
-
-    Args:
-        rows: of the matrix; values that are not finite count as 0.
-        shape: of the matrix.
-        rank: r; no more than the shorter side counts.
-        size: how many.
-
-    Yields:
-        Booleans of the coordinates, span by span, in order.
+    scores are almost equal may change places. Values that are not finite count as 0.
     """
     count, width = shape
     if not size or size == count * width:

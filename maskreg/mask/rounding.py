@@ -55,12 +55,7 @@ def classes_of(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
 
 
 def why_no_scale(members: npt.NDArray[np.int64], nnz: int) -> str:
-    """Why no noise explains the mask of a tensor; empty when some does.
-
-    Args:
-        members: int64 ``[512]``, coordinates by class.
-        nnz: how many moved.
-    """
+    """Why no noise explains the mask of a tensor, given its coordinates by class; empty when some does."""
     finite = int(members[:FINITE_CLASSES].sum())
     if nnz == 0:
         return "nothing moved"
@@ -117,18 +112,10 @@ class Start:
 
 
 def fit_flips(members: Counts, nnz: int, start: Start | None = None) -> Floats:
-    """Chance of each class to be in a mask of one tensor that rounding alone made; they sum to the mask's size.
+    """Chance of each class to be in a mask of one tensor that rounding alone made, float64 ``[512]``.
 
-    An empty or full mask tells nothing of a scale: its chances are 0 or 1.
-
-    Args:
-        members: int64 ``[512]``, coordinates of the tensor by class.
-        nnz: how many of them are in the mask.
-        start: :data:`ON_GRID` if left out.
-
-    Returns:
-        float64 ``[512]``, whose sum over the coordinates is ``nnz`` but for a relative error below 1e-12; 0 for classes
-        without coordinates.
+    Their sum over the coordinates is ``nnz`` but for a relative error below 1e-12. An empty or full mask tells nothing
+    of a scale: its chances are 0 or 1. Classes without coordinates have 0. ``start`` is :data:`ON_GRID` if left out.
     """
     if nnz in (0, int(members.sum())):
         return np.full(members.size, float(nnz > 0))
@@ -141,13 +128,7 @@ def fit_flips(members: Counts, nnz: int, start: Start | None = None) -> Floats:
 def fit_scale(members: Counts, nnz: int, start: Start | None = None) -> int:
     """The smallest scale of a draw at which at least ``nnz`` coordinates flip on average.
 
-    Args:
-        members: int64 ``[512]``, coordinates by class.
-        nnz: how many moved.
-        start: :data:`ON_GRID` if left out.
-
-    Returns:
-        The scale k, which stands for ``s = 2^(k / FINENESS)``.
+    K is ``s = 2^(k / FINENESS)``.
     """
     start = start or ON_GRID
     present, scale = _fit(members, nnz, start)
@@ -171,11 +152,9 @@ def fit_scale(members: Counts, nnz: int, start: Start | None = None) -> int:
 
 
 def drawing_chances(scale: int, start: Start | None = None) -> Floats:
-    """Chance to flip by class, float64 ``[512]``, multiples of 2^-32; the same on every machine.
+    """Chance to flip by class at a scale of the noise, float64 ``[512]``, multiples of 2^-32.
 
-    Args:
-        scale: of the noise, ``s = 2^(scale / FINENESS)``.
-        start: :data:`ON_GRID` if left out.
+    They are the same on every machine.
     """
     words = np.zeros(CLASSES)
     words[:FINITE_CLASSES] = _words(np.arange(FINITE_CLASSES), scale, start or ON_GRID)
@@ -212,11 +191,7 @@ def _fit(members: Counts, nnz: int, start: Start) -> tuple[Counts, float]:
 
 
 def off_grid_chance(cell: float) -> float:
-    """Chance to flip off the grid.
-
-    Args:
-        cell: width of the rounding cell over s.
-    """
+    """Chance to flip off the grid, given the width of the rounding cell over s."""
     return 2 * _rise(cell) + math.erfc(cell / math.sqrt(2))
 
 
@@ -262,12 +237,7 @@ def tail_words(distance: int) -> int:
 
 
 def off_grid_words(up: int, halved: bool) -> int:
-    """Chance to flip off the grid in multiples of 2^-32, to the nearest.
-
-    Args:
-        up: logarithm of ``up / s`` in FINENESS-ths of an octave.
-        halved: ``down`` is half of ``up``; else they are equal.
-    """
+    """Chance to flip off the grid in multiples of 2^-32, to the nearest; see :class:`Start`."""
     cell = (1.5 if halved else 2.0) * 2.0 ** min(max(up / FINENESS, -_NOTHING), _NOTHING)
     words = WORDS * off_grid_chance(cell)
 

@@ -13,7 +13,6 @@ class Counts:
     """Sums over a group of coordinates.
 
     Attributes:
-        numel: coordinates.
         nnz: moved under the rule.
         differing: coordinates whose bits differ.
         energy: sum of squared differences over finite pairs.
@@ -43,18 +42,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class FfnShares:
-    """The three quantities that the literature calls "FFN ratio", each with its ratio to what chance predicts.
+    """The three quantities that the literature calls "FFN ratio", each with its lift over what chance predicts.
 
-    None where a denominator is 0. A lift of 1 is what the FFN's share of the compared parameters predicts.
-
-    Attributes:
-        param_share: FFN numel / numel.
-        energy_share: FFN energy / energy ("Dense Supervision, Sparse Updates", arXiv 2606.13657, table 3).
-        energy_lift: energy_share / param_share.
-        density: FFN nnz / FFN numel.
-        density_lift: density / density of everything.
-        mask_share: FFN nnz / nnz.
-        mask_lift: mask_share / param_share.
+    None where a denominator is 0. A lift of 1 is what the FFN's share of the compared parameters predicts. The energy
+    share is that of "Dense Supervision, Sparse Updates" (arXiv 2606.13657, table 3).
     """
 
     param_share: float | None
@@ -94,14 +85,7 @@ def ffn_shares(ffn: Counts, everything: Counts) -> FfnShares:
 
 
 def summarize(rows: Iterable[tuple[str, str, Counts]]) -> Summary:
-    """Add up tensors.
-
-    Args:
-        rows: (role, layer, counts) of each tensor; the layer is empty for tensors outside layers.
-
-    Returns:
-        Totals; roles and layers without coordinates are left out.
-    """
+    """Add up the role, layer and counts of each tensor; roles and layers without coordinates are left out."""
     everything = Counts()
     roles: dict[str, Counts] = {}
     layers: dict[str, Counts] = {}

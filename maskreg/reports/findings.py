@@ -20,10 +20,8 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.digest import Digest
 from maskreg.flow.geometry.exponents import ByExponent, by_exponent
-from maskreg.flow.overlap.mapping import picture_consensus
-from maskreg.flow.overlap.measure import measure_overlap
-from maskreg.flow.overlap.relations import Ancestry
-from maskreg.flow.overlap.survey import survey_overlaps
+from maskreg.flow.overlap.measure import Ancestry, measure_overlap
+from maskreg.flow.overlap.survey import picture_consensus, survey_overlaps
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
 from maskreg.reports.geometry import Geometry, Trajectory

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from maskreg.analysis.coverage import PRESETS
-from maskreg.analysis.glossary import explain
 from maskreg.analysis.verdict import RULE
+from maskreg.glossary import GEOMETRY, explain
 from maskreg.reports import words
 from maskreg.reports.curve import curve, growth, overlap_bars, spectra
 from maskreg.reports.drawing import SCREEN_DPI
@@ -150,7 +150,7 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         plots: drawn plots of the findings, for a second use.
     """
     mark, heading, sentence = words.answer(findings)
-    geometry = words.GEOMETRY_DEFINITIONS if findings.geometry or findings.trajectory else {}
+    geometry = GEOMETRY if findings.geometry or findings.trajectory else {}
     plots = plots_of(findings) if plots is None else plots
     return render(
         "page.html.j2",

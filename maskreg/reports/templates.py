@@ -12,8 +12,8 @@ import jinja2
 from markupsafe import Markup
 
 from maskreg.analysis.evidence import STRATA
-from maskreg.analysis.glossary import ENTRIES, FIGURES
 from maskreg.analysis.verdict import null_label
+from maskreg.glossary import ENTRIES, FIGURES
 from maskreg.words import human_bytes, interval, percent, three_digits, times, whole
 
 _UNBROKEN = "\N{NO-BREAK SPACE}%"

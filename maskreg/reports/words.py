@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from maskreg.analysis.comparison import PairOverlap
-from maskreg.analysis.glossary.figures import GEOMETRY, MASKS, OVERLAP
 from maskreg.analysis.verdict import Outcome, with_source
+from maskreg.glossary import MASKS, OVERLAP
 from maskreg.reports.findings import Findings, OtherMask
 from maskreg.reports.geometry import STABLE, TOP
 from maskreg.words import counted
 
-DEFINITIONS = {entry.name: entry for entry in (*MASKS, *OVERLAP)}
+DEFINITIONS = {**MASKS, **OVERLAP}
 """What the page explains, by anchor."""
-
-GEOMETRY_DEFINITIONS = {entry.name: entry for entry in GEOMETRY}
-"""Definitions about the geometry of updates, for pages that show it."""
 
 KEY = (
     STABLE,

@@ -41,21 +41,11 @@ class Payload(Protocol):
     """Bytes of an artifact, read when they are needed."""
 
     def __call__(self, buffers: Buffers) -> npt.NDArray[np.uint8]:
-        """Read and verify them, into a buffer.
-
-        Raises:
-            CorruptError: the artifact is damaged.
-        """
+        """Read and verify them, into a buffer."""
 
 
 class Stored(NamedTuple):
-    """Rows of an array of an artifact, as a :class:`Payload`.
-
-    Attributes:
-        artifact: has the array.
-        array: its name; of bytes.
-        start, stop: bytes.
-    """
+    """Bytes ``[start, stop)`` of an array of an artifact, as a :class:`Payload`."""
 
     artifact: Artifact
     array: str
@@ -97,15 +87,10 @@ class SpanDelta(NamedTuple):
     stored: Payload | None = None
 
     def result(self, at_hand: Bits | None, decode: Decode, buffers: Buffers) -> Bits:
-        """The result's elements, checked.
+        """The result's elements, checked; they may lie in the buffers.
 
-        The coder turns a wrong context into silent garbage. So the caller checks what it gives, before, and this
-        function checks what comes out, after.
-
-        Args:
-            at_hand: the same elements of the checkpoint at hand, verified; not needed where the result is stored.
-            decode: decodes a block, given the elements at hand.
-            buffers: for what is read; the result may lie in them.
+        The coder turns a wrong context into silent garbage. So the caller checks ``at_hand``, the same elements of the
+        checkpoint at hand, before; and this function checks what comes out, after. Stored results need no elements.
         """
         if self.stored is not None:
             values = self.stored(buffers).view(np.dtype(f"<u{self.item_bytes}"))
@@ -122,12 +107,7 @@ class SpanDelta(NamedTuple):
 class TensorDelta:
     """What becomes of one tensor, by one of its names.
 
-    Attributes:
-        name: in the checkpoint at hand and in the result.
-        row: its row of the tensor table.
-        change: what happens to it.
-        before: its form at hand; None when it is added.
-        after: its form in the result; None when it is removed.
+    ``before`` is its form at hand, None when it is added; ``after`` the one in the result, None when it is removed.
     """
 
     name: str
@@ -148,11 +128,7 @@ class TensorDelta:
             yield self.span(number)
 
     def span(self, number: int) -> SpanDelta:
-        """What becomes of one block of a tensor that the result has; of the payload only leaves are read.
-
-        Args:
-            number: of the block in the tensor.
-        """
+        """What becomes of a block of a tensor that the result has; of the payload only leaves are read."""
         assert self.after is not None
         leaves = self._delta.after.leaves(self.name)
         if self.change is Change.KEEP and not np.array_equal(leaves, self._delta.before.leaves(self.name)):
@@ -170,11 +146,7 @@ class TensorDelta:
         )
 
     def payload(self, number: int) -> Stored | None:
-        """Where the artifact has what makes a block; None where it holds nothing for it.
-
-        Args:
-            number: of the block in the tensor.
-        """
+        """Where the artifact has what makes the number-th block; None where it holds nothing for it."""
         if self.after is None or not self.after.numel or self.change is Change.KEEP:
             return None
         if self.change is Change.DECODE:
@@ -187,14 +159,8 @@ class TensorDelta:
 class Delta(Mapping[str, TensorDelta]):
     """An artifact's change by tensor name, tied names included, in the order of the tensor table.
 
-    Values know their form and what happens; payload is read only by :meth:`TensorDelta.spans`.
-
-    Attributes:
-        artifact: the artifact.
-        revert: from target to source.
-        part: ``delta`` or ``reverse``.
-        before: the side that it applies to.
-        after: the side that it gives.
+    Values know their form and what happens; payload is read only by :meth:`TensorDelta.spans`. ``part`` is ``delta`` or
+    ``reverse``; ``before`` is the side that it applies to, ``after`` the one that it gives.
     """
 
     def __init__(self, artifact: Artifact, *, revert: bool = False) -> None:

@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 
 
 class SpanRoute(NamedTuple):
-    """What becomes of one block of a tensor.
+    """What each delta does to one block of a tensor.
 
-    Attributes:
-        stations: uint8 ``[k, 16]`` each, hashes at hand, after each step, and of the result.
-        steps: what each delta does.
+    ``stations`` are uint8 ``[k, 16]`` each: hashes at hand, after each step, and of the result.
     """
 
     stations: tuple[LeafHashes, ...]
@@ -54,11 +52,7 @@ class SpanRoute(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TensorRoute:
-    """What becomes of one tensor, by one of its names.
-
-    Attributes:
-        steps: what each delta does.
-    """
+    """What each delta does to one tensor, by one of its names."""
 
     steps: tuple[TensorDelta, ...]
 
@@ -101,9 +95,7 @@ class TensorRoute:
 class Route(Mapping[str, TensorRoute]):
     """What becomes of each tensor of a model, by name, in the order of the first artifact's tensor table.
 
-    Attributes:
-        deltas: one after another; each applies to what the one before gives.
-        stations: what a model is before, between and after them, for messages: ``the source``, ``the target``.
+    ``stations`` is what a model is before, between and after the deltas, for messages: ``the source``, ``the target``.
     """
 
     def __init__(self, deltas: Sequence[Delta]) -> None:

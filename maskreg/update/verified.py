@@ -35,10 +35,7 @@ _CACHED_TENSORS = 64
 class RecordedSide:
     """What an artifact records of its source or its target. Safe to use from several threads.
 
-    Attributes:
-        artifact: the artifact.
-        name: which side.
-        tensors: every tensor of that checkpoint by name, tied names included, in the order of the tensor table.
+    ``tensors`` has every tensor of that checkpoint by name, tied names included, in the order of the tensor table.
     """
 
     def __init__(self, artifact: Artifact, name: SideName = "source") -> None:
@@ -88,14 +85,9 @@ def require_tensors(
     fits: Callable[[TensorInfo, TensorInfo], bool] = eq,
     allow_surplus: bool = False,
 ) -> None:
-    """Check names, dtypes and shapes of a checkpoint's tensors; no data is read.
+    """Check names, dtypes and shapes of a checkpoint's tensors; no data is read. ``hint`` says which one is needed.
 
-    Args:
-        checkpoint: the checkpoint at hand.
-        expected: the tensors that it must have, by name.
-        hint: says which checkpoint is needed.
-        fits: whether a tensor, given first, may stand for the expected one.
-        allow_surplus: accept tensors that are not expected.
+    ``fits`` tells whether a tensor, given first, can stand for the expected one.
     """
     for name, info in expected.items():
         present = checkpoint.tensors.get(name)
@@ -132,10 +124,6 @@ class VerifiedSource:
 
     Opening checks what is cheap and shows nearly every wrong checkpoint: names, dtypes and shapes of all tensors, and
     the first and the last leaf of each. Reading checks every leaf that is read, so nothing is used unverified.
-
-    Attributes:
-        checkpoint: the checkpoint.
-        recorded: what the artifact records of it.
     """
 
     def __init__(
@@ -149,13 +137,8 @@ class VerifiedSource:
     ) -> None:
         """Check the forms of all tensors, then the first and the last leaf of each.
 
-        Args:
-            artifact: the artifact.
-            checkpoint: what should be its source.
-            side: ``target`` to verify the checkpoint that is turned back into the source.
-            only: names of the tensors that will be read; the checkpoint may then lack others and have more. None for
-                the whole checkpoint.
-            jobs: threads.
+        With ``only``, just these tensors will be read: the checkpoint can lack others and have more. The side
+        ``target`` verifies a checkpoint that is turned back into the source.
         """
         self.checkpoint = checkpoint
         self.recorded = RecordedSide(artifact, side)
@@ -174,25 +157,18 @@ class VerifiedSource:
             pass
 
     def ahead(self, tasks: Iterable[TaskT], span: Callable[[TaskT], tuple[str, int, int] | None]) -> Iterator[TaskT]:
-        """Tasks in their order, with what they read on its way where the checkpoint is in a bucket.
+        """Tasks in their order.
 
-        Args:
-            tasks: may be a generator.
-            span: tensor and elements that a task reads; None for nothing.
+        What ``span`` says that each reads is on its way where the checkpoint is in a bucket.
         """
         return ahead(tasks, span, self.checkpoint)
 
     def read(self, name: str, start: int, stop: int, into: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor as stored, each leaf checked.
 
-        Args:
-            name: of the tensor.
-            start: first element, a multiple of 2^18.
-            stop: one past the last: the tensor's end or a multiple of 2^18.
-            into: uint8 of the span's size, in which the result may lie.
+        Unsigned integers of the element's width.
 
-        Returns:
-            Unsigned integers of the element's width.
+        Both ends are multiples of 2^18, or the tensor's end. The result may lie in ``into``, uint8 of the span's size.
         """
         reader, recorded = LeafReader(self.checkpoint, name, start, stop, into), self.recorded.leaves(name)
         for first, values in reader.leaves():
@@ -210,24 +186,14 @@ class VerifiedSource:
     def codes(self, name: str, start: int, stop: int, *, checked: bool = True) -> npt.NDArray[np.uint16]:
         """bf16 codes of elements ``[start, stop)`` of a tensor; wider dtypes are cast.
 
-        Args:
-            name: of the tensor.
-            start: first element.
-            stop: one past the last.
-            checked: compare leaves, as :meth:`read` does. Without, the span may begin and end anywhere: for data that
-                was checked by an earlier pass.
+        Without ``checked``, leaves are not compared, and the span can begin and end anywhere: for data that an earlier
+        pass has checked.
         """
         values = self.read(name, start, stop) if checked else self.checkpoint.read(name, start, stop)
         return to_bf16(values, self.recorded.tensors[name].dtype)
 
     def codes_within(self, name: str, start: int, stop: int) -> npt.NDArray[np.uint16]:
-        """The same of elements that may begin and end within a leaf: the leaves that they lie in are read and checked.
-
-        Args:
-            name: of the tensor.
-            start: first element.
-            stop: one past the last.
-        """
+        """The same of elements that begin and end anywhere: the leaves that they lie in are read and checked."""
         first = start // LEAF_NUMEL * LEAF_NUMEL
         last = min(-(-stop // LEAF_NUMEL) * LEAF_NUMEL, self.recorded.tensors[name].numel)
         return self.codes(name, first, last)[start - first : stop - first]

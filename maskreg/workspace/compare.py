@@ -197,7 +197,7 @@ def compare(
 def _mapped(
     masks: Sequence[Named], out: str | Path | None, selection: Selection, progress: Progress, *, allow_different: bool
 ) -> tuple[ConsensusMap, ...]:
-    from maskreg.flow.overlap.mapping import write_consensus
+    from maskreg.flow.overlap.survey import write_consensus
 
     if out is None:
         return ()

@@ -18,7 +18,7 @@ from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
     from maskreg.artifact.reader import Artifact
-    from maskreg.flow.overlap.relations import Ancestry
+    from maskreg.flow.overlap.measure import Ancestry
     from maskreg.registry import Registry
 
 ResultT = TypeVar("ResultT")
@@ -100,7 +100,7 @@ def lineage(
 
 def ancestry(artifact: Artifact, *, remote: str | None = None, workspace: Workspace | None = None) -> Ancestry:
     """What an artifact was made from, through all generations of which the registry has the manifests."""
-    from maskreg.flow.overlap.relations import Ancestry
+    from maskreg.flow.overlap.measure import Ancestry
 
     if not artifact.manifest.parents:
         return Ancestry({})

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import ApplyResult
-    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report
-    from maskreg.flow.merge.output import Written
+    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report, Written
 
 
 @dataclass(frozen=True)
@@ -108,8 +107,7 @@ def merge(
         PairMismatchError: artifacts of different sources, or that do different things to what cannot be merged.
     """
     from maskreg.flow.apply.on_disk import apply
-    from maskreg.flow.merge.checkpoint import MergedCheckpoint
-    from maskreg.flow.merge.output import compute, store, write
+    from maskreg.flow.merge.checkpoint import MergedCheckpoint, compute, store, write
 
     request = request_of(artifacts, method, weights, settings, recipe)
     if dry_run and (name is not None or out is not None):

@@ -118,7 +118,7 @@ def consensus(
         UsageError: there are fewer than two masks; what is chosen is not one matrix; or there is no such theme.
     """
     _require_libraries()
-    from maskreg.flow.overlap.mapping import picture_consensus
+    from maskreg.flow.overlap.survey import picture_consensus
     from maskreg.reports.page import consensus_plot
 
     selection = Selection.parse(roles, layers)

@@ -73,11 +73,6 @@ def test_groups_hold_their_own() -> None:
     assert groups["ffn"]["figures"]["nss"]["mean"] == 0.2
 
 
-def test_the_order_of_tensors_does_not_matter() -> None:
-    rows = [row("a", "ffn", 100, 10, 0.2), row("b", "ffn", 300, 30, 0.4), row("c", "ffn", 50, 3, 0.9)]
-    assert summarized(rows) == summarized(rows[::-1])
-
-
 def test_a_row_survives_json() -> None:
     one = row("a", "ffn", 100, 10, 0.2, None, notes=("x",), merged=1)
     assert TensorRow.from_json(json.loads(json.dumps(one.to_json()))) == one

@@ -44,26 +44,12 @@ def test_known_rotations_come_out(smallest: float) -> None:
     assert found == pytest.approx(sorted(wanted), rel=1e-6, abs=1e-14)
 
 
-def test_the_arccosine_alone_would_lose_such_an_angle() -> None:
-    before, after = turned(40, 2, [1e-8, 1e-8], 3)
-    cosine = torch.linalg.svdvals(before.mT @ after).clamp(max=1)
-    assert np.arccos(cosine.numpy()) != pytest.approx([1e-8, 1e-8], rel=0.1)
-    assert principal_angles(before, after) == pytest.approx([1e-8, 1e-8], rel=1e-6)
-
-
 @given(st.integers(1, 6), st.integers(0, 500))
 def test_angles_are_those_of_the_definition(k: int, seed: int) -> None:
     before, after = orthonormal(20, k, seed), orthonormal(20, k, seed + 1000)
     cosines = np.linalg.svd((before.T @ after).numpy(), compute_uv=False)
     assert principal_angles(before, after) == pytest.approx(np.arccos(cosines.clip(max=1)), abs=1e-7)
     assert principal_angles(after, before) == pytest.approx(principal_angles(before, after), abs=1e-9)
-
-
-def test_figures_of_a_matrix_that_did_not_move_are_zero() -> None:
-    dense = torch.from_numpy(np.random.default_rng(0).normal(size=(30, 20)))
-    found = angle_figures(decompose(dense, Method()), decompose(dense.clone(), Method()), 5, 20)
-    assert len(found) == 5
-    assert all(value == pytest.approx(0, abs=1e-10) for value in found.values())
 
 
 @pytest.mark.parametrize("rank", [20, 21])
@@ -112,11 +98,6 @@ def test_similarity_is_one_for_the_same_space_and_zero_for_orthogonal_ones() -> 
     assert subspace_similarity(basis[:, :16], basis[:, 16:]) == pytest.approx(0, abs=1e-20)
 
 
-def test_similarity_of_random_spaces_is_k_over_n() -> None:
-    found = [subspace_similarity(orthonormal(128, 16, s), orthonormal(128, 16, s + 500)) for s in range(40)]
-    assert np.mean(found) == pytest.approx(16 / 128, rel=0.05)
-
-
 def test_random_range_finding_agrees_with_the_exact_decomposition() -> None:
     values = np.geomspace(10, 1e-3, 96)
     dense = orthonormal(160, 96, 0) * torch.from_numpy(values) @ orthonormal(96, 96, 1).mT
@@ -126,12 +107,6 @@ def test_random_range_finding_agrees_with_the_exact_decomposition() -> None:
     assert singular_values(dense, Method(exact_up_to=64, q=32, niter=4)) == pytest.approx(near.values, rel=1e-12)
     for one, other in ((exact.u, near.u), (exact.v, near.v)):
         assert principal_angles(one[:, :8], other[:, :8]).max() < 1e-6
-
-
-def test_random_range_finding_is_the_same_every_time() -> None:
-    dense = orthonormal(100, 80, 2)
-    method = Method(exact_up_to=10, q=8, seed=3)
-    assert torch.equal(decompose(dense, method).u, decompose(dense, method).u)
 
 
 @pytest.mark.parametrize("gap", [1.0, 1.001, 1.5])

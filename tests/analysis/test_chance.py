@@ -15,7 +15,6 @@ from maskreg.analysis.chance import (
     expect_rounding,
     expect_uniform,
     odds_sums,
-    one_stratum,
 )
 from maskreg.analysis.excess import excess_of
 from maskreg.analysis.overlap import OverlapCounts
@@ -59,12 +58,6 @@ def test_odds_are_mantel_haenszel(cells: Cells) -> None:
             apart += only_a * only_b / n
     assert odds_sums(cells).ratio == (pytest.approx(alike / apart) if apart else np.inf if alike else None)
     assert odds_sums(cells[:, [0, 2, 1, 3]]).ratio == pytest.approx(odds_sums(cells).ratio)
-
-
-def test_one_stratum_has_the_plain_odds_ratio() -> None:
-    table = OverlapCounts(100, 40, 30, 20)
-    assert odds_sums(one_stratum(table)).ratio == pytest.approx(20 * 50 / (20 * 10))
-    assert odds_sums(one_stratum(OverlapCounts(10, 4, 4, 4))).ratio == np.inf
 
 
 def classes(seed: int = 0, numel: int = 40_000) -> np.ndarray:

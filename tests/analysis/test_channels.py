@@ -39,11 +39,6 @@ def test_chance_is_the_mean_over_all_pairs_of_sets(size: int, count: int) -> Non
     assert expected_jaccard(size, count) == pytest.approx(float(truth), rel=1e-12)
 
 
-def test_chance_of_large_sets_is_that_of_the_mean_overlap() -> None:
-    # i / (2k - i) with i near k^2 / n: p / (2 - p).
-    assert expected_jaccard(12288, 1229) == pytest.approx(0.1 / 1.9, rel=2e-3)
-
-
 def test_the_tenth_part_of_the_channels_of_every_mlp() -> None:
     rng = np.random.default_rng(0)
     a = {f"mlp.{n}": rng.random(size) for n, size in enumerate((20, 35, 64))}

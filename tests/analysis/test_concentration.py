@@ -12,9 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.analysis.concentration import SHARES, count_of, label, top_energies
-from maskreg.checkpoint import open_checkpoint
-from maskreg.tensors.cast import to_float
-from tests.demo import DEMO
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,15 +62,3 @@ def test_an_update_of_one_coordinate_is_all_in_the_smallest_share() -> None:
     update[3, 4] = -2.0
     assert of_blocks(update, 999, SHARES) == dict.fromkeys(map(label, SHARES), 4.0)
     assert list(map(label, SHARES)) == ["concentration_0.1pct", "concentration_1pct", "concentration_5pct"]
-
-
-@pytest.mark.parametrize("run", ["target", "target-seed1"])
-def test_a_real_update_against_sorting(run: str) -> None:
-    name = "model.layers.1.mlp.down_proj.weight"
-    sides: list[Floats] = []
-    for side in ("source", run):
-        with open_checkpoint(DEMO / side) as checkpoint:
-            info = checkpoint.tensors[name]
-            sides.append(to_float(checkpoint.read(name, 0, info.numel), info.dtype))
-    update = sides[1] - sides[0]
-    assert of_blocks(update, 1 << 14, SHARES) == pytest.approx(sorted_energies(update, SHARES), rel=1e-12)

@@ -56,11 +56,6 @@ def test_pairs_are_those_of_dense_masks(kernels: str, numel: int, masks: int, se
     assert (count_pairs([pack(mask) for mask in dense.astype(bool)]) == dense @ dense.T).all()
 
 
-def test_pairs_of_more_words_than_are_counted_at_once(kernels: str) -> None:
-    dense = np.array(drawn(40_000, 7, 3), np.int64)
-    assert (count_pairs([pack(mask) for mask in dense.astype(bool)]) == dense @ dense.T).all()
-
-
 def test_255_masks_can_agree(kernels: str) -> None:
     mask = pack(np.ones(5, bool))
     assert count_agreeing([mask] * 255, 5)[255] == 5

@@ -59,15 +59,6 @@ def test_coverage_counts_coordinates(numel: int, seed: int) -> None:
     assert whole.covered in (1.0, None)
 
 
-def test_a_uniform_update_is_covered_by_chance() -> None:
-    rng = np.random.default_rng(1)
-    codes = rng.integers(0, 1 << 16, (500, 400)).astype(np.uint16)
-    moved = rng.random(codes.shape) < 0.3
-    low = lowest_magnitudes(codes, count_of(0.1, codes.size))
-    deviation = math.sqrt(0.1 * 0.9 / moved.sum())
-    assert coverage_of(low, moved).covered == pytest.approx(0.1, abs=4 * deviation)
-
-
 def test_the_presets_have_the_constants_of_the_papers() -> None:
     dssu, geo = PRESETS["dssu"], PRESETS["geo"]
     assert dssu.alphas == (0.01, 0.05, 0.10, 0.20)

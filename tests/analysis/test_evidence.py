@@ -6,8 +6,6 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from maskreg.analysis.chance import expect_matched, odds_sums
 from maskreg.analysis.comparison import independent, stripes_of
@@ -69,16 +67,6 @@ def test_the_whole_is_what_its_strata_say() -> None:
         assert found.mantel_haenszel[name] == pytest.approx(odds_sums(strata).ratio)
 
 
-@given(st.permutations(range(5)))
-def test_the_order_of_tensors_does_not_matter(order: list[int]) -> None:
-    here = figures_of(reduce(lambda one, other: one + other, map(tensor, order), OverlapSums()))
-    there = figures_of(reduce(lambda one, other: one + other, map(tensor, range(5)), OverlapSums()))
-    assert (here.counts, here.overlap) == (there.counts, there.overlap)
-    for null in NULLS:
-        assert here.nulls[null].expected == pytest.approx(there.nulls[null].expected)
-    assert here.mantel_haenszel == pytest.approx(there.mantel_haenszel)
-
-
 def test_without_the_source_what_needs_it_says_so() -> None:
     found = figures_of(
         OverlapSums() + sums_from_counts(OverlapCounts(100, 40, 30, 20)) + sums_from_counts(OverlapCounts(50, 0, 9, 0))
@@ -99,14 +87,6 @@ def test_one_undefined_side_leaves_the_other_defined() -> None:
 def test_masks_are_called_by_their_names() -> None:
     assert null_label(ROUNDING_A, ("X", "Y")) == "rounding alone in X"
     assert null_label(ROUNDING_B, ("X", "Y")) == "rounding alone in Y"
-
-
-@given(st.integers(1, 50), st.lists(st.integers(0, 50), min_size=1, max_size=6))
-def test_independent_masks_keep_their_sizes(numel: int, wanted: list[int]) -> None:
-    nnz = [min(count, numel) for count in wanted]
-    found = independent(numel, nnz)
-    assert found.sum() == pytest.approx(numel)
-    assert found @ np.arange(len(nnz) + 1) == pytest.approx(sum(nnz))
 
 
 def test_independent_masks_by_hand() -> None:

@@ -10,12 +10,10 @@ import pytest
 from maskreg_cli.next_step import next_step
 
 from maskreg.analysis.evidence import GLOBAL, NULLS, figures_of, sums_from_counts
-from maskreg.analysis.glossary import ENTRIES, FIGURES, explain, position
-from maskreg.analysis.glossary.figures import COLUMNS
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import null_label
 from maskreg.errors import UsageError
-from maskreg.glossary import GENERAL, Entry
+from maskreg.glossary import COLUMNS, ENTRIES, FIGURES, GENERAL, Entry, explain, position
 from scripts.glossary import KEYS, PLAIN, meaning, page
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

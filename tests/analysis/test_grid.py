@@ -116,15 +116,6 @@ def test_many_lines_are_counted_in_runs() -> None:
     assert (shape.rows, shape.columns) == (MAX_LINES, MAX_LINES // 2 + 1)
 
 
-@pytest.mark.parametrize("rows", [247, 248, 249, 600])
-def test_columns_of_many_rows_are_counted(kernels: str, rows: int) -> None:
-    shape = Shape(rows, 2000)
-    everything = pack(np.ones(rows * 2000, bool))
-    span = count_grid(everything, everything, np.full(rows * 2000, 0x3F80, np.uint16), 0, shape)
-    assert (span.columns == np.array([0, 0, 0, rows])[:, None]).all()
-    assert (span.rows == np.array([0, 0, 0, 2000])).all()
-
-
 @pytest.mark.parametrize("listed", [False, True])
 def test_lines_of_many_classes_are_counted_in_pairs(
     kernels: str, monkeypatch: pytest.MonkeyPatch, listed: bool

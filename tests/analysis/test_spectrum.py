@@ -13,16 +13,9 @@ from maskreg.analysis.spectrum import (
     TOLERANCES,
     TOP,
     TOP_PERCENT,
-    effective_rank,
     figures,
     gap_figures,
-    hill,
     is_merged,
-    numerical_rank,
-    rank_for_energy,
-    share_of_ranks,
-    stable_rank,
-    top_energy,
 )
 
 sizes = st.integers(1, 30)
@@ -69,36 +62,6 @@ def test_every_figure_is_what_its_definition_says(rows: int, columns: int, seed:
         assert found["hill"] is None
 
 
-@given(sizes, sizes, st.integers(0, 1000), st.floats(1e-6, 1e6))
-def test_figures_do_not_depend_on_scale_or_orientation(rows: int, columns: int, seed: int, scale: float) -> None:
-    dense = matrix(rows, columns, seed)
-    size = min(rows, columns)
-    one = figures(spectrum(dense), float((dense**2).sum()), size)
-    other = figures(spectrum(scale * dense.T), float(((scale * dense) ** 2).sum()), size)
-    assert other.pop("spectral_norm") == pytest.approx(scale * (one.pop("spectral_norm") or 0), rel=1e-6)
-    for name, value in one.items():
-        assert other[name] == (None if value is None else pytest.approx(value, rel=1e-6)), name
-
-
-def test_a_rank_one_update_has_rank_one_in_every_sense() -> None:
-    dense = matrix(40, 20, 0, rank=1)
-    found = figures(spectrum(dense), float((dense**2).sum()), 20)
-    assert found["stable_rank"] == pytest.approx(1)
-    assert found["effective_rank"] == pytest.approx(1, abs=1e-6)
-    assert found["energy_top_1"] == pytest.approx(1)
-    assert found["numerical_rank_1e-06"] == pytest.approx(1 / 20)
-    assert found["rank_99"] == 1
-    assert found["hill"] is None
-
-
-def test_equal_singular_values_fill_the_rank() -> None:
-    found = figures(np.ones(32), 32.0, 32)
-    assert found["stable_rank"] == found["effective_rank"] == pytest.approx(32)
-    assert found["energy_top_8"] == pytest.approx(0.25)
-    assert found["rank_99"] == 32
-    assert found["hill"] is None  # ln 1 = 0: no tail
-
-
 def test_an_update_of_nothing_has_no_figures() -> None:
     for values in (np.zeros(0), np.zeros(12)):
         assert set(figures(values, 0.0, 12).values()) == {None}
@@ -113,18 +76,6 @@ def test_a_part_of_a_spectrum_gives_only_what_a_part_can() -> None:
     for name in ("energy_top_32", "effective_rank", "rank_99", "numerical_rank_1e-04"):
         assert part[name] is None
         assert whole[name] is not None
-
-
-def test_the_small_functions_alone() -> None:
-    values = np.array([2.0, 1.0, 1.0])
-    assert stable_rank(values, 6.0) == 1.5
-    assert top_energy(values, 6.0, 2) == pytest.approx(5 / 6)
-    assert top_energy(values, 6.0, 4) is None
-    assert effective_rank(values) == pytest.approx(math.exp(0.5 * math.log(2) + 2 * 0.25 * math.log(4)))
-    assert numerical_rank(values, 0.5) == pytest.approx(1 / 3)  # strictly above
-    assert rank_for_energy(values, 0.8) == 2
-    assert hill(values, 2) == pytest.approx(1 / math.log(2))
-    assert [share_of_ranks(size, 1) for size in (1, 100, 101)] == [1, 1, 2]
 
 
 def test_a_step_is_found_where_it_is() -> None:

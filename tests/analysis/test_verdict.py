@@ -24,7 +24,7 @@ from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import HIDDEN, Asked, Outcome, Start, start_of_pair, verdict
 from maskreg.mask import pack
-from scripts.calibration.draws import INDEPENDENT, Pair, raised
+from scripts.calibration.draws import INDEPENDENT, Pair
 from scripts.calibration.measure import figures_of_pair
 from scripts.calibration.training import TRAINED
 
@@ -174,12 +174,6 @@ def test_updates_that_know_nothing_of_each_other_are_not_called_more_or_less(nam
     for seed in range(6 if name in INDEPENDENT else 2):
         result = verdict(figures_of_pair(draw(np.random.default_rng([seed, 1]))), asked=Asked(start=start))
         assert result.outcome in (Outcome.OPEN, Outcome.SAME)
-
-
-def test_a_small_effect_is_seen() -> None:
-    for seed in range(3):
-        figures = figures_of_pair(raised(0.01)(np.random.default_rng([seed, 2])))
-        assert verdict(figures, asked=Asked(smallest=0.0, start="yes")).outcome is Outcome.MORE
 
 
 def test_counts_by_row_and_column_of_a_dense_pair() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from maskreg.analysis.glossary import FIGURES
-from maskreg.glossary import Entry
+from maskreg.glossary import FIGURES, Entry
 from scripts.glossary import KEYS, meaning
 from tests.cli.conftest import Run
 

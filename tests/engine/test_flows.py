@@ -26,8 +26,7 @@ from maskreg.flow.combine import combine
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.exponents import by_exponent
 from maskreg.flow.imported_masks import store_mask
-from maskreg.flow.merge import output
-from maskreg.flow.merge.checkpoint import MergedCheckpoint
+from maskreg.flow.merge.checkpoint import MergedCheckpoint, compute, store, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.flow.overlap.survey import survey_overlaps
@@ -77,13 +76,13 @@ def merged(pairs: Pairs, folder: Path) -> Any:
     done: list[Any] = []
     for method in ("ties", "ties-per-tensor", "model-stock"):
         with MergedCheckpoint(pairs.artifacts, pairs.source, Recipe.of(method, [1.0, 1.0])) as model:
-            output.compute(model)
+            compute(model)
             done.append(model.report().to_json())
         with MergedCheckpoint(pairs.artifacts, pairs.source, Recipe.of(method, [1.0, 1.0])) as model:
-            done.append(files_of(Path(str(output.write(model, folder / method).out))))
+            done.append(files_of(Path(str(write(model, folder / method).out))))
             done.append(model.report().to_json())
     with MergedCheckpoint(pairs.artifacts, pairs.source, Recipe.of("dare", [1.0, 1.0])) as model:
-        stored = output.store(model, folder / "home", tuple(artifact.digest for artifact in pairs.artifacts))
+        stored = store(model, folder / "home", tuple(artifact.digest for artifact in pairs.artifacts))
         done += [stored.digest, model.report().to_json()]
     return done
 
@@ -154,10 +153,10 @@ EXTRACTION, FILLING = "flow.extract.extraction", "checkpoint.writing"
 FLOWS: Mapping[str, Flow] = {
     "extract": flow(lambda p, folder: extract(p.source, p.targets[0], folder, reversible=True).digest, EXTRACTION),
     "apply": flow(applied, FILLING),
-    "merge": flow(merged, "flow.merge.sweeps", "flow.merge.output", FILLING, EXTRACTION),
+    "merge": flow(merged, "flow.merge.sweeps", "flow.merge.checkpoint", FILLING, EXTRACTION),
     "compare": flow(lambda p, _: measure_overlap(p.artifacts, p.source).to_json(), "flow.overlap.measure"),
     "survey": flow(lambda p, _: survey_overlaps(p.artifacts, p.source).to_json(), "flow.overlap.survey"),
-    "baseline": flow(baselines, "flow.baseline.sweeping"),
+    "baseline": flow(baselines, "flow.baseline.choosing"),
     "verify": flow(lambda p, _: list(recount(p.artifacts[0])), "artifact.recount"),
     "combine": flow(lambda p, folder: combine(p.artifacts, folder, how="and"), "flow.combine"),
     "store a mask": flow(stored, "flow.imported_masks"),

@@ -17,8 +17,7 @@ from maskreg.engine import running_on
 from maskreg.errors import RefusedError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.merge import output
-from maskreg.flow.merge.checkpoint import MergedCheckpoint
+from maskreg.flow.merge.checkpoint import MergedCheckpoint, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.progress import Progress
 from tests.buckets import log_in, objects_in, options_of, upload
@@ -64,7 +63,7 @@ def test_a_server_that_comes_back_costs_workers_time_alone(
 
     def merged(source: Checkpoint, target: Checkpoint, progress: Progress) -> None:
         with MergedCheckpoint([artifact], source, Recipe.of("linear", [1.0])) as model:
-            output.write(model, out / "merged", progress=progress)
+            write(model, out / "merged", progress=progress)
 
     with ThreadPoolExecutor(1) as starter, running_on("ray", workers=2):
         for work in (extracting, applying, merged):

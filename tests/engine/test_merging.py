@@ -13,8 +13,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.bucket import BucketPath
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.engine import running_on
-from maskreg.flow.merge import output
-from maskreg.flow.merge.checkpoint import MergedCheckpoint
+from maskreg.flow.merge.checkpoint import MergedCheckpoint, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.parallel import batches
 from maskreg.progress import SILENT, Progress
@@ -60,9 +59,9 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maskreg.engine.ray.batches", lambda tasks, size, most, near: batches(tasks, size, 1, near))
 
 
-def in_folder(operands: Operands, out: Path, sweep: Progress, write: Progress) -> dict[str, bytes]:
+def in_folder(operands: Operands, out: Path, sweep: Progress, writing: Progress) -> dict[str, bytes]:
     with operands.merged(sweep) as model:
-        output.write(model, out, progress=write)
+        write(model, out, progress=writing)
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
@@ -80,9 +79,9 @@ def test_workers_send_what_threads_write(
     bucket = server.new_bucket()
     node = ray_cluster.add_node(num_cpus=1, object_store_memory=200 << 20)
     expected = in_folder(operands, tmp_path / "threads", SILENT, SILENT)
-    write = Killing(lambda: ray_cluster.remove_node(node, allow_graceful=False))
+    writing = Killing(lambda: ray_cluster.remove_node(node, allow_graceful=False))
     with running_on("ray", workers=5), operands.merged(SILENT) as model:
-        output.write(model, BucketPath.of(f"s3://{bucket}/out", options_of(server)), progress=write)
-    assert write.has_killed
+        write(model, BucketPath.of(f"s3://{bucket}/out", options_of(server)), progress=writing)
+    assert writing.has_killed
     written = {key.removeprefix("out/"): data for key, data in objects_in(server, bucket).items()}
     assert written == expected

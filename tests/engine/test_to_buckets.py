@@ -19,8 +19,7 @@ from maskreg.checkpoint.writing import _blocks, write_checkpoint
 from maskreg.engine import ENGINES, running_on
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
-from maskreg.flow.merge import output
-from maskreg.flow.merge.checkpoint import MergedCheckpoint
+from maskreg.flow.merge.checkpoint import MergedCheckpoint, write
 from maskreg.flow.merge.recipe import Recipe
 from tests.buckets import client_of, objects_in, options_of
 from tests.buckets import server as server
@@ -65,7 +64,7 @@ def applied(models: tuple[Checkpoint, Path, Artifact], out: BucketPath) -> None:
 
 def merged(models: tuple[Checkpoint, Path, Artifact], out: BucketPath) -> None:
     with MergedCheckpoint([models[2]], models[0], Recipe.of("linear", [1.0])) as model:
-        output.write(model, out)
+        write(model, out)
 
 
 @pytest.mark.usefixtures("elsewhere")

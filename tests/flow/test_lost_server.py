@@ -25,8 +25,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import UnavailableError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.merge import output
-from maskreg.flow.merge.checkpoint import MergedCheckpoint
+from maskreg.flow.merge.checkpoint import MergedCheckpoint, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.progress import Progress
 from tests.buckets import client_of, log_in, objects_in, options_of, upload
@@ -133,7 +132,7 @@ def merged(stored: list[BucketPath], artifact: Artifact, home: Path, out: Bucket
         open_checkpoint(stored[0]) as source,
         MergedCheckpoint([artifact], source, Recipe.of("linear", [1.0], {})) as model,
     ):
-        output.write(model, out, progress=progress, jobs=1)
+        write(model, out, progress=progress, jobs=1)
 
 
 WORKS: Mapping[str, Work] = {"extract": extracting, "apply": applying, "merge": merged}

@@ -20,8 +20,7 @@ from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.chain import root_of
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.exponents import by_exponent
-from maskreg.flow.merge import output
-from maskreg.flow.merge.checkpoint import MergedCheckpoint
+from maskreg.flow.merge.checkpoint import MergedCheckpoint, store, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.mask.baseline import BaselineSpec
 from tests.buckets import bucket, server, upload
@@ -87,12 +86,12 @@ def counting(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder:
 
 def merging_by_rows(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
     with MergedCheckpoint([artifact], source, Recipe.of("ties", [1.0], {})) as merged:
-        output.write(merged, folder / "merged")
+        write(merged, folder / "merged")
 
 
 def merging_to_store(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
     with MergedCheckpoint([artifact], source, Recipe.of("linear", [1.0], {})) as merged:
-        output.store(merged, folder / "home", (artifact.digest,))
+        store(merged, folder / "home", (artifact.digest,))
 
 
 def hashing(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:

@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskreg.mask import pack, unpack
-from maskreg.mask.draw import Draw, Quota, Seen, Tally
+from maskreg.mask.draw import Draw, Hits, Quota, Seen, Span, Stream, Tally, Windows, count, mark, scan, second_words
 from maskreg.mask.philox import TILE, WORDS
 from maskreg.mask.rounding import CLASSES, classes_of
-from maskreg.mask.scan import Hits, Span, Stream, Windows, count, mark, scan, second_words
 from maskreg.native import NUMPY, using
 from tests.mask.reference import drawn as by_sorting
 
@@ -133,16 +132,6 @@ def test_threads_runs_and_the_order_of_tensors_do_not_matter(kernels: str) -> No
     assert all(np.array_equal(one[t], other[t]) for t, _ in tensors)
 
 
-def test_without_classes_all_are_of_the_first(kernels: str) -> None:
-    quota = Quota.of_all(np.array([9000]), np.ones(1), 4000)
-    windows = quota.draw(8)
-    plain, same = (windows.look(2, 0, 9000, c) for c in (None, np.zeros(9000, np.uint16)))
-    assert np.array_equal(plain.places, same.places)
-    assert plain.below.tolist() == same.below.tolist()
-    none = np.empty(0, np.int64)
-    assert np.array_equal(windows.packed(2, 0, 9000, none), windows.packed(2, 0, 9000, none, np.zeros(9000, np.uint16)))
-
-
 def test_a_run_with_more_in_windows_than_expected_is_looked_at_again(kernels: str) -> None:
     quota = Quota.of_all(np.array([20_000]), np.ones(1), 10_000)
     seen = quota.draw(8, widened=9).look(2, 0, 20_000)
@@ -160,34 +149,6 @@ def test_a_run_must_start_at_a_tile() -> None:
 def test_more_than_there_are_cannot_be_drawn() -> None:
     with pytest.raises(ValueError, match="cannot draw 11 of 10"):
         Quota.of_all(np.array([10, 90]), np.array([1.0, 0.0]), 11).draw(0)
-
-
-def test_draws_are_spread_evenly() -> None:
-    """Chi-square over 256 equal runs, and over 64 residues, of 2^20 coordinates; 1 in 10,000 fails by chance."""
-    numel, wanted = 1 << 20, 200_000
-    for seed in range(4):
-        bits, _ = draw(Quota.of_all(np.array([numel]), np.ones(1), wanted), [(77, np.zeros(numel, np.uint16))], seed)
-        for counts in (bits[77].reshape(256, -1).sum(axis=1), bits[77].reshape(-1, 64).sum(axis=0)):
-            cells = counts.size
-            expected = wanted / cells
-            spread = expected * (1 - wanted / numel)
-            chi = float(((counts - expected) ** 2 / spread).sum())
-            # Wilson and Hilferty's approximation of the quantile.
-            bound = (cells - 1) * (1 - 2 / (9 * (cells - 1)) + 3.719 * math.sqrt(2 / (9 * (cells - 1)))) ** 3
-            assert chi < bound
-
-
-def test_two_seeds_and_two_tensors_are_independent() -> None:
-    """Overlaps are hypergeometric: within five standard deviations of what chance gives."""
-    numel, wanted = 1 << 20, 300_000
-    quota = Quota.of_all(np.array([numel]), np.ones(1), wanted)
-    classes = np.zeros(numel, np.uint16)
-    found = [draw(quota, [(tensor, classes)], seed)[0][tensor] for seed, tensor in ((0, 1), (1, 1), (0, 2), (0, 3))]
-    p = wanted / numel
-    spread = math.sqrt(numel * p * p * (1 - p) ** 2)
-    for i, one in enumerate(found):
-        for other in found[:i]:
-            assert abs(np.count_nonzero(one & other) - numel * p * p) < 5 * spread
 
 
 def test_chances_follow_weights() -> None:

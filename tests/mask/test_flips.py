@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal, localcontext
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.mask import unpack
-from maskreg.mask.baseline import STARTS, BaselineSpec, quota_of_tensor
-from maskreg.mask.draw import Tally
 from maskreg.mask.rounding import (
     CLASSES,
     FINENESS,
@@ -26,7 +22,6 @@ from maskreg.mask.rounding import (
     drawing_chances,
     fit_flips,
     fit_scale,
-    off_grid_chance,
     off_grid_words,
     tail_words,
 )
@@ -154,12 +149,6 @@ def test_chances_against_noise(octave: float, start: Start) -> None:
             assert abs(share - chance) < 5 * math.sqrt(max(chance * (1 - chance), 1e-4) / tried[kind])
 
 
-@EITHER
-def test_more_noise_moves_more(start: Start) -> None:
-    chances = [drawing_chances(scale, start) for scale in range(-12 * FINENESS, -4 * FINENESS, FINENESS // 3)]
-    assert all((more >= less).all() for less, more in pairwise(chances))
-
-
 @given(st.integers(0, 1 << 32), st.integers(1, 20_000), st.floats(0.001, 0.999))
 @settings(max_examples=20)
 @EITHER
@@ -219,40 +208,3 @@ def test_none_or_all_tell_no_scale() -> None:
     members[511] = 5
     with pytest.raises(ValueError, match="11 moved, but only 10 are finite"):
         fit_flips(members, 11)
-
-
-@pytest.mark.parametrize("kind", STARTS)
-@pytest.mark.parametrize("nnz", [300_000, 700_000])
-def test_draws_have_the_class_frequencies_of_their_null(kind: str, nnz: int) -> None:
-    """Chi-square of 20 draws of a million coordinates; 1 in 10,000 fails by chance.
-
-    Scales 1/256 octave apart, whose chances were brought to the right number by one factor, are off by .0008 here: 6
-    deviations of the statistic.
-    """
-    source = rounded(np.random.default_rng(5).normal(0, 0.02, 1 << 20))
-    classes = classes_of(source)
-    members = np.bincount(classes, minlength=CLASSES)
-    quota = quota_of_tensor(BaselineSpec.of(kind), members, np.eye(1, CLASSES, 200, np.int64)[0] * nnz)
-    assert not isinstance(quota, str)
-    counts, draws = np.zeros(CLASSES, np.int64), 20
-    for seed in range(draws):
-        windows = quota.draw(seed)
-        tally = Tally(quota, windows)
-        tally.add(windows.look(7, 0, classes.size, classes))
-        completed = tally.settle()
-        assert completed is not None
-        drawn = unpack(windows.packed(7, 0, classes.size, completed[7], classes), classes.size)
-        counts += np.bincount(classes[drawn], minlength=CLASSES)
-    assert counts.sum() == draws * nnz
-    expected = draws * members * fit_flips(members, nnz, STARTS[kind])
-    variance = expected * (1 - expected / np.maximum(draws * members, 1))
-    tested = variance > 20
-    chi, freedom = float(((counts - expected)[tested] ** 2 / variance[tested]).sum()), int(tested.sum()) - 1
-    # Wilson and Hilferty's approximation of the quantile.
-    assert chi < freedom * (1 - 2 / (9 * freedom) + 3.719 * math.sqrt(2 / (9 * freedom))) ** 3
-
-
-def test_off_the_grid_a_fine_update_flips_in_proportion_to_its_scale() -> None:
-    for cell in (100.0, 1e4, 1e9):
-        assert off_grid_chance(cell) == pytest.approx(math.sqrt(2 / math.pi) / cell, rel=1e-14)
-    assert off_grid_chance(1e-9) == pytest.approx(1, abs=1e-9)

@@ -53,13 +53,6 @@ def test_equal_scores_are_taken_by_place(kernels: str) -> None:
 
 
 @pytest.mark.torch
-def test_a_row_is_its_own_part_of_rank_one(kernels: str) -> None:
-    weights = np.random.default_rng(3).normal(0, 1, (1, 500)).astype(np.float32)
-    taken = made(weights, 1, 100)
-    assert set(np.flatnonzero(taken)) == set(np.argsort(-np.abs(weights[0]))[:100])
-
-
-@pytest.mark.torch
 def test_what_is_not_finite_counts_as_nothing() -> None:
     weights = np.random.default_rng(4).normal(0, 1, (20, 20)).astype(np.float32)
     zeroed = weights.copy()

@@ -1,36 +1,157 @@
-"""What becomes of blocks of tensors in memory: checked, decoded on the device that holds them, and checked again."""
+"""What becomes of a model in memory: its tensors that an artifact patches, and their blocks.
+
+Blocks are checked, decoded on the device that holds them, and checked again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
-from maskreg.live.memory import leaves_of
+from maskreg.live.held import Held, held, whole
+from maskreg.live.layout import Join, links
+from maskreg.live.memory import DTYPES, NamedTensor, leaves_of, refuse_aliasing, refuse_read_only, storage_key
+from maskreg.live.naming import find
+from maskreg.live.refusals import missing_error, quantized, quantized_error
 from maskreg.parallel import Buffers
 from maskreg.tensors.bus import on_device, up
+from maskreg.tensors.info import WIDE
 from maskreg.tensors.leaves import first_difference, wrong_after, wrong_before
 from maskreg.update.delta import SpanDelta
-from maskreg.update.route import Route, SpanRoute
+from maskreg.update.route import Route, SpanRoute, TensorRoute
 
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+class Live(NamedTuple):
+    """A tensor of the model, and what becomes of it."""
+
+    route: TensorRoute
+    held: Held
+
+
+Model = torch.nn.Module | Mapping[str, torch.Tensor]
+
+
+def mesh_device(model: Model) -> str | None:
+    """The type of device of the processes over which tensors of the model are distributed; None if none are."""
+    for tensor in _tensors_of(model).values():
+        if _is_distributed(tensor):
+            device_type: str = tensor.device_mesh.device_type  # type: ignore[attr-defined]
+            return device_type
+    return None
+
+
+def matched(route: Route, model: Model, rank: int = 0) -> list[Live]:
+    """Every tensor of the route in the model, one for each piece of memory; nothing is read."""
+    module = model if isinstance(model, torch.nn.Module) else None
+    live = _unique(_matched(route, _tensors_of(model), module, rank))
+    tensors = [NamedTensor(item.route.name, item.held.local, item.route.changes) for item in live]
+    refuse_aliasing(tensors)
+    refuse_read_only(tensors)
+    return live
+
+
+def _tensors_of(model: Model) -> dict[str, torch.Tensor]:
+    if isinstance(model, torch.nn.Module):
+        model = model.state_dict(keep_vars=True)
+    # State dicts hold other things too: what a module's get_extra_state returns.
+    return {name: value for name, value in model.items() if isinstance(name, str) and isinstance(value, torch.Tensor)}
+
+
+def _matched(
+    route: Route, tensors: Mapping[str, torch.Tensor], module: torch.nn.Module | None, rank: int
+) -> Iterator[Live]:
+    match = find(route, tensors, module)
+    present = {route[name].steps[0].row.name for join in match.joins for group in join.sources for name in group}
+    for name in match.missing + match.ignored:
+        if route[name].steps[0].row.name not in present:  # otherwise it is tied, and present under its other name
+            by = quantized(name, tensors, module)
+            raise quantized_error(name, by) if by else missing_error(name, route, tensors, hint=route.hint)
+    for join in match.joins:
+        if len(join.targets) > 1:
+            raise WrongCheckpointError(
+                join.first,
+                f"the model keeps it in parts: {' and '.join(join.targets)}",
+                hint="apply it to the source on disk, and load the model from it",
+            )
+        (target,) = join.targets
+        for name in (name for group in join.sources for name in group):
+            _check_form(route[name], target, tensors, module)
+        yield from _linked(route, join, tensors[target], rank)
+
+
+def _linked(route: Route, join: Join, target: torch.Tensor, rank: int) -> Iterator[Live]:
+    forms = {name: route[name].before for group in join.sources for name in group}
+    shapes = {name: () if form is None else form.shape for name, form in forms.items()}
+    if not _is_distributed(target):
+        for link in links(join, shapes, {join.targets[0]: target}):
+            yield Live(route[link.tensor], whole(link.of_parameter, rank))
+        return
+    blank = torch.empty(target.shape, device="meta")
+    for link in links(join, shapes, {join.targets[0]: blank}):
+        yield Live(route[link.tensor], held(link.tensor, target, link.of_parameter))
+
+
+def _check_form(
+    route: TensorRoute, target: str, tensors: Mapping[str, torch.Tensor], module: torch.nn.Module | None
+) -> None:
+    tensor, before = tensors[target], route.before
+    dtype = _NAMES.get(tensor.dtype, str(tensor.dtype))
+    if before is None:
+        return
+    if dtype != before.dtype:
+        if by := quantized(target, tensors, module):
+            raise quantized_error(route.name, by)
+        wider = "; the delta is between stored bits" if dtype in WIDE else ""
+        raise WrongCheckpointError(
+            route.name,
+            f"{dtype} in this model, {before.dtype} in the artifact{wider}",
+            hint=f"load the model in {before.dtype}, patch it, and cast it afterwards",
+        )
+    if tensor.layout is not torch.strided:
+        raise WrongCheckpointError(
+            route.name, f"a sparse tensor ({tensor.layout}) in this model", hint="patch the model before it is pruned"
+        )
+    if tensor.is_meta:
+        raise WrongCheckpointError(route.name, "its data is on the meta device", hint="load it first")
+    computes = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    if not _is_distributed(tensor) and computes:  # a subclass decides what operations on it do
+        raise WrongCheckpointError(
+            route.name,
+            f"a {type(tensor).__name__} in this model, whose memory is not laid out as a plain tensor's",
+            hint="patch the model before its weights are converted",
+        )
+
+
+def _is_distributed(tensor: torch.Tensor) -> bool:
+    return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
+
+
+def _unique(live: Iterable[Live]) -> list[Live]:
+    """One entry for each piece of memory."""
+    owners: dict[tuple[object, ...], Live] = {}
+    for item in live:
+        owner = owners.setdefault(storage_key(item.held.local), item)
+        if owner.route.fingerprints != item.route.fingerprints:
+            raise WrongCheckpointError(
+                item.route.name, f"shares memory with {owner.route.name} in this model, but not in the artifact"
+            )
+    return list(owners.values())
 
 
 class Blocks:
     """Turns blocks at hand into blocks of the result. Safe to call from several threads."""
 
     def __init__(self, route: Route, *, write: bool, most: int) -> None:
-        """Prepare for calls with at most so many blocks.
-
-        Args:
-            route: what becomes of the model.
-            write: the second pass, in which the result was checked before and is written.
-            most: blocks of a call.
-        """
+        """Prepare for calls with at most so many blocks; ``write`` is the second pass, which checks no result again."""
         self._route = route
         self._codecs = [delta.codec for delta in route.deltas]
         self._write = write
@@ -39,9 +160,7 @@ class Blocks:
     def __call__(self, spans: Sequence[SpanRoute], at_hand: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results, on the device of the blocks; in memory that the thread's next call uses again.
 
-        Args:
-            spans: blocks of one tensor or several.
-            at_hand: integers of the elements' width, one-dimensional and contiguous, on one device.
+        Blocks at hand are integers of the elements' width, one-dimensional and contiguous, all on one device.
         """
         for span, hashes in zip(spans, leaves_of(at_hand), strict=True):
             leaf = first_difference(hashes, span.stations[0])

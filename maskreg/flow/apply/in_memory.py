@@ -12,8 +12,7 @@ import torch
 from maskreg.artifact.reader import Artifact
 from maskreg.device import own_stream
 from maskreg.errors import UsageError
-from maskreg.flow.apply.blocks import Blocks
-from maskreg.flow.apply.matching import Live, Model, is_sharded, matched, mesh_device
+from maskreg.flow.apply.blocks import Blocks, Live, Model, matched, mesh_device
 from maskreg.flow.apply.sharded import patch_sharded
 from maskreg.live.memory import CODES
 from maskreg.live.processes import Processes
@@ -25,8 +24,8 @@ from maskreg.update.route import Route, TensorRoute
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-_BLOCKS_ON_GPU = 4
-"""Blocks that a thread decodes at once on a GPU, about 20 MB each; 16 threads with four each keep it busy."""
+_AT_ONCE = {"cuda": 4}
+"""Blocks that a thread decodes at once, about 20 MB each, where not one; 16 threads with four each keep a GPU busy."""
 
 
 Open = Callable[[], Sequence[Delta]]
@@ -41,30 +40,14 @@ def apply_(
     jobs: int | None = None,
     group: ProcessGroup | None = None,
 ) -> None:
-    """Patch a model in place: the source into the target, or back; see :func:`patch_`.
-
-    Args:
-        model: a module or a state dict.
-        artifact: with a delta; with a reverse part to go back.
-        revert: turn the target into the source.
-        jobs: threads; by default one per CPU, at most 16.
-        group: of the processes that hold the model.
-    """
+    """Patch a model in place: the source into the target, or back with ``revert``; see :func:`patch_`."""
     patch_(model, lambda: [Delta(artifact, revert=revert)], jobs=jobs, group=group)
 
 
 def switch_(
     model: Model, before: Artifact, after: Artifact, *, jobs: int | None = None, group: ProcessGroup | None = None
 ) -> None:
-    """Patch a model in place: from the target of one artifact to the target of another, over the source of both.
-
-    Args:
-        model: a module or a state dict; the target of ``before``.
-        before: with a reverse part.
-        after: with a delta.
-        jobs: threads; by default one per CPU, at most 16.
-        group: of the processes that hold the model.
-    """
+    """Patch a model in place: from the target of ``before`` to the target of ``after``, over the source of both."""
     patch_(model, lambda: switching(before, after), jobs=jobs, group=group)
 
 
@@ -97,7 +80,7 @@ def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: Proces
         model: a module or a state dict with every tensor by name; prefixes of wrappers (``module.``, ``_orig_mod.``)
             are resolved where that is unambiguous.
         deltas: opens them.
-        jobs: threads; by default one per CPU, at most 16.
+        jobs: threads.
         group: of the processes that hold the model; by default all if a tensor is sharded, the group of
             ``DistributedDataParallel`` if the model is wrapped in it, and otherwise this one alone.
     """
@@ -112,7 +95,7 @@ def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: Proces
     route = processes.together(lambda: Route(deltas()))
     live = processes.together(lambda: matched(route, model, processes.rank))
     processes.require_same([(str(d.artifact.digest), d.revert) for d in route.deltas], "artifacts")
-    if is_sharded(model):
+    if mesh_device(model) is not None:
         processes.require_same([item.route.name for item in live if len(item.held.of) > 1], "tensors")
         patch_sharded(route, live, processes, threads)
     else:
@@ -123,21 +106,15 @@ def _processes_of(model: Model, group: ProcessGroup | None) -> Processes | None:
     """Those that hold the model; None for this process alone."""
     device_type = mesh_device(model)
     if group is None and device_type is None:
-        ddp = _replicated(model)
+        parallel: Any = sys.modules.get("torch.nn.parallel")
+        modules = model.modules() if isinstance(model, torch.nn.Module) and parallel is not None else ()
+        ddp = next((each for each in modules if isinstance(each, parallel.DistributedDataParallel)), None)
         if ddp is None:
             return None
         group, device_type = ddp.process_group, "cpu"
     if device_type in (None, "cpu"):
         return Processes(group, torch.device("cpu"))
     return Processes(group, torch.device(device_type, torch.get_device_module(device_type).current_device()))
-
-
-def _replicated(model: Model) -> Any:
-    """The first wrapper for data parallelism in a model."""
-    parallel: Any = sys.modules.get("torch.nn.parallel")
-    if parallel is None or not isinstance(model, torch.nn.Module):
-        return None
-    return next((each for each in model.modules() if isinstance(each, parallel.DistributedDataParallel)), None)
 
 
 def _patch(route: Route, live: list[Live], threads: int, together: Callable[[Callable[[], None]], None]) -> None:
@@ -149,10 +126,15 @@ def _patch(route: Route, live: list[Live], threads: int, together: Callable[[Cal
         for device in {item.held.local.device for item in live if item.held.local.is_cuda}:
             # The threads' own streams do not wait for kernels launched earlier.
             torch.cuda.synchronize(device)
-        _for_each(live, _TensorPatcher(route, write=False), threads)
+        patch_each(live, write=False)
 
     def write() -> None:
-        _for_each([item for item in live if item.route.changes], _TensorPatcher(route, write=True), threads)
+        patch_each([item for item in live if item.route.changes], write=True)
+
+    def patch_each(items: list[Live], *, write: bool) -> None:
+        patch = _TensorPatcher(route, write=write)
+        for _ in ordered(patch, items, jobs=threads, size=lambda item: item.held.local.numel()):
+            pass
 
     together(check)
     together(write)
@@ -162,7 +144,7 @@ class _TensorPatcher:
     """Patches one tensor, on any thread; or only checks what patching would give."""
 
     def __init__(self, route: Route, *, write: bool) -> None:
-        self._blocks = Blocks(route, write=write, most=_BLOCKS_ON_GPU)
+        self._blocks = Blocks(route, write=write, most=max(_AT_ONCE.values()))
         self._write = write
 
     def __call__(self, item: Live) -> None:
@@ -177,17 +159,8 @@ class _TensorPatcher:
 
     def _patch(self, tensor: TensorRoute, flat: torch.Tensor) -> None:
         spans = tensor.spans()
-        while batch := list(islice(spans, _batch_size(flat.device))):
+        while batch := list(islice(spans, _AT_ONCE.get(flat.device.type, 1))):
             at_hand = [flat[span.start : span.stop] for span in batch]
             for values, result in zip(at_hand, self._blocks(batch, at_hand), strict=True):
                 if self._write:
                     values.copy_(result)
-
-
-def _batch_size(device: torch.device) -> int:
-    return _BLOCKS_ON_GPU if device.type == "cuda" else 1
-
-
-def _for_each(live: list[Live], patch: _TensorPatcher, jobs: int) -> None:
-    for _ in ordered(patch, live, jobs=jobs, size=lambda item: item.held.local.numel()):
-        pass

@@ -79,21 +79,11 @@ def apply(
         block 2:  ...
         at the end: hash the artifact's remaining objects, sync, rename           the output appears, whole
 
-    A thread does all of a block in memory of its own, which it uses again for its next block.
-
     A failed check anywhere removes the working folder and raises. A context with one wrong bit would decode to noise,
     so the source is checked before each block is decoded, and not only the result.
 
-    Args:
-        artifact: with a delta; with a reverse part to go back.
-        source: the checkpoint at hand; with ``revert`` the artifact's target.
-        out: path of the new checkpoint.
-        revert: turn the target into the source.
-        device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded.
-        force: replace files of an earlier output that are written again; others in its folder stay.
-        with_code: write small files of the artifact that can run code, such as ``modeling_x.py``, too.
-        progress: progress callback, in bytes of the result.
-        jobs: threads; by default one per CPU, at most 16.
+    ``force`` replaces files of an earlier output that are written again; others in its folder stay. ``with_code``
+    writes small files of the artifact that can run code too. Progress is in bytes of the result.
     """
     threads = worker_count(jobs)
     decoder = open_device(device)
@@ -129,13 +119,9 @@ def apply(
 
 
 class _Task(NamedTuple):
-    """A span of a tensor.
+    """Elements of a tensor at hand, or of the result, whose data begins at an offset of the output's.
 
-    Attributes:
-        name: of the tensor.
-        start, stop: elements at hand, or of the result.
-        offset: of the result in the output's stream of data.
-        span: what becomes of it; None for elements at hand that the result does not need, which are only checked.
+    ``span`` is what becomes of them; None for elements that the result does not need, which are only checked.
     """
 
     name: str
@@ -192,17 +178,14 @@ class _SpanPatcher:
             is_result = span is not None and span.coded is None
             into = self._buffers.bytes("source", size, phase if is_result else 0)
             at_hand = self._source.read(task.name, task.start, task.stop, into)
-        if span is None:
-            return None, self._newly_hashed()
-        values = span.result(at_hand, partial(self._decode, phase=phase), self._buffers)
-        return values, self._newly_hashed()
+        values = None
+        if span is not None:
+            values = span.result(at_hand, partial(self._decode, phase=phase), self._buffers)
+        return values, self._source.recorded.artifact.newly_hashed()
 
     def reads(self, task: _Task) -> tuple[str, int, int] | None:
         """What is read of the source for a task."""
         return (task.name, task.start, task.stop) if task.span is None or task.span.stored is None else None
-
-    def _newly_hashed(self) -> tuple[str, ...]:
-        return self._source.recorded.artifact.newly_hashed()
 
     def _decode(self, context: Codes, block: memoryview, phase: int) -> Codes:
         into = self._buffers.array("values", context.size, np.uint16, phase)
@@ -230,16 +213,12 @@ def _already_done(delta: Delta, tensor: str, path: Location) -> AlreadyAppliedEr
     return AlreadyAppliedError(tensor, fault, hint=hint)
 
 
-def _notes(delta: Delta) -> tuple[str, ...]:
+def _notes(delta: Delta) -> Iterator[str]:
     manifest = delta.artifact.manifest
-    notes: list[str] = []
-    if not delta.revert:
-        if not manifest.exact:
-            notes.append(f"rule {manifest.rule} drops small changes: the result is not the target")
-        if manifest.target.cast:
-            wide = " and ".join(sorted(WIDE & manifest.target.dtypes.keys()))
-            notes.append(f"target: bf16 cast of an {wide} checkpoint")
-    return tuple(notes)
+    if not delta.revert and not manifest.exact:
+        yield f"rule {manifest.rule} drops small changes: the result is not the target"
+    if not delta.revert and manifest.target.cast:
+        yield f"target: bf16 cast of an {' and '.join(sorted(WIDE & manifest.target.dtypes.keys()))} checkpoint"
 
 
 _TRUST = "can run code where the checkpoint is loaded with trust_remote_code"
@@ -250,10 +229,7 @@ class SmallFiles:
     """What an artifact does to the small files beside its source.
 
     Attributes:
-        written: files that the artifact brings, by name.
-        removed: files of the source that the result has not.
-        code: of those written, what can run code.
-        own_code: the same of those copied from the source.
+        code, own_code: what can run code, of the files written and of those copied from the source.
         left_out: files of the artifact that can run code and are not written.
     """
 
@@ -277,13 +253,7 @@ class SmallFiles:
 
 
 def small_files_of(delta: Delta, checkpoint: Checkpoint, *, with_code: bool) -> SmallFiles:
-    """Decide which small files the result of applying ``delta`` to ``checkpoint`` gets.
-
-    Args:
-        delta: the artifact in one direction.
-        checkpoint: what it is applied to; its own code is copied, as everything of its owner is.
-        with_code: write what can run code too.
-    """
+    """Decide which small files the result gets. The checkpoint's own code is copied, as everything of its owner is."""
     own = checkpoint.small_files()
     brought = delta.artifact.files(delta.part)
     known = {name: own[name].read_bytes() for name in brought if name in own}

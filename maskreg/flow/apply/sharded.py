@@ -20,14 +20,14 @@ All processes that share a tensor make the same plan, so it is never sent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from maskreg.flow.apply.blocks import Blocks
-from maskreg.flow.apply.matching import Live
-from maskreg.flow.apply.sharing import Kept
+from maskreg.flow.apply.blocks import Blocks, Live
+from maskreg.flow.apply.sharing import Kept, raise_first
 from maskreg.live.held import pieces
 from maskreg.live.memory import CODES
 from maskreg.live.processes import FAILURES, Processes
@@ -43,11 +43,7 @@ _BLOCKS_ON_GPU = 16
 
 
 def patch_sharded(route: Route, live: Sequence[Live], processes: Processes, jobs: int) -> Kept:
-    """Patch what this process holds; every process must call it.
-
-    Returns:
-        What this process read, and kept in memory until now.
-    """
+    """Patch what this process holds; every process must call it. Returns what it read and kept in memory."""
     works = processes.together(lambda: plan(live, processes.rank))
     own = [work.span for each in works.values() for work in each if work.span is not None]
     artifacts = [delta.artifact for delta in route.deltas]
@@ -58,7 +54,7 @@ def patch_sharded(route: Route, live: Sequence[Live], processes: Processes, jobs
         for shared_by in works:
             concerned = [work for work in works[shared_by] if not write or live[work.item].route.changes]
             passed.run(concerned)
-        processes.together(passed.raise_first)
+        processes.together(partial(raise_first, passed.failures))
     return kept
 
 
@@ -76,7 +72,7 @@ class _Pass:
         self._most = _BLOCKS_ON_GPU if any(item.held.local.is_cuda for item in live) else jobs
         self._blocks = Blocks(route, write=write, most=self._most)
         self._memory = _Memory(live)
-        self._failures: list[BaseException] = []
+        self.failures: list[BaseException] = []
 
     @torch.no_grad()
     def run(self, works: Sequence[Work]) -> None:
@@ -89,11 +85,6 @@ class _Pass:
             if self._write:
                 self._distribute(turn, results)
             self._memory.release(turn, write=self._write)
-
-    def raise_first(self) -> None:
-        """Raise the first error of this pass, if there was one."""
-        if self._failures:
-            raise self._failures[0]
 
     def _gathered(self, turn: Sequence[Work]) -> list[tuple[Work, torch.Tensor]]:
         """This process's blocks, whole."""
@@ -109,11 +100,7 @@ class _Pass:
                         width = self._memory.of(work.item).element_size()
                         expected[rank] = expected.get(rank, 0) + (taken.stop - taken.start) * width
         received = _Stream(self._processes.exchange(sent, expected))
-        gathered = []
-        for work in turn:
-            if work.owner == me:
-                gathered.append((work, self._joined(work, received)))
-        return gathered
+        return [(work, self._joined(work, received)) for work in turn if work.owner == me]
 
     def _joined(self, work: Work, received: _Stream) -> torch.Tensor:
         me, flat = self._processes.rank, self._memory.of(work.item)
@@ -131,7 +118,7 @@ class _Pass:
 
     def _results(self, gathered: Sequence[tuple[Work, torch.Tensor]]) -> list[tuple[Work, torch.Tensor]]:
         """What becomes of the blocks; what they are where that failed, or something else did before."""
-        if self._failures or not gathered:
+        if self.failures or not gathered:
             return list(gathered)
         spans = [self._from_memory(work.span) for work, _ in gathered if work.span is not None]
         at_hand = [values for _, values in gathered]
@@ -146,7 +133,7 @@ class _Pass:
                     )
                 )
         except FAILURES as error:
-            self._failures.append(error)
+            self.failures.append(error)
             return list(gathered)
         return [(work, result) for (work, _), result in zip(gathered, results, strict=True)]
 
@@ -257,12 +244,9 @@ _SHARE = 0.5
 
 
 class Work(NamedTuple):
-    """A block, and who decodes it.
+    """Elements ``[start, stop)`` of the item-th tensor, and the process that decodes them.
 
     Attributes:
-        item: the tensor, by its number in the list of all.
-        start, stop: elements.
-        owner: the process that decodes it.
         slices: what each process holds of it, by rank.
         span: what becomes of it; for its owner alone.
     """
@@ -293,9 +277,7 @@ def needs_of(span: SpanRoute) -> Iterator[Stored]:
 def plan(live: Sequence[Live], rank: int) -> dict[tuple[int, ...], list[Work]]:
     """The blocks of the tensors that this process shares, by the processes that share them.
 
-    Args:
-        live: the same tensors in the same order on all processes that share them.
-        rank: this process.
+    ``live`` has the same tensors in the same order on all of these.
     """
     blocks: dict[tuple[int, ...], list[_Block]] = {}
     for number, item in enumerate(live):

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 
 from maskreg.live.processes import FAILURES, Processes
-from maskreg.parallel import Buffers
-from maskreg.update.delta import Stored
+from maskreg.update.delta import Payload, Stored
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,9 +37,7 @@ Span = tuple[int, int]
 class Kept:
     """Bytes that this process needs, in memory; a :class:`maskreg.update.delta.Payload` for each.
 
-    Attributes:
-        n_bytes: all of them.
-        read_bytes: rows of arrays that this process read from its store, for itself and others.
+    ``read_bytes`` are those that it read from its store, for itself and others.
     """
 
     def __init__(self, needs: Iterable[Stored], artifacts: list[Artifact]) -> None:
@@ -56,9 +53,10 @@ class Kept:
     def __getitem__(self, need: Stored) -> Bytes:
         return self._data[self._array(need), (need.start, need.stop)]
 
-    def payload(self, need: Stored) -> _InMemory:
+    def payload(self, need: Stored) -> Payload:
         """Gives out bytes that were read."""
-        return _InMemory(self[need])
+        data = self[need]
+        return lambda buffers: data
 
     def read(self, processes: Processes) -> None:
         """Read what all processes need; every process must call it."""
@@ -77,7 +75,7 @@ class Kept:
         for first in range(0, len(tasks), count):
             turn = dict(zip(processes.ranks, tasks[first : first + count], strict=False))
             self._take_turn(processes, turn, needs, failures)
-        processes.together(lambda: _raise_first(failures))
+        processes.together(lambda: raise_first(failures))
 
     def _take_turn(
         self,
@@ -118,16 +116,6 @@ class Kept:
         return self._numbers[id(need.artifact)], need.array
 
 
-class _InMemory:
-    """Bytes that were read before."""
-
-    def __init__(self, data: Bytes) -> None:
-        self._data = data
-
-    def __call__(self, buffers: Buffers) -> Bytes:
-        return self._data
-
-
 def _common(task: tuple[Array, Span], needs: dict[Array, list[Span]]) -> Iterator[tuple[Span, int, int]]:
     """The spans of which an object has bytes, and the first and one past the last of these."""
     array, (start, stop) = task
@@ -139,6 +127,7 @@ def _common(task: tuple[Array, Span], needs: dict[Array, list[Span]]) -> Iterato
         yield span, max(span[0], start), min(span[1], stop)
 
 
-def _raise_first(failures: list[BaseException]) -> None:
+def raise_first(failures: list[BaseException]) -> None:
+    """Raise the first error, if there was one."""
     if failures:
         raise failures[0]

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
+from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import UsageError
-from maskreg.flow.baseline.drawing import DrawnChooser
-from maskreg.flow.baseline.ranking import RankedChooser
-from maskreg.flow.baseline.sweeping import Choices, Sweeper
-from maskreg.flow.space import artifact_space
-from maskreg.mask import nnz_of, packed_bytes
-from maskreg.mask.baseline import BaselineSpec, complement
+from maskreg.flow.baseline.choosing import Sweeper, chooser_for
+from maskreg.flow.storing import add_span, artifact_space, finish_mask
+from maskreg.mask import packed_bytes
+from maskreg.mask.baseline import BaselineSpec
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.settings import Settings
 from maskreg.update.verified import RecordedSide, VerifiedSource
 from maskreg.words import percent
 
@@ -34,13 +31,7 @@ BATCH_NUMEL = 1 << 28
 
 
 class Block(NamedTuple):
-    """A baseline's bits of one span of a tensor.
-
-    Attributes:
-        row: the tensor, as the mask's artifact has it.
-        start, stop: its coordinates; empty for a tensor without a mask.
-        packed: uint8, padded bits.
-    """
+    """A baseline's bits of coordinates ``[start, stop)`` of a tensor; of none for a tensor without a mask."""
 
     row: Tensor
     start: int
@@ -50,23 +41,14 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """A finished baseline.
-
-    Attributes:
-        digest: the artifact, now in the registry's folder.
-        notes: remarks, one sentence each.
-    """
+    """A baseline, now in the registry's folder; and remarks, one sentence each."""
 
     digest: Digest
     notes: tuple[str, ...]
 
 
 class Baseline:
-    """A baseline of a mask, computed while it is streamed; nothing is stored, memory is bounded.
-
-    Attributes:
-        notes: remarks, one sentence each; complete at the end of :meth:`blocks`.
-    """
+    """A baseline of a mask, computed while it is streamed; nothing is stored, memory is bounded."""
 
     def __init__(
         self,
@@ -110,17 +92,13 @@ class Baseline:
 def make_baseline(
     artifact: Artifact,
     spec: BaselineSpec,
-    root: str | Path | None = None,
+    root: Path,
     source: Checkpoint | None = None,
     *,
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> BaselineResult:
-    """Compute a baseline of a mask and store it as an artifact of kind ``baseline``.
-
-    Its source is the mask's. It has no target: where the format requires one, the source is repeated.
-    """
-    root = Settings.load().home if root is None else Path(root)
+    """Compute a baseline of a mask and store it as an artifact of kind ``baseline``, without a target."""
     baseline = Baseline(artifact, spec, source, progress=progress, jobs=jobs)
     rows = artifact.tensors
     needed = sum(packed_bytes(row.numel) + 2 * FINGERPRINT_BYTES * row.leaves for row in rows)
@@ -130,40 +108,18 @@ def make_baseline(
         ArtifactWriter(root, ["mask"], jobs=worker_count(jobs)) as writer,
         closing(baseline.blocks()) as blocks,
     ):
-        for block in blocks:
-            nnz += _write(writer, recorded, block)
-        manifest = artifact.manifest
-        digest = writer.finish(
-            Provenance(
-                kind="baseline",
-                rule=manifest.rule,
-                exact=False,
-                source=manifest.source,
-                target=manifest.source,
-                parents=(artifact.digest,),
-                recipe=spec.to_json(),
-            )
-        )
+        for row, start, stop, packed in blocks:
+            leaves = None if start else recorded.leaves(row.name)
+            aliases = row.aliases if stop == row.numel else None
+            nnz += add_span(writer, recorded.tensors[row.name], (start, stop), packed, leaves, aliases)
+        manifest, recipe = artifact.manifest, spec.to_json()
+        parents = (artifact.digest,)
+        digest = finish_mask(writer, manifest.source, manifest.rule, kind="baseline", parents=parents, recipe=recipe)
     notes = baseline.notes
     if nnz != manifest.totals.nnz:
         density = percent(nnz / max(manifest.totals.numel, 1))
         notes += (f"its density is {density}, the mask has {percent(manifest.totals.density)}",)
     return BaselineResult(digest, notes)
-
-
-def _write(writer: ArtifactWriter, source: RecordedSide, block: Block) -> int:
-    row = block.row
-    if block.start == 0:
-        form = source.tensors[row.name]
-        writer.begin(row.name, role=row.role, layer=row.layer, source=form, target=form)
-        leaves = source.leaves(row.name)
-        writer.add_leaves(leaves, leaves)
-    nnz = nnz_of(block.packed)
-    if block.stop:
-        writer.add_block(BlockRecord(block.packed, numel=block.stop - block.start, nnz=nnz))
-    if block.stop == row.numel:
-        writer.end(row.aliases)
-    return nnz
 
 
 def _batches(rows: tuple[Tensor, ...]) -> Iterator[list[Tensor]]:
@@ -177,49 +133,3 @@ def _batches(rows: tuple[Tensor, ...]) -> Iterator[list[Tensor]]:
         room -= row.numel
     if batch:
         yield batch
-
-
-class Chooser(Protocol):
-    """Makes the choices of one baseline, batch after batch of tensors."""
-
-    sweeps: int
-    """How often every tensor is swept, storing included."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks on the choices made so far, one sentence each."""
-
-    def begin(self, rows: Iterable[Tensor]) -> None:
-        """Choose what depends on all tensors together."""
-
-    def choose(self, rows: Sequence[Tensor]) -> Choices:
-        """The choices for some tensors, by name; each of them has coordinates."""
-
-    def end(self) -> None:
-        """Check the choices, now that all tensors are done."""
-
-
-class ComplementChooser:
-    """Chooses every coordinate that the mask lacks."""
-
-    sweeps = 1
-    notes: tuple[str, ...] = ()
-
-    def begin(self, rows: Iterable[Tensor]) -> None:
-        """Do nothing: tensors are independent."""
-
-    def choose(self, rows: Sequence[Tensor]) -> Choices:
-        """The complement of each mask."""
-        return {row.name: complement for row in rows}
-
-    def end(self) -> None:
-        """Do nothing: every mask has a complement."""
-
-
-def chooser_for(artifact: Artifact, spec: BaselineSpec, sweeper: Sweeper) -> Chooser:
-    """The chooser of a kind of baseline."""
-    if spec.kind.name == "complement":
-        return ComplementChooser()
-    if spec.kind.name in ("low-magnitude", "principal", "safe"):
-        return RankedChooser(artifact, spec, sweeper)
-    return DrawnChooser(artifact, spec, sweeper)

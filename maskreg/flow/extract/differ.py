@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.artifact.writer import BlockRecord
 from maskreg.checkpoint.ahead import LeafReader
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import Codec, grid_at
@@ -42,16 +43,9 @@ class BlockDiff:
     """Everything that an artifact stores of one span, and what the totals need.
 
     Attributes:
-        span: which one.
         source_leaves, target_leaves: hashes of the values that the artifact records; None for an absent side.
         differs: any stored bit differs, or the sides cannot be compared.
-        packed: mask bits; None for a pair without a mask.
-        nnz: coordinates that moved.
-        differing: coordinates whose bits differ.
-        energy: sum of squared differences of finite bf16 pairs.
-        nonfinite: pairs that are not finite, which the energy leaves out.
-        nan, inf: target coordinates that are NaN, or infinite, in bf16.
-        delta, reverse: coded values of target and source, if requested.
+        block: mask, counts and coded values; None for a pair without a mask.
         source_bytes, target_bytes: raw bytes of tensors stored whole, if requested.
         read_bytes: bytes read from both sides.
         counted: what the target has counted.
@@ -61,15 +55,7 @@ class BlockDiff:
     source_leaves: LeafHashes | None
     target_leaves: LeafHashes | None
     differs: bool
-    packed: npt.NDArray[np.uint8] | None = None
-    nnz: int = 0
-    differing: int = 0
-    energy: float = 0.0
-    nonfinite: int = 0
-    nan: int = 0
-    inf: int = 0
-    delta: npt.NDArray[np.uint8] | None = None
-    reverse: npt.NDArray[np.uint8] | None = None
+    block: BlockRecord | None = None
     source_bytes: bytes = b""
     target_bytes: bytes = b""
     read_bytes: int = 0
@@ -78,14 +64,9 @@ class BlockDiff:
 
 @dataclass(frozen=True)
 class Differ:
-    """Diffs spans of two checkpoints. Safe to call from many threads, each of which reads into memory of its own.
+    """Diffs spans of two checkpoints, on any thread, each of which reads into memory of its own.
 
-    Attributes:
-        source, target: the checkpoints.
-        rule: what counts as moved.
-        codec: codes delta and reverse; None for a mask only.
-        reversible: make the reverse too.
-        device: where codes are compared.
+    The codec codes delta and reverse; None for a mask only.
     """
 
     source: Checkpoint
@@ -111,7 +92,7 @@ class Differ:
             span,
             source.leaves if source else None,
             target.leaves if target else None,
-            differs=stored_whole or _bits_differ(source, target),
+            differs=stored_whole or not (source and target and np.array_equal(source.values, target.values)),
             source_bytes=source.values.tobytes() if source and stored_whole and self.reversible else b"",
             target_bytes=target.values.tobytes() if target and stored_whole and self.codec else b"",
             read_bytes=sum(side.values.nbytes for side in sides if side),
@@ -146,15 +127,19 @@ class Differ:
             source_side.leaves,
             target_side.leaves if after is target_side.values else leaf_hashes(after),
             differs=bool(differing) or not same_dtype,
-            packed=mask.packed,
-            nnz=mask.nnz,
-            differing=differing,
-            energy=mask.energy,
-            nonfinite=mask.nonfinite,
-            nan=nan,
-            inf=inf,
-            delta=_array(codec.encode(before, after, grid)) if codec else None,
-            reverse=_array(codec.encode(after, before, grid)) if codec and self.reversible else None,
+            block=BlockRecord(
+                mask.packed,
+                before.size,
+                mask.nnz,
+                differing,
+                mask.energy,
+                mask.nonfinite,
+                nan,
+                inf,
+                # Arrays go to another process without being copied, bytes do not.
+                np.frombuffer(codec.encode(before, after, grid), np.uint8) if codec else None,
+                np.frombuffer(codec.encode(after, before, grid), np.uint8) if codec and self.reversible else None,
+            ),
             read_bytes=read_bytes,
             counted=self._counted(span, target_side),
         )
@@ -224,15 +209,6 @@ def spans_of(pairs: tuple[Pair, ...]) -> Iterator[PairSpan]:
             yield PairSpan(pair, start, stop)
 
 
-def _array(data: bytes) -> npt.NDArray[np.uint8]:
-    # Arrays go to another process without being copied, bytes do not.
-    return np.frombuffer(data, np.uint8)
-
-
-def _bits_differ(source: _Side | None, target: _Side | None) -> bool:
-    return source is None or target is None or not np.array_equal(source.values, target.values)
-
-
 _TILE = 1 << 16
 """Coordinates whose float64 differences fit a core's cache."""
 
@@ -242,15 +218,7 @@ _SUMS = 16
 
 
 class Comparison(NamedTuple):
-    """How two blocks differ.
-
-    Attributes:
-        packed: mask of the coordinates that moved, uint8 ``[packed_bytes(n)]``.
-        nnz: how many those are.
-        differing: coordinates whose bits differ.
-        nonfinite: pairs of which a side is NaN or infinite, which have no energy.
-        energy: see :func:`energy_of`.
-    """
+    """How two blocks differ; see :class:`BlockDiff`."""
 
     packed: npt.NDArray[np.uint8]
     nnz: int
@@ -269,11 +237,9 @@ class Comparing:
         self._done = 0
 
     def add(self, source: Codes, target: Codes) -> None:
-        """Compare the next coordinates: a multiple of 64, except in the last piece.
+        """Compare the next bf16 codes, uint16 ``[m]`` on both sides.
 
-        Args:
-            source: bf16 codes, uint16 ``[m]``.
-            target: likewise.
+        M is a multiple of 64, except in the last piece.
         """
         packed = self._packed[self._done // 8 :][: packed_bytes(source.size)]
         self._done += source.size
@@ -308,12 +274,7 @@ def compare(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> Comp
 
 
 def nonfinite_in(source: Codes, target: Codes) -> int:
-    """Pairs of which a side is NaN or infinite.
-
-    Args:
-        source: bf16 codes, uint16 ``[n]``.
-        target: likewise.
-    """
+    """Pairs of bf16 codes of which a side is NaN or infinite."""
     return source.size - int(np.count_nonzero(is_finite(source) & is_finite(target)))
 
 
@@ -325,13 +286,9 @@ def nans_and_infinities(codes: Codes) -> tuple[int, int]:
 
 
 def energy_of(source: Codes, target: Codes) -> float:
-    """Sum of squared differences over pairs of finite bf16 numbers, in float64 and in a fixed order.
+    """Sum of squared differences over pairs of finite bf16 codes, in float64 and in a fixed order.
 
     Pair ``i`` is added to sum ``i mod 16``, and the sums to each other at the end.
-
-    Args:
-        source: bf16 codes, uint16 ``[n]``.
-        target: likewise.
     """
     sums = np.zeros(_SUMS)
     if compiled := library():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 from maskreg.artifact.manifest import PartName, Side
 from maskreg.artifact.tensors import Tensor
-from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
+from maskreg.artifact.writer import ArtifactWriter, Provenance
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
@@ -22,22 +23,19 @@ from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.extract.differ import BlockDiff, Differ, spans_of
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_up
-from maskreg.flow.space import artifact_space
+from maskreg.flow.storing import artifact_space
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.settings import Settings
-from maskreg.tensors.info import TensorInfo, numel_of
+from maskreg.tensors.info import numel_of
 from maskreg.tensors.rules import Rule, parse_rule
 from maskreg.words import counted
 
 
 @dataclass(frozen=True)
 class ExtractResult:
-    """A finished extraction.
+    """An artifact, now in the registry's folder; and warnings and remarks, one sentence each.
 
     Attributes:
-        digest: the artifact, now in the registry's folder.
-        notes: warnings and remarks, one sentence each.
         code_files: small files in it that can run code.
         code_left_out: small files of the checkpoints that can run code, and are not in it.
     """
@@ -51,7 +49,7 @@ class ExtractResult:
 def extract(
     source: Checkpoint,
     target: Checkpoint,
-    root: str | Path | None = None,
+    root: str | Path,
     *,
     rule: str = "exact",
     mask_only: bool = False,
@@ -67,8 +65,8 @@ def extract(
 ) -> ExtractResult:
     """Diff two checkpoints and store mask and delta as an artifact.
 
-    Both sides are cast to bf16 and compared under ``rule``: the mask. The delta is between stored bits, so it gives
-    the target exactly, unless the rule drops small changes (``abs:TAU``). The same input gives the same digest.
+    Both sides are cast to bf16 and compared under ``rule``: the mask. The delta is between stored bits, so it gives the
+    target exactly, unless the rule drops small changes (``abs:TAU``). The same input gives the same digest.
 
     A pipeline in block order, with ``jobs + 2`` blocks in memory, whatever the size of the checkpoints::
 
@@ -81,32 +79,30 @@ def extract(
     Args:
         source: the checkpoint that the artifact will apply to.
         target: the checkpoint that post-training made of it.
-        root: folder of the registry's file store; the local registry of the settings when left out. The artifact
-            has no name yet.
+        root: folder of the registry's file store.
         rule: ``exact``, ``abs:TAU`` or ``rel:ETA``.
         mask_only: keep the mask and no values.
         reversible: keep the source's values too, so that the target can be turned back.
         allow_mismatch: store whole, or list, tensors that do not pair up.
         with_code: take along small files that can run code, such as ``modeling_x.py``, too.
-        device: ``cpu``, ``cuda`` or ``cuda:N``, where codes are compared; the result does not depend on it.
+        device: where codes are compared; the result does not depend on it.
         parents: artifacts that this one derives from.
         recipe: lineage recipe of the target, if known; part of the artifact's identity.
-        source_root: identity that the source must turn out to have, if known; empty for any.
-        progress: progress callback, in bytes of both sides.
+        source_root: identity that the source must turn out to have; empty for any.
+        progress: in bytes of both sides.
         jobs: threads; by default one per CPU, at most 16.
     """
     if mask_only and reversible:
         raise UsageError("--reversible needs values, and --mask-only keeps none", hint="drop one of the two")
     parsed = parse_rule(rule)
     threads = worker_count(jobs)
-    compare_on = open_device(device)
-    root = Settings.load().home if root is None else Path(root)
+    root = Path(root)
     target = named_like(target, source.tensors)
     source = with_both_names(source, target.tensors)
     pairs, notes = pair_up(source, target, mask_only=mask_only, allow_mismatch=allow_mismatch)
     needed = estimated_bytes(pairs, mask_only=mask_only, reversible=reversible)
     codec = None if mask_only else get_codec(DEFAULT_CODEC)
-    differ = Differ(source, target, parsed, codec, reversible, compare_on)
+    differ = Differ(source, target, parsed, codec, reversible, open_device(device))
     spans = ahead(spans_of(pairs), lambda span: (span.pair.name, span.start, span.stop), source, target)
     parts: list[PartName] = ["mask"]
     parts += ["delta"] if codec else []
@@ -122,34 +118,34 @@ def extract(
             tensors.write(diff)
             target.count(diff.counted)
             progress.advance(diff.read_bytes * (1 + len(diff.span.pair.aliases)))
-        code = CodeFiles()
-        if codec:
-            code = add_files(writer, source, target, reversible=reversible, with_code=with_code)
+        code = add_files(writer, source, target, reversible=reversible, with_code=with_code) if codec else ()
         side = side_of(source, writer.tensors, "source", cast="")
         require_root(source, side, source_root)
+        is_cast = any(pair.stored_as is StoredAs.CAST for pair in pairs)
         digest = writer.finish(
             Provenance(
                 kind="delta" if codec else "mask",
                 rule=parsed.name,
                 exact=codec is not None and parsed.keeps_target,
                 source=side,
-                target=side_of(target, writer.tensors, "target", cast=_cast_of(pairs)),
+                target=side_of(target, writer.tensors, "target", cast="BF16" if is_cast else ""),
                 parents=parents,
                 recipe=recipe,
                 codec=codec.name if codec else "",
             )
         )
     opening = [f"{side}: {note}" for side, c in (("source", source), ("target", target)) for note in c.remarks]
-    notes = (*opening, *notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs), *_code_notes(code))
-    return ExtractResult(digest, notes, code.taken, code.left_out)
+    notes = (*opening, *notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs))
+    if code and not with_code:
+        left_out = f"left out, because it can run code: {', '.join(code)}; --with-code takes it along"
+        return ExtractResult(digest, (*notes, left_out), code_left_out=code)
+    if code:
+        notes = (*notes, f"takes along what can run code: {', '.join(code)}")
+    return ExtractResult(digest, notes, code_files=code)
 
 
 class _TensorWriter:
-    """Writes diffs in order, and opaque or wide tensors whole once they have turned out to differ.
-
-    Attributes:
-        any_differs: a tensor written so far differs.
-    """
+    """Writes diffs in order, and opaque or wide tensors whole once they have turned out to differ."""
 
     def __init__(self, writer: ArtifactWriter, differ: Differ) -> None:
         self.any_differs = False
@@ -163,21 +159,8 @@ class _TensorWriter:
             role, layer = role_of(pair.name), layer_of(pair.name)
             writer.begin(pair.name, role=role, layer=layer, source=pair.source, target=pair.recorded_target)
             self._differs = False
-        if diff.packed is not None and stop:
-            writer.add_block(
-                BlockRecord(
-                    diff.packed,
-                    numel=stop - start,
-                    nnz=diff.nnz,
-                    differing=diff.differing,
-                    energy=diff.energy,
-                    nonfinite=diff.nonfinite,
-                    nan=diff.nan,
-                    inf=diff.inf,
-                    delta=diff.delta,
-                    reverse=diff.reverse,
-                )
-            )
+        if diff.block is not None and stop:
+            writer.add_block(diff.block)
         writer.add_leaves(diff.source_leaves, diff.target_leaves)
         if diff.target_bytes:
             writer.add_whole(diff.target_bytes)
@@ -199,13 +182,7 @@ class _TensorWriter:
 
 
 def require_root(checkpoint: Checkpoint, side: Side, root: str) -> None:
-    """Refuse a source with another identity than an update from elsewhere says.
-
-    Args:
-        checkpoint: the source.
-        side: what it has turned out to be.
-        root: what it has to be; empty for anything.
-    """
+    """Refuse a source that has turned out to have another root than this; an empty one allows any."""
     if root and side.root != root:
         raise PairMismatchError(
             f"the source {checkpoint.path} has root {side.root[:19]}, and the update is of root {root[:19]}",
@@ -214,47 +191,23 @@ def require_root(checkpoint: Checkpoint, side: Side, root: str) -> None:
 
 
 def side_of(checkpoint: Checkpoint, rows: Iterable[Tensor], side: str, *, cast: Literal["", "BF16"]) -> Side:
-    """The identity of a checkpoint, from the rows of its tensors.
-
-    Args:
-        checkpoint: the checkpoint.
-        rows: of the finished tensor table.
-        side: ``source`` or ``target``.
-        cast: ``BF16`` when the rows hold the bf16 cast of a wider checkpoint.
-    """
+    """The identity of a checkpoint, from the finished tensor table; ``cast`` if that holds a wider one's bf16 cast."""
     fingerprints: list[tuple[str, str, tuple[int, ...], str]] = []
     for row in rows:
         shape, dtype, digest = (getattr(row, f"{side}_{field}") for field in ("shape", "dtype", "fingerprint"))
         if shape is not None:
             fingerprints += [(name, dtype, shape, digest) for name in (row.name, *row.aliases)]
+    dtypes: Counter[str] = Counter()
+    for tensor in checkpoint.tensors.values():
+        dtypes[tensor.dtype] += tensor.numel
     return Side(
         root=fingerprint_root(fingerprints),
         hub=checkpoint.hub,
         params=sum(t.numel for t in checkpoint.tensors.values()),
         tensors=len(checkpoint.tensors),
-        dtypes=_dtypes(checkpoint.tensors.values()),
+        dtypes=dict(dtypes),
         cast=cast,
     )
-
-
-def _dtypes(tensors: Iterable[TensorInfo]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for tensor in tensors:
-        counts[tensor.dtype] = counts.get(tensor.dtype, 0) + tensor.numel
-    return counts
-
-
-def _cast_of(pairs: Iterable[Pair]) -> Literal["", "BF16"]:
-    return "BF16" if any(pair.stored_as is StoredAs.CAST for pair in pairs) else ""
-
-
-def _code_notes(code: CodeFiles) -> list[str]:
-    notes = []
-    if code.left_out:
-        notes.append(f"left out, because it can run code: {', '.join(code.left_out)}; --with-code takes it along")
-    if code.taken:
-        notes.append(f"takes along what can run code: {', '.join(code.taken)}")
-    return notes
 
 
 def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: bool) -> tuple[str, ...]:
@@ -277,33 +230,12 @@ def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: boo
     return tuple(notes)
 
 
-@dataclass(frozen=True)
-class CodeFiles:
-    """Small files that can run code, by name; see :func:`maskreg.checkpoint.files.can_run_code`.
-
-    Attributes:
-        taken: they are in the artifact.
-        left_out: they are not.
-    """
-
-    taken: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-
-
 def add_files(
     writer: ArtifactWriter, source: Checkpoint, target: Checkpoint, *, reversible: bool, with_code: bool
-) -> CodeFiles:
+) -> tuple[str, ...]:
     """Write the small files of the target that the source lacks or has otherwise; with ``reversible`` also back.
 
-    Args:
-        writer: of the artifact.
-        source: the checkpoint that the artifact will apply to.
-        target: the checkpoint that applying it gives.
-        reversible: the source's files too.
-        with_code: also files that can run code.
-
-    Returns:
-        Those that can run code.
+    Returns the names of those that can run code, which are written only ``with_code``.
     """
     directions: list[tuple[Checkpoint, Checkpoint, Callable[[str, bytes], None]]] = [(target, source, writer.add_file)]
     if reversible:
@@ -316,8 +248,7 @@ def add_files(
                 if not with_code:
                     continue
             add(name, data)
-    names = tuple(sorted(code))
-    return CodeFiles(names if with_code else (), () if with_code else names)
+    return tuple(sorted(code))
 
 
 def _differing_files(checkpoint: Checkpoint, reference: Checkpoint) -> Iterator[tuple[str, bytes, bytes | None]]:

@@ -1,19 +1,25 @@
-"""How the tensors of two checkpoints pair up, what the artifact stores of each pair, and how large that gets."""
+"""How the tensors of two checkpoints pair up, what an artifact stores of each pair, and why two do not fit together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from maskreg.bucket import Location
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.renaming import same_values
+from maskreg.checkpoint.layouts import MERGE, is_adapter
+from maskreg.checkpoint.renaming import dialect_of, same_values
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL
-from maskreg.errors import PairMismatchError
-from maskreg.flow.extract.causes import Why, refuse_other_kinds, why_different
-from maskreg.tensors.info import FLOAT, HALF, WIDE, TensorInfo
+from maskreg.document import parse_object
+from maskreg.errors import DataError, PairMismatchError
+from maskreg.limits import LIMITS
+from maskreg.tensors.info import FLOAT, HALF, WIDE, TensorInfo, shown
 from maskreg.words import counted, listed
 
 NAMED_AT_MOST = 10
@@ -46,15 +52,7 @@ class StoredAs(Enum):
 
 @dataclass(frozen=True)
 class Pair:
-    """One tensor of the source, the target or both.
-
-    Attributes:
-        name: the same on both sides.
-        stored_as: what the artifact stores of it.
-        source: as stored, None when the target added it.
-        target: as stored, None when the target lacks it.
-        aliases: other names of the same content on both sides.
-    """
+    """One tensor of the source, the target or both, as stored; aliases are names of the same content on both sides."""
 
     name: str
     stored_as: StoredAs
@@ -83,18 +81,11 @@ class _Mismatch(NamedTuple):
 def pair_up(
     source: Checkpoint, target: Checkpoint, *, mask_only: bool, allow_mismatch: bool
 ) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
-    """Decide for every tensor of both checkpoints what the artifact stores of it.
+    """Decide for every tensor of both checkpoints what the artifact stores of it; data is read to find tied weights.
 
-    Args:
-        source: read from only to find tied weights.
-        target: likewise.
-        mask_only: store no values; then the source can be wider than 16 bits.
-        allow_mismatch: store whole what does not pair up, instead of refusing.
-
-    Returns:
-        Pairs in the order of the source, then added tensors in the order of the target; and notes, one sentence each.
+    Returns pairs in the order of the source, then added tensors in the order of the target; and notes.
     """
-    refuse_other_kinds(source, target)
+    _refuse_other_kinds(source, target)
     if not mask_only:
         _refuse_wide_source(source)
     pairs: list[Pair] = []
@@ -107,7 +98,8 @@ def pair_up(
         if why:
             mismatches.append(_Mismatch(name, why))
     if mismatches and not allow_mismatch:
-        raise _mismatch_error(mismatches, why_different(source, target))
+        causes = (explain(source, target) for explain in (_foreign, _renamed, _half, _unrelated))
+        raise _mismatch_error(mismatches, next((why for why in causes if why), None))
     notes = []
     if mismatches:
         kept = "listed" if mask_only else "stored whole or listed"
@@ -178,7 +170,7 @@ def _do_not_pair_up(mismatches: Sequence[_Mismatch]) -> str:
     return f"{counted(number, 'tensor', 'does')} not pair up: {listed(each, NAMED_AT_MOST, separator='; ')}"
 
 
-def _mismatch_error(mismatches: Sequence[_Mismatch], why: Why | None) -> PairMismatchError:
+def _mismatch_error(mismatches: Sequence[_Mismatch], why: _Why | None) -> PairMismatchError:
     names = tuple(m.name for m in mismatches)
     if why is None:
         hint = "add --allow-mismatch to store them whole"
@@ -197,7 +189,7 @@ def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Ite
     alias_of: dict[str, str] = {}
     for head in by_role["lm_head"]:
         for owner in by_role["embedding"]:
-            if _same_kind(owner, head) and all(same_values(c, owner.name, head.name) for c in (source, target)):
+            if _form(owner) == _form(head) and all(same_values(c, owner.name, head.name) for c in (source, target)):
                 alias_of[head.name] = owner.name
                 break
     for pair in pairs:
@@ -206,13 +198,181 @@ def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Ite
             yield replace(pair, aliases=aliases) if aliases else pair
 
 
-def _same_kind(left: Pair, right: Pair) -> bool:
-    return (left.stored_as, _form(left.source), _form(left.target)) == (
-        right.stored_as,
-        _form(right.source),
-        _form(right.target),
+def _form(pair: Pair) -> list[object]:
+    return [pair.stored_as, *((side.dtype, side.shape) if side else None for side in (pair.source, pair.target))]
+
+
+# Causes: what a checkpoint can be instead, and how two can differ as a whole.
+
+_ADAPTER = re.compile(
+    r"(.*\.)?(lora_(A|B|embedding_A|embedding_B|magnitude_vector)|lokr_w\w+|hada_[wt]\w+|oft_[rR]|ia3_l|"
+    r"vera_lambda_[bd]|prompt_embeddings)(\..+)?"
+)
+_QUANTIZED = re.compile(
+    r".+\.(qweight|qzeros|g_idx|weight_packed|absmax|quant_map|weight_scale_inv|quant_state\..+|SCB|weight_format)"
+)
+_MERGE = (
+    'python -c "from peft import AutoPeftModelForCausalLM as M; import sys; '
+    "M.from_pretrained(sys.argv[1], dtype='auto').merge_and_unload().save_pretrained(sys.argv[2])\" {} {}"
+)
+
+
+class _Why(NamedTuple):
+    """One cause for which many tensors do not pair up, and their names on both sides."""
+
+    fault: str
+    hint: str
+    tensors: frozenset[str]
+
+
+def _refuse_other_kinds(source: Checkpoint, target: Checkpoint) -> None:
+    """Refuse what is no state dict of 16-bit weights: an adapter beside a model, or a quantized checkpoint."""
+    sides = (("source", source), ("target", target))
+    for test, explain in ((_is_adapter, _adapter), (_is_quantized, _quantized)):
+        tensors = [tuple(info.name for info in checkpoint.tensors.values() if test(info)) for _, checkpoint in sides]
+        if test is _is_adapter and all(tensors):
+            # Two adapters are two state dicts like any others.
+            continue
+        for (side, checkpoint), names in zip(sides, tensors, strict=True):
+            if names:
+                fault, hint = explain(checkpoint, names)
+                raise PairMismatchError(f"the {side} ({checkpoint.path}) {fault}", names, hint=hint)
+
+
+def _is_adapter(tensor: TensorInfo) -> bool:
+    """Whether a tensor is of a LoRA or another adapter of PEFT, on its own or beside weights that lack it."""
+    return bool(_ADAPTER.fullmatch(tensor.name))
+
+
+def _is_quantized(tensor: TensorInfo) -> bool:
+    codes = tensor.dtype.startswith("F8_") or (tensor.dtype in ("I8", "U8") and len(tensor.shape) >= 2)
+    return codes or bool(_QUANTIZED.fullmatch(tensor.name))
+
+
+def _quantized(checkpoint: Checkpoint, names: Sequence[str]) -> tuple[str, str]:
+    method = _config(checkpoint, "config.json").get("quantization_config")
+    method = method.get("quant_method") if isinstance(method, dict) else None
+    with_method = f" with {shown(method)}, as its config.json says" if isinstance(method, str) else ""
+    return (
+        f"is quantized{with_method}: {counted(len(names), 'tensor')} such as {names[0]} "
+        f"({checkpoint.tensors[names[0]].dtype}); codes and scales both change, so a mask of codes would say nothing "
+        "about weights"
+    ), "extract from the 16-bit checkpoints that were quantized"
+
+
+def _adapter(checkpoint: Checkpoint, names: Sequence[str]) -> tuple[str, str]:
+    base = _config(checkpoint, "adapter_config.json").get("base_model_name_or_path")
+    of_base = f" of {shown(base)}" if isinstance(base, str) and base else ""
+    fault = (
+        f"is an adapter{of_base}, not a whole model: {counted(len(names), 'tensor')} such as {names[0]}; "
+        "it must be merged into its base model first"
+    )
+    folder = _folder(checkpoint)
+    if is_adapter(folder):
+        return fault, f"name its folder, which is read as the merged model: {shlex.quote(str(folder))}"
+    if not _config(checkpoint, "adapter_config.json"):
+        return fault, MERGE
+    return fault, _MERGE.format(shlex.quote(str(folder)), shlex.quote(f"{folder.absolute()}-merged"))
+
+
+def _folder(checkpoint: Checkpoint) -> Location:
+    return checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
+
+
+def _config(checkpoint: Checkpoint, name: str) -> Mapping[str, Any]:
+    # Only for words in a message, which can do without: a config that is absent or wrong is not what is at fault.
+    with suppress(OSError, DataError):
+        path = _folder(checkpoint) / name
+        if path.is_file() and path.stat().st_size <= LIMITS.small_file_bytes:
+            return parse_object(path.read_bytes(), name, max_bytes=LIMITS.small_file_bytes)
+    return {}
+
+
+def _renamed(source: Checkpoint, target: Checkpoint) -> _Why | None:
+    """Names that are equal but for how they begin.
+
+    The prefixes are what stands in front of the longest common end of two names, one of each side::
+
+        model.layers.0.w  and  model.language_model.layers.0.w    'model.' became 'model.language_model.'
+    """
+    lacking = [name for name in source.tensors if name not in target.tensors]
+    surplus = {name for name in target.tensors if name not in source.tensors}
+    # A single name can be on one side alone, such as an output head that is tied.
+    for sample in dict.fromkeys(lacking[at] for at in (0, len(lacking) // 2, -1) if lacking and surplus):
+        likest = max(surplus, key=lambda name: (_common_end(sample, name), -len(name), name))
+        before, after = _prefixes(sample, likest)
+        pairs = [(name, after + name[len(before) :]) for name in lacking if name.startswith(before)]
+        pairs = [pair for pair in pairs if pair[1] in surplus]
+        if before != after and len(pairs) == min(len(lacking), len(surplus)):
+            return _renaming(before, after, pairs, len(source.tensors))
+    return None
+
+
+def _renaming(before: str, after: str, pairs: Sequence[tuple[str, str]], number: int) -> _Why:
+    first, second = pairs[0]
+    return _Why(
+        f"the target has other names than the source: {_change(before, after)} in {len(pairs):,} of "
+        f"{counted(number, 'tensor')}: {first} is {second}",
+        "save both checkpoints from one model class, such as AutoModelForCausalLM",
+        frozenset(name for pair in pairs for name in pair),
     )
 
 
-def _form(tensor: TensorInfo | None) -> tuple[str, tuple[int, ...]] | None:
-    return None if tensor is None else (tensor.dtype, tensor.shape)
+def _change(before: str, after: str) -> str:
+    if not before or not after:
+        return f"'{before or after}' was {'removed' if before else 'added'} at the front"
+    return f"'{before}' at the front became '{after}'"
+
+
+def _common_end(left: str, right: str) -> int:
+    count = 0
+    for a, b in zip(reversed(left.split(".")), reversed(right.split(".")), strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def _prefixes(left: str, right: str) -> tuple[str, str]:
+    common = _common_end(left, right)
+    heads = (name.split(".")[: len(name.split(".")) - common] for name in (left, right))
+    before, after = ("".join(f"{word}." for word in words) for words in heads)
+    return before, after
+
+
+def _half(source: Checkpoint, target: Checkpoint) -> _Why | None:
+    both = [(info, target.tensors[name]) for name, info in source.tensors.items() if name in target.tensors]
+    changed = [(a, b) for a, b in both if a.dtype != b.dtype and a.shape == b.shape]
+    dtypes = {(a.dtype, b.dtype) for a, b in changed}
+    if len(dtypes) != 1 or 2 * len(changed) <= len(both) or not {dtype for pair in dtypes for dtype in pair} <= FLOAT:
+        return None
+    before, after = next(iter(dtypes))
+    save = {"BF16": "bfloat16", "F16": "float16"}.get(before)
+    step = f"save the target in {before}: model.to(torch.{save}).save_pretrained(...); or " if save else ""
+    return _Why(
+        f"the target is stored in {after} and the source in {before}: {len(changed):,} of "
+        f"{counted(len(source.tensors), 'tensor')} such as {changed[0][0].name}; bits of two dtypes cannot be compared",
+        f"{step}add --allow-mismatch to store its tensors whole",
+        frozenset(info.name for info, _ in changed),
+    )
+
+
+def _foreign(source: Checkpoint, target: Checkpoint) -> _Why | None:
+    for side, mine, others in (("source", source, target), ("target", target, source)):
+        if found := dialect_of(mine.tensors, others.tensors):
+            dialect, sample = found
+            odd = mine.tensors.keys() ^ others.tensors.keys()
+            return _Why(f"the {side} has {dialect.names}, such as {sample}", dialect.saved, frozenset(odd))
+    return None
+
+
+def _unrelated(source: Checkpoint, target: Checkpoint) -> _Why | None:
+    if source.tensors.keys() & target.tensors.keys() or not source.tensors or not target.tensors:
+        return None
+    first, second = next(iter(source.tensors)), next(iter(target.tensors))
+    return _Why(
+        f"source and target share no tensor name: {counted(len(source.tensors), 'tensor')} such as {first}, and "
+        f"{counted(len(target.tensors), 'tensor')} such as {second}; they look like two different models",
+        "name the checkpoint that training started from, and the one that it ended with",
+        frozenset([*source.tensors, *target.tensors]),
+    )

@@ -27,7 +27,6 @@ from maskreg.errors import DataError, UsageError
 from maskreg.flow.geometry.measuring import RULES, FinishedTensors, measure
 from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.progress import SILENT, Progress
-from maskreg.settings import Settings
 from maskreg.tensors.info import ITEM_BYTES, WIDE
 from maskreg.words import counted
 
@@ -45,13 +44,7 @@ _NULL_WORDS = "b(w0 + s z), z Gaussian, s fitted per tensor to the density; last
 
 @dataclass(frozen=True)
 class AnalysisResult:
-    """A finished analysis.
-
-    Attributes:
-        digest: the artifact that holds it, in the registry's folder.
-        document: the figures.
-        resumed: tensors that an earlier, interrupted analysis had finished.
-    """
+    """An analysis, now in the registry's folder; and how many tensors an interrupted one had finished before."""
 
     digest: Digest
     document: Mapping[str, Any]
@@ -103,8 +96,8 @@ def has_masters(recipe: Mapping[str, Any]) -> bool:
 def analyze(
     artifact: Artifact,
     source: Checkpoint,
-    target: Checkpoint | None = None,
-    root: str | Path | None = None,
+    target: Checkpoint | None,
+    root: Path,
     spec: AnalysisSpec | None = None,
     *,
     device: str = "cpu",
@@ -115,7 +108,7 @@ def analyze(
     A worker has one tensor in memory at a time; on threads there is one worker. Finished tensors stay in a working
     folder of the registry until all are done, so that an interrupted analysis resumes.
     """
-    root, spec = Settings.load().home if root is None else Path(root), spec or analysis_spec()
+    spec = analysis_spec() if spec is None else spec
     recipe = lineage_recipe(artifact, target, spec, device)
     reader = UpdateReader(artifact, source, target, open_device(device), spec.selection)
     side = str(target.path.absolute()) if target is not None else ""
@@ -124,7 +117,10 @@ def analyze(
     known = [_row(finished.load(number, tensor.name)) for number, tensor in enumerate(reader.rows)]
     left = [tensor.name for tensor, row in zip(reader.rows, known, strict=True) if row is None]
     rows = list[TensorRow]()
-    work = _Measuring(reader, spec, device)
+
+    def work(name: str) -> TensorRow:
+        return measure(reader.read(reader.by_name[name]), spec, torch.device(device))
+
     with closing(ordered(work, left, jobs=1, in_flight=1, near=reader.place_of)) as measured:
         for number, (tensor, row) in enumerate(zip(reader.rows, known, strict=True)):
             if row is None:
@@ -136,18 +132,6 @@ def analyze(
     digest = write_analysis(root, artifact, document, recipe)
     finished.remove()
     return AnalysisResult(digest, document, len(rows) - len(left))
-
-
-@dataclass(frozen=True)
-class _Measuring:
-    """Measures a tensor, by its name."""
-
-    reader: UpdateReader
-    spec: AnalysisSpec
-    device: str
-
-    def __call__(self, name: str) -> TensorRow:
-        return measure(self.reader.read(self.reader.by_name[name]), self.spec, torch.device(self.device))
 
 
 def _nbytes(row: Tensor) -> int:

@@ -51,12 +51,9 @@ class _Side:
 
 
 class _Update:
-    """A tensor after an update, beside the tensor before.
+    """A tensor after an update, beside the tensor before: which coordinates moved, by rule, and the energies of both.
 
-    Attributes:
-        side: the tensor after it.
-        moved: by rule, which coordinates moved, bool in the tensor's shape.
-        energies: sums of squares of the tensor before and of the update; not finite if a number is not.
+    Energies are not finite if a number is not.
     """
 
     def __init__(self, before: _Side, after: _Side, rules: Iterable[str]) -> None:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from maskreg.analysis.moments import MomentSums, summarized
 from maskreg.artifact.reader import Artifact
@@ -22,7 +18,6 @@ from maskreg.device import HostDevice
 from maskreg.engine import ordered
 from maskreg.flow.geometry.reading import TensorUpdate, UpdateReader
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.cast import to_float
 from maskreg.tensors.info import blocks_of
 from maskreg.words import counted, listed
 
@@ -42,45 +37,33 @@ def measure_moments(
     A worker has one weight in memory at a time where there is an update, else one block.
     """
     parts = selection.parts({name: state.shape(name) for name in state.names})
-    spans = {part: _span(part, state.shape(part.tensor)) for part in parts}
+    widths = {part: math.prod(state.shape(part.tensor)[1:]) for part in parts}
+    spans = {part: (part.start * width, part.stop * width) for part, width in widths.items()}
     reader = None
     if artifact is not None and source is not None:
         reader = UpdateReader(artifact, source, None, HostDevice())
     progress.start("measure moments", sum(stop - start for start, stop in spans.values()) * _ITEM_BYTES)
     weights: dict[str, MomentSums] = {}
     unpaired: list[str] = []
-    work = _Summing(state, reader)
+
+    def row_of(name: str) -> Tensor | None:
+        """The tensor of the update that a weight is; None without one of its shape."""
+        row = None if reader is None else reader.by_name.get(name)
+        return row if row is not None and (row.source_shape or ()) == state.shape(name) else None
+
+    def work(task: tuple[Part, tuple[int, int]]) -> MomentSums:
+        part, span = task
+        row = row_of(part.tensor)
+        update = None if reader is None or row is None else reader.read(row)
+        return _sums(state, part.tensor, span, update)
+
     with closing(ordered(work, spans.items(), jobs=1, in_flight=1)) as results:
         for (part, (first, last)), sums in zip(spans.items(), results, strict=True):
-            if reader is not None and work.row(part.tensor) is None:
+            if reader is not None and row_of(part.tensor) is None:
                 unpaired.append(part.tensor)
             weights[part.name] = sums
             progress.advance((last - first) * _ITEM_BYTES)
     return _document(state, weights, unpaired, selection)
-
-
-@dataclass(frozen=True)
-class _Summing:
-    """Adds up the elements of a weight, beside its update where there is one."""
-
-    state: Moments
-    reader: UpdateReader | None
-
-    def __call__(self, task: tuple[Part, tuple[int, int]]) -> MomentSums:
-        part, span = task
-        row = self.row(part.tensor)
-        update = None if self.reader is None or row is None else self.reader.read(row)
-        return _sums(self.state, part.tensor, span, update)
-
-    def row(self, name: str) -> Tensor | None:
-        """The tensor of the update that a weight is; None without one of its shape."""
-        row = None if self.reader is None else self.reader.by_name.get(name)
-        return row if row is not None and (row.source_shape or ()) == self.state.shape(name) else None
-
-
-def _span(part: Part, shape: tuple[int, ...]) -> tuple[int, int]:
-    width = math.prod(shape[1:])
-    return part.start * width, part.stop * width
 
 
 def _sums(state: Moments, name: str, span: tuple[int, int], update: TensorUpdate | None) -> MomentSums:
@@ -90,15 +73,9 @@ def _sums(state: Moments, name: str, span: tuple[int, int], update: TensorUpdate
         first, gradient = (
             state.read(name, kind, start, stop) if state.has(name, kind) else None for kind in (FIRST, GRADIENT)
         )
-        difference = None if update is None else _difference(update, start, stop)
+        difference = None if update is None else update.difference(start, stop)
         total += MomentSums.of(state.read(name, SECOND, start, stop), first, gradient, difference)
     return total
-
-
-def _difference(update: TensorUpdate, start: int, stop: int) -> npt.NDArray[np.float64]:
-    sides = ((update.before, update.before_dtype), (update.after, update.after_dtype))
-    before, after = (to_float(bits.reshape(-1)[start:stop], dtype) for bits, dtype in sides)
-    return np.asarray(after - before)
 
 
 def _document(

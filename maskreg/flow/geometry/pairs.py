@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from maskreg.analysis.updates import Floats, Products, UpdatePair, channel_overlap, mlp_of
 from maskreg.artifact.reader import Artifact
@@ -21,7 +20,6 @@ from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, PartAbsentError
 from maskreg.flow.geometry.reading import TensorUpdate, UpdateReader
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.cast import to_float
 from maskreg.tensors.info import BLOCK_NUMEL
 
 
@@ -54,8 +52,11 @@ def compare_updates(
     progress.start("compare updates", sum(row.numel for row in readers[0].rows) * 2 * len(readers))
     pairs = [_Pair((labels[a], labels[b])) for a, b in combinations(range(len(readers)), 2)]
     rows = readers[0].rows
-    work, every = _Multiplying(readers), list(readers[0].by_name)
-    with closing(ordered(work, every, jobs=1, in_flight=1, near=readers[0].place_of)) as results:
+
+    def work(name: str) -> tuple[list[Products], list[Floats | None]]:
+        return _products([reader.read(reader.by_name[name]) for reader in readers])
+
+    with closing(ordered(work, list(readers[0].by_name), jobs=1, in_flight=1, near=readers[0].place_of)) as results:
         for row, (products, channels) in zip(rows, results, strict=True):
             for pair, product, (a, b) in zip(pairs, products, combinations(channels, 2), strict=True):
                 pair.add(row, product)
@@ -100,24 +101,20 @@ class _Pair:
         )
 
 
-@dataclass(frozen=True)
-class _Multiplying:
-    """Reads a tensor of every update, by its name, and multiplies each with each."""
-
-    readers: Sequence[UpdateReader]
-
-    def __call__(self, name: str) -> tuple[list[Products], list[Floats | None]]:
-        return _products([reader.read(reader.by_name[name]) for reader in self.readers])
-
-
 def _products(updates: Sequence[TensorUpdate]) -> tuple[list[Products], list[Floats | None]]:
     """Of every pair; and by update the energy of each channel, None for a tensor without channels."""
     row = updates[0].row
     products = [Products() for _ in combinations(updates, 2)]
     of = mlp_of(row.name, row.source_shape or ())
     channels: list[Floats | None] = [None if of is None else np.zeros((row.source_shape or ())[of[1]]) for _ in updates]
-    for start, stop in _row_spans(updates[0].before.shape):
-        differences = [_difference(update, start, stop) for update in updates]
+    shape = updates[0].before.shape or (1,)
+    width = int(np.prod(shape[1:], dtype=np.int64))
+    step = max(1, BLOCK_NUMEL // max(1, width))
+    for start in range(0, shape[0], step):
+        stop = min(start + step, shape[0])
+        with np.errstate(invalid="ignore"):
+            flat = [update.difference(start * width, stop * width) for update in updates]
+        differences = [difference.reshape(stop - start, *shape[1:]) for difference in flat]
         for number, (a, b) in enumerate(combinations(differences, 2)):
             products[number] += Products.of(a.reshape(-1), b.reshape(-1))
         for difference, sums in zip(differences, channels, strict=True):
@@ -128,17 +125,3 @@ def _products(updates: Sequence[TensorUpdate]) -> tuple[list[Products], list[Flo
                 else:
                     sums[start:stop] += squares.sum(1)
     return products, channels
-
-
-def _row_spans(shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Spans of whole rows, of about a block each."""
-    rows = shape[0] if shape else 1
-    step = max(1, BLOCK_NUMEL // max(1, int(np.prod(shape[1:], dtype=np.int64))))
-    return ((start, min(start + step, rows)) for start in range(0, rows, step))
-
-
-def _difference(update: TensorUpdate, start: int, stop: int) -> npt.NDArray[np.float64]:
-    sides = ((update.before, update.before_dtype), (update.after, update.after_dtype))
-    before, after = (to_float(np.atleast_1d(bits)[start:stop], dtype) for bits, dtype in sides)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(after - before)

@@ -20,7 +20,7 @@ from maskreg.checkpoint.roles import ALL, Part, Selection
 from maskreg.device import Device
 from maskreg.errors import PartAbsentError, WrongCheckpointError, WrongTargetError
 from maskreg.parallel import Buffers, worker_count
-from maskreg.tensors.cast import to_bf16
+from maskreg.tensors.cast import to_bf16, to_float
 from maskreg.tensors.info import ITEM_BYTES, WIDE, TensorInfo
 from maskreg.tensors.leaves import check_before, leaves_between
 from maskreg.tensors.rules import parse_rule
@@ -32,14 +32,9 @@ Bits = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class TensorUpdate:
-    """One tensor before and after an update.
+    """One tensor before and after an update: bits as unsigned integers in the tensor's shape.
 
-    Attributes:
-        row: its row of the tensor table.
-        before: the source's bits, unsigned integers in the tensor's shape.
-        before_dtype: safetensors code of ``before``.
-        after: the target's bits likewise.
-        after_dtype: safetensors code of ``after``; wider than recorded for a full-precision master.
+    The dtype after it is wider than recorded for a full-precision master.
     """
 
     row: Tensor
@@ -47,6 +42,12 @@ class TensorUpdate:
     before_dtype: str
     after: Bits
     after_dtype: str
+
+    def difference(self, start: int, stop: int) -> npt.NDArray[np.float64]:
+        """The update of elements ``[start, stop)``."""
+        sides = ((self.before, self.before_dtype), (self.after, self.after_dtype))
+        before, after = (to_float(bits.reshape(-1)[start:stop], dtype) for bits, dtype in sides)
+        return np.asarray(after - before)
 
 
 class UpdateReader:
@@ -66,19 +67,13 @@ class UpdateReader:
         device: Device,
         selection: Selection = ALL,
     ) -> None:
-        """Verify the source, and the form of the target.
+        """Verify the source, and the form of the target, in which fp32 or fp64 masters can stand for bf16.
 
-        Args:
-            artifact: the artifact.
-            source: the checkpoint that it was made from.
-            target: the other side, in which fp32 or fp64 masters can stand for bf16; None to make it from source and
-                delta, as ``apply`` does.
-            device: where blocks are decoded.
-            selection: the tensors to read.
+        Without a target, it is made from source and delta, as ``apply`` does.
         """
         self._open(artifact, target, device, selection)
         if target is not None:
-            with _wrong_target(target, self._recorded.hint):
+            with self._blaming(target):
                 require_tensors(target, self._recorded.tensors, hint=self._recorded.hint, fits=_fits)
         self._source = VerifiedSource(artifact, source, jobs=worker_count(None))
 
@@ -134,6 +129,14 @@ class UpdateReader:
         before, after = (_rows(side.reshape(shape), part) for side in (before, after))
         return TensorUpdate(own, before, row.source_dtype, after, dtype)
 
+    @contextmanager
+    def _blaming(self, target: Checkpoint) -> Iterator[None]:
+        """Blame the target: the error of a wrong source would make its caller look for another one."""
+        try:
+            yield
+        except WrongCheckpointError as error:
+            raise WrongTargetError(f"target: {target.path}: {error.message}", hint=self._recorded.hint) from error
+
     def _from_target(self, target: Checkpoint, row: Tensor, before: Bits) -> Iterator[Bits]:
         dtype = target.tensors[row.name].dtype
         leaves = self._recorded.leaves(row.name)
@@ -146,18 +149,9 @@ class UpdateReader:
                 kept = before[start:stop]
                 moved = self._rule.moved(to_bf16(kept, row.source_dtype), to_bf16(recorded, row.target_dtype))
                 recorded = np.where(moved, recorded, kept)
-            with _wrong_target(target, self._recorded.hint):
+            with self._blaming(target):
                 check_before(row.name, start, recorded, leaves_between(leaves, start, stop))
             yield values
-
-
-@contextmanager
-def _wrong_target(target: Checkpoint, hint: str) -> Iterator[None]:
-    """Blame the target: the error of a wrong source would make its caller look for another one."""
-    try:
-        yield
-    except WrongCheckpointError as error:
-        raise WrongTargetError(f"target: {target.path}: {error.message}", hint=hint) from error
 
 
 def _rows(values: Bits, part: Part) -> Bits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -74,18 +74,20 @@ def trajectory(
         hint = f"give checkpoints of one run: {checkpoint.path} does not follow {source.path}"
         require_tensors(checkpoint, infos, hint=hint, fits=_same_shape, allow_surplus=True)
     progress.start("analyze", sum(_nbytes(part, c) for part in parts for c in checkpoints))
-    sums = _Totals(len(checkpoints), None if by is None else GROUPS[by])
+    whole, groups = _Track.blank(len(checkpoints)), dict[str, _Track]()
     follower = _Follower(source, checkpoints, spec, device)
     finished = None if root is None else FinishedTensors(root, _decides([source, *checkpoints], spec, device))
-    known = [_Tensor.of(finished.load(n, part.name) if finished else None) for n, part in enumerate(parts)]
+    known = [_Track.of(finished.load(n, part.name) if finished else None) for n, part in enumerate(parts)]
     left = [part for part, tensor in zip(parts, known, strict=True) if tensor is None]
     with closing(ordered(follower.follow, left, jobs=1, in_flight=1, near=follower.near)) as followed:
         for number, (part, tensor) in enumerate(zip(parts, known, strict=True)):
             if tensor is None:
                 tensor = next(followed)
                 if finished and tensor.is_finite:
-                    finished.keep(number, tensor.to_json())
-            sums.add(tensor)
+                    finished.keep(number, asdict(tensor))
+            whole.add(tensor)
+            if by is not None:
+                groups.setdefault(GROUPS[by](tensor.name), _Track.blank(len(checkpoints))).add(tensor)
             progress.advance(sum(_nbytes(part, checkpoint) for checkpoint in checkpoints))
     if finished:
         finished.remove()
@@ -93,15 +95,15 @@ def trajectory(
         "source": str(source.path),
         **spec.to_json(),
         "k": SIMILARITY_K,
-        **sums.whole.to_json(checkpoints),
+        **whole.figures(checkpoints),
         "by": by,
-        "groups": {label: group.to_json(checkpoints) for label, group in sums.groups.items()},
+        "groups": {label: group.figures(checkpoints) for label, group in groups.items()},
     }
 
 
 @dataclass
-class _Sums:
-    """Sums over the tensors of one checkpoint; "step" is since the checkpoint before it."""
+class _Point:
+    """Sums over tensors at one checkpoint; "step" is since the checkpoint before it."""
 
     numel: int = 0
     moved: int = 0
@@ -113,55 +115,48 @@ class _Sums:
     tops: dict[str, float] = field(default_factory=dict)
     figures: dict[str, list[float]] = field(default_factory=dict)
 
-    def __iadd__(self, other: _Sums) -> _Sums:
-        self.numel += other.numel
-        self.moved += other.moved
-        self.step_moved += other.step_moved
-        self.energy += other.energy
-        self.step_energy += other.step_energy
-        self.ranks += other.ranks
-        self.similarities += other.similarities
-        self.add_tops(other.tops)
-        self.add_figures(other.figures)
-        return self
-
-    def add_tops(self, energies: Mapping[str, float]) -> None:
-        for name, energy in energies.items():
+    def add(self, more: _Point) -> None:
+        self.numel += more.numel
+        self.moved += more.moved
+        self.step_moved += more.step_moved
+        self.energy += more.energy
+        self.step_energy += more.step_energy
+        self.ranks += more.ranks
+        self.similarities += more.similarities
+        for name, energy in more.tops.items():
             self.tops[name] = self.tops.get(name, 0.0) + energy
+        self.add_figures(more.figures)
 
     def add_figures(self, figures: Mapping[str, Sequence[float]]) -> None:
         for name, values in figures.items():
             self.figures.setdefault(name, []).extend(values)
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    """What is measured of one tensor, along the run.
+@dataclass
+class _Track:
+    """What is measured along the run of one tensor, a part of a fused one, or a group of them.
 
-    Attributes:
-        name: of the tensor, or of the part of a fused one.
-        energy: sum of squares of the source's weights.
-        chance: by matrix, the similarity of a random subspace.
-        points: of every checkpoint.
+    ``energy`` is of the source's weights, ``chance`` by matrix the similarity of a random subspace.
     """
 
     name: str
     energy: float
     chance: list[float]
-    points: list[_Sums]
+    points: list[_Point]
 
     @classmethod
-    def of(cls, row: Mapping[str, Any] | None) -> _Tensor | None:
-        """The tensor that :meth:`to_json` gave; None for another version's."""
+    def blank(cls, checkpoints: int) -> _Track:
+        return cls("", 0.0, [], [_Point() for _ in range(checkpoints)])
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any] | None) -> _Track | None:
+        """The tensor that was kept as JSON; None for another version's."""
         if row is None:
             return None
         try:
-            return cls(**{**row, "points": [_Sums(**point) for point in row["points"]]})
+            return cls(**{**row, "points": [_Point(**point) for point in row["points"]]})
         except (KeyError, TypeError):
             return None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def is_finite(self) -> bool:
@@ -169,36 +164,18 @@ class _Tensor:
         numbers = (number for point in self.points for number in (point.energy, point.step_energy))
         return all(map(math.isfinite, (self.energy, *numbers)))
 
-
-class _Group:
-    """Sums over a group of tensors.
-
-    Attributes:
-        points: of every checkpoint.
-        source_energy: sum of squares of the source's weights.
-        chance: by matrix, the similarity of a random subspace.
-    """
-
-    def __init__(self, checkpoints: int) -> None:
-        self.points = [_Sums() for _ in range(checkpoints)]
-        self.source_energy = 0.0
-        self.chance: list[float] = []
-
-    def __iadd__(self, tensor: _Tensor) -> _Group:
-        self.source_energy += tensor.energy
+    def add(self, tensor: _Track) -> None:
+        self.energy += tensor.energy
         self.chance += tensor.chance
-        for point, sums in zip(self.points, tensor.points, strict=True):
-            point += sums
-        return self
+        for point, more in zip(self.points, tensor.points, strict=True):
+            point.add(more)
 
-    def to_json(self, checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
+    def figures(self, checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
         """Figures of every checkpoint, and what similarity is by chance."""
+        pairs = zip(checkpoints, self.points, strict=True)
         return {
             "similarity_by_chance": fmean(self.chance) if self.chance else None,
-            "checkpoints": [
-                _row(str(checkpoint.path), sums, self.source_energy)
-                for checkpoint, sums in zip(checkpoints, self.points, strict=True)
-            ],
+            "checkpoints": [_row(str(checkpoint.path), point, self.energy) for checkpoint, point in pairs],
         }
 
 
@@ -223,29 +200,6 @@ class _Values:
         return float(np.square(self.numbers).sum())
 
 
-class _Totals:
-    """Sums over all tensors, and over groups of them.
-
-    Attributes:
-        whole: all tensors.
-        groups: groups of them by label, in the order of the source.
-    """
-
-    def __init__(self, checkpoints: int, label_of: Callable[[str], str] | None) -> None:
-        self.whole = _Group(checkpoints)
-        self.groups: dict[str, _Group] = {}
-        self._checkpoints = checkpoints
-        self._label_of = label_of
-
-    def add(self, tensor: _Tensor) -> None:
-        """Add a tensor to the whole and to its group."""
-        self.whole += tensor
-        if self._label_of is not None:
-            label = self._label_of(tensor.name)
-            group = self.groups.setdefault(label, _Group(self._checkpoints))
-            group += tensor
-
-
 class _Follower:
     """Follows single tensors through the checkpoints of a run."""
 
@@ -259,11 +213,11 @@ class _Follower:
         """The source's file that holds a tensor."""
         return self._source.place_of(part.tensor)
 
-    def follow(self, part: Part) -> _Tensor:
+    def follow(self, part: Part) -> _Track:
         """What is measured of a tensor."""
         source = _Values.read(self._source, part)
         shape = source.codes.shape
-        points: list[_Sums] = []
+        points: list[_Point] = []
         matrices = slices_of(shape) if has_matrices(role_of(part.name), shape) else []
         # Infinite weights give figures that are undefined, not warnings.
         with few_threads(min(shape[-2:], default=1)), np.errstate(invalid="ignore", over="ignore"):
@@ -274,7 +228,7 @@ class _Follower:
             for checkpoint in self._checkpoints:
                 current = _Values.read(checkpoint, part)
                 update = current.numbers - source.numbers
-                moved = _Sums(
+                moved = _Point(
                     source.codes.size,
                     int(np.count_nonzero(_EXACT.moved(source.codes, current.codes))),
                     int(np.count_nonzero(_EXACT.moved(last.codes, current.codes))),
@@ -286,13 +240,13 @@ class _Follower:
                 if sources:
                     self._add_figures(moved, sources, source, current)
                 if "concentration" in self._spec.metrics and math.isfinite(moved.energy):
-                    moved.add_tops(_top_energies(update))
+                    moved.tops |= _top_energies(update)
                 points.append(moved)
                 last = current
         chance = [end.v.shape[1] / end.v.shape[0] for end in ends if end is not None]
-        return _Tensor(part.name, source.energy, chance, points)
+        return _Track(part.name, source.energy, chance, points)
 
-    def _add_matrix(self, sums: _Sums, update: Any, end: Factors | None) -> None:
+    def _add_matrix(self, sums: _Point, update: Any, end: Factors | None) -> None:
         factors = self._leading(update)
         if factors is None:
             return
@@ -312,7 +266,7 @@ class _Follower:
         values = torch.from_numpy(numbers).to(self._device)
         return Matrix(role_of(source.part.name), source.codes[index], values, self._asked)
 
-    def _add_figures(self, sums: _Sums, matrices: Sequence[Matrix | None], source: _Values, current: _Values) -> None:
+    def _add_figures(self, sums: _Point, matrices: Sequence[Matrix | None], source: _Values, current: _Values) -> None:
         moved = {rule: moved_by(rule, source.codes, current.codes) for rule in self._asked.thresholds}
         for index, matrix in zip(slices_of(source.codes.shape), matrices, strict=True):
             numbers = current.numbers[index]
@@ -331,7 +285,7 @@ class _Follower:
         return Factors(factors.u[:, :k], factors.s[:k], factors.v[:, :k])
 
 
-def _row(name: str, sums: _Sums, source_energy: float) -> dict[str, Any]:
+def _row(name: str, sums: _Point, source_energy: float) -> dict[str, Any]:
     return {
         "checkpoint": name,
         "density": sums.moved / sums.numel if sums.numel else None,

@@ -1,11 +1,16 @@
-"""A merged model: a checkpoint whose weights are computed when they are read, and what merging did to them."""
+"""A merged model: a checkpoint whose weights are computed when they are read, and what merging did to them.
+
+It is stored as an artifact, written as a checkpoint in one pass, or only computed.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import closing
+from dataclasses import dataclass
 from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +19,27 @@ import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import require_one_source
-from maskreg.bucket import Location
+from maskreg.bucket import Location, located
+from maskreg.checkpoint import role_of
+from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import can_run_code
-from maskreg.checkpoint.roles import role_of
+from maskreg.checkpoint.plan import plan_like
+from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.device import Device, open_device
+from maskreg.digest import Digest
+from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 from maskreg.errors import prefixed
+from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.merge.inputs import SOURCE, Inputs, Outcome, Span, outcomes_of
 from maskreg.flow.merge.methods.base import Known
 from maskreg.flow.merge.recipe import Depths, Recipe
 from maskreg.flow.merge.sweeps import MODEL, Sweeps
 from maskreg.flow.merge.tiles import Counts, SpanMerger
-from maskreg.parallel import worker_count
+from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
+from maskreg.result import Result
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, blocks_of
 from maskreg.words import counted, listed
 
 if TYPE_CHECKING:
@@ -36,15 +48,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoleFigures:
-    """Counts over the tensors of one role.
+    """Coordinates of one role: all, moved in each artifact, in any, in several, and in the result.
 
-    Attributes:
-        numel: coordinates.
-        before: of them moved, in each artifact.
-        union: moved in any artifact.
-        conflicts: moved in several artifacts.
-        disagreements: moved up in one and down in another.
-        after: moved in the result.
+    Disagreements moved up in one artifact and down in another.
     """
 
     numel: int
@@ -54,44 +60,32 @@ class RoleFigures:
     disagreements: int
     after: int
 
-    def plus(self, more: RoleFigures) -> RoleFigures:
-        """The sum."""
-        before = tuple(a + b for a, b in zip(self.before, more.before, strict=True))
-        rest = {f.name: getattr(self, f.name) + getattr(more, f.name) for f in fields(self) if f.name != "before"}
-        return RoleFigures(before=before, **rest)
+    def __add__(self, more: RoleFigures) -> RoleFigures:
+        before = tuple(map(add, self.before, more.before))
+        return RoleFigures(**{**{key: value + vars(more)[key] for key, value in vars(self).items()}, "before": before})
 
     def to_json(self) -> dict[str, Any]:
         """Counts and densities."""
-        counts = {**vars(self), "before": list(self.before)}
         share = self.numel or 1
-        return {
-            **counts,
-            "density_before": [count / share for count in self.before],
-            "density_after": self.after / share,
-        }
+        densities = {"density_before": [count / share for count in self.before], "density_after": self.after / share}
+        return {**vars(self), "before": list(self.before), **densities}
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a merge did.
-
-    Attributes:
-        roles: by role.
-    """
+    """What a merge did, by role."""
 
     roles: Mapping[str, RoleFigures]
 
     @property
     def whole(self) -> RoleFigures:
         """Over all roles."""
-        return reduce(RoleFigures.plus, self.roles.values())
+        return reduce(add, self.roles.values())
 
     def to_json(self) -> dict[str, Any]:
         """What ``--json`` prints."""
-        return {
-            "whole": self.whole.to_json(),
-            "roles": {role: figures.to_json() for role, figures in self.roles.items()},
-        }
+        roles = {role: figures.to_json() for role, figures in self.roles.items()}
+        return {"whole": self.whole.to_json(), "roles": roles}
 
 
 BlockCounts = Sequence[tuple[str, int, Counts]]
@@ -99,34 +93,21 @@ BlockCounts = Sequence[tuple[str, int, Counts]]
 
 
 class MergedWeights(Checkpoint):
-    """The weights of a merged model, which is what another process gets of it. Safe to use from several threads.
-
-    Attributes:
-        inputs: what is merged.
-        outcomes: what becomes of every tensor.
-        tensors: of the merged model, by name.
-    """
+    """The weights of a merged model, which is what another process gets of it. Safe to use from several threads."""
 
     blockwise = True
 
     def __init__(
         self, inputs: Inputs, merger: SpanMerger, outcomes: Sequence[Outcome], known: Mapping[str, Known]
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            inputs: what is merged.
-            merger: the method.
-            outcomes: what becomes of every tensor.
-            known: what sweeps have found out.
-        """
+        """Read nothing yet; ``known`` is what sweeps have found out."""
         self.inputs, self.outcomes = inputs, outcomes
         self._merger, self._known = merger, known
         self._by_name = {name: outcome for outcome in outcomes for name in outcome.group.names}
         self._counts: dict[tuple[str, int], Counts] = {}
         self.tensors: Mapping[str, TensorInfo] = {
             name: TensorInfo(name, outcome.info.dtype, outcome.info.shape)
-            for name in _in_order(inputs.source.checkpoint, self._by_name)
+            for name in {**inputs.source.checkpoint.tensors, **self._by_name}
             if (outcome := self._by_name[name]).info is not None
         }
 
@@ -153,12 +134,9 @@ class MergedWeights(Checkpoint):
         if name not in self.tensors:
             return 0
         outcome = self._by_name[name]
-        reads = (
-            (self._rows_around(outcome, number) for number in _blocks(start, stop))
-            if outcome.merged
-            else ((start, stop),)
-        )
-        return sum(self.inputs.expect(name, *span) for span in reads)
+        if not outcome.merged:
+            return self.inputs.expect(name, start, stop)
+        return sum(self.inputs.expect(name, *self._rows_around(outcome, block)) for block in _blocks(start, stop))
 
     def place_of(self, name: str, start: int = 0) -> str:
         """The object of an artifact that a block needs."""
@@ -206,21 +184,8 @@ class MergedWeights(Checkpoint):
         return start, stop
 
 
-@dataclass(frozen=True)
-class _Files:
-    taken: Mapping[str, bytes]
-    left_out: tuple[str, ...]
-    code: tuple[str, ...]
-
-
 class MergedCheckpoint(MergedWeights):
-    """A merged model. Reading computes, in bounded memory.
-
-    Attributes:
-        source: the checkpoint that the artifacts were made from.
-        recipe: how they are merged.
-        notes: remarks, one sentence each.
-    """
+    """A merged model. Reading computes, in bounded memory. ``files`` are small files that win over the source's."""
 
     def __init__(
         self,
@@ -236,15 +201,8 @@ class MergedCheckpoint(MergedWeights):
     ) -> None:
         """Verify the source, and sweep over what the method has to know before.
 
-        Args:
-            artifacts: with values, of one source.
-            source: that checkpoint; stays open until this one is no longer read.
-            recipe: how to merge.
-            mask: for methods that take one; of the same source.
-            device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded; the result does not depend on it.
-            with_code: take along small files that can run code too.
-            progress: progress callback, in bytes of a sweep.
-            jobs: threads; by default one per CPU, at most 16. The result does not depend on it.
+        The source stays open until this one is no longer read. The result depends neither on the device, where blocks
+        are decoded, nor on threads. ``with_code`` takes along small files that can run code too.
         """
         recipe.check(len(artifacts), masked=mask is not None)
         every = [*artifacts, *([mask] if mask is not None else [])]
@@ -262,13 +220,13 @@ class MergedCheckpoint(MergedWeights):
                 merger.here(info.name)
         known = Sweeps(inputs, merger, merged, threads, progress).known()
         super().__init__(inputs, merger, outcomes, known)
-        self._files = _small_files(artifacts, source, with_code)
+        self.files, self._left_out, self._code = _small_files(artifacts, source, with_code)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.format, self.path, self.hub = source.format, source.path, ""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """See the class."""
+        """Remarks, one sentence each."""
         notes = [
             f"{artifact.digest.short} follows rule {artifact.manifest.rule}, which drops small changes: "
             "what is merged is not all of its target"
@@ -278,12 +236,12 @@ class MergedCheckpoint(MergedWeights):
         taken = [outcome.name for outcome in self.outcomes if not outcome.merged and outcome.owner != SOURCE]
         if taken:
             notes.append(f"{counted(len(taken), 'tensor', 'is')} taken from one artifact as a whole: {listed(taken)}")
-        if self._files.left_out:
+        if self._left_out:
             notes.append(
-                f"small files that the artifacts do not agree on stay as in the source: {listed(self._files.left_out)}"
+                f"small files that the artifacts do not agree on stay as in the source: {listed(self._left_out)}"
             )
-        if self._files.code:
-            notes.append(f"left out, because it can run code: {listed(self._files.code)}")
+        if self._code:
+            notes.append(f"left out, because it can run code: {listed(self._code)}")
         number = sum(self.counts_of(outcome).nonfinite for outcome in self.outcomes)
         if number:
             notes.append(
@@ -305,22 +263,17 @@ class MergedCheckpoint(MergedWeights):
         for outcome in self.outcomes:
             role = role_of(outcome.name)
             empty = RoleFigures(0, (0,) * len(self._artifacts), 0, 0, 0, 0)
-            figures[role] = figures.get(role, empty).plus(self._figures(outcome))
+            figures[role] = figures.get(role, empty) + self._figures(outcome)
         return Report(figures)
 
     def small_files(self) -> Mapping[str, Location]:
         """The source's small files, and those that all artifacts bring alike."""
-        if self._files.taken and self._folder is None:
+        if self.files and self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="maskreg-merge-")
-            for name, data in self._files.taken.items():
+            for name, data in self.files.items():
                 (Path(self._folder.name) / name).write_bytes(data)
-        own = {name: Path(self._folder.name) / name for name in self._files.taken} if self._folder else {}
+        own = {name: Path(self._folder.name) / name for name in self.files} if self._folder else {}
         return {**self.source.small_files(), **own}
-
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        """Small files that win over the source's."""
-        return self._files.taken
 
     def other_weights(self) -> tuple[str, ...]:
         """What lies beside the source and is never copied."""
@@ -342,7 +295,10 @@ class MergedCheckpoint(MergedWeights):
         return RoleFigures(rows[0].numel, moved, after, 0, 0, after)
 
 
-def _small_files(artifacts: Sequence[Artifact], source: Checkpoint, with_code: bool) -> _Files:
+def _small_files(
+    artifacts: Sequence[Artifact], source: Checkpoint, with_code: bool
+) -> tuple[dict[str, bytes], list[str], list[str]]:
+    """What all artifacts bring alike, what they do not agree on, and what is left out because it can run code."""
     brought = [artifact.files() for artifact in artifacts]
     names = sorted({name for files in brought for name in files})
     own = source.small_files()
@@ -356,8 +312,7 @@ def _small_files(artifacts: Sequence[Artifact], source: Checkpoint, with_code: b
             code.append(name)
         else:
             taken[name] = data
-    left_out = tuple(name for name in names if name not in taken and name not in code)
-    return _Files(taken, left_out, tuple(code))
+    return taken, [name for name in names if name not in taken and name not in code], code
 
 
 def _reopened(inputs: Inputs, merger: SpanMerger, known: Mapping[str, Known]) -> MergedWeights:
@@ -368,6 +323,91 @@ def _blocks(start: int, stop: int) -> range:
     return range(start // BLOCK_NUMEL, -(-stop // BLOCK_NUMEL))
 
 
-def _in_order(source: Checkpoint, outcomes: Mapping[str, Outcome]) -> Iterator[str]:
-    yield from source.tensors
-    yield from (name for name in outcomes if name not in source.tensors)
+def store(
+    merged: MergedCheckpoint,
+    root: Path,
+    parents: tuple[Digest, ...],
+    *,
+    device: str = "cpu",
+    with_code: bool = False,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
+) -> ExtractResult:
+    """Extract the update from the source to the merged model; its lineage are ``parents`` and the recipe."""
+    return extract(
+        merged.source,
+        merged,
+        root,
+        allow_mismatch=any(True for _ in merged.changes()),
+        with_code=with_code,
+        device=device,
+        parents=parents,
+        recipe=merged.recipe.to_json(),
+        progress=progress,
+        jobs=jobs,
+    )
+
+
+@dataclass(frozen=True)
+class Written(Result):
+    """A merged checkpoint on disk; see :class:`maskreg.flow.apply.on_disk.ApplyResult`."""
+
+    out: Location
+    tensors: int
+    bytes: int
+    skipped_files: tuple[str, ...]
+    kept_files: tuple[str, ...]
+
+
+def write(
+    merged: MergedCheckpoint,
+    out: str | Location,
+    *,
+    force: bool = False,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
+) -> Written:
+    """Write the merged model as a checkpoint with the source's layout.
+
+    ``force`` replaces files of an earlier output that are written again; others in its folder stay.
+    """
+    changes, known = dict(merged.changes()), merged.source.tensors
+    plan = plan_like(
+        merged.source,
+        replace={name: info for name, info in changes.items() if info is not None and name in known},
+        remove=[name for name, info in changes.items() if info is None],
+        add=[info for name, info in changes.items() if info is not None and name not in known],
+        files=merged.files,
+    )
+    progress.start("merge", plan.total_bytes)
+    with write_checkpoint(located(out), plan, force=force) as writer:
+        copy_tensors(merged, plan, writer, progress=progress, jobs=jobs)
+    skipped = (*merged.other_weights(), *writer.skipped_files)
+    return Written(writer.out, sum(1 for _ in plan.tensors), plan.total_bytes, skipped, writer.kept_files)
+
+
+def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int | None = None) -> None:
+    """Compute all of the merged model, and write nothing; its report is complete afterwards."""
+    buffers = Buffers()
+
+    def work(block: tuple[str, int, int]) -> tuple[int, BlockCounts]:
+        name, start, stop = block
+        size = (stop - start) * merged.tensors[name].item_bytes
+        merged.read(name, start, stop, buffers.bytes("merged", size))
+        return size, merged.counted(name, start, stop)
+
+    progress.start("merge", sum(info.nbytes for info in merged.tensors.values()))
+    every = ((name, *span) for name, info in merged.tensors.items() for span in blocks_of(info.numel))
+    with closing(
+        ordered(
+            work,
+            ahead(every, lambda block: block, merged),
+            jobs=worker_count(jobs),
+            size=lambda block: block[2] - block[1],
+            near=lambda block: merged.place_of(block[0], block[1]),
+            together=LARGE_BATCH_NUMEL,
+        )
+    ) as results:
+        for size, counts in results:
+            merged.count(counts)
+            progress.advance(size)

@@ -127,11 +127,7 @@ class SpanBits(NamedTuple):
 class Inputs:
     """The source and the artifacts. Safe to use from several threads, each of which reads into memory of its own.
 
-    Attributes:
-        artifacts: those that are merged.
-        deltas: what each makes of the source.
-        source: the source, verified.
-        mask: outside it, targets are the source; None for no mask.
+    Outside ``mask``, targets are the source.
     """
 
     def __init__(

@@ -18,11 +18,8 @@ from maskreg.tensors.info import shown
 class Translated(NamedTuple):
     """What a recipe of mergekit says, in our words.
 
-    Attributes:
-        base: the checkpoint that every update starts from; empty where the recipe names none.
-        models: artifacts or checkpoints, in order; the base is one of them where mergekit counts it.
-        recipe: of the updates of these models.
-        notes: keys that change nothing here, and what is done in another way, one sentence each.
+    The base, which every update starts from, is one of the models where mergekit counts it. Notes say which keys change
+    nothing here, and what is done in another way.
     """
 
     base: str
@@ -115,11 +112,7 @@ _INSTEAD = {
 
 
 def translated(document: Mapping[str, Any]) -> Translated:
-    """A recipe of mergekit in our words.
-
-    Args:
-        document: what the YAML says, scalars as texts.
-    """
+    """A recipe of mergekit in our words; in ``document`` scalars are texts."""
     name = document["merge_method"]
     if not isinstance(name, str) or name not in LIKE:
         raise FormatError(f"merge_method {shown(name)} cannot be followed", hint=f"choose {', '.join(LIKE)}")

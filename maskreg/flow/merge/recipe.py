@@ -30,13 +30,7 @@ Value = Any
 
 
 def parsed(value: object, parse: Callable[[object], Any], what: str) -> Value:
-    """A value in which every number is checked.
-
-    Args:
-        value: as given.
-        parse: checks a number or a word.
-        what: name of the value, for messages.
-    """
+    """A value in which ``parse`` has checked every number; ``what`` names it in messages."""
     if not isinstance(value, list | tuple):
         return parse(value)
     if not value:
@@ -73,13 +67,7 @@ def filters(value: Value) -> Iterator[str]:
 
 
 def value_at(value: Value, name: str, depth: float) -> Any:
-    """The number for a tensor; None where no filter fits.
-
-    Args:
-        value: checked.
-        name: of the tensor.
-        depth: of its layer, from 0 to 1.
-    """
+    """The number for a tensor whose layer lies at a depth from 0 to 1; None where no filter fits."""
     if not isinstance(value, list):
         return value
     if isinstance(value[0], dict):
@@ -95,11 +83,7 @@ class Depths:
     """Where in the model each layer lies."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Count the layers of every tower.
-
-        Args:
-            names: of all tensors.
-        """
+        """Count the layers of every tower, from the names of all tensors."""
         self._last: dict[str, int] = {}
         for name in names:
             tower, _, number = layer_of(name).rpartition(".")
@@ -116,13 +100,7 @@ class Depths:
 
 
 class Here(NamedTuple):
-    """What a recipe says about one tensor.
-
-    Attributes:
-        weights: of the artifacts.
-        settings: of the method.
-        each: those settings for each artifact.
-    """
+    """What a recipe says about one tensor; ``each`` has the settings of each artifact."""
 
     weights: tuple[float, ...]
     settings: Settings
@@ -131,13 +109,9 @@ class Here(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How artifacts are merged.
+    """How artifacts are merged: a method, a weight for each in order, and the method's settings, complete.
 
-    Attributes:
-        method: the method.
-        weights: of the artifacts, in order; a value each.
-        settings: of the method, complete.
-        own: settings of each artifact that differ from those; empty where none do.
+    ``own`` are settings of each artifact that differ from those; empty where none do.
     """
 
     method: Method
@@ -177,12 +151,7 @@ class Recipe:
         return Recipe.of, (self.method.name, self.weights, dict(self.settings), self.own)
 
     def at(self, name: str, depth: float) -> Here:
-        """What it says about a tensor.
-
-        Args:
-            name: of the tensor.
-            depth: of its layer, from 0 to 1.
-        """
+        """What it says about a tensor whose layer lies at a depth from 0 to 1."""
         weights = [value_at(weight, name, depth) for weight in self.weights]
         there = tuple(1.0 if weight is None else weight for weight in weights)
         defaults = {key: setting.default for key, setting in self.method.settings.items()}

@@ -1,59 +1,110 @@
-"""Sweeps before a merge: what a method has to know about whole tensors, or about the whole model."""
+"""Sweeps before a merge: what a method has to know about whole tensors, or about the whole model.
+
+A threshold is the size above which lie the m largest of many fp32 numbers, found by counting and not by sorting. The
+bits of a positive fp32 number, read as a whole number, are in the order of the numbers. So counts of the upper 15 bits
+say in which bin the m-th largest lies, and counts of the lower 16 bits within that bin say which it is::
+
+    m = 3 of   .71 .12 .35 .90 .36 .44      upper bits  .7 .1 .3 .9 .3 .4
+    sweep 1    counts by upper bits: one .9, one .7, one .4 -> the third largest has upper bits .4
+    sweep 2    counts of lower bits among those: .44
+
+Equal sizes are taken in the order of their coordinates, so a third sweep finds where the last one taken lies. Zeros
+need no order, since adding them or not is the same: where a threshold lies among them, as it does in an update that is
+mostly 0, all of them are above it, and none are gathered. A tensor of one block is read once for all three.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from typing import Generic, TypeVar
+from functools import partial, reduce
+from itertools import groupby
+from operator import add
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from maskreg.engine import LARGE_BATCH_NUMEL, ordered
-from maskreg.flow.merge.inputs import Inputs, Span, SpanBits
-from maskreg.flow.merge.methods.base import Known, Sums, Threshold, Tile
-from maskreg.flow.merge.thresholds import (
-    LOWER,
-    UPPER,
-    Codes,
-    Counts,
-    Search,
-    Tally,
-    codes_inside,
-    count_lower,
-    count_upper,
-    positions_of,
-)
+from maskreg.flow.merge.inputs import Inputs, Span
+from maskreg.flow.merge.methods.base import Floats, Known, Sums, Threshold, Tile, size_codes
 from maskreg.flow.merge.tiles import SpanMerger, add_up
 from maskreg.progress import Progress
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, numel_of
 
 ResultT = TypeVar("ResultT")
+Counts = npt.NDArray[np.int64]
+Thresholds = Sequence[Sequence[Threshold]]
+"""By artifact, for each rank."""
 
 MODEL = ""
 """Stands for the whole model where something is given by tensor name."""
 
-NOTHING_KNOWN: Mapping[str, Known] = {}
+UPPER, LOWER = 1 << 15, 1 << 16
+"""Bins of the upper and of the lower bits of a size."""
 
-Thresholds = Sequence[Sequence[Threshold]]
-"""By artifact, for each rank."""
+_END = 1 << 62
+# End of a threshold that all of its size are above.
+NOTHING = Threshold(0xFFFFFFFF, 0)
+EVERYTHING = Threshold(0, _END)
 
 _Places = Mapping[str, Sequence[tuple[int, int]]]
-_Look = Callable[[Span, Iterable[Tile]], ResultT]
+"""By name, for each search its order and the bits that it has found so far."""
+
+_Tiles = Callable[[], Iterator[Tile]]
+"""Makes the tiles of a span; they are valid until the thread's next span."""
+
+_NOTHING_KNOWN: Mapping[str, Known] = {}
+
+
+@dataclass
+class Search:
+    """The search for one threshold: above it are ``missing`` of an order's sizes, in the end of equal sizes alone.
+
+    An order is the update of an artifact, or the spread over all. ``upper`` is the upper bits of the size at the
+    threshold, once these are counted, and ``code`` all of its bits.
+    """
+
+    order: int
+    missing: int
+    found: Threshold | None = None
+    upper: int = 0
+    code: int = 0
+
+    @classmethod
+    def begin(cls, order: int, rank: int, counts: Counts) -> Search:
+        """Search for the threshold above which ``rank`` sizes are, given the counts of all by upper bits."""
+        if not 0 < rank < counts.sum():
+            return cls(order, rank, EVERYTHING if rank > 0 else NOTHING)
+        upper, missing = _largest(counts, rank)
+        return cls(order, missing, upper=upper)
+
+    def narrow(self, counts: Counts) -> None:
+        """Take the counts of lower bits among sizes with these upper bits, without zeros."""
+        if self.missing > counts.sum():
+            self.found = EVERYTHING
+            return
+        lower, self.missing = _largest(counts, self.missing)
+        self.code = self.upper << 16 | lower
+        if self.missing == counts[lower]:
+            self.found = self.threshold
+
+    def place(self, positions: Counts) -> None:
+        """Take the next positions of sizes that equal the one at the threshold, ascending."""
+        if self.found is None and self.missing <= positions.size:
+            self.found = Threshold(self.code, int(positions[self.missing - 1]) + 1)
+        self.missing -= positions.size
+
+    @property
+    def threshold(self) -> Threshold:
+        """What was found; where equal sizes were not placed, all of them are above."""
+        return self.found or Threshold(self.code, _END)
 
 
 @dataclass(frozen=True)
 class Sweeps:
-    """Sweeps over the tensors that are merged, on the engine at hand.
-
-    Attributes:
-        inputs: what is merged.
-        merger: the method.
-        tensors: those that are merged.
-        jobs: threads.
-        progress: told of the elements' bytes.
-    """
+    """Sweeps over the tensors that are merged, on the engine at hand; ``progress`` is told of the elements' bytes."""
 
     inputs: Inputs
     merger: SpanMerger
@@ -63,216 +114,182 @@ class Sweeps:
 
     def known(self) -> Mapping[str, Known]:
         """What the method has to know, by tensor name; by :data:`MODEL` if it is about the model."""
-        method, settings = self.merger.method, self.merger.settings
+        method, settings = self.merger.method, self.merger.recipe.settings
         of_model = settings.get("scope", method.scope) == "model"
         known: Mapping[str, Known] = {}
         if method.ranks is not None:
-            thresholds = self._thresholds_of_model() if of_model else self._thresholds_of_tensors()
-            known = {name: Known(own) for name, own in thresholds.items()}
+            known = {name: Known(own) for name, own in self._thresholds(of_model).items()}
         if method.measure is not None and method.measures(settings):
-            sums = self._sums(known, of_model)
+            sums: dict[str, Sums] = {}
+            with closing(self._sweep("measure", self.tensors, partial(_measured, self.merger), known)) as results:
+                for span, more in results:
+                    name = MODEL if of_model else span.name
+                    sums[name] = add_up(sums.get(name, np.empty(0)), more)
             known = {name: Known(known.get(name, Known()).thresholds, value) for name, value in sums.items()}
         return known
 
-    def _sums(self, known: Mapping[str, Known], of_model: bool) -> dict[str, Sums]:
-        sums: dict[str, Sums] = {}
-        with closing(self._sweep("measure", self.tensors, partial(_measured, self.merger), known)) as results:
-            for span, more in results:
-                name = MODEL if of_model else span.name
-                sums[name] = add_up(sums.get(name, np.empty(0)), more)
-        # A model of which nothing is merged.
-        return sums
+    def _thresholds(self, of_model: bool) -> dict[str, Thresholds]:
+        merger, searches = self.merger, dict[str, list[Search]]()
+        large: Sequence[TensorInfo] = self.tensors
+        if not of_model:
+            # A tensor that is taken as a whole has no thresholds, and is not read for them.
+            none = [0] * merger.rankings
+            ranked = [each for each in self.tensors if any(merger.ranks(each.name, each.numel, none))]
+            large = [tensor for tensor in ranked if tensor.numel > BLOCK_NUMEL]
+            small = [tensor for tensor in ranked if tensor.numel <= BLOCK_NUMEL]
+            with closing(self._sweep("rank sizes", small, partial(_searched, merger))) as results:
+                searches |= {span.name: found for span, found in results}
+        for name, upper in self._added_up("count sizes", large, partial(_upper, merger), of_model):
+            searches[name] = _begun(merger, name, upper)
 
-    def _thresholds_of_model(self) -> dict[str, Thresholds]:
-        numel = sum(tensor.numel for tensor in self.tensors)
-        upper = np.zeros((self.merger.rankings, UPPER), np.int64)
-        with closing(self._sweep("count sizes", self.tensors, partial(_upper, self.merger))) as results:
-            for _, tallies in results:
-                _add(upper, tallies)
-        searches = _begun(self.merger, MODEL, upper, numel)
-        places = {MODEL: [(search.order, search.upper) for search in searches if not search.found]}
-        lower = np.zeros((len(places[MODEL]), LOWER), np.int64)
-        with closing(self._sweep("rank sizes", self.tensors, partial(_lower, self.merger, places))) as results:
-            for _, tallies in results:
-                _add(lower, tallies)
-        for search, counts in zip(_open(searches), lower, strict=True):
-            search.narrow(counts)
-        # Of the size at the threshold of a model, all are above it.
-        return {MODEL: self._by_order(searches)}
+        def left(places: _Places) -> list[TensorInfo]:
+            return [each for each in large if places[MODEL if of_model else each.name]]
 
-    def _thresholds_of_tensors(self) -> dict[str, Thresholds]:
-        # A tensor that is taken as a whole has no thresholds, and is not read for them.
-        none = [0] * self.merger.rankings
-        ranked = [each for each in self.tensors if any(self.merger.ranks(each.name, each.numel, none))]
-        large = [tensor for tensor in ranked if tensor.numel > BLOCK_NUMEL]
-        small = [tensor for tensor in ranked if tensor.numel <= BLOCK_NUMEL]
-        searches: dict[str, list[Search]] = {}
-        with closing(self._sweep("rank sizes", small, partial(_searched_at_hand, self.merger))) as results:
-            for span, found in results:
-                searches[span.name] = found
-        with closing(self._sweep("count sizes", large, partial(_upper, self.merger))) as results:
-            for span, tallies in results:
-                if span.start == 0:
-                    upper = np.zeros((self.merger.rankings, UPPER), np.int64)
-                _add(upper, tallies)
-                if span.ends_tensor:
-                    searches[span.name] = _begun(self.merger, span.name, upper, span.tensor.numel)
-        self._narrow(large, searches)
-        self._place(large, searches)
-        return {name: self._by_order(found) for name, found in searches.items()}
-
-    def _narrow(self, tensors: Sequence[TensorInfo], searches: Mapping[str, list[Search]]) -> None:
+        names = [MODEL] if of_model else [each.name for each in large]
         # What travels stays as it is here, while searches go on.
-        places = {each.name: [(s.order, s.upper) for s in _open(searches[each.name])] for each in tensors}
-        left = [each for each in tensors if places[each.name]]
-        with closing(self._sweep("rank sizes", left, partial(_lower, self.merger, places))) as results:
-            for span, tallies in results:
-                if span.start == 0:
-                    lower = np.zeros((len(places[span.name]), LOWER), np.int64)
-                _add(lower, tallies)
-                if span.ends_tensor:
-                    for search, counts in zip(_open(searches[span.name]), lower, strict=True):
-                        search.narrow(counts)
+        places: _Places = {name: [(s.order, s.upper) for s in _open(searches.get(name, []))] for name in names}
+        for name, lower in self._added_up("rank sizes", left(places), partial(_lower, merger, places), of_model):
+            for search, counts in zip(_open(searches[name]), lower, strict=True):
+                search.narrow(counts)
+        if not of_model:
+            # Of the size at the threshold of a model, all are above it.
+            tied = {name: _open(searches[name]) for name in names}
+            places = {name: [(s.order, s.code) for s in own] for name, own in tied.items()}
+            look = partial(_equal, merger, places)
+            with closing(self._sweep("place thresholds", left(places), look)) as equal:
+                for span, found in equal:
+                    for search, positions in zip(tied[span.name], found, strict=True):
+                        search.place(positions)
+        orders = range(merger.rankings)
+        return {
+            name: [[s.threshold for s in own if s.order == order] for order in orders] for name, own in searches.items()
+        }
 
-    def _place(self, tensors: Sequence[TensorInfo], searches: Mapping[str, list[Search]]) -> None:
-        tied = {each.name: _open(searches[each.name]) for each in tensors}
-        places = {name: [(s.order, s.code) for s in own] for name, own in tied.items()}
-        left = [each for each in tensors if tied[each.name]]
-        with closing(self._sweep("place thresholds", left, partial(_equal, self.merger, places))) as results:
-            for span, equal in results:
-                for search, positions in zip(tied[span.name], equal, strict=True):
-                    search.place(positions)
-
-    def _by_order(self, searches: Sequence[Search]) -> Thresholds:
-        return [[s.threshold for s in searches if s.order == order] for order in range(self.merger.rankings)]
+    def _added_up(
+        self, label: str, tensors: Sequence[TensorInfo], look: Callable[[Span, _Tiles], Counts], of_model: bool
+    ) -> Iterator[tuple[str, Counts]]:
+        """The counts of each tensor, or of the model, by name."""
+        with closing(self._sweep(label, tensors, look)) as results:
+            for name, spans in groupby(results, lambda each: MODEL if of_model else each[0].name):
+                yield name, reduce(add, (counts for _, counts in spans))
 
     def _sweep(
         self,
         label: str,
         tensors: Sequence[TensorInfo],
-        look: _Look[ResultT],
-        known: Mapping[str, Known] = NOTHING_KNOWN,
+        look: Callable[[Span, _Tiles], ResultT],
+        known: Mapping[str, Known] = _NOTHING_KNOWN,
     ) -> Generator[tuple[Span, ResultT], None, None]:
         """What ``look`` makes of each span, in order."""
         if not tensors:
             return
+        inputs, merger = self.inputs, self.merger
+
+        def work(span: Span) -> tuple[Span, ResultT]:
+            about = known.get(MODEL) or known.get(span.name) or Known()
+            bits = inputs.bits(span)
+            return span, look(span, lambda: merger.tiles(span.tensor, span.start, bits, about))
+
         self.progress.start(label, 2 * sum(tensor.numel for tensor in tensors))
-        work = _Looking(self.inputs, self.merger, known, look)
-        every = (Span(tensor, *block) for tensor in tensors for block in self.merger.spans(tensor))
-        spans = self.inputs.source.ahead(every, lambda span: (span.name, span.start, span.stop))
+        every = (Span(tensor, *block) for tensor in tensors for block in merger.spans(tensor))
+        spans = inputs.source.ahead(every, lambda span: (span.name, span.start, span.stop))
         with closing(
-            ordered(work, spans, jobs=self.jobs, size=numel_of, near=work.near, together=LARGE_BATCH_NUMEL)
+            ordered(
+                work,
+                spans,
+                jobs=self.jobs,
+                size=numel_of,
+                near=lambda span: inputs.place_of(span.name, span.start),
+                together=LARGE_BATCH_NUMEL,
+            )
         ) as results:
             for span, result in results:
                 self.progress.advance(2 * numel_of(span))
                 yield span, result
 
 
-@dataclass(frozen=True)
-class _Looking(Generic[ResultT]):
-    """The work of a sweep: what ``look`` makes of the tiles of a span."""
-
-    inputs: Inputs
-    merger: SpanMerger
-    known: Mapping[str, Known]
-    look: _Look[ResultT]
-
-    def __call__(self, span: Span) -> tuple[Span, ResultT]:
-        about = self.known.get(MODEL) or self.known.get(span.name) or Known()
-        return span, self.look(span, _Tiles(self.merger, span, self.inputs.bits(span), about))
-
-    def near(self, span: Span) -> str:
-        """The object of an artifact that a span needs."""
-        return self.inputs.place_of(span.name, span.start)
-
-
-@dataclass(frozen=True)
-class _Tiles:
-    """The tiles of a span, made anew each time they are gone through; valid until the thread's next span."""
-
-    merger: SpanMerger
-    span: Span
-    bits: SpanBits
-    known: Known
-
-    def __iter__(self) -> Iterator[Tile]:
-        return self.merger.tiles(self.span.tensor, self.span.start, self.bits, self.known)
-
-
-def _measured(merger: SpanMerger, span: Span, tiles: Iterable[Tile]) -> Sums:
+def _measured(merger: SpanMerger, span: Span, tiles: _Tiles) -> Sums:
     measure = merger.method.measure
     assert measure is not None
     sums = np.empty(0)
-    for tile in tiles:
+    for tile in tiles():
         sums = add_up(sums, measure(tile))
     return sums
 
 
-def _begun(merger: SpanMerger, name: str, upper: Counts, numel: int) -> list[Search]:
-    ranks = merger.ranks(name, numel, upper[:, 0].tolist())
-    return [
-        Search.begin(order, rank, counts, numel)
-        for order, (counts, row) in enumerate(zip(upper, ranks, strict=True))
-        for rank in row
-    ]
+def _begun(merger: SpanMerger, name: str, upper: Counts) -> list[Search]:
+    ranks = merger.ranks(name, int(upper[0].sum()), upper[:, 0].tolist())
+    pairs = enumerate(zip(upper, ranks, strict=True))
+    return [Search.begin(order, rank, counts) for order, (counts, row) in pairs for rank in row]
 
 
 def _open(searches: Sequence[Search]) -> list[Search]:
     return [search for search in searches if search.found is None]
 
 
-def _add(totals: Counts, tallies: Sequence[Tally]) -> None:
-    for total, tally in zip(totals, tallies, strict=True):
-        tally.add_to(total)
-
-
-def _searched_at_hand(merger: SpanMerger, span: Span, tiles: Iterable[Tile]) -> list[Search]:
+def _searched(merger: SpanMerger, span: Span, tiles: _Tiles) -> list[Search]:
     """The searches of a tensor of one block, which is at hand: its tiles are made anew for each count."""
-    counts = _counted(merger, tiles)
-    searches = _begun(merger, span.name, counts, int(counts[0].sum()))
+    searches = _begun(merger, span.name, _upper(merger, span, tiles))
     if left := _open(searches):
-        codes: list[list[Codes]] = [[] for _ in left]
-        for tile in tiles:
-            ranked = merger.ranked(tile)
-            for search, own in zip(left, codes, strict=True):
-                own.append(codes_inside(ranked[search.order], search.upper))
-        for search, own in zip(left, codes, strict=True):
-            search.narrow_to(own)
+        places = {span.name: [(search.order, search.upper) for search in left]}
+        for search, counts in zip(left, _lower(merger, places, span, tiles), strict=True):
+            search.narrow(counts)
     if left := _open(searches):
-        at_hand = {span.name: [(search.order, search.code) for search in left]}
-        for search, positions in zip(left, _equal(merger, at_hand, span, tiles), strict=True):
+        places = {span.name: [(search.order, search.code) for search in left]}
+        for search, positions in zip(left, _equal(merger, places, span, tiles), strict=True):
             search.place(positions)
     return searches
 
 
-def _counted(merger: SpanMerger, tiles: Iterable[Tile]) -> Counts:
+def _upper(merger: SpanMerger, span: Span, tiles: _Tiles) -> Counts:
+    """Counts of upper bits for each order, ``[orders, UPPER]``."""
     counts = np.zeros((merger.rankings, UPPER), np.int64)
-    for tile in tiles:
+    for tile in tiles():
         for update, own in zip(merger.ranked(tile), counts, strict=True):
-            count_upper(update, own)
+            own += np.bincount(size_codes(update) >> np.uint32(16), minlength=UPPER)
     return counts
 
 
-def _upper(merger: SpanMerger, span: Span, tiles: Iterable[Tile]) -> list[Tally]:
-    return [Tally.of(counts) for counts in _counted(merger, tiles)]
-
-
-def _lower(merger: SpanMerger, places: _Places, span: Span, tiles: Iterable[Tile]) -> list[Tally]:
-    """Counts of lower bits for each search, which has these upper bits."""
+def _lower(merger: SpanMerger, places: _Places, span: Span, tiles: _Tiles) -> Counts:
+    """Counts of lower bits for each search among the sizes with its upper bits, without zeros, ``[k, LOWER]``."""
     own = places.get(MODEL) or places.get(span.name, [])
     counts = np.zeros((len(own), LOWER), np.int64)
-    for tile in tiles:
+    for tile in tiles():
         ranked = merger.ranked(tile)
         for (order, upper), total in zip(own, counts, strict=True):
             count_lower(ranked[order], upper, total)
-    return [Tally.of(total) for total in counts]
+    return counts
 
 
-def _equal(merger: SpanMerger, places: _Places, span: Span, tiles: Iterable[Tile]) -> list[Counts]:
+def count_lower(update: Floats, upper: int, counts: Counts) -> None:
+    """Add a tile to the counts of lower bits among sizes with these upper bits; no zeros."""
+    codes = size_codes(update)
+    chosen = codes >> np.uint32(16) == np.uint32(upper)
+    if not upper:
+        chosen &= codes != 0
+    inside = codes[chosen]
+    if inside.size:
+        counts += np.bincount(inside & np.uint32(0xFFFF), minlength=LOWER)
+
+
+def _equal(merger: SpanMerger, places: _Places, span: Span, tiles: _Tiles) -> list[Counts]:
     """Positions of the sizes with these bits, for each search."""
     parts: list[list[Counts]] = [[np.empty(0, np.int64)] for _ in places[span.name]]
-    for tile in tiles:
+    for tile in tiles():
         ranked = merger.ranked(tile)
         for (order, code), positions in zip(places[span.name], parts, strict=True):
             positions.append(positions_of(ranked[order], code) + tile.first)
     return [np.concatenate(positions) for positions in parts]
+
+
+def positions_of(update: Floats, code: int) -> Counts:
+    """Where the sizes with these bits are, int64, ascending."""
+    return np.flatnonzero(size_codes(update) == np.uint32(code))
+
+
+def _largest(counts: Counts, rank: int) -> tuple[int, int]:
+    # Bins from the largest: the first whose running sum reaches the rank.
+    running = np.cumsum(counts[::-1])
+    at = int(np.searchsorted(running, rank))
+    before = int(running[at - 1]) if at else 0
+    return counts.size - 1 - at, rank - before

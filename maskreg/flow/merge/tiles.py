@@ -20,7 +20,7 @@ from maskreg.digest import short_key
 from maskreg.errors import UsageError
 from maskreg.flow.merge.inputs import SpanBits
 from maskreg.flow.merge.methods.arithmetic import Bits, replace
-from maskreg.flow.merge.methods.base import Floats, Known, Method, Settings, Sums, Tile
+from maskreg.flow.merge.methods.base import Floats, Known, Method, Sums, Tile
 from maskreg.flow.merge.recipe import Depths, Here, Recipe
 from maskreg.mask.philox import TILE as DRAWN
 from maskreg.mask.philox import words_of
@@ -35,15 +35,7 @@ TILE_NUMEL = 1 << 16
 
 
 class Counts(NamedTuple):
-    """What merging did to some coordinates.
-
-    Attributes:
-        moved: that any artifact moved.
-        conflicts: that several moved.
-        disagreements: that were moved up by one and down by another.
-        result: that moved in the result.
-        nonfinite: that are NaN or infinite on a side.
-    """
+    """Coordinates that any artifact moved, several moved, two moved apart, the result moves, or are not finite."""
 
     moved: int = 0
     conflicts: int = 0
@@ -58,13 +50,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class SpanMerger:
-    """A recipe with all that its method needs to merge spans. Pure.
-
-    Attributes:
-        recipe: method, weights and settings.
-        digests: of the artifacts; random words depend on them.
-        depths: where in the model each layer lies.
-    """
+    """A recipe with all that its method needs to merge spans. Pure. Random words depend on the digests."""
 
     recipe: Recipe
     digests: Sequence[str]
@@ -72,13 +58,8 @@ class SpanMerger:
 
     @property
     def method(self) -> Method:
-        """The method."""
+        """What to merge by."""
         return self.recipe.method
-
-    @property
-    def settings(self) -> Settings:
-        """Of the method, complete."""
-        return self.recipe.settings
 
     def here(self, name: str) -> Here:
         """What the recipe says about a tensor."""
@@ -113,14 +94,7 @@ class SpanMerger:
         return ((start, min(start + step, tensor.numel)) for start in range(0, tensor.numel, step))
 
     def tiles(self, tensor: TensorInfo, start: int, bits: SpanBits, known: Known) -> Iterator[Tile]:
-        """The tiles of a span, in order.
-
-        Args:
-            tensor: as the source has it.
-            start: its first element in the span.
-            bits: the span.
-            known: what sweeps have found out.
-        """
+        """The tiles of a span, in order, given its first element and what sweeps have found out."""
         for tile, _, _ in self._pieces(tensor, start, bits, known):
             yield tile
 
@@ -196,7 +170,7 @@ class SpanMerger:
                 )
 
     def _words(self, name: str, first: int, shape: tuple[int, ...], index: int) -> npt.NDArray[np.uint32]:
-        key = short_key(f"{self.settings['seed']} {self.method.name} {self.digests[index]}")
+        key = short_key(f"{self.recipe.settings['seed']} {self.method.name} {self.digests[index]}")
         before = first % DRAWN
         words = words_of(key, short_key(name), first - before, before + int(np.prod(shape)))
         return words[before:].reshape(shape)

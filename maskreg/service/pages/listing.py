@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from maskreg.analysis.glossary import ENTRIES
 from maskreg.catalog import query as catalog
 from maskreg.catalog.query import SearchResult
 from maskreg.errors import UsageError
+from maskreg.glossary import ENTRIES
 from maskreg.ref import Ref
 from maskreg.service import background
 from maskreg.service.access import Needs, Where

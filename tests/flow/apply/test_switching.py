@@ -17,7 +17,7 @@ from maskreg.errors import AlreadyAppliedError, PairMismatchError, PartAbsentErr
 from maskreg.flow.apply.in_memory import apply_, switch_
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.flow.apply.test_in_memory import holds, live
-from tests.flow.making import BLOCK, LEAF, edge_pair, extracted, opened
+from tests.flow.making import LEAF, edge_pair, extracted, opened
 
 Tensors = dict[str, Tensor]
 
@@ -79,15 +79,6 @@ def test_every_edge_goes_the_whole_way(tmp_path: Path) -> None:
     state = live(target)
     switch_(state, *artifacts)
     assert holds(state, second)
-
-
-def test_a_tensor_of_several_blocks(tmp_path: Path) -> None:
-    source = {"w": bf16((BLOCK + LEAF + 3,), 1)}
-    targets = [{"w": moved(source["w"], 0.02, seed)} for seed in (1, 2)]
-    first, second = (made(tmp_path / str(n), source, target) for n, target in enumerate(targets))
-    state = live(targets[0])
-    switch_(state, first, second)
-    assert holds(state, targets[1])
 
 
 @pytest.mark.parametrize("name", ["a", "kept", "by_first", "by_second", "router"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,14 @@ import maskreg.flow.baseline.build
 import maskreg.tensors.info
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.errors import NoSpaceError, PartAbsentError, UsageError, WrongCheckpointError
-from maskreg.flow.apply.on_disk import apply
-from maskreg.flow.baseline.build import Baseline, make_baseline
+from maskreg.errors import UsageError, WrongCheckpointError
+from maskreg.flow.baseline.build import make_baseline
 from maskreg.mask import unpack
 from maskreg.mask.baseline import KINDS, STARTS, BaselineSpec
-from maskreg.mask.draw import Quota
 from maskreg.mask.rounding import CLASSES, classes_of, fit_flips
 from maskreg.store.file import FileStore
 from maskreg.tensors.cast import to_bf16
-from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, moved, widened
+from tests.checkpoints import bf16, f32, make_checkpoint, moved, widened
 from tests.flow.making import edge_pair, extracted, left_over, opened
 
 Dense = dict[str, npt.NDArray[np.bool_]]
@@ -130,15 +127,6 @@ def test_random_ones_have_the_numbers_they_promise(
         assert abs(np.count_nonzero(expected & new[name]) - n * p * p) <= 5 * spread + 1
 
 
-def test_the_model_is_filled_evenly(artifact: Artifact, tmp_path: Path) -> None:
-    """Binomial: each tensor's share within five standard deviations of the density."""
-    made = baseline(artifact, tmp_path, None, "random-global", seed=4)
-    p = made.manifest.totals.density
-    for row in made.tensors:
-        if row.numel:
-            assert abs(row.nnz - p * row.numel) <= 5 * math.sqrt(row.numel * p * (1 - p)) + 1
-
-
 def test_exponents_are_matched(artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path) -> None:
     made = baseline(artifact, tmp_path, pair[0], "exponent-matched")
     old, new = dense(artifact), dense(made)
@@ -225,64 +213,6 @@ def test_the_complement(artifact: Artifact, tmp_path: Path) -> None:
     old, new = dense(artifact), dense(Artifact.open(FileStore(tmp_path), done.digest))
     assert all(np.array_equal(new[name], ~old[name]) for name in old)
     assert done.notes[0].startswith("its density is 9")
-
-
-def test_narrow_windows_change_nothing(
-    artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kinds = ("random-global", "exponent-matched", *STARTS)
-    plain = [baseline(artifact, tmp_path, pair[0], kind).digest for kind in kinds]
-    widest = 0
-
-    def narrow(quota: Quota, seed: int, widened: int) -> Any:
-        nonlocal widest
-        widest = max(widest, widened)
-        return wide(quota, seed, widened, 1e-3)
-
-    wide: Callable[..., Any] = Quota.draw
-    monkeypatch.setattr(Quota, "draw", narrow)
-    assert [baseline(artifact, tmp_path, pair[0], kind).digest for kind in kinds] == plain
-    assert widest > 0
-
-
-def test_streaming_gives_what_is_stored(
-    artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path
-) -> None:
-    made = baseline(artifact, tmp_path, pair[0], "rounding-null")
-    before = left_over(tmp_path)
-    streamed = Baseline(artifact, BaselineSpec.of("rounding-null"), pair[0])
-    names = []
-    for block in streamed.blocks():
-        names.append(block.row.name)
-        if block.stop:
-            assert np.array_equal(block.packed, made.mask_bits(made.by_name[block.row.name], block.start, block.stop))
-    assert names == [row.name for row in artifact.tensors]
-    assert streamed.notes
-    assert left_over(tmp_path) == before
-
-
-def test_the_wrong_source_is_refused(artifact: Artifact, tmp_path: Path, pair: tuple[Checkpoint, Checkpoint]) -> None:
-    spec = BaselineSpec.of("exponent-matched")
-    with pytest.raises(WrongCheckpointError, match="has the values of the artifact's target") as caught:
-        make_baseline(artifact, spec, tmp_path / "out", pair[1])
-    assert "give the source" in caught.value.hint
-    source, _ = edge_pair()
-    for change, what in ((None, "missing"), (bf16((9, 8), 5), "expected"), ("more", "surplus")):
-        tensors: dict[str, Tensor] = {
-            name: (i.dtype, pair[0].read(name, 0, i.numel).reshape(i.shape)) for name, i in pair[0].tensors.items()
-        }
-        if change is None:
-            del tensors["unchanged"]
-        elif isinstance(change, str):
-            tensors[change] = source["odd"]
-        else:
-            tensors["unchanged"] = change
-        with (
-            open_checkpoint(make_checkpoint(tmp_path / what, tensors)) as other,
-            pytest.raises(WrongCheckpointError, match=what),
-        ):
-            make_baseline(artifact, spec, tmp_path / "out", other)
-    assert not (tmp_path / "out").exists() or left_over(tmp_path / "out/staging") == []
 
 
 @pytest.mark.parametrize(
@@ -376,15 +306,3 @@ def test_tensors_that_one_side_lacks(tmp_path: Path) -> None:
     assert {row.name: row.numel for row in made.tensors} == {"w": 120, "gone": 0, "grown": 0}
     assert made.verify() == {"mask"}
     assert list(made.mask) == ["w"]
-
-
-def test_a_baseline_cannot_be_applied(artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path) -> None:
-    made = baseline(artifact, tmp_path, None, "random-global")
-    with pytest.raises(PartAbsentError, match="is a baseline"):
-        apply(made, pair[0], tmp_path / "out")
-
-
-def test_no_room_for_it(artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.disk.free_bytes", lambda path: 1)
-    with pytest.raises(NoSpaceError):
-        make_baseline(artifact, BaselineSpec.of("complement"), tmp_path)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maskreg.artifact.reader import Artifact
-from maskreg.errors import NoSpaceError, PairMismatchError, UsageError
+from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.combine import combine
 from maskreg.mask.algebra import OPERATIONS
 from maskreg.store.file import FileStore
@@ -80,13 +80,6 @@ def test_the_tensors_keep_the_identity_of_the_source(tmp_path: Path) -> None:
         assert (row.name, row.role, row.layer, row.numel) == (there.name, there.role, there.layer, there.numel)
         assert row.source_fingerprint == row.target_fingerprint == there.source_fingerprint
         np.testing.assert_array_equal(made.leaves(row)[0], masks[0].leaves(there)[0])
-
-
-@pytest.mark.parametrize("jobs", [1, 4])
-def test_the_same_bytes_from_any_number_of_threads(tmp_path: Path, jobs: int) -> None:
-    masks = three(tmp_path)
-    again = combine(masks, tmp_path / "other", k=2, jobs=jobs)
-    assert combine(masks, tmp_path / "home", k=2) == again
 
 
 def one(folder: Path, source: Mapping[str, Tensor], target: Mapping[str, Tensor], **options: Any) -> Artifact:
@@ -183,12 +176,3 @@ def test_questions_that_make_no_sense(tmp_path: Path, count: int, options: dict[
     mask = one(tmp_path / "a", source, {"a": moved(source["a"])})
     with pytest.raises(UsageError, match=said):
         combine([mask] * count, tmp_path, **options)
-
-
-def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = {"a": bf16((30, 4), 1)}
-    mask = one(tmp_path / "a", source, {"a": moved(source["a"])})
-    monkeypatch.setattr("maskreg.disk.free_bytes", lambda _: 10)
-    with pytest.raises(NoSpaceError):
-        combine([mask, mask], tmp_path / "new", how="and")
-    assert not (tmp_path / "new").exists()

@@ -163,13 +163,6 @@ def test_a_rule_that_drops_changes_takes_either_target(tmp_path: Path) -> None:
     assert given["total"]["moved"]["exact"] > made["total"]["moved"]["exact"] == artifact.manifest.totals.nnz
 
 
-def test_a_tensor_whose_changes_are_all_dropped_takes_its_target(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after, rule="abs:100")
-    assert not any(row.blocks for row in artifact.tensors)
-    assert analyzed(artifact, before, after, tmp_path)["total"]["moved"]["exact"] > 0
-
-
 def rank_one(tmp_path: Path) -> tuple[dict[str, Tensor], np.ndarray]:
     rng = np.random.default_rng(0)
     source = {FFN: bf16((256, 256), 1)}
@@ -193,15 +186,6 @@ def test_rounding_fills_the_rank_of_a_rank_one_update_and_masters_do_not(tmp_pat
     assert any("fills the rank" in note for note in cast["notes"])
     assert any("masters" in note for note in wide["notes"])
     assert (cast["null"]["rounded"], wide["null"]["rounded"]) == (True, False)
-
-
-def test_an_artifact_of_masters_takes_masters(tmp_path: Path) -> None:
-    source, after = rank_one(tmp_path)
-    masters = {FFN: ("F32", after.astype(np.float32).view(np.uint32))}
-    before, target = opened(tmp_path, source, masters)
-    artifact = extracted(tmp_path, before, target)
-    found = tensor_of(analyzed(artifact, before, target, tmp_path, metrics=("rank",)), FFN)
-    assert found["matrices"][0]["figures"]["stable_rank"] == pytest.approx(1, abs=1e-3)
 
 
 def test_a_merged_adapter_is_suspected_and_noise_is_not(tmp_path: Path) -> None:

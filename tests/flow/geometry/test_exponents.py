@@ -9,7 +9,6 @@ import pytest
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint
-from maskreg.errors import WrongCheckpointError
 from maskreg.flow.geometry.exponents import by_exponent
 from maskreg.mask.rounding import classes_of
 from tests.checkpoints import Tensor, bf16, f16, moved
@@ -93,15 +92,6 @@ def test_what_rounding_made_lies_where_rounding_would_put_it(tmp_path: Path) -> 
     assert other.elsewhere > 0.3
 
 
-@pytest.mark.parametrize("jobs", [1, 4])
-def test_the_same_from_any_number_of_threads(tmp_path: Path, jobs: int) -> None:
-    source = {f"layer{n}": bf16((40, 50), n) for n in range(9)}
-    pair = made(tmp_path, source, {n: moved(t, 0.2) for n, t in source.items()})
-    one, other = by_exponent(*pair), by_exponent(*pair, jobs=jobs)
-    assert one.elsewhere == other.elsewhere
-    np.testing.assert_array_equal(one.moved, other.moved)
-
-
 def test_a_rule_that_hides_flips_has_no_null(tmp_path: Path) -> None:
     source = {"a": bf16((400, 50), 1)}
     found = by_exponent(*made(tmp_path, source, {"a": moved(source["a"], 0.4)}, rule="abs:1e-5"))
@@ -117,20 +107,3 @@ def test_a_mask_of_nothing(tmp_path: Path) -> None:
     assert found.expected is not None
     assert found.expected.sum() == 0
     assert found.members.sum() == 2000
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"a": bf16((400, 50), 7)}, "are not those the artifact was made from"),
-        ({"a": bf16((50, 400), 1)}, r"BF16 \[50, 400\] here, BF16 \[400, 50\] expected"),
-        ({"b": bf16((3,), 1)}, "missing in this checkpoint"),
-    ],
-)
-def test_another_source_is_refused(tmp_path: Path, change: dict[str, Tensor], said: str) -> None:
-    source = {"a": bf16((400, 50), 1)}
-    artifact, _ = made(tmp_path / "one", source, {"a": moved(source["a"], 0.4)})
-    other, _ = opened(tmp_path / "two", change, {"b": bf16((3,), 1)})
-    with pytest.raises(WrongCheckpointError, match=said) as raised:
-        by_exponent(artifact, other)
-    assert raised.value.tensor == "a"

@@ -20,8 +20,8 @@ from maskreg.flow.merge import methods
 from maskreg.flow.merge.checkpoint import MergedCheckpoint
 from maskreg.flow.merge.methods import METHODS
 from maskreg.flow.merge.methods.arithmetic import dots
+from maskreg.flow.merge.methods.averages import karcher_factors
 from maskreg.flow.merge.methods.base import Method
-from maskreg.flow.merge.methods.sphere import karcher_factors
 from maskreg.flow.merge.recipe import Recipe
 from scripts import commands
 from tests.demo import DEMO

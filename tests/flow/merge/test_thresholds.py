@@ -9,7 +9,7 @@ import pytest
 
 from maskreg.flow.merge import sweeps
 from maskreg.flow.merge.methods.base import Threshold
-from maskreg.flow.merge.thresholds import EVERYTHING, LOWER, Search, codes_inside, count_lower
+from maskreg.flow.merge.sweeps import EVERYTHING, LOWER, Search, count_lower
 from tests.checkpoints import bf16, moved
 from tests.flow.making import BLOCK
 from tests.flow.merge.test_checkpoint import artifacts_of, merged
@@ -18,27 +18,13 @@ UPDATE = np.array([0, 1e-42, -0.0, 3, 0, -1e-41, 0], np.float32)
 """Four zeros and two sizes whose upper 15 bits are zero's."""
 
 
-def test_a_threshold_among_the_smallest_sizes() -> None:
-    inside = codes_inside(UPDATE, 0)
-    assert inside.view(np.float32).tolist() == pytest.approx([1e-42, 1e-41], rel=1e-3)
-    counts = np.zeros(LOWER, np.int64)
+@pytest.mark.parametrize(("missing", "size"), [(1, 1e-41), (2, 1e-42), (3, 0), (4, 0), (6, 0)])
+def test_a_threshold_among_zeros_has_all_of_them_above_it(missing: int, size: float) -> None:
+    counts, search = np.zeros(LOWER, np.int64), Search(0, missing)
     count_lower(UPDATE, 0, counts)
-    for missing, code in ((1, inside.max()), (2, inside.min())):
-        counted, exact = Search(0, missing), Search(0, missing)
-        counted.narrow(counts)
-        exact.narrow_to([inside])
-        assert counted == exact
-        assert exact.threshold == Threshold(int(code), EVERYTHING.end)
-
-
-@pytest.mark.parametrize("missing", [3, 4, 6])
-def test_a_threshold_among_zeros_has_all_of_them_above_it(missing: int) -> None:
-    inside, counts = codes_inside(UPDATE, 0), np.zeros(LOWER, np.int64)
-    count_lower(UPDATE, 0, counts)
-    counted, exact = Search(0, missing), Search(0, missing)
-    counted.narrow(counts)
-    exact.narrow_to([inside])
-    assert counted.found == exact.found == EVERYTHING
+    search.narrow(counts)
+    code = int(np.float32(size).view(np.uint32))
+    assert search.found == (Threshold(code, EVERYTHING.end) if size else EVERYTHING)
 
 
 @pytest.mark.parametrize("numel", [BLOCK // 2, BLOCK + 999])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,9 @@ from maskreg.analysis.evidence import STRIPED
 from maskreg.analysis.verdict import Outcome
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
-from maskreg.flow.overlap import measure, reading
+from maskreg.flow.overlap import counting, measure
+from maskreg.flow.overlap.counting import pairs_at_once, tiles_of
 from maskreg.flow.overlap.measure import MOST_WITH_GROUPS, measure_overlap
-from maskreg.flow.overlap.reading import pairs_at_once, tiles_of
 from maskreg.update.verified import VerifiedSource
 from tests.checkpoints import bf16
 from tests.flow.overlap.test_measure import Bench, dense
@@ -61,7 +60,7 @@ def test_every_pair_is_as_if_it_were_compared_alone(
     held: int,
 ) -> None:
     small_tiles(monkeypatch, most)
-    monkeypatch.setattr(reading.SpanReader.__init__, "__defaults__", (held,))
+    monkeypatch.setattr(counting.SpanReader.__init__, "__defaults__", (held,))
     together = measure_overlap(masks, bench.source, stripes=True)
     # To the last digit: every figure of every group, with its interval.
     assert [pair.to_json() for pair in together.pairs] == alone
@@ -118,21 +117,6 @@ def test_the_figures_of_many_masks_are_kept_as_asked(
     assert MOST_WITH_GROUPS == 8
 
 
-def test_a_hundred_masks(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, {"model.layers.0.mlp.up_proj.weight": bf16((24, 16), 1)})
-    four = [bench.random(fraction, seed) for seed, fraction in enumerate((0.5, 0.3, 0.2, 0.4))]
-    result = measure_overlap(four * 25, names=[str(number) for number in range(100)])
-    assert len(result.pairs) == 4950
-    assert result.matrix is not None
-    assert result.matrix.headrooms.shape == (100, 100)
-    copies = [pair for pair in result.matrix.pairs if pair.outcome is Outcome.RELATED]
-    assert len(copies) == 4 * 25 * 24 / 2
-    assert result.matrix.tested == 4950 - len(copies)
-    assert sorted(result.matrix.order) == list(range(100))
-    # Copies are neighbors.
-    assert [mask % 4 for mask in result.matrix.order[::25]] == [mask % 4 for mask in result.matrix.order[24::25]]
-
-
 def test_the_start_is_each_masks_own(bench: Bench, masks: list[Artifact]) -> None:
     result = measure_overlap(masks[:3], bench.source, start=["yes", "unknown", "unknown"])
     assert [pair.asked.start for pair in result.pairs] == ["yes", "yes", "unknown"]
@@ -158,4 +142,4 @@ def test_fewer_pairs_at_once_of_larger_tensors() -> None:
     assert pairs_at_once(Tensor("x", "ffn", source_shape=(1 << 16, 1 << 16)), 1 << 22, 18) == 1
     shape = 4096, 4096
     counters = 96 * 4 * sum(shape) * 4
-    assert room_for(*shape) * counters <= reading.ROOM_BYTES
+    assert room_for(*shape) * counters <= counting.ROOM_BYTES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from maskreg.analysis.evidence import (
     BY_EXPONENT,
     GLOBAL,
     MATCHED,
-    NO_SOURCE,
     NULLS,
     PER_TENSOR,
     ROUNDING,
@@ -27,7 +25,7 @@ from maskreg.analysis.evidence import (
 from maskreg.analysis.verdict import Outcome
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
-from maskreg.errors import CorruptError, PairMismatchError, UsageError, WrongCheckpointError
+from maskreg.errors import CorruptError, PairMismatchError
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.mask.rounding import classes_of
@@ -129,24 +127,6 @@ def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
     assert whole.mantel_haenszel[BY_BOTH] == pytest.approx(tensor_alike / tensor_apart)
 
 
-def test_groups_add_up_to_the_whole(bench: Bench) -> None:
-    pair = only(measure_overlap([bench.random(0.4, 1), bench.random(0.2, 2)], bench.source))
-    for groups in (pair.roles, pair.tensors):
-        assert sum(figures.counts.both for figures in groups.values()) == pair.whole.counts.both
-        assert sum(figures.tensors for figures in groups.values()) == pair.whole.tensors
-    assert set(pair.layers) == {"0", "1"}
-    assert pair.whole.overlap.lift == pytest.approx(1, abs=0.02)
-    assert pair.verdict.outcome is not Outcome.MORE
-
-
-def test_without_the_source_the_counts_are_the_same(bench: Bench) -> None:
-    masks = [bench.random(0.4, 1), bench.random(0.2, 2)]
-    here, there = only(measure_overlap(masks, bench.source)), only(measure_overlap(masks))
-    assert (here.whole.counts, here.whole.overlap) == (there.whole.counts, there.whole.overlap)
-    assert {null for null in NULLS if there.whole.nulls[null].reason} == set(NULLS[2:]) - {STRIPED}
-    assert [note for note in there.notes if note.endswith(NO_SOURCE)]
-
-
 def test_exchanged_masks_say_the_same(bench: Bench) -> None:
     one, other = bench.random(0.4, 1), bench.random(0.2, 2)
     here, there = (only(measure_overlap(pair, bench.source)).whole for pair in ([one, other], [other, one]))
@@ -161,14 +141,6 @@ def test_any_number_of_threads_gives_the_same_figures(bench: Bench) -> None:
     masks = [bench.random(0.4, seed) for seed in range(3)]
     one, four = (measure_overlap(masks, bench.source, stripes=True, jobs=jobs).to_json() for jobs in (1, 4))
     assert one == four
-
-
-def test_a_mask_beside_itself(bench: Bench) -> None:
-    mask = bench.random(0.4, 1)
-    whole = only(measure_overlap([mask, mask], bench.source)).whole
-    assert (whole.overlap.coverage_a, whole.overlap.jaccard, whole.overlap.odds_ratio) == (1, 1, math.inf)
-    assert whole.overlap.lift == whole.overlap.lift_max
-    assert whole.nulls[MATCHED].headroom == pytest.approx(1)
 
 
 def test_disjoint_masks_and_complements(bench: Bench) -> None:
@@ -197,20 +169,6 @@ def test_masks_of_nothing_and_of_everything(bench: Bench) -> None:
     some = only(measure_overlap([everything, bench.random(0.3, 1)], bench.source)).whole
     # A tensor that moved as a whole tells no scale, and counts as it is.
     assert some.nulls[ROUNDING].expected == pytest.approx(some.counts.b)
-
-
-def test_many_masks_have_pairs_and_a_consensus(bench: Bench) -> None:
-    masks = [bench.random(fraction, seed) for seed, fraction in enumerate((0.5, 0.3, 0.2))]
-    found = measure_overlap(masks)
-    assert [pair.digests for pair in found.pairs] == [
-        (masks[a].digest, masks[b].digest) for a, b in ((0, 1), (0, 2), (1, 2))
-    ]
-    assert found.consensus is not None
-    expected = np.bincount(np.sum([dense(mask) for mask in masks], axis=0), minlength=4)
-    assert found.consensus.observed == tuple(expected)
-    assert sum(found.consensus.expected) == pytest.approx(expected.sum())
-    assert found.consensus.expected[3] == pytest.approx(expected[3], rel=0.05)
-    assert only(measure_overlap(masks[:2])) and measure_overlap(masks[:2]).consensus is None
 
 
 def test_stripes_are_of_matrices_only(bench: Bench) -> None:
@@ -255,16 +213,6 @@ def test_other_shapes_are_not_alike(bench: Bench, tmp_path: Path) -> None:
         measure_overlap([bench.random(0.3, 1), other.random(0.3, 1)])
 
 
-def test_masks_of_different_sources_are_refused_unless_allowed(bench: Bench, tmp_path: Path) -> None:
-    other = Bench(tmp_path / "other", llama_tensors(seed=4))
-    masks = [bench.random(0.3, 1), other.random(0.3, 1)]
-    with pytest.raises(PairMismatchError, match="different sources"):
-        measure_overlap(masks)
-    pair = only(measure_overlap(masks, bench.source, allow_different=True))
-    assert pair.whole.nulls[MATCHED].expected is None
-    assert any("no common source" in note for note in pair.notes)
-
-
 def test_masks_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
     one, other = (Bench(tmp_path / name, {name: bf16((9, 9))}).random(0.3, 1) for name in ("a", "b"))
     with pytest.raises(PairMismatchError, match="the masks share no tensor"):
@@ -307,17 +255,6 @@ def test_a_wider_source_has_no_rounding_null(tmp_path: Path) -> None:
     assert any("the rounding null is undefined" in note for note in pair.notes)
 
 
-def test_the_wrong_source_is_refused(bench: Bench, tmp_path: Path) -> None:
-    masks = [bench.random(0.3, 1), bench.random(0.3, 2)]
-    name = "model.layers.0.mlp.up_proj.weight"
-    for wrong in (bf16((128, 64), 77), bf16((64, 128), 77), widened(bench.tensors[name]), None):
-        tensors = {**bench.tensors, name: wrong} if wrong else {k: v for k, v in bench.tensors.items() if k != name}
-        other = open_checkpoint(make_checkpoint(tmp_path / f"wrong{id(wrong)}", tensors))
-        with pytest.raises(WrongCheckpointError) as raised:
-            measure_overlap(masks, other)
-        assert raised.value.tensor == name
-
-
 def test_a_mask_that_is_not_as_its_table_says_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     masks = [bench.random(0.3, 1), bench.random(0.3, 2)]
     read = Artifact.mask_bits
@@ -332,11 +269,6 @@ def test_a_mask_that_is_not_as_its_table_says_is_refused(bench: Bench, monkeypat
     for source in (None, bench.source):
         with pytest.raises(CorruptError, match=r"lm_head\.weight"):
             measure_overlap(masks, source)
-
-
-def test_one_mask_is_not_compared(bench: Bench) -> None:
-    with pytest.raises(UsageError, match="2 to 255"):
-        measure_overlap([bench.random(0.3, 1)])
 
 
 def test_two_real_updates_of_one_model(tmp_path: Path) -> None:

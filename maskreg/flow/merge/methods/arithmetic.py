@@ -68,11 +68,7 @@ def is_positive(sums: Floats, tie: float = 1.0) -> Bools:
 def elected(updates: Sequence[Floats], weights: Sequence[float], tie: float = 1.0, *, mean: bool = True) -> Floats:
     """The weighted mean or sum of the updates that have the sign of the weighted sum; 0 where there are none.
 
-    Args:
-        updates: fp32; 0 where an update does not move.
-        weights: of the updates.
-        tie: its sign is elected where the sum is 0.
-        mean: divide by the sum of their weights.
+    Where that sum is 0, the sign of ``tie`` is elected; a mean is divided by the sum of the agreeing weights.
     """
     parts = weighted(updates, weights)
     return agreeing(parts, parts, is_positive(total(parts), tie), np.array(weights, np.float32) if mean else None)

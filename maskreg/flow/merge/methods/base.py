@@ -83,21 +83,14 @@ class Setting:
 class Threshold(NamedTuple):
     """A cut in the order of sizes, largest first and equal ones by coordinate.
 
-    Attributes:
-        code: bits of the smallest size above the cut.
-        end: of that size, coordinates before this one are above the cut.
+    ``code`` is the bits of the smallest size above the cut; of that size, coordinates before ``end`` are above it.
     """
 
     code: int
     end: int
 
     def above(self, update: Floats, first: int) -> npt.NDArray[np.bool_]:
-        """Which numbers of a tile are above the cut.
-
-        Args:
-            update: fp32 ``[n]``.
-            first: position of the first in its tensor.
-        """
+        """Which numbers of a tile are above the cut; ``first`` is the position of its first in the tensor."""
         codes = size_codes(update)
         if self.end >= first + update.size:
             return codes >= np.uint32(self.code)
@@ -117,9 +110,8 @@ def size_codes(update: Floats) -> npt.NDArray[np.uint32]:
 class Known:
     """What sweeps have found out about a tensor, or about the whole model.
 
-    Attributes:
-        thresholds: for each artifact, or for the spread over all, one for each of the method's ranks.
-        sums: what the method's measure adds up to; empty before that sweep.
+    Thresholds are for each artifact, or for the spread over all, one for each of the method's ranks; ``sums`` are what
+    the method's measure adds up to, empty before that sweep.
     """
 
     thresholds: Sequence[Sequence[Threshold]] = ()

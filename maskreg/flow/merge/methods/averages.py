@@ -1,6 +1,6 @@
-"""Methods on the sphere, tensor by tensor: SLERP, Multi-SLERP and the Karcher mean.
+"""Averages and sums: weighted sums of updates, Model Stock, and means on the sphere.
 
-Each result is a combination of the models or of the updates, so their dot products are all that has to be known.
+Each result is a combination of the models or of the updates. What its factors need to know are dot products.
 """
 
 from __future__ import annotations
@@ -11,9 +11,62 @@ from collections.abc import Sequence
 import numpy as np
 
 from maskreg.errors import UsageError
-from maskreg.flow.merge.methods.arithmetic import length_of, target_dots, total, update_dots, weighted
-from maskreg.flow.merge.methods.base import Floats, Method, Setting, Settings, Sums, Tile
-from maskreg.flow.merge.methods.weighted_sum import require_sum
+from maskreg.flow.merge.methods.arithmetic import length_of, scaled, target_dots, total, update_dots, weighted
+from maskreg.flow.merge.methods.base import LAMBDA, MANY, Floats, Method, Setting, Settings, Sums, Tile
+
+
+def require_sum(weights: Sequence[float], settings: Settings) -> None:
+    """Refuse weights that cancel."""
+    if not np.float32(sum(weights)):
+        raise UsageError("the weights add up to 0, and the average divides by their sum", hint="use task-arithmetic")
+
+
+@Method(
+    "linear",
+    summary="the weighted average of the updates",
+    paper='M. Wortsman et al., "Model soups", ICML 2022, arXiv 2203.05482',
+    check=require_sum,
+)
+def linear(tile: Tile) -> Floats:
+    """The sum of weighted updates over the sum of weights."""
+    return total(weighted(tile.updates, tile.weights)) / np.float32(sum(tile.weights))
+
+
+@Method(
+    "task-arithmetic",
+    summary="the weighted sum of the updates; a negative weight subtracts",
+    paper='G. Ilharco et al., "Editing models with task arithmetic", ICLR 2023, arXiv 2212.04089',
+    settings={"lambda": LAMBDA},
+)
+def task_arithmetic(tile: Tile) -> Floats:
+    """The sum of weighted updates, times lambda."""
+    return scaled(total(weighted(tile.updates, tile.weights)), tile.settings)
+
+
+def _share(sums: Sums, count: int) -> float:
+    """How much of the average to take; 0 where it is not defined."""
+    dots = sums.reshape(count, count)
+    norms = np.sqrt(np.diagonal(dots))
+    products = np.outer(norms, norms)
+    cosines = np.divide(dots, products, out=np.zeros_like(dots), where=products > 0)
+    cosine = float(np.clip(cosines[np.triu_indices(count, 1)], -1, 1).mean())
+    below = 1 + (count - 1) * cosine
+    return count * cosine / below if abs(below) > 1e-6 else 0.0
+
+
+@Method(
+    "model-stock",
+    summary="go towards the average as far as the angles between the updates of a tensor suggest",
+    paper='D.-H. Jang et al., "Model Stock", ECCV 2024, arXiv 2403.19522',
+    operands=(2, MANY),
+    weighted=False,
+    measure=update_dots,
+)
+def model_stock(tile: Tile) -> Floats:
+    """The average update times t = n cos / (1 + (n - 1) cos), with the mean cosine between two updates."""
+    count = len(tile.updates)
+    return total(tile.updates) / np.float32(count) * np.float32(_share(tile.known.sums, count))
+
 
 PARALLEL = 0.9995
 """Cosine above which the arc is a line, as is usual: its sine would be too small to divide by."""
@@ -66,15 +119,10 @@ def multislerp(tile: Tile) -> Floats:
 
 
 def karcher_factors(sums: Sums, weights: Sequence[float], settings: Settings) -> list[float]:
-    """What the models are multiplied by.
+    """What the models are multiplied by, given their dot products, float64 ``[count * count]``.
 
     From the normalized mean, each step goes along the weighted mean of the arcs to all models, until that is shorter
     than ``tol``.
-
-    Args:
-        sums: dot products, float64 ``[count * count]``.
-        weights: of the models.
-        settings: ``max_iter`` and ``tol``.
     """
     count, tol = len(weights), settings["tol"]
     products = sums.reshape(count, count)

@@ -1,4 +1,4 @@
-"""TIES: trim small changes, elect signs, average what agrees; as its authors publish it, and as merge tools have it."""
+"""Thresholds: keep the largest changes (TIES), or leave them out as well as the smallest (Model Breadcrumbs)."""
 
 from __future__ import annotations
 
@@ -62,3 +62,31 @@ def _ranks_of_tensor(numel: int, settings: Settings) -> tuple[int, ...]:
 def ties_per_tensor(tile: Tile) -> Floats:
     """The trimmed updates, combined; a sum of 0 elects plus."""
     return fused(_trimmed(tile), tile.weights, tile.settings)
+
+
+def _ranks_between(numel: int, settings: Settings) -> tuple[int, ...]:
+    number = int(settings["density"] * numel)
+    # Fewer outliers go where otherwise less than the density would be left.
+    outliers = min(int(settings["gamma"] * numel), numel - number)
+    return outliers, outliers + number
+
+
+@Method(
+    "breadcrumbs",
+    summary="leave out the largest and the smallest changes of every tensor, add up the others",
+    paper='M. Davari, E. Belilovsky, "Model Breadcrumbs", ECCV 2024, arXiv 2312.06795',
+    settings={
+        "density": Setting(0.9, DENSITY.meaning, 0.0, 1.0, each=True),
+        "gamma": Setting(0.01, "share of the largest changes that is left out", 0.0, 1.0, each=True),
+        "sign": Setting("sum", SIGN.meaning, words=SIGN.words),
+        "lambda": LAMBDA,
+    },
+    ranks=_ranks_between,
+)
+def breadcrumbs(tile: Tile) -> Floats:
+    """The updates between the two thresholds, combined."""
+    thinned = []
+    for update, (outliers, least) in zip(tile.updates, tile.known.thresholds, strict=True):
+        between = least.above(update, tile.first) & ~outliers.above(update, tile.first)
+        thinned.append(kept(update, between))
+    return fused(thinned, tile.weights, tile.settings)
