@@ -15,7 +15,7 @@ from maskreg.words import counted, human_bytes, percent
 
 from .command import Command, workspace
 from .output import Output
-from .values import FORCE, NAME, NATURAL, NUMBER, OUT, POSITIVE, REF, SEED, IntegerType, NumberType
+from .values import FORCE, NAME, OUT, POSITIVE, REF, SEED, IntegerType, NumberType
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,58 +44,39 @@ class _WithTorchrun(Command):
     cls=_WithTorchrun,
     example="""
     maskreg retrain qwen3-8b-opd --recipe opd --teacher ./Qwen3-32B --data prompts.jsonl -o run
+    maskreg retrain qwen3-8b-opd --recipe grpo --reward rewards:right --data prompts.jsonl -o run --config grpo.yaml
     maskreg retrain qwen3-8b-opd --source ./Qwen3 --recipe sft --data pairs.jsonl -o run -- --nproc-per-node 8
-    maskreg retrain qwen3-8b-opd --recipe sft --data pairs.jsonl -o run --control subset --control-density .1
-    maskreg retrain --control full --source ./Qwen3-8B --recipe losses:mine --data pairs.jsonl -o full
+    maskreg retrain --control full --source ./Qwen3-8B --recipe sft --data pairs.jsonl -o full
     """,
 )
 @click.argument("ref", type=REF, required=False)
 @click.option("--source", metavar="CKPT", help="Checkpoint to train, the mask's source: directory or hub id.")
-@click.option("--recipe", required=True, metavar="RECIPE", help="opd, sft, or your own as module:function.")
-@click.option("--teacher", default="", metavar="CKPT", help="Teacher of opd: directory or hub id.")
+@click.option("--recipe", required=True, metavar="RECIPE", help="sft, opd or grpo.")
 @click.option("--data", type=click.Path(), required=True, metavar="JSONL", help="File with one record per line.")
 @click.option(
     "-o", "--out", type=OUT, required=True, help="Folder of the run, made if missing; the model is in OUT/model."
 )
+@click.option("--config", type=click.Path(), metavar="YAML", help="Other keys of TRL's configuration.")
+@click.option("--teacher", default="", metavar="CKPT", help="Teacher of opd: directory or hub id.")
+@click.option("--reward", default="", metavar="MODULE:FUNCTION", help="Reward of grpo, as TRL calls it.")
+@click.option("--loss", default="", metavar="MODULE:FUNCTION", help="Loss of sft in place of cross-entropy.")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Store what changed as an artifact of this name.")
 @FORCE
 @click.option("--control", default="", metavar="KIND", help="Train a control instead of the mask; see above.")
 @click.option("--control-seed", type=SEED, metavar="N", help="Seed for random controls [0].")
-@click.option("--control-density", type=NUMBER, metavar="SHARE", help="Density of control subset, of all coordinates.")
-@click.option("--loss", default="", metavar="LOSS", help="Loss of opd: full (all tokens) or sampled [full].")
 @click.option("--steps", type=POSITIVE, default=100, show_default=True, help="Optimizer steps.")
-@click.option("--batch-size", "batch", type=POSITIVE, default=8, show_default=True, help="Records per step.")
-@click.option("--micro-batch-size", "micro_batch", type=POSITIVE, help="Records per forward pass [batch size].")
+@click.option("--batch-size", type=POSITIVE, default=8, show_default=True, help="Records per step; of grpo, samples.")
 @click.option("--optimizer", type=click.Choice(["adamw", "sgd"]), default="adamw", show_default=True, help="Optimizer.")
 @click.option("--lr", type=NumberType(min=0), help="Learning rate [1e-6; sgd: 1e-2].")
-@click.option("--betas", type=(float, float), default=(0.9, 0.999), show_default=True, help="Betas of adamw.")
+@click.option("--max-length", type=IntegerType(2), help="Tokens of prompt and completion that sft reads [1024].")
+@click.option("--max-new-tokens", type=POSITIVE, help="Tokens that opd and grpo sample [256].")
 @click.option(
-    "--weight-decay",
-    type=NumberType(min=0),
-    default=0.0,
-    show_default=True,
-    help="Weight decay, decoupled for adamw.",
+    "--seed", type=IntegerType(0, (1 << 32) - 1), default=0, show_default=True, help="Seed of data order and sampling."
 )
-@click.option("--momentum", type=NumberType(0, 1), default=0.0, show_default=True, help="Momentum of sgd.")
-@click.option("--clip", type=NumberType(min=0), help="Largest norm of the masked gradient; 0 disables [1].")
-@click.option(
-    "--schedule",
-    type=click.Choice(["constant", "linear", "cosine"]),
-    default="constant",
-    show_default=True,
-    help="Learning rate after warmup.",
-)
-@click.option("--warmup", type=NATURAL, default=0, show_default=True, help="Steps of linear warmup.")
-@click.option("--max-length", type=IntegerType(2), help="Tokens of prompt and completion [1024, or the model's limit].")
-@click.option("--max-new-tokens", type=POSITIVE, default=256, show_default=True, help="Tokens that opd samples.")
-@click.option(
-    "--temperature", type=NumberType(min=0), default=1.0, show_default=True, help="Temperature of opd's sampling."
-)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of data order and sampling.")
 @click.option(
     "--gradients",
-    type=click.Choice(["packed", "dense", "in-backward"]),
-    help="Gradient storage: packed to the mask, dense (ddp), or stepped in the backward pass.",
+    type=click.Choice(["packed", "dense"]),
+    help="Gradient storage: packed to the mask, or dense, as copies of the model in several processes need.",
 )
 @click.option(
     "--dtype",
@@ -104,34 +85,24 @@ class _WithTorchrun(Command):
     show_default=True,
     help="Dtype of weights and forward pass; updates are always fp32.",
 )
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="Where to train."
-)
-@click.option(
-    "--parallel",
-    type=click.Choice(["fsdp", "ddp"]),
-    default="fsdp",
-    show_default=True,
-    help="How processes of torchrun share the model.",
-)
-@click.option("--save-every", type=POSITIVE, default=50, show_default=True, help="Steps per checkpoint.")
+@click.option("--save-every", type=POSITIVE, default=50, show_default=True, help="Steps per save.")
 @click.option("--download", is_flag=True, help="Fetch hub checkpoints that are not in the cache.")
 @click.option("--dry-run", is_flag=True, help="Check everything, and print what the run would need.")
 @click.pass_context
 def command(ctx: click.Context, /, ref: Ref | None, out: Path, dry_run: bool, **options: Any) -> None:
-    """Train only the coordinates of a mask.
+    """Train only the coordinates of a mask, with TRL.
 
     Training starts from the mask's source. Coordinates outside the mask keep their bits and have no optimizer state.
     The same command resumes an interrupted run. At the end the model is compared with its source, bit by bit.
 
     \b
-    opd  {"prompt": ...} or {"messages": [...]};
-         the student samples, the teacher scores
-    sft  {"prompt": ..., "completion": ...},
-         {"messages": [...]} or {"text": ...}
+    sft   {"prompt": ..., "completion": ...}, {"messages": [...]}
+          or {"text": ...}
+    opd   {"prompt": ...}; the student samples, the teacher scores
+    grpo  {"prompt": ...}, and what the reward needs beside
 
     Controls are full (all coordinates) and the kinds of `maskreg baseline`, at the mask's density:
-    random-per-tensor, exponent-matched, low-magnitude, rounding-null, subset, complement and others.
+    random-per-tensor, exponent-matched, low-magnitude, rounding-null, complement and others.
 
     Options after -- go to torchrun, as in -- --nproc-per-node 2; without any, one process trains.
     """  # noqa: D301
@@ -162,15 +133,14 @@ def command(ctx: click.Context, /, ref: Ref | None, out: Path, dry_run: bool, **
 
 def _print_plan(output: Output, plan: dict[str, Any]) -> None:
     if output.json:
-        output.document({name: value for name, value in plan.items() if name != "device"})
+        output.document(plan)
         return
     rows = (
         ("trained", f"{plan['trained']:,} of {plan['parameters']:,} parameters, {percent(plan['density'])}"),
         ("weights", human_bytes(plan["weight_bytes"])),
         ("optimizer", f"{human_bytes(plan['optimizer_bytes'])}, mask included"),
         ("gradients", f"{human_bytes(plan['gradient_bytes'])} between backward pass and step"),
-        ("steps", f"{plan['steps']:,}, each of {counted(plan['batch'], 'record')}, from {plan['records']:,}"),
-        ("device", plan["device"]),
+        ("steps", f"{plan['steps']:,}, each of {counted(plan['batch_size'], 'record')}, from {plan['records']:,}"),
     )
     for label, text in rows:
         output.data(f"{label:<12} {text}")
@@ -180,7 +150,8 @@ def _print_result(output: Output, result: RetrainResult) -> None:
     if output.json:
         output.document(result.to_json())
         return
-    output.note(f"loss {result.first_loss:.4f} -> {result.last_loss:.4f} in {result.seconds:,.1f} s")
+    if result.first_loss is not None:
+        output.note(f"loss {result.first_loss:.4f} -> {result.last_loss:.4f} in {result.seconds:,.1f} s")
     output.note(
         f"trained {percent(result.density)} of {counted(result.coordinates, 'coordinate')}; "
         f"{percent(result.visible_density)} changed visibly, all inside the mask"
@@ -190,12 +161,15 @@ def _print_result(output: Output, result: RetrainResult) -> None:
     output.value(str(result.model))
 
 
+_SHOWN = {"grad": "grad_norm", "reward": "reward"}
+"""Metrics that a step shows beside its loss, where it has them."""
+
 _LINES = 20
 """Lines for a whole run, about."""
 
 
 class Steps:
-    """Shows every step, or some of them; a ``maskreg.train.runs.engine.StepListener``."""
+    """Shows every step, or some of them; a ``maskreg.train.retrain.run.StepListener``."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -219,7 +193,7 @@ class Steps:
             self._output.note(f"loss before the first step: {metrics['loss']:.4f}")
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=number, description=_description(metrics))
-        elif number == self._steps or number % max(1, self._steps // _LINES) == 0 or "moved" in metrics:
+        elif number == self._steps or number % max(1, self._steps // _LINES) == 0:
             self._output.note(f"step {number:>{len(str(self._steps))}}/{self._steps}  {_description(metrics)}")
         if number == self._steps:
             self._stop()
@@ -252,9 +226,6 @@ class Steps:
 
 
 def _description(metrics: Mapping[str, Any]) -> str:
-    norm, seconds = metrics["grad_norm"], max(metrics["seconds"], 1e-9)
     parts = [f"loss {metrics['loss']:.4f}", f"lr {metrics['lr']:.2e}"]
-    parts += [] if norm is None else [f"grad {norm:.3g}"]
-    parts += [f"{metrics['tokens'] / seconds:,.0f} tokens/s"] if metrics["tokens"] else [f"{seconds:.2f} s"]
-    parts += [f"moved {percent(metrics['moved'])}"] if "moved" in metrics else []
-    return "  ".join(parts)
+    parts += [f"{name} {metrics[key]:.3g}" for name, key in _SHOWN.items() if metrics.get(key) is not None]
+    return "  ".join([*parts, f"{metrics['seconds']:.2f} s"])

@@ -18,6 +18,7 @@ EXTRAS = {
     "authlib": "server",
     "cachetools": "server",
     "cryptography": "sign",
+    "datasets": "train",
     "fastapi": "server",
     "h11": "server",
     "httpx2": "server",
@@ -39,6 +40,7 @@ EXTRAS = {
     "torch": "torch",
     "transformers": "train",
     "triton": "gpu",
+    "trl": "train",
     "uvicorn": "server",
     "yaml": "yaml",
 }

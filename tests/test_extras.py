@@ -36,6 +36,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("serve", "--port", "0"),
     "uvicorn": ("serve", "--port", "0"),
     "ray": (*EXTRACT, "--engine", "ray"),
+    "trl": ("retrain", "lab/sums", "--recipe", "sft", "--data", "absent.jsonl", "-o", "run"),
     "torch": ("analyze", "--trajectory", SOURCE, SOURCE, TARGET),
     "yaml": ("merge", "--recipe", "recipe.yaml", "-o", "out"),
 }
@@ -74,8 +75,6 @@ GIVEN = {
     "maskreg/mask/ranking.py": "torch",
     "maskreg/tensors/bus.py": "torch",
     "maskreg/tensors/cast.py": "torch",
-    "maskreg/train/recipes/texts.py": "jinja2",
-    "maskreg/train/runs/prepare.py": "torch",
 }
 """Modules whose functions work on what the package made, so that it is there."""
 

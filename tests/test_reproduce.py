@@ -17,15 +17,18 @@ import pytest
 import torch
 
 from maskreg.errors import NotFoundError, UsageError
+from scripts.reproduce import losses
 from scripts.reproduce.__main__ import parsed, runs_by_arm, setting_of
 from scripts.reproduce.arms import ARMS, CLAIM, COMPARISONS, arms_of, jobs_of, needs_of
 from scripts.reproduce.folder import Folder
 from scripts.reproduce.masks import MaskSpec, random_mask
 from scripts.reproduce.origins import EXTERNAL, OPD, ORIGINS, RLVR, SFT
+from scripts.reproduce.rollout import Randomness, Sampling, logits_of, sample, uniform
 from scripts.reproduce.setting import SAMPLES_SEED, TRAINED_SHARE, TUNING_SEED, Problem, Setting, problems
 from scripts.reproduce.statistics import Estimate, Results, Spread, spread_of
 from scripts.reproduce.student_t import t975, two_sided
 from scripts.reproduce.tuning import DENSITIES, Tuning, density_for, mask_jobs, tune, tuning_jobs
+from tests.train.small import END, PAD, small_model
 
 
 def commuted(problem: Problem) -> Problem:
@@ -337,3 +340,52 @@ def test_nothing_is_installed_for_checkpoints_that_are_not_there(tmp_path: Path,
     done = subprocess.run([runner, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, (tmp_path / "installed").exists()) == (2, False)
     assert done.stderr.endswith("next: scripts/reproduce/run CHECKPOINTS --out .reproduce\n")
+
+
+def logits(seed: int) -> torch.Tensor:
+    return torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(seed)) * 2
+
+
+def test_divergences_and_their_gradients_are_those_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs, counted = logits(1).requires_grad_(), logits(2), logits(3)[..., 0] > 0
+    p, q = ours.softmax(-1), theirs.softmax(-1)
+    wanted = (p * (p / q).log()).sum(-1)[counted].mean()
+    (true,) = torch.autograd.grad(wanted, ours)
+    for chunk in (losses.CHUNK, 10):
+        monkeypatch.setattr(losses, "CHUNK", chunk)
+        loss = losses.reverse_kl(ours, theirs, counted)
+        assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+        (found,) = torch.autograd.grad(loss, ours)
+        torch.testing.assert_close(found, true)
+        assert losses.forward_kl(theirs, ours, counted).item() == pytest.approx(wanted.item(), rel=1e-5)
+    tokens = torch.randint(0, 5, (3, 4), generator=torch.Generator().manual_seed(4))
+    likelihood = p.log().gather(-1, tokens[..., None]).squeeze(-1)[counted].mean()
+    assert losses.cross_entropy(ours, tokens, counted).item() == pytest.approx(-likelihood.item(), rel=1e-5)
+
+
+PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [5, 6, 7], [2, 3]]
+
+
+def test_a_prompt_has_the_same_completion_in_every_batch() -> None:
+    model, sampling, randomness = small_model(), Sampling(9, [END], PAD), Randomness(4)
+    whole = sample(model, PROMPTS, sampling, randomness)
+    for rows in (1, 2):
+        assert sample(model, PROMPTS, replace(sampling, rows=rows), randomness).lists() == whole.lists()
+    assert sample(model, PROMPTS[2:3], sampling, randomness).lists() == whole.lists()[2:3]
+    assert whole.lists()[0] != whole.lists()[3], "the same prompt twice is drawn twice"
+    assert sample(model, PROMPTS, sampling, Randomness(4, step=1)).lists() != whole.lists()
+    found = logits_of(model, whole)
+    for row, prompt in enumerate(PROMPTS):
+        said = whole.lists()[row]
+        assert END not in said[:-1] and (len(said) == 9 or said[-1] == END)
+        alone = model(input_ids=torch.tensor([prompt + said])).logits[0, len(prompt) - 1 : -1]
+        assert torch.allclose(found[row, : len(said)], alone, atol=1e-4)
+
+
+def test_samples_follow_the_model_and_random_numbers_never_change() -> None:
+    assert uniform(1, 2, [3, 4], 0, 2).tolist() == [0.5342092789831406, 0.13365897924780712]
+    model, count = small_model(2), 4000
+    found = sample(model, [[5, 6]] * count, Sampling(1, [END], PAD, rows=count), Randomness(4))
+    chances = model(input_ids=torch.tensor([[5, 6]])).logits[0, -1].softmax(-1) * count
+    seen = torch.bincount(found.completions[:, 0], minlength=len(chances))
+    assert ((seen - chances).abs() < 5 * chances.sqrt() + 5).all()

@@ -20,9 +20,8 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Wor
 
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
-    from maskreg.train.runs.engine import StepListener
-    from maskreg.train.runs.prepare import PreparedRun
-    from maskreg.train.runs.request import RunRequest
+    from maskreg.train.retrain.prepare import PreparedRun, RunRequest
+    from maskreg.train.retrain.run import StepListener
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,8 @@ class RetrainResult(Result):
     Attributes:
         model: the trained checkpoint.
         steps: optimizer steps.
-        first_loss: before the first step.
+        first_loss: before the first step; None if TRL logged none.
         last_loss: before the last step.
-        tokens: that the model read.
         seconds: of all steps.
         coordinates: of all floating-point tensors.
         trained: coordinates in the mask.
@@ -43,7 +41,7 @@ class RetrainResult(Result):
         visible_density: visible / coordinates.
         outside_mask: coordinates outside the mask that changed, which is always 0.
         notes: remarks for people, one sentence each.
-        setup: what decided the result, as in :class:`maskreg.train.recipes.setup.RunSetup`.
+        setup: what decided the result, as in :class:`maskreg.train.retrain.setup.RunSetup`.
         environments: processes, device and library versions, and after which step they began.
         ref: the name of what changed; None if no name was given, as are digest and was.
         digest: of the artifact with what changed.
@@ -52,9 +50,8 @@ class RetrainResult(Result):
 
     model: Path
     steps: int
-    first_loss: float
-    last_loss: float
-    tokens: int
+    first_loss: float | None
+    last_loss: float | None
     seconds: float
     coordinates: int
     trained: int
@@ -107,14 +104,14 @@ def retrain(
 ) -> RetrainResult:
     """Train only the coordinates of a mask, starting from its source.
 
-    Coordinates outside the mask keep their bits, and have no optimizer state. A run that was interrupted resumes from
-    its last checkpoint if it is called with the same options. At the end the model is compared with its source bit by
-    bit.
+    Coordinates outside the mask keep their bits, and have no optimizer state. TRL trains. A run that was interrupted
+    resumes from its last save if it is called with the same options. At the end the model is compared with its source
+    bit by bit.
 
     Args:
         artifact: has the mask; pulled if it is not in the local registry. None to train all coordinates, with
             ``control="full"`` and a source.
-        recipe: ``opd``, ``sft``, or a loss of your own as ``module:function``.
+        recipe: ``sft``, ``opd`` (on-policy distillation) or ``grpo``.
         data: file with one JSON object per line.
         out: folder of the run; the model appears in ``out/model``.
         source: the checkpoint to train; by default it is looked for where this machine has seen it, then in the hub
@@ -126,10 +123,11 @@ def retrain(
         listener: called for every step.
         progress: progress callback, in bytes.
         workspace: where artifacts and known checkpoints are; by default what the settings say.
-        options: by name: ``teacher``, ``loss``, ``control``, ``control_seed``, ``control_density``, ``max_length``,
-            ``device``, ``parallel``, ``save_every`` and ``download`` as in
-            :class:`maskreg.train.runs.request.RunRequest`; ``steps``, ``batch``, ``lr`` and others as in
-            :class:`maskreg.train.recipes.setup.RunSetup`.
+        options: by name: ``teacher`` (of opd), ``reward`` (of grpo) and ``loss`` (of sft, both ``module:function``),
+            ``config`` (other keys of TRL's configuration, as a mapping or a YAML file), ``control``,
+            ``control_seed``, ``save_every``, ``download``; ``steps``, ``batch_size``, ``lr``, ``seed``,
+            ``optimizer``, ``gradients``, ``dtype``, ``max_length`` and ``max_new_tokens`` as in
+            :class:`maskreg.train.retrain.setup.RunSetup`.
 
     Raises:
         UsageError: options that contradict each other or make no sense.
@@ -140,17 +138,17 @@ def retrain(
         ConflictError: others may use the name, and ``force`` is not set: nothing was made; or it was moved
             concurrently, and the artifact is kept.
         ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
-        ConfigError: torch or transformers is not installed, or there is no such device.
+        ConfigError: what TRL needs is not installed, or is too old.
     """
     with requiring("training", "train"):
-        from maskreg.train.runs.folder import RunFolder
-        from maskreg.train.runs.request import RunRequest
-        from maskreg.train.runs.run import complete
-        from maskreg.train.runs.worker import SilentSteps
+        from maskreg.train.retrain.folder import RunFolder
+        from maskreg.train.retrain.prepare import RunRequest
+        from maskreg.train.retrain.run import SilentSteps
+        from maskreg.train.retrain.verdict import complete, store
 
     folder = RunFolder(Path(out))
     folder.has_run()  # before anything is searched or read
-    request = RunRequest.of(recipe, data, **options)
+    request = RunRequest.of(recipe=recipe, data=data, **options)
     with opened(workspace) as space:
         named = None if artifact is None else _with_mask(space, artifact)
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
@@ -161,11 +159,8 @@ def retrain(
         summary = complete(folder, prepared, torchrun, listener or SilentSteps(), progress=progress)
         stored = None
         if naming.ref is not None:
-            from maskreg.train.runs.run import store
-
-            extracted = store(folder, prepared.setup, prepared.paths, progress=progress)
-            family = named.card.family if named else ""
-            card = Card(family, recipe if ":" not in recipe else "custom").checked()
+            extracted = store(folder, prepared, progress=progress)
+            card = Card(named.card.family if named else "", recipe).checked()
             stored = naming.store(extracted.digest, naming.card_for(extracted.digest, card))
             remember(space, stored.artifact.manifest.target.root, folder.model)
         return RetrainResult.of(summary, stored)
@@ -187,22 +182,21 @@ def plan(
     Arguments and errors: see :func:`retrain`; ``out`` can be left open.
 
     Returns:
-        Coordinates, bytes of weights, optimizer state and gradients, steps, records, the device and the setup.
+        Coordinates, bytes of weights, optimizer state and gradients, steps, records and the setup.
     """
     with requiring("training", "train"):
-        from maskreg.train.runs.folder import RunFolder
-        from maskreg.train.runs.request import RunRequest
-        from maskreg.train.runs.run import plan as plan_run
+        from maskreg.train.retrain.folder import RunFolder
+        from maskreg.train.retrain.prepare import RunRequest
+        from maskreg.train.retrain.verdict import plan as plan_run
 
     if out is not None:
         RunFolder(Path(out)).has_run()
-    request = RunRequest.of(recipe, data, **options)
+    request = RunRequest.of(recipe=recipe, data=data, **options)
     with opened(workspace) as space:
         named = None if artifact is None else _with_mask(space, artifact)
         prepared = _prepared(space, named, source, request, progress)
         with space.checkpoint(prepared.paths.source) as checkpoint:
-            planned = plan_run(prepared.setup, prepared.paths, checkpoint)
-        return {**planned, "records": prepared.records, "device": prepared.paths.device}
+            return plan_run(prepared, checkpoint)
 
 
 def _with_mask(workspace: Workspace, artifact: ArtifactLike) -> Named:
@@ -225,8 +219,7 @@ def _prepared(
     request: RunRequest,
     progress: Progress,
 ) -> PreparedRun:
-    from maskreg.train.runs.prepare import check_source, prepare
-    from maskreg.train.runs.request import FULL
+    from maskreg.train.retrain.prepare import FULL, check_source, prepare
 
     artifact = named.artifact if named else None
     if artifact is None and request.control != FULL:

@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from maskreg.errors import MaskregError, NotFoundError, UsageError
-from maskreg.train.recipes.vocabulary import check_vocabularies
+from maskreg.train.retrain.prepare import check_vocabularies
 from scripts.reproduce.arms import ARMS, jobs_of, missing, needs_of, origins_of
 from scripts.reproduce.folder import Folder, write
 from scripts.reproduce.masks import NothingLearnedError, extract_mask

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from maskreg.train.recipes.losses import forward_kl, log_probabilities, reverse_kl
-from maskreg.train.recipes.rollout import Randomness, Rollout, Sampling, given, logits_of, sample
+from scripts.reproduce.losses import forward_kl, log_probabilities, reverse_kl
+from scripts.reproduce.rollout import Randomness, Rollout, Sampling, given, logits_of, sample
 from scripts.reproduce.setting import Problem, problems
 
 PAD = 0

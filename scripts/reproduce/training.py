@@ -15,9 +15,9 @@ import torch
 from maskreg.mask.packed import Mask
 from maskreg.train import MaskedAdamW, MaskedSGD
 from maskreg.train.optim.plain import Plain
-from maskreg.train.recipes.losses import cross_entropy
-from maskreg.train.recipes.rollout import Randomness, Sampling, given, logits_of, sample
+from scripts.reproduce.losses import cross_entropy
 from scripts.reproduce.masks import MaskSpec, open_mask
+from scripts.reproduce.rollout import Randomness, Sampling, given, logits_of, sample
 from scripts.reproduce.setting import SAMPLES_SEED, Setting, batches
 from scripts.reproduce.student import PAD, Student, lessons, load, measure, reverse_kl_of
 

@@ -12,8 +12,7 @@ from torch.distributed.fsdp import fully_shard
 
 import maskreg
 from maskreg.errors import MaskregError
-from maskreg.train.runs.parallel import end_process
-from tests.ranks import write_results
+from tests.ranks import end_process, write_results
 
 
 class Model(torch.nn.Module):
@@ -79,4 +78,4 @@ def main(directory: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    end_process(0)
+    end_process()

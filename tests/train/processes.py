@@ -15,9 +15,8 @@ from transformers.utils import logging
 
 from maskreg.train import MaskedAdamW, attach
 from maskreg.train.hooks.trainer import MaskCallback, masked_adamw
-from maskreg.train.runs.parallel import end_process
 from tests.live.models import qwen3
-from tests.ranks import write_results
+from tests.ranks import end_process, write_results
 from tests.train.counting import changed, copies
 from tests.train.optim.training import masked
 from tests.train.training import rows
@@ -99,4 +98,4 @@ def main(directory: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    end_process(0)
+    end_process()

@@ -14,7 +14,7 @@ from transformers.trainer_callback import ExportableState
 from maskreg.errors import MaskregError
 from maskreg.train.hooks.attach import Attachment, attach
 from maskreg.train.masks import MaskLike
-from maskreg.train.optimizers import MaskedAdamW
+from maskreg.train.optimizers import MaskedAdamW, MaskedSGD
 
 
 class _Taken(float):
@@ -45,12 +45,21 @@ def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tup
     optimizer clips instead: it takes over ``args.max_grad_norm``, which becomes 0. So does every other optimizer
     that is made from the same arguments; set the norm anew to change it.
     """
-    kwargs = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+    own = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+    return MaskedAdamW, {"lr": args.learning_rate, **own, **_clipping(args), "mask": mask, **options}
+
+
+def masked_sgd(args: TrainingArguments, mask: MaskLike, **options: Any) -> tuple[type[MaskedSGD], dict[str, Any]]:
+    """The same for SGD, whose momentum is an option."""
+    return MaskedSGD, {"lr": args.learning_rate, **_clipping(args), "mask": mask, **options}
+
+
+def _clipping(args: TrainingArguments) -> dict[str, float]:
     norm = args.max_grad_norm.taken if isinstance(args.max_grad_norm, _Taken) else args.max_grad_norm
-    if norm:
-        kwargs["max_grad_norm"] = norm
-        args.max_grad_norm = _Taken(norm)
-    return MaskedAdamW, {**kwargs, "mask": mask, **options}
+    if not norm:
+        return {}
+    args.max_grad_norm = _Taken(norm)
+    return {"max_grad_norm": norm}
 
 
 class MaskCallback(TrainerCallback, ExportableState):  # type: ignore[misc]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,13 +36,12 @@ def test_a_folder_of_something_else_is_left_alone(train: Train, tmp_path: Path) 
     [
         ('{"prompt": "# 1+1=", "completion": "2"}\n{"prompt": \n', "data.jsonl:2: not a well-formed JSON document"),
         ('{"prompt": "# 1+1=", "completion": "2"}\n\n[1]\n', "data.jsonl:3: expected a JSON object"),
-        ('{"prompt": "# 1+1="}\n', "data.jsonl:1: 'completion' is missing"),
-        ('{"prompt": 3, "completion": "2"}\n', "data.jsonl:1: 'prompt' is int, not text"),
-        ('{"prompt": "", "completion": "2"}\n', "data.jsonl:1: an empty prompt"),
-        ('{"text": ""}\n', "nothing to train on"),
-        ('{"messages": []}\n', "'messages' is not a list"),
-        ('{"messages": [{"role": "user", "content": "1"}]}\n', "not the assistant's"),
-        (json.dumps({"prompt": "1" * 70, "completion": "2"}) + "\n", "the prompt has 70 tokens, more than 63"),
+        ('{"prompt": "1", "completion": "2"}\n' + "[" * 100_000 + "\n", "nested deeper"),
+        ('{"prompt": "# 1+1="}\n', "data.jsonl:1: the record has prompt"),
+        ('{"prompt": 3, "completion": "2"}\n', "data.jsonl:1: 'prompt' is int, not text or a list"),
+        ('{"prompt": "", "completion": "2"}\n', "data.jsonl:1: 'prompt' is empty"),
+        ('{"text": "1"}\n{"text": "1", "more": 2}\n', "data.jsonl:2: its fields are text, more"),
+        ('{"messages": []}\n', "'messages' is list, not a list of"),
         ("\n\n", "no records"),
     ],
 )
@@ -53,10 +51,14 @@ def test_data_that_cannot_be_trained_on(train: Train, tmp_path: Path, text: str,
     assert not (tmp_path / "run").exists()
 
 
-def test_records_of_every_kind(train: Train, tmp_path: Path) -> None:
-    said = [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}]
-    lines: list[dict[str, Any]] = [{"messages": said}, {"text": "# 1+2=3"}, {"prompt": "# 1+3=", "completion": "4"}]
-    assert train("--data", write_lines(tmp_path / "mixed.jsonl", lines), "--json").json["last_loss"] > 0
+CONFIGS = {
+    "unknown.yaml": "warmup_step: 3\n",
+    "option.yaml": "learning_rate: 1e-3\n",
+    "fixed.yaml": "save_only_model: true\n",
+    "wrong.yaml": "lr_scheduler_type: steep\n",
+    "list.yaml": "- 1\n",
+    "parts.yaml": "gradient_accumulation_steps: 3\n",
+}
 
 
 @pytest.mark.parametrize(
@@ -65,29 +67,32 @@ def test_records_of_every_kind(train: Train, tmp_path: Path) -> None:
         (["--data", "absent.jsonl"], 66, "no such file"),
         (["--recipe", "dpo"], 2, "there is no recipe 'dpo'"),
         (["--recipe", "opd"], 2, "needs a teacher"),
+        (["--recipe", "grpo"], 2, "needs a reward"),
+        (["--recipe", "grpo", "--reward", "absent:mine"], 2, "cannot be imported"),
+        (["--recipe", "grpo", "--reward", "json:absent"], 2, "json has no function 'absent'"),
+        (["--loss", "../own:mine"], 2, "is not module:function"),
+        (["--loss", "failing:mine"], 2, "failing failed: ValueError: as it is"),
+        (["--teacher", "."], 2, "takes no teacher"),
+        (["--max-new-tokens", "3"], 2, "takes no max-new-tokens"),
         (["--control", "nonsense"], 2, "there is no control 'nonsense'"),
-        (["--control", "subset"], 2, "give --control-density, such as 0.1"),
         (["--control", "complement", "--control-seed", "1"], 2, "takes no seed"),
         (["--control-seed", "1"], 2, "is for controls"),
         (["--lr", "nan"], 2, "'nan' is not a finite number"),
-        (["--betas", "2", "0.9"], 2, "betas cannot be (2.0, 0.9)"),
-        (["--clip", "nan"], 2, "'nan' is not a finite number"),
-        (["--temperature", "inf"], 2, "'inf' is not a finite number"),
-        (["--seed", str(1 << 64)], 2, "is not in the range 0 to 18446744073709551615"),
-        (["--momentum", "0.9"], 2, "adamw has no momentum"),
-        (["--teacher", "."], 2, "takes no teacher"),
-        (["--recipe", ":mine"], 2, "not a module name"),
-        (["--recipe", "../own:mine"], 2, "not a module name"),
-        (["--max-length", "65"], 2, "64 tokens at most"),
-        (["--warmup", "9"], 2, "warmup of 9 steps"),
-        (["--loss", "full"], 2, "has no loss 'full'"),
-        (["--gradients", "in-backward", "--clip", "1"], 2, "cannot clip"),
-        (["--gradients", "in-backward", "--micro-batch-size", "1"], 2, "cannot accumulate"),
-        (["--batch-size", "4", "--micro-batch-size", "5"], 2, "micro-batches of 5"),
+        (["--seed", str(1 << 32)], 2, "is not in the range 0 to 4294967295"),
+        (["--config", "absent.yaml"], 2, "No such file"),
+        (["--config", "unknown.yaml"], 2, "has no key 'warmup_step'"),
+        (["--config", "option.yaml"], 2, "--lr"),
+        (["--config", "fixed.yaml"], 2, "save_only_model cannot be set"),
+        (["--config", "wrong.yaml"], 2, "steep is not a valid SchedulerType"),
+        (["--config", "list.yaml"], 65, "no mapping"),
+        (["--config", "parts.yaml"], 2, "batches of 4 records cannot be taken in 3 equal parts"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_questions_that_make_no_sense(train: Train, args: list[str], status: int, words: str, tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text("raise ValueError('as it is')")
+    for name, text in CONFIGS.items():
+        (tmp_path / name).write_text(text)
     assert words in train(*args, status=status).err
     assert not (tmp_path / "run").exists()
 
@@ -136,35 +141,30 @@ def test_a_mask_without_coordinates_trains_nothing(train: Train, run: Run, sourc
     assert not (tmp_path / "run").exists()
 
 
-BAD_LOSSES = """
-import torch
-def broken(model, records, context):
-    return records[0]["absent"]
-def vector(model, records, context):
-    return next(model.parameters()).float().sum(0)
-def steep(model, records, context):
-    return (next(model.parameters()).float().sum() * 0).sqrt()
-"""
+def test_a_tokenizer_without_an_end_or_a_template(train: Train, source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(source, other)
+    (other / "chat_template.jinja").unlink()
+    data = write_lines(tmp_path / "chats.jsonl", [{"messages": [{"role": "user", "content": "1"}]}])
+    assert "no chat template" in train("--source", other, "--data", data, status=65).err
+    config = json.loads((other / "tokenizer_config.json").read_text())
+    (other / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": None}))
+    assert "has no end token" in train("--source", other, status=65).err
+    assert not (tmp_path / "run").exists()
 
 
-def test_a_loss_of_ones_own_that_fails_says_where(train: Train, tmp_path: Path) -> None:
-    (tmp_path / "bad_losses.py").write_text(BAD_LOSSES)
-    (tmp_path / "no_losses.py").write_text("raise ValueError('as it is')")
-    told = train(recipe="bad_losses:broken", status=2).err
-    assert "bad_losses:broken failed: KeyError: 'absent'" in told
-    assert "bad_losses.py, line 4" in told
-    # Nothing was saved, so that the next try needs no other folder.
-    assert "a tensor of shape [32] with gradients" in train(recipe="bad_losses:vector", status=65).err
-    assert "has norm nan" in train("--save-every", "1", recipe="bad_losses:steep", status=65).err
-    assert not list((tmp_path / "run" / "checkpoints").iterdir())
-    assert "no_losses failed: ValueError: as it is" in train(recipe="no_losses:mine", status=2).err
-    train()
+def test_an_old_trl_is_refused_before_anything_is_read(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.train.retrain.setup.version", lambda _: "1.9.1")
+    told = train("--data", "absent.jsonl", status=78).err
+    assert "training needs TRL 1.16 or later, not 1.9.1" in told
+    assert "[train]" in told
 
 
-def test_weights_that_became_no_numbers_are_not_saved(train: Train, tmp_path: Path) -> None:
-    huge = ["--gradients", "in-backward", "--lr", "3e37", "--weight-decay", "11", "--steps", "1"]
-    assert "weights are not finite after step 1" in train(*huge, status=65).err
-    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+def test_a_step_that_is_no_number_is_not_taken(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "steep.py").write_text("def loss(o, l, **_):\n    return (o.logits.float() * 0).sum().sqrt()\n")
+    assert "has norm nan; the step was not taken" in train("--loss", "steep:loss", "--save-every", "1", status=65).err
+    assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
+    train()  # nothing was saved, so that the next try needs no other folder
 
 
 def test_a_configuration_of_another_model(train: Train, source: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def training(stage: Stage) -> Writer:
     run = stage.folder / "work" / "run"
     options = ("--recipe", "sft", "--batch-size", "4", "--lr", "1e-3", "--steps", "3", "--save-every", "1")
     data = ("--data", sums(stage.folder / "data.jsonl"))
-    args = ("retrain", "mask", "--source", source, *options, *data, "-o", run, "--name", "again", "--device", "cpu")
+    args = ("retrain", "mask", "--source", source, *options, *data, "-o", run, "--name", "again")
     return Writer(
         "retrain", _ada, args, lambda stage: stage.ada.must("extract", source, target, "--name", "mask"), run / "model"
     )

@@ -25,9 +25,8 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.flow.apply import in_memory
 from maskreg.flow.apply.sharded import patch_sharded
 from maskreg.store.file import FileStore
-from maskreg.train.runs.parallel import end_process
 from tests.checkpoints import Tensor, bf16, f32, moved
-from tests.ranks import write_results
+from tests.ranks import end_process, write_results
 
 SHARDED: dict[str, tuple[int, ...]] = {
     "rows": (2100, 2003),
@@ -234,4 +233,4 @@ def main(directory: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
-    end_process(0)
+    end_process()

@@ -16,16 +16,13 @@ from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import DataError, PairMismatchError
 from maskreg.mask.algebra import Everything
 from maskreg.mask.packed import TensorMask, pack
-from maskreg.train.runs.models import load_model, stored_dtype
-from maskreg.train.runs.parallel import World
-from maskreg.train.runs.prepare import root_of
-from maskreg.train.runs.result import check_dtypes, gathered, moved_share, write_result
-from maskreg.train.runs.run import verify
+from maskreg.train.retrain.prepare import root_of
+from maskreg.train.retrain.result import check_dtypes, write_result
+from maskreg.train.retrain.run import load_model
+from maskreg.train.retrain.verdict import verify
 from tests.checkpoints import bf16, f32, make_checkpoint, moved
 from tests.flow.making import extracted, opened, stored
 from tests.train.making import make_model
-
-ALONE = World(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture
@@ -56,33 +53,28 @@ def experts(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [make_model, experts])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_an_untrained_model_is_its_source_bit_for_bit(
-    make: Any, dtype: torch.dtype, tmp_path: Path, opener: Any
-) -> None:
+@pytest.mark.parametrize("dtype", ["stored", "float32"])
+def test_an_untrained_model_is_its_source_bit_for_bit(make: Any, dtype: str, tmp_path: Path, opener: Any) -> None:
     source: Checkpoint = opener(make(tmp_path / "source"))
-    assert stored_dtype(source) == torch.bfloat16
-    model = load_model(on_disk(source.path, "a test"), dtype)
-    assert all(bits is not None for _, bits in gathered(model, source, ALONE))
-    write_result(model, source, tmp_path / "out", ALONE)
+    model = load_model(str(source.path), source, dtype)
+    write_result(model, source, tmp_path / "out", is_first=True)
     assert stored(tmp_path / "out") == stored(on_disk(source.path, "a test"))
-    assert moved_share(model, source, ALONE) == 0
 
 
 def test_one_coordinate_of_an_expert(tmp_path: Path, opener: Any) -> None:
     source: Checkpoint = opener(experts(tmp_path / "source"))
-    model = load_model(on_disk(source.path, "a test"), torch.bfloat16)
+    model = load_model(str(source.path), source, "stored")
     name = "model.layers.1.mlp.experts.2.up_proj.weight"
     with torch.no_grad():
         dict(model.named_parameters())["model.layers.1.mlp.experts.gate_up_proj"][2, 8 + 3, 5] += 1
-    write_result(model, source, tmp_path / "out", ALONE)
+    write_result(model, source, tmp_path / "out", is_first=True)
     result: Checkpoint = opener(tmp_path / "out")
     before, after = (side.read(name, 0, 128).reshape(8, 16) for side in (source, result))
     assert np.argwhere(before != after).tolist() == [[3, 5]]
     stored_before, stored_after = stored(on_disk(source.path, "a test")), stored(tmp_path / "out")
     assert {tensor for tensor, bits in stored_before.items() if bits != stored_after[tensor]} == {name}
     verdict = verify(source, result, Everything({n: info.shape for n, info in source.tensors.items()}))
-    assert (verdict.visible, verdict.density) == (1, 1.0)
+    assert (verdict["visible"], verdict["density"]) == (1, 1.0)
     mask = {n: TensorMask(n, info.shape, pack(np.zeros(info.shape, np.bool_))) for n, info in source.tensors.items()}
     with pytest.raises(PairMismatchError, match=rf"1 coordinates .*{name} \(1\)") as told:
         verify(source, result, mask)
@@ -95,7 +87,7 @@ def test_a_change_that_no_rule_sees_is_seen_outside_the_mask(tmp_path: Path, ope
     other[7, 7] ^= 1
     source: Checkpoint = opener(make_checkpoint(tmp_path / "source", {"a": (dtype, bits)}))
     result: Checkpoint = opener(make_checkpoint(tmp_path / "result", {"a": (dtype, other)}))
-    assert verify(source, result, Everything({"a": (40, 70)})).visible == 0
+    assert verify(source, result, Everything({"a": (40, 70)}))["visible"] == 0
     with pytest.raises(PairMismatchError):
         verify(source, result, {})
 
@@ -113,11 +105,12 @@ def test_weights_are_not_trained_in_less_than_they_are_stored_in(
 ) -> None:
     source: Checkpoint = opener(make_model(tmp_path / "source", dtype=dtype))
     everything = Everything({n: info.shape for n, info in source.tensors.items()})
-    assert stored_dtype(source) == dtype
+    model = load_model(str(source.path), source, "stored")
+    assert next(model.parameters()).dtype == dtype
     for held in (dtype, fits):
-        check_dtypes(load_model(on_disk(source.path, "a test"), held), source, everything)
+        check_dtypes(model.to(held), source, everything)
     with pytest.raises(DataError, match=f"would be trained in {str(narrow).removeprefix('torch.')}"):
-        check_dtypes(load_model(on_disk(source.path, "a test"), narrow), source, everything)
+        check_dtypes(model.to(narrow), source, everything)
 
 
 def test_a_checkpoint_is_told_by_the_root_that_artifacts_record(tmp_path: Path) -> None:
@@ -125,5 +118,5 @@ def test_a_checkpoint_is_told_by_the_root_that_artifacts_record(tmp_path: Path) 
     after = {name: moved(tensor, 0.5) if tensor[0] == "BF16" else tensor for name, tensor in before.items()}
     source, target = opened(tmp_path / "pair", before, after)
     manifest = extracted(tmp_path / "home", source, target, mask_only=True).manifest
-    assert root_of(source, jobs=2) == manifest.source.root
-    assert root_of(target, jobs=1) == manifest.target.root
+    assert root_of(source) == manifest.source.root
+    assert root_of(target) == manifest.target.root

@@ -5,7 +5,7 @@ cumulative probability passes number ``t`` (inverse transform sampling)::
 
     u = uniform(seed, step, prompt, draw, tokens)
     for t in range(tokens):
-        p = softmax(logits(prompt + completion) / temperature)
+        p = softmax(logits(prompt + completion))
         append the first token whose cumulative p exceeds u[t]; stop at an end token
 
     p = 0.1 0.6 0.3, cumulative 0.1 0.7 1.0        u = 0.05 -> token 0, u = 0.64 -> token 1, u = 0.71 -> token 2
@@ -19,15 +19,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-
-from maskreg.errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +60,6 @@ class Rollout:
 
 def given(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, pad: int) -> Rollout:
     """A rollout of given completions, such as answers."""
-    if len(prompts) != len(completions) or not prompts or not all(prompts) or not all(completions):
-        raise UsageError("every prompt needs a completion, and neither may be empty")
     start, longest = max(map(len, prompts)), max(map(len, completions))
     tokens = torch.full((len(prompts), start + longest), pad, dtype=torch.int64)
     present = torch.zeros(tokens.shape, dtype=torch.bool)
@@ -96,14 +92,12 @@ class Sampling:
         tokens: the most tokens to sample.
         ends: tokens that end a completion, and belong to it.
         pad: fills rows up.
-        temperature: logits are divided by it; at 0 the likeliest token is taken.
         rows: the most rows that are sampled at once.
     """
 
     tokens: int
     ends: Sequence[int]
     pad: int
-    temperature: float = 1.0
     rows: int = 256
 
 
@@ -114,43 +108,27 @@ class Randomness:
     Attributes:
         seed: of the run.
         step: of the run.
-        draws: of each row, which completion of its prompt it is; by default its number among equal prompts of the call.
     """
 
     seed: int
     step: int = 0
-    draws: Sequence[int] | None = None
 
     def uniform(self, prompts: Sequence[Sequence[int]], count: int) -> npt.NDArray[np.float64]:
-        """The random numbers of each completion; float64 ``[rows, count]``."""
-        draws = self.draws
-        if draws is None:
-            seen: Counter[tuple[int, ...]] = Counter()
-            draws = []
-            for prompt in prompts:
-                draws.append(seen[tuple(prompt)])
-                seen[tuple(prompt)] += 1
-        rows = [uniform(self.seed, self.step, p, draw, count) for p, draw in zip(prompts, draws, strict=True)]
+        """The random numbers of each completion, others where a prompt is repeated; float64 ``[rows, count]``."""
+        seen: Counter[tuple[int, ...]] = Counter()
+        rows = []
+        for prompt in prompts:
+            rows.append(uniform(self.seed, self.step, prompt, seen[tuple(prompt)], count))
+            seen[tuple(prompt)] += 1
         return np.stack(rows)
 
 
-def sample(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    sampling: Sampling,
-    randomness: Randomness,
-    *,
-    any_of: Callable[[bool], bool] = bool,
-) -> Rollout:
+def sample(model: Any, prompts: Sequence[Sequence[int]], sampling: Sampling, randomness: Randomness) -> Rollout:
     """Complete prompts by tokens that the model samples, up to an end token.
 
     Prompts of similar length are completed together, with cached keys and values, and the model in evaluation mode. Of
     the other rows, a completion depends only on rounding in the model, which rarely decides a token.
     """
-    if not prompts or not all(prompts) or sampling.tokens < 1 or sampling.temperature < 0:
-        raise UsageError(
-            "sampling needs prompts of at least one token, tokens to sample and a temperature of at least 0"
-        )
     chances = randomness.uniform(prompts, sampling.tokens)
     device = next(model.parameters()).device
     order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
@@ -161,7 +139,7 @@ def sample(
         for first in range(0, len(order), sampling.rows):
             part = order[first : first + sampling.rows]
             start = given([prompts[row] for row in part], [[sampling.pad]] * len(part), pad=sampling.pad)
-            sampled = _continue(model, start, torch.from_numpy(chances[part]).to(device), sampling, any_of)
+            sampled = _continue(model, start, torch.from_numpy(chances[part]).to(device), sampling)
             for row, completion in zip(part, sampled, strict=True):
                 completions[row] = completion
     finally:
@@ -182,9 +160,7 @@ def uniform(seed: int, step: int, prompt: Sequence[int], draw: int, count: int) 
 
 
 @torch.no_grad()
-def _continue(
-    model: Any, start: Rollout, chances: torch.Tensor, sampling: Sampling, any_of: Callable[[bool], bool]
-) -> list[list[int]]:
+def _continue(model: Any, start: Rollout, chances: torch.Tensor, sampling: Sampling) -> list[list[int]]:
     """Completions of some rows, without padding.
 
     The first forward pass reads the prompts, padded on the left so that all end in the same column; each later one
@@ -209,24 +185,22 @@ def _continue(
             **{cached: cache},
         )
         cache = out[cached]
-        chosen = _choose(out.logits[:, -1], chances[:, number], sampling.temperature)
+        chosen = _choose(out.logits[:, -1], chances[:, number])
         for row, token in enumerate(chosen.tolist()):
             if row in unfinished:
                 completions[row].append(token)
                 if token in ends:
                     unfinished.discard(row)
-        if not any_of(bool(unfinished)):
+        if not unfinished:
             break
         column, positions = chosen[:, None], positions[:, -1:] + 1
         present = torch.cat([present, present.new_ones(len(present), 1)], dim=1)
     return completions
 
 
-def _choose(logits: torch.Tensor, chances: torch.Tensor, temperature: float) -> torch.Tensor:
+def _choose(logits: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:
     """The first token of each row whose cumulative probability exceeds the row's random number; int64 ``[rows]``."""
-    if temperature == 0:
-        return logits.argmax(-1)
-    cumulative = (logits.double() / temperature).softmax(-1).cumsum(-1)
+    cumulative = (logits.double()).softmax(-1).cumsum(-1)
     # The last cumulative probability may round to less than 1.
     thresholds = chances[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, thresholds, right=True).squeeze(1).clamp_(max=logits.shape[-1] - 1)

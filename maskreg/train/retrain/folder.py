@@ -1,10 +1,9 @@
-"""The folder of a run: its setup, progress and result, consistent at every moment, kill -9 included.
+"""The folder of a run, consistent at every moment, kill -9 included.
 
-``run.json``       the setup; a run with another setup may only take the place of one that has saved nothing
-``paths.json``     where the files are that the setup identifies; may change
-``environments.json``  processes, device and libraries, and after which step they began
+``run.json``       the setup, where its files are, and the environments; a run with another setup may only take the
+                   place of one that has saved nothing
 ``metrics.jsonl``  one line per step
-``checkpoints/``   the last two states that a run can resume from
+``checkpoints/``   TRL's last two saves, from which a run resumes
 ``model/``         the result, in the source's layout
 ``summary.json``   written last: the run is complete
 """
@@ -15,18 +14,17 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from maskreg import errors
 from maskreg.disk import creating, replacing, sync_folder
 from maskreg.document import parse_object
 from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
-from maskreg.train.recipes.setup import RunSetup
-from maskreg.train.runs.parallel import World
+from maskreg.train.retrain.setup import RunSetup
 
 
 @dataclass(frozen=True)
@@ -38,28 +36,21 @@ class RunPaths:
         data: the data file.
         home: folder of the registry that has the mask.
         teacher: folder of the teacher; empty without one.
-        device: ``cpu`` or ``cuda``.
-        parallel: how several processes share the model: ``fsdp`` or ``ddp``.
-        save_every: steps between checkpoints.
+        save_every: steps between saves.
     """
 
     source: str
     data: str
     home: str
     teacher: str = ""
-    device: str = "cpu"
-    parallel: Literal["fsdp", "ddp"] = "fsdp"
     save_every: int = 50
 
 
-KEPT_CHECKPOINTS = 2
-"""More than one, because a machine may die while it writes the last."""
-
-_SETUP = "run.json"
-_PATHS = "paths.json"
+_RUN = "run.json"
 _FAILURE = "failure.json"
-_ENVIRONMENTS = "environments.json"
-_MAX_BYTES = 1 << 20
+_COMPLETE = "complete"
+"""A file in a save that is whole: TRL writes its saves in place."""
+_MAX_BYTES = 1 << 24
 
 
 class RunFolder:
@@ -69,21 +60,22 @@ class RunFolder:
         path: of the folder, absolute.
         model: where the result appears.
         log: output of the processes that torchrun starts.
+        checkpoints: where TRL saves.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
         self.model = self.path / "model"
         self.log = self.path / "launcher.log"
+        self.checkpoints = self.path / "checkpoints"
         self._metrics = self.path / "metrics.jsonl"
-        self._checkpoints = self.path / "checkpoints"
 
     # -- setup
 
     def has_run(self) -> bool:
         """Whether a run has begun here; otherwise one can."""
         with creating(self.path):  # a name may be too long, or a folder above unreadable
-            if (self.path / _SETUP).is_file():
+            if (self.path / _RUN).is_file():
                 return True
         if os.path.lexists(self.path) and not (self.path.is_dir() and all(map(_is_begun, self.path.iterdir()))):
             raise OutputExistsError(self.path, reason="and holds no run", hint="choose another -o")
@@ -95,7 +87,7 @@ class RunFolder:
 
     def check(self, setup: RunSetup) -> None:
         """Make sure that the run in this folder, if there is one, has this setup or nothing to lose."""
-        if not self.has_run() or not (self.model.exists() or self.latest_checkpoint()):
+        if not self.has_run() or not (self.model.exists() or self.latest_save()):
             return
         if differences := self.setup().differences(setup):
             raise OutputExistsError(
@@ -104,12 +96,15 @@ class RunFolder:
             )
 
     def begin(self, setup: RunSetup, paths: RunPaths) -> None:
-        """Create the folder, and write the setup and the paths."""
+        """Write the setup and the paths, and remove what a process that was killed left of a save."""
         self.check(setup)
         with creating(self.path):
-            self._write(_SETUP, {"schema": "maskreg.run/1", "setup": setup.to_json()})
-            self._checkpoints.mkdir(exist_ok=True)
-            self._write(_PATHS, asdict(paths))
+            self._write(_RUN, {"setup": asdict(setup), "paths": asdict(paths), "environments": self.environments()})
+            self.checkpoints.mkdir(exist_ok=True)
+            for save in self.checkpoints.glob("checkpoint-*"):
+                if not (save / _COMPLETE).exists():
+                    shutil.rmtree(save)
+        self.take_failure()
 
     @contextmanager
     def locked(self) -> Iterator[int]:
@@ -130,117 +125,58 @@ class RunFolder:
 
     def setup(self) -> RunSetup:
         """The setup of the run."""
-        return RunSetup.from_json(self._read(_SETUP)["setup"])
+        return RunSetup.from_json(self._read(_RUN)["setup"])
 
     def paths(self) -> RunPaths:
         """Where its files are."""
-        return RunPaths(**self._read(_PATHS))
+        return RunPaths(**self._read(_RUN)["paths"])
 
-    # -- environments
+    # -- progress
 
-    def record_environment(self, done: int, environment: Mapping[str, Any]) -> None:
-        """Note in which environment the steps after ``done`` are taken, unless it equals the one of the step before.
+    def environments(self) -> list[dict[str, Any]]:
+        """In what environments steps were taken, each with the step after which it began, in order."""
+        if not (self.path / _RUN).exists():
+            return []
+        entries: list[dict[str, Any]] = self._read(_RUN)["environments"]
+        return entries
 
-        What was noted for steps that are now taken again is forgotten::
-
-            resumed after step 50:  [after 0: A, after 70: B] + C  ->  [after 0: A, after 50: C]
-        """
+    def resume(self, done: int, environment: Mapping[str, Any]) -> None:
+        """Forget the steps after ``done``, which are now taken in this environment."""
         kept = [entry for entry in self.environments() if entry["after_step"] < done]
         if not kept or {**kept[-1], "after_step": 0} != {**environment, "after_step": 0}:
             kept.append({"after_step": done, **environment})
-        self._write(_ENVIRONMENTS, {"environments": kept})
-
-    def environments(self) -> list[dict[str, Any]]:
-        """The environments of the run, each with the step after which it began, in order."""
-        if not (self.path / _ENVIRONMENTS).exists():
-            return []
-        entries: list[dict[str, Any]] = self._read(_ENVIRONMENTS)["environments"]
-        return entries
-
-    # -- metrics
+        self._write(_RUN, {**self._read(_RUN), "environments": kept})
+        lines = [line for line in self.metrics() if line["step"] <= done]
+        with creating(self._metrics), replacing(self._metrics) as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
 
     def append_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Append the line of a step."""
         with creating(self._metrics), self._metrics.open("a") as file:
             file.write(json.dumps(dict(metrics)) + "\n")
 
-    def metrics(self, after: int = 0) -> list[dict[str, Any]]:
-        """The lines of all steps after this one; a line that a killed process left incomplete is ignored."""
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of all steps; a line that a killed process left incomplete is ignored."""
         if not self._metrics.exists():
             return []
-        lines: list[dict[str, Any]] = []
-        # From the end, so that following a long run does not parse all of it again and again.
-        for line in reversed(self._metrics.read_text().split("\n")[:-1]):
-            row = json.loads(line)
-            if row["step"] <= after:
-                break
-            lines.append(row)
-        return lines[::-1]
+        return [json.loads(line) for line in self._metrics.read_text().split("\n")[:-1]]
 
-    def truncate_metrics(self, step: int) -> None:
-        """Remove the lines of all steps after this one, which will be taken again."""
-        kept = [line for line in self.metrics() if line["step"] <= step]
-        with creating(self._metrics), replacing(self._metrics) as file:
-            file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+    def complete_save(self, step: int) -> None:
+        """Mark TRL's save of a step as whole, once it is on the disk."""
+        save = self.checkpoints / f"checkpoint-{step}"
+        with creating(save):
+            for file in save.iterdir():
+                if file.is_file():
+                    with file.open("rb") as opened:
+                        os.fsync(opened.fileno())
+            (save / _COMPLETE).touch()
+            sync_folder(save)
+            sync_folder(self.checkpoints)
 
-    # -- checkpoints
-
-    def save_checkpoint(self, step: int, write: Callable[[Path], None], world: World) -> None:
-        """Write a checkpoint, whole or not at all, and remove the oldest; a collective call.
-
-        Only the first process renames and removes; barriers keep the others from writing into a folder that does not
-        exist yet, and from going on with a checkpoint that is not there::
-
-            first process                       others
-            create draft folder
-            ------------------ barrier ------------------
-            write(draft)                        write(draft)
-            ------------------ barrier ------------------
-            fsync, rename draft, remove old
-            ------------------ barrier ------------------
-        """
-        path = self._checkpoints / f"{step:08}"
-        draft = path.with_suffix(".draft")
-        with creating(path), self._drafting(draft, world):
-            world.barrier()
-            write(draft)
-            world.barrier()
-            if world.is_first:
-                self._publish(draft, path)
-        world.barrier()
-
-    def latest_checkpoint(self) -> tuple[int, Path] | None:
-        """Step and folder of the last checkpoint; None without one."""
-        saved = self._saved()
-        return saved[-1] if saved else None
-
-    @contextmanager
-    def _drafting(self, draft: Path, world: World) -> Iterator[None]:
-        if world.is_first:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(parents=True)
-        try:
-            yield
-        finally:
-            # Also on failure: half a checkpoint may have filled the disk, and reporting that takes space.
-            if world.is_first:
-                shutil.rmtree(draft, ignore_errors=True)
-
-    def _publish(self, draft: Path, path: Path) -> None:
-        for file in draft.iterdir():
-            with file.open("rb") as opened:
-                os.fsync(opened.fileno())
-        sync_folder(draft)
-        shutil.rmtree(path, ignore_errors=True)
-        draft.replace(path)
-        sync_folder(self._checkpoints)
-        for _, old in self._saved()[:-KEPT_CHECKPOINTS]:
-            shutil.rmtree(old)
-
-    def _saved(self) -> list[tuple[int, Path]]:
-        if not self._checkpoints.is_dir():
-            return []
-        return sorted((int(path.name), path) for path in self._checkpoints.iterdir() if path.name.isdigit())
+    def latest_save(self) -> tuple[int, Path] | None:
+        """Step and folder of the last whole save; None without one."""
+        saves = [file.parent for file in self.checkpoints.glob(f"checkpoint-*/{_COMPLETE}")]
+        return max(((int(save.name.rpartition("-")[2]), save) for save in saves), default=None)
 
     # -- result
 
@@ -280,4 +216,4 @@ class RunFolder:
 
 def _is_begun(path: Path) -> bool:
     """Whether a file may be left by a run that died before its setup was written."""
-    return path.name == "lock" or (path.name.startswith(f".{_SETUP}.") and path.name.endswith(".draft"))
+    return path.name == "lock" or (path.name.startswith(f".{_RUN}.") and path.name.endswith(".draft"))

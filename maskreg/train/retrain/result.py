@@ -1,4 +1,4 @@
-"""A trained model as a checkpoint: its tensors one by one, in the form in which the source stores them."""
+"""A trained model as a checkpoint, tensor by tensor, in the form in which the source is stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from maskreg.checkpoint import Checkpoint
@@ -17,10 +16,7 @@ from maskreg.live.layout import Join, Link, links
 from maskreg.live.memory import CODES, DTYPES
 from maskreg.live.naming import find
 from maskreg.mask.packed import Mask
-from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.info import FLOAT, TensorInfo
-from maskreg.tensors.rules import parse_rule
-from maskreg.train.runs.parallel import World, full_tensor
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,8 +42,8 @@ def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None
             )
 
 
-def gathered(
-    model: torch.nn.Module, source: Checkpoint, world: World
+def _gathered(
+    model: torch.nn.Module, source: Checkpoint, *, is_first: bool
 ) -> Iterator[tuple[TensorInfo, npt.NDArray[Any] | None]]:
     """Every tensor of the source as the model has it now, in the order of the source; a collective call.
 
@@ -67,21 +63,21 @@ def gathered(
         if join not in recent:
             while len(recent) >= _GATHERED_JOINS:
                 del recent[next(iter(recent))]
-            full = {name: full_tensor(parameters[name].detach()) for name in join.targets}
+            full = {name: _full(parameters[name].detach()) for name in join.targets}
             shapes = {name: source.tensors[name].shape for group in join.sources for name in group}
             recent[join] = links(join, shapes, full)
-        yield info, _bits(info, recent[join]) if world.is_first else None
+        yield info, _bits(info, recent[join]) if is_first else None
 
 
-def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, world: World) -> None:
+def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, *, is_first: bool) -> None:
     """Write the model as a checkpoint with the source's files, tensor order and dtypes, whole or not at all."""
-    if not world.is_first:
-        for _ in gathered(model, source, world):
+    tensors = _gathered(model, source, is_first=is_first)
+    if not is_first:
+        for _ in tensors:
             pass
         return
-    plan = plan_like(source)
-    with write_checkpoint(out, plan) as writer:
-        for info, bits in gathered(model, source, world):
+    with write_checkpoint(out, plan_like(source)) as writer:
+        for info, bits in tensors:
             if bits is not None:
                 writer.write(bits)
                 continue
@@ -89,19 +85,10 @@ def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, world: W
                 writer.write(source.read(info.name, start, min(start + _COPY_NUMEL, info.numel)))
 
 
-def moved_share(model: torch.nn.Module, source: Checkpoint, world: World) -> float:
-    """Share of coordinates whose bf16 codes have changed; a collective call, valid in the first process."""
-    rule = parse_rule("exact")
-    moved = numel = 0
-    for info, bits in gathered(model, source, world):
-        if bits is None:
-            continue
-        numel += info.numel
-        for start in range(0, info.numel, _COPY_NUMEL):
-            stop = min(start + _COPY_NUMEL, info.numel)
-            before = to_bf16(source.read(info.name, start, stop), info.dtype)
-            moved += int(np.count_nonzero(rule.moved(before, to_bf16(bits[start:stop], info.dtype))))
-    return moved / max(numel, 1)
+def _full(tensor: torch.Tensor) -> torch.Tensor:
+    gather = getattr(tensor, "full_tensor", None)
+    full: torch.Tensor = tensor if gather is None else gather()
+    return full
 
 
 def _bits(info: TensorInfo, parts: list[Link]) -> npt.NDArray[Any]:

@@ -1,0 +1,415 @@
+"""All checks that are possible before training, and the setup of a run that passes them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import transformers
+
+from maskreg.artifact.reader import Artifact
+from maskreg.bucket import on_disk
+from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.digest import Digest, fingerprint, fingerprint_root, leaf_hashes
+from maskreg.document import parse_object
+from maskreg.errors import DataError, FormatError, MaskregError, NotFoundError, PairMismatchError, UsageError
+from maskreg.flow.baseline.build import make_baseline
+from maskreg.mask.algebra import Everything
+from maskreg.mask.baseline import KINDS, BaselineSpec
+from maskreg.mask.packed import Mask
+from maskreg.parallel import ordered, worker_count
+from maskreg.progress import SILENT, Progress
+from maskreg.store.file import FileStore
+from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
+from maskreg.train.optim.options import check_numbers
+from maskreg.train.retrain.folder import RunPaths
+from maskreg.train.retrain.setup import (
+    LR,
+    RECIPES,
+    Gradients,
+    Optimizer,
+    Recipe,
+    RunSetup,
+    arguments,
+    check_recipe,
+    read_config,
+)
+from maskreg.update.verified import VerifiedSource
+
+FULL = "full"
+"""The control that trains every coordinate."""
+
+CONTROLS = (FULL, *(name for name, kind in KINDS.items() if "density" not in kind.options))
+"""What may be trained in place of a mask, at its density."""
+
+MAX_LINE_BYTES = 16 << 20
+"""Of a record."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A requested run; see :func:`maskreg.retrain`. None means the default of :class:`RunSetup`."""
+
+    recipe: str
+    data: str | Path
+    teacher: str = ""
+    reward: str = ""
+    loss: str = ""
+    config: Mapping[str, Any] | str | Path | None = None
+    control: str = ""
+    control_seed: int | None = None
+    steps: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    seed: int | None = None
+    optimizer: Optimizer | None = None
+    gradients: Gradients | None = None
+    dtype: str | None = None
+    max_length: int | None = None
+    max_new_tokens: int | None = None
+    save_every: int = 50
+    download: bool = False
+
+    @classmethod
+    def of(cls, **options: Any) -> RunRequest:
+        """A request from options by name."""
+        known = [entry.name for entry in fields(cls)]
+        if unknown := sorted(set(options) - set(known)):
+            raise UsageError(f"unknown option {unknown[0]!r}", hint=f"one of: {', '.join(sorted(known))}")
+        return cls(**options)
+
+    def setup(self) -> RunSetup:
+        """What is asked for, without the identities of files."""
+        recipe = check_recipe(self.recipe, vars(self))
+        for name, least in (
+            ("steps", 1),
+            ("batch_size", 1),
+            ("save_every", 1),
+            ("max_new_tokens", 1),
+            ("max_length", 2),
+            ("seed", 0),
+        ):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}: a whole number, at least {least}")
+        for name, words in _WORDS.items():
+            if getattr(self, name) not in (None, *words):
+                raise UsageError(
+                    f"{name} cannot be {getattr(self, name)!r}", hint=f"{name}= one of: {', '.join(words)}"
+                )
+        if self.seed is not None and self.seed >= 1 << 32:
+            raise UsageError(f"seed {self.seed} does not fit 32 bits", hint="seed: from 0 to 2^32 - 1")
+        check_numbers({"lr": self.lr, "betas": (0.9, 0.999)} if self.lr is not None else {})
+        named = self.reward or self.loss
+        own = {
+            name: getattr(self, name) for name in _WORDS | dict.fromkeys(_NUMBERS) if getattr(self, name) is not None
+        }
+        own.setdefault("lr", LR[own.get("optimizer", "adamw")])
+        return RunSetup(
+            self.recipe,
+            source="",
+            data="",
+            mask="",
+            function=named,
+            code=code_of(named) if named else "",
+            config=read_config(self.config, recipe),
+            **own,
+        )
+
+    def control_spec(self) -> BaselineSpec | None:
+        """How the control's mask is made; None for the mask itself, and for all coordinates."""
+        if self.control and self.control not in CONTROLS:
+            raise UsageError(f"there is no control {self.control!r}", hint=f"--control {', '.join(CONTROLS)}")
+        if self.control and self.control != FULL:
+            return BaselineSpec.of(self.control, seed=self.control_seed)
+        if self.control_seed is not None:
+            trained = "all coordinates" if self.control else "the mask itself"
+            raise UsageError(f"a control's seed is for controls, but {trained} would be trained", hint="add --control")
+        return None
+
+
+_WORDS = {
+    "optimizer": ("adamw", "sgd"),
+    "gradients": ("packed", "dense"),
+    "dtype": ("stored", "float32"),
+}
+_NUMBERS = ("steps", "batch_size", "lr", "seed", "max_length", "max_new_tokens")
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run that may begin.
+
+    Attributes:
+        setup: what decides its result.
+        paths: where its files are.
+        records: number of records in the data.
+        notes: remarks for people, one sentence each.
+    """
+
+    setup: RunSetup
+    paths: RunPaths
+    records: int
+    notes: tuple[str, ...]
+
+
+def prepare(
+    request: RunRequest, artifact: Artifact | None, source: Checkpoint, home: Path, *, progress: Progress = SILENT
+) -> PreparedRun:
+    """Check everything that a run needs, and make the mask of a control."""
+    spec, setup = request.control_spec(), request.setup()
+    arguments(setup, home, save_every=request.save_every)
+    if not source.path.is_dir():
+        raise UsageError(
+            f"{source.path} is a file: training needs the folder of a checkpoint, with configuration and tokenizer",
+            hint=f"--source {source.path.parent}",
+        )
+    folder = on_disk(source.path, "training")
+    config, tokenizer = load_config(folder), load_tokenizer(folder)
+    if artifact is not None:
+        artifact.require("mask")
+        _check_trained(artifact, request.control)
+        check_source(artifact, source)
+    data = Path(request.data)
+    records = read_records(data, RECIPES[setup.recipe], tokenizer)
+    teacher, teacher_root = "", ""
+    if request.teacher:
+        with closing(open_checkpoint(request.teacher, download=request.download)) as checkpoint:
+            teacher = str(on_disk(checkpoint.path, "training").absolute())
+            check_vocabularies(config, load_config(teacher), tokenizer, load_tokenizer(teacher))
+            teacher_root = root_of(checkpoint, progress=progress)
+    notes: tuple[str, ...] = ()
+    mask = "" if artifact is None or request.control == FULL else str(artifact.digest)
+    if spec is not None and artifact is not None:
+        baseline = make_baseline(artifact, spec, home, source if spec.kind.source else None, progress=progress)
+        mask, notes = str(baseline.digest), tuple(baseline.notes)
+    setup = replace(
+        setup,
+        source=artifact.manifest.source.root if artifact is not None else root_of(source, progress=progress),
+        teacher=teacher_root,
+        data=f"sha256:{hashlib.sha256(data.read_bytes()).hexdigest()}",
+        mask=mask,
+        parent="" if artifact is None else str(artifact.digest),
+        control=spec.to_json() if spec is not None else {"kind": FULL} if request.control else {},
+    )
+    paths = RunPaths(str(folder.absolute()), str(data.absolute()), str(home), teacher, request.save_every)
+    return PreparedRun(setup, paths, len(records), notes)
+
+
+# -- checkpoints
+
+
+def mask_to_train(setup: RunSetup, paths: RunPaths, source: Checkpoint) -> Mask:
+    """The mask of a setup: its artifact's, or all coordinates of floating-point tensors."""
+    if setup.mask:
+        return Artifact.open(FileStore(Path(paths.home)), Digest(setup.mask)).mask
+    return Everything({name: info.shape for name, info in source.tensors.items() if info.dtype in FLOAT})
+
+
+def check_source(artifact: Artifact, source: Checkpoint) -> None:
+    """Reject a checkpoint that is not the mask's source, by names, shapes and both ends of each tensor."""
+    VerifiedSource(artifact, source, jobs=worker_count(None))
+
+
+def root_of(checkpoint: Checkpoint, *, progress: Progress = SILENT) -> str:
+    """Identity of a checkpoint: sha256 over the name, dtype, shape and fingerprint of every tensor."""
+    tensors = list(checkpoint.tensors.values())
+    tasks = ((info, start, stop) for info in tensors for start, stop in list(blocks_of(info.numel)) or [(0, 0)])
+    leaves: dict[str, list[np.ndarray]] = {}
+
+    def work(task: tuple[TensorInfo, int, int]) -> tuple[TensorInfo, int, np.ndarray]:
+        info, start, stop = task
+        return info, (stop - start) * info.item_bytes, leaf_hashes(checkpoint.read(info.name, start, stop))
+
+    progress.start("identify", sum(info.nbytes for info in tensors))
+    with closing(ordered(work, tasks, jobs=worker_count(None), size=lambda task: task[2] - task[1])) as results:
+        for info, size, hashes in results:
+            leaves.setdefault(info.name, []).append(hashes)
+            progress.advance(size)
+    return fingerprint_root(
+        (info.name, info.dtype, info.shape, fingerprint(np.concatenate(leaves[info.name]))) for info in tensors
+    )
+
+
+def _check_trained(artifact: Artifact, control: str) -> None:
+    """Reject a mask, or the control of one, that has no coordinates. Only two controls have others than the mask."""
+    totals = artifact.manifest.totals
+    trained = {FULL: totals.numel, "complement": totals.numel - totals.nnz}.get(control, totals.nnz)
+    if not trained:
+        name = f"control {control}" if control else "the mask"
+        raise UsageError(
+            f"{name} has 0 of {totals.numel:,} coordinates, so nothing would be trained",
+            options={"control": FULL},
+            empty_mask=artifact.name or artifact.digest,
+        )
+
+
+@contextmanager
+def loading(path: str | Path, needed: str) -> Iterator[Any]:
+    """The library transformers, to load something of a checkpoint with."""
+    if not (Path(path) / needed).is_file():
+        raise NotFoundError(
+            f"{path}: no {needed}: training needs the folder of a checkpoint, with configuration and tokenizer",
+            hint=f"add {needed} to the folder",
+        )
+    try:
+        yield transformers
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise DataError(
+            f"{path}: transformers cannot load it ({error})",
+            hint="copy the whole checkpoint again, or: pip install --upgrade transformers",
+        ) from error
+
+
+def load_config(path: str | Path) -> Any:
+    """A model's configuration."""
+    with loading(path, "config.json") as library:
+        return library.AutoConfig.from_pretrained(path)
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """A tokenizer that pads on the left, as sampling needs."""
+    with loading(path, "tokenizer_config.json") as library:
+        tokenizer = library.AutoTokenizer.from_pretrained(path, padding_side="left")
+    if tokenizer.eos_token is None:
+        raise DataError(
+            f"{path}: the tokenizer has no end token, so no completion would ever end",
+            hint="set eos_token in tokenizer_config.json",
+        )
+    return tokenizer
+
+
+def check_vocabularies(student: Any, teacher: Any, student_tokenizer: Any, teacher_tokenizer: Any) -> None:
+    """Reject a teacher whose token ids mean other tokens than the student's.
+
+    Sizes are those of the models' configurations, which are often padded beyond their tokenizers.
+    """
+    student_size, teacher_size = (config.get_text_config().vocab_size for config in (student, teacher))
+    hint = "choose a teacher of the student's family; distillation across tokenizers is not supported"
+    if student_size != teacher_size:
+        raise PairMismatchError(
+            f"the student's vocabulary has {student_size:,} entries, the teacher's {teacher_size:,}", hint=hint
+        )
+    left, right = student_tokenizer.get_vocab(), teacher_tokenizer.get_vocab()
+    if left != right:
+        different = sorted(left.items() ^ right.items(), key=lambda entry: (entry[1], entry[0]))
+        token, index = different[0]
+        who = "student" if left.get(token) == index else "teacher"
+        raise PairMismatchError(
+            f"{len(different):,} entries differ between the tokenizers: token {index} is {token!r} for the {who} only",
+            hint=hint,
+        )
+
+
+# -- data
+
+
+def read_records(path: Path, recipe: Recipe, tokenizer: Any) -> list[dict[str, Any]]:
+    """The records of a file, one JSON object per line, all with the columns that the recipe trains on."""
+    if not path.is_file():
+        what = "a directory" if path.is_dir() else "no such file"
+        raise NotFoundError(f"{path}: {what}", hint="--data takes a file with one JSON object per line")
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if line.strip():
+            where = f"{path}:{number}"
+            record = parse_object(line, where, max_bytes=MAX_LINE_BYTES, max_values=MAX_LINE_BYTES)
+            _check_record(record, where, recipe, tokenizer)
+            if records and record.keys() != records[0].keys():
+                raise FormatError(
+                    f"{where}: its fields are {', '.join(record) or 'none'}, and those of the first record "
+                    f"{', '.join(records[0])}",
+                    hint="give all records the same fields",
+                )
+            records.append(record)
+    if not records:
+        raise DataError(f"{path}: no records", hint='write one JSON object per line, such as {"prompt": "..."}')
+    return records
+
+
+def _check_record(record: Mapping[str, Any], where: str, recipe: Recipe, tokenizer: Any) -> None:
+    columns = next((columns for columns in recipe.columns if set(columns) <= record.keys()), None)
+    if columns is None:
+        needed = " or ".join("{" + ", ".join(f'"{name}"' for name in names) + "}" for names in recipe.columns)
+        raise FormatError(f"{where}: the record has {', '.join(record) or 'no fields'}", hint=f"it needs {needed}")
+    for name in columns:
+        value = record[name]
+        is_chat = isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value)
+        if not is_chat and (name == "messages" or not isinstance(value, str)):
+            raise FormatError(
+                f"{where}: {name!r} is {type(value).__name__}, not "
+                + ("a list of" if name == "messages" else "text or a list of")
+                + ' {"role": ..., "content": ...}'
+            )
+        if not value:
+            raise FormatError(f"{where}: {name!r} is empty", hint="leave the record out")
+        if is_chat and not tokenizer.chat_template:
+            raise FormatError(
+                f"{where}: the source's tokenizer has no chat template for messages",
+                hint="give text instead of messages, or add chat_template.jinja to the source",
+            )
+
+
+# -- functions of one's own
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """A ``module:function``, from the current folder too; what it raises is told with file and line."""
+    module, _, function = name.partition(":")
+    hint = "my.module:function, from its folder"
+    if not function or not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(f"{name!r} is not module:function", hint=hint)
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        with _OwnCode(module):
+            loaded = getattr(importlib.import_module(module), function, None)
+    except ImportError as error:
+        raise UsageError(f"module {module!r} cannot be imported: {error}", hint=hint) from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not callable(loaded):
+        raise UsageError(f"{module} has no function {function!r}", hint=hint)
+
+    @wraps(loaded)
+    def called(*args: Any, **options: Any) -> Any:
+        with _OwnCode(name):
+            return loaded(*args, **options)
+
+    return called
+
+
+def code_of(name: str) -> str:
+    """sha256 of the file that defines a ``module:function``; of no bytes if it is not a file."""
+    file = getattr(sys.modules.get(load_function(name).__module__), "__file__", None)
+    return str(Digest.of(Path(file).read_bytes() if file else b""))
+
+
+class _OwnCode:
+    """Reports exceptions of the user's code with file and line, instead of as a bug of maskreg."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not isinstance(error, Exception) or isinstance(error, (MaskregError, ImportError)):
+            return
+        frames = traceback.extract_tb(trace)
+        last = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
+        raise UsageError(
+            f"{self._name} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})",
+            hint="add --debug to see the traceback",
+        ) from error

@@ -1,0 +1,234 @@
+"""One run of TRL on a mask, in this process or, as ``torchrun -m maskreg.train.retrain.run FOLDER``, in several."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import datasets
+import torch
+from transformers import PrinterCallback, TrainerCallback
+
+from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.errors import ConfigError, DataError, MaskregError, TryAgainError, WorkerError
+from maskreg.live.memory import DTYPES
+from maskreg.tensors.info import FLOAT
+from maskreg.train.hooks.trainer import MaskCallback, masked_adamw, masked_sgd
+from maskreg.train.retrain.folder import RunFolder, RunPaths
+from maskreg.train.retrain.prepare import load_function, load_tokenizer, loading, mask_to_train, read_records
+from maskreg.train.retrain.result import check_dtypes, write_result
+from maskreg.train.retrain.setup import RECIPES, RunSetup, arguments, trl
+from maskreg.version import __version__
+
+_LIBRARIES = ("torch", "transformers", "trl", "numpy")
+_RENDEZVOUS = ("--standalone", "--rdzv", "--master", "--nnodes", "--node")
+"""Prefixes of options that say where processes meet."""
+_POLL_SECONDS = 0.2
+
+
+class StepListener(Protocol):
+    """Receives the progress of training."""
+
+    def begin(self, done: int, steps: int) -> None:
+        """Training begins, or resumes after ``done`` of ``steps`` steps."""
+
+    def step(self, metrics: Mapping[str, Any]) -> None:
+        """A step is done, with its line of ``metrics.jsonl``."""
+
+
+class SilentSteps:
+    """A listener that ignores steps."""
+
+    def begin(self, done: int, steps: int) -> None:
+        """Ignore."""
+
+    def step(self, metrics: Mapping[str, Any]) -> None:
+        """Ignore."""
+
+
+def launch(folder: RunFolder, options: Sequence[str], listener: StepListener, *, lock: int) -> None:
+    """Train the run of a folder to its end: in this process, or with options for torchrun in several."""
+    if not options:
+        train(folder, listener)
+        return
+    spelled = [option.replace("_", "-") for option in options]
+    standalone = [] if any(option.startswith(_RENDEZVOUS) for option in spelled) else ["--standalone"]
+    command = [sys.executable, "-m", "torch.distributed.run", *standalone, *options, "-m", __name__, str(folder.path)]
+    latest = folder.latest_save()
+    reported = latest[0] if latest else 0
+    listener.begin(reported, folder.setup().steps)
+    with folder.log.open("wb") as log:
+        # In its own session, so that Ctrl-C reaches this process alone, which then ends torchrun in order.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock], start_new_session=True
+        )
+        try:
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_SECONDS)
+                for line in folder.metrics():
+                    if line["step"] > reported:
+                        listener.step(line)
+                        reported = line["step"]
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+    failure = folder.take_failure()  # with --max-restarts, a run may succeed after one
+    if process.returncode:
+        raise failure or _ended(process.returncode, folder.log)
+
+
+def _ended(status: int, log: Path) -> MaskregError:
+    text = log.read_text(errors="replace")
+    if signal := re.search(r"Signal \d+ \((SIG\w+)\) received by PID \d+", text):
+        return TryAgainError(
+            f"a process was ended by {signal[1]}",
+            hint=f"free memory if it ran out, and run the same command, which resumes; less {log}",
+        )
+    lines = [line.strip() for line in text.splitlines() if any(letter.isalnum() for letter in line)]
+    # Torchrun ends with a table of its processes, which does not say why.
+    wrong = [line for line in lines if re.match(r"(?:\[rank\d+\]: *)?[\w.]*(?:Error|Exception|error): \S", line)]
+    kind = WorkerError if "ChildFailedError" in text else ConfigError
+    return kind(f"torchrun ended with {status}: {(wrong or lines or ['it printed nothing'])[-1]}", hint=f"less {log}")
+
+
+def train(folder: RunFolder, listener: StepListener) -> None:
+    """Train to the setup's last step, from the last whole save if there is one, and write ``folder.model``."""
+    setup, paths = folder.setup(), folder.paths()
+    try:
+        with closing(open_checkpoint(paths.source)) as source:
+            trainer = _trainer(setup, paths, source, folder)
+            trainer.add_callback(_Progress(folder, listener))
+            latest = folder.latest_save()
+            trainer.train(resume_from_checkpoint=str(latest[1]) if latest else None)
+            write_result(trainer.model, source, folder.model, is_first=trainer.is_world_process_zero())
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise TryAgainError(
+            f"memory ran out: {str(error).strip().partition(chr(10))[0] or type(error).__name__}",
+            hint="free memory and run the same command, which resumes; or begin in another -o with a larger"
+            " gradient_accumulation_steps in --config",
+        ) from error
+
+
+def _trainer(setup: RunSetup, paths: RunPaths, source: Checkpoint, folder: RunFolder) -> Any:
+    """TRL's trainer of the recipe, with the masked optimizer and the callback that checks each save."""
+    recipe, library = RECIPES[setup.recipe], trl()
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    args = arguments(setup, folder.checkpoints, save_every=paths.save_every, processes=processes)
+    tokenizer = load_tokenizer(paths.source)
+    records = read_records(Path(paths.data), recipe, tokenizer)
+    mask = mask_to_train(setup, paths, source)
+    model = load_model(paths.source, source, setup.dtype)
+    check_dtypes(model, source, mask)
+    # DistributedDataParallel averages gradients after the backward pass, so they have to stay dense.
+    gradients = setup.gradients or ("packed" if processes == 1 or args.fsdp else "dense")
+    own: dict[str, Any] = {}
+    if paths.teacher:
+        with closing(open_checkpoint(paths.teacher)) as teacher:
+            own["teacher_model"] = load_model(paths.teacher, teacher, setup.dtype).eval().requires_grad_(False)
+    if setup.recipe == "grpo":
+        own["reward_funcs"] = load_function(setup.function)
+    try:
+        data = datasets.Dataset.from_list(records)
+        trainer = getattr(library, recipe.trainer)(
+            model=model, args=args, train_dataset=data, processing_class=tokenizer, **own
+        )
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise DataError(f"trl.{recipe.trainer}: {error}", hint="change the data, or --config") from error
+    if setup.recipe == "sft" and setup.function:
+        trainer.compute_loss_func = load_function(setup.function)
+    make = masked_sgd if setup.optimizer == "sgd" else masked_adamw
+    trainer.optimizer_cls_and_kwargs = make(args, mask, gradients=gradients)
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(MaskCallback())
+    return trainer
+
+
+def load_model(path: str, checkpoint: Checkpoint, dtype: str) -> torch.nn.Module:
+    """A causal language model on the CPU, in fp32 or in the dtype of most of its parameters."""
+    counts: dict[str, int] = {}
+    for info in checkpoint.tensors.values():
+        if info.dtype in FLOAT:
+            counts[info.dtype] = counts.get(info.dtype, 0) + info.numel
+    if not counts:
+        raise DataError(f"{path}: no tensors of 16-bit or wider floating-point numbers to train")
+    stored = DTYPES[max(counts, key=lambda name: counts[name])]
+    with loading(path, "config.json") as library:
+        wanted = torch.float32 if dtype == "float32" else stored
+        return library.AutoModelForCausalLM.from_pretrained(path, dtype=wanted).train()  # type: ignore[no-any-return]
+
+
+class _Progress(TrainerCallback):  # type: ignore[misc]
+    """Writes the metrics, and marks a save as whole once every process has written its part of it."""
+
+    def __init__(self, folder: RunFolder, listener: StepListener) -> None:
+        self._folder, self._listener, self._then = folder, listener, time.monotonic()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
+        if state.is_world_process_zero:
+            self._folder.resume(state.global_step, _environment(args))
+        self._listener.begin(state.global_step, state.max_steps)
+        self._then = time.monotonic()
+
+    def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, Any], **_: object) -> None:
+        if "loss" not in logs:
+            return
+        now, before = time.monotonic(), self._then
+        self._then = now
+        line = {"step": state.global_step, "loss": float(logs["loss"]), "lr": float(logs["learning_rate"])}
+        others = {name: value for name, value in logs.items() if name not in ("loss", "learning_rate", "epoch")}
+        line |= {"grad_norm": None, **others, "seconds": round(now - before, 4)}
+        if state.is_world_process_zero:
+            self._folder.append_metrics(line)
+        self._listener.step(line)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: object) -> None:
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        if state.is_world_process_zero:
+            self._folder.complete_save(state.global_step)
+
+
+def _environment(args: Any) -> dict[str, Any]:
+    """What the bits of the steps that these processes take depend on, beside the setup.
+
+    Sums over processes, and the kernels of a device or of a library's version, round in another order.
+    """
+    on_gpu = args.device.type == "cuda"
+    device = torch.cuda.get_device_name(args.device) if on_gpu else f"cpu {torch.backends.cpu.get_cpu_capability()}"
+    return {
+        "processes": args.world_size,
+        "device": device,
+        **({} if on_gpu else {"threads": torch.get_num_threads()}),
+        "versions": {"maskreg": __version__, **{name: version(name) for name in _LIBRARIES}},
+    }
+
+
+def main(path: str) -> int:
+    """Train this process's share of a run; an exception that is none of maskreg's goes to the log."""
+    folder = RunFolder(Path(path))
+    try:
+        train(folder, SilentSteps())
+    except MaskregError as error:
+        folder.record_failure(error)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A thread of Gloo that lets go of tensors while the interpreter shuts down can abort the process.
+    os._exit(status)

@@ -1,0 +1,251 @@
+"""What decides the result of a run, and TRL's configuration that follows from it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+import yaml
+
+from maskreg.errors import ConfigError, FormatError, UsageError
+from maskreg.extras import install_command, requiring
+
+Optimizer = Literal["adamw", "sgd"]
+Gradients = Literal["packed", "dense"]
+
+LEAST_TRL = (1, 16)
+"""The first version of TRL that has all three trainers."""
+
+LR = {"adamw": 1e-6, "sgd": 1e-2}
+"""Default learning rates; SGD's is from Dense Supervision, Sparse Updates, arXiv 2606.13657."""
+
+KEPT_SAVES = 2
+"""More than one, because a machine may die while it writes the last."""
+
+
+class Recipe(NamedTuple):
+    """A trainer of TRL.
+
+    Attributes:
+        trainer: its class; the class of its configuration ends in ``Config``.
+        config: that class.
+        columns: what each record of the data needs, in one of these combinations.
+        takes: options that only some recipes take.
+        needs: those without which there is nothing to learn from.
+    """
+
+    trainer: str
+    config: str
+    columns: tuple[tuple[str, ...], ...]
+    takes: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "sft": Recipe(
+        "SFTTrainer", "SFTConfig", (("prompt", "completion"), ("messages",), ("text",)), ("loss", "max_length")
+    ),
+    "opd": Recipe(
+        "DistillationTrainer", "DistillationConfig", (("prompt",),), ("teacher", "max_new_tokens"), ("teacher",)
+    ),
+    "grpo": Recipe("GRPOTrainer", "GRPOConfig", (("prompt",),), ("reward", "max_new_tokens"), ("reward",)),
+}
+
+_OURS: Mapping[str, str] = {
+    "learning_rate": "lr",
+    "max_steps": "steps",
+    "num_train_epochs": "steps",
+    "per_device_train_batch_size": "batch_size",
+    "seed": "seed",
+    "save_steps": "save_every",
+    "max_length": "max_length",
+    "max_completion_length": "max_new_tokens",
+    "optim": "optimizer",
+    "output_dir": "out",
+}
+"""Keys of TRL for which there is an option."""
+
+_FIXED = (
+    "save_strategy", "save_total_limit", "save_only_model", "load_best_model_at_end", "resume_from_checkpoint",
+    "ignore_data_skip", "auto_find_batch_size", "data_seed", "model_init_kwargs", "teacher_model_name_or_path",
+)  # fmt: skip
+"""Keys of TRL by which a run could not resume bit for bit, or would train something else than its setup says."""
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """Everything that decides the result of a run. Two runs with equal setups are the same run.
+
+    Attributes:
+        recipe: one of :data:`RECIPES`.
+        source: identity of the checkpoint that training starts from.
+        data: sha256 of the data file.
+        mask: digest of the artifact whose mask is trained; empty if all coordinates are.
+        parent: digest of the artifact that was given; the mask's own, or the one that a control was made from.
+        control: what is trained in place of the parent's mask: parameters of a baseline, or ``{"kind": "full"}``.
+        teacher: identity of the teacher; empty without one.
+        function: ``module:function`` of the reward or the loss; empty without one.
+        code: sha256 of the file that defines it.
+        optimizer: AdamW or SGD on the mask.
+        lr: learning rate; its schedule is TRL's.
+        gradients: how they are stored; empty for packed, but dense where processes replicate the model.
+        dtype: of the weights during training: ``stored``, or ``float32``.
+        seed: of data order and sampling.
+        steps: optimizer steps.
+        batch_size: records per step, over all processes; of GRPO, completions.
+        max_length: tokens of prompt and completion that SFT reads.
+        max_new_tokens: tokens sampled per prompt, at most.
+        config: other keys of TRL's configuration.
+    """
+
+    recipe: str
+    source: str
+    data: str
+    mask: str
+    parent: str = ""
+    control: dict[str, Any] = field(default_factory=dict)
+    teacher: str = ""
+    function: str = ""
+    code: str = ""
+    optimizer: Optimizer = "adamw"
+    lr: float = LR["adamw"]
+    gradients: Gradients | Literal[""] = ""
+    dtype: Literal["stored", "float32"] = "stored"
+    seed: int = 0
+    steps: int = 100
+    batch_size: int = 8
+    max_length: int = 1024
+    max_new_tokens: int = 256
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> RunSetup:
+        """Read a setup back."""
+        if unexpected := ", ".join(sorted({entry.name for entry in fields(cls)} ^ set(value))):
+            raise FormatError(
+                f"the run was set up by another version of maskreg: {unexpected}", hint="choose another -o"
+            )
+        return cls(**value)
+
+    def differences(self, other: RunSetup) -> list[str]:
+        """Fields that differ, one line each: name, this value, the other value."""
+        left, right = asdict(self), asdict(other)
+        return [f"{name}: {left[name]!r} there, {right[name]!r} now" for name in left if left[name] != right[name]]
+
+    def lineage(self) -> dict[str, Any]:
+        """What a manifest says of the run, without what is empty or does not apply."""
+        other = {option for recipe in RECIPES.values() for option in recipe.takes} - set(RECIPES[self.recipe].takes)
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in {*other, "source"} and value not in ("", {})
+        }
+
+
+def check_recipe(name: str, given: Mapping[str, Any]) -> Recipe:
+    """The recipe of this name, which takes the options that were given."""
+    if name not in RECIPES:
+        raise UsageError(f"there is no recipe {name!r}", hint=f"one of: {', '.join(RECIPES)}")
+    recipe = RECIPES[name]
+    for option in ("teacher", "reward", "loss", "max_length", "max_new_tokens"):
+        spelled = option.replace("_", "-")
+        if option in recipe.needs and not given.get(option):
+            raise UsageError(f"recipe {name} needs a {spelled}", hint=f"add --{spelled}")
+        if given.get(option) and option not in recipe.takes:
+            raise UsageError(f"recipe {name} takes no {spelled}", hint=f"leave --{spelled} out")
+    return recipe
+
+
+def trl() -> Any:
+    """The library, quiet, in a version that has the trainers."""
+    with requiring("training", "train"):
+        import datasets
+        import transformers
+        import trl as library
+
+        found = version("trl")
+        if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < LEAST_TRL:
+            least = ".".join(map(str, LEAST_TRL))
+            raise ConfigError(
+                f"training needs TRL {least} or later, not {found}", hint=install_command("train", "--upgrade")
+            )
+    datasets.disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    # TRL calls transformers by names that it deprecates.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\.")
+    return library
+
+
+def read_config(given: Mapping[str, Any] | str | Path | None, recipe: Recipe) -> dict[str, Any]:
+    """Keys of TRL's configuration, from a YAML file or a mapping; those it does not have are refused."""
+    if given is None:
+        return {}
+    name = "config"
+    if isinstance(given, str | Path):
+        name = str(given)
+        try:
+            given = yaml.safe_load(Path(given).read_bytes())
+        except OSError as error:
+            raise UsageError(f"{name}: {error.strerror}", hint="--config takes a YAML file of TRL's keys") from error
+        except yaml.YAMLError as error:
+            raise FormatError(f"{name}: no YAML ({error})") from error
+    if not isinstance(given, Mapping):
+        raise FormatError(f"{name}: no mapping of keys to values", hint=f"keys of trl.{recipe.config}")
+    known = {entry.name: entry for entry in fields(getattr(trl(), recipe.config))}
+    for key in given:
+        if key in _OURS:
+            option = _OURS[key].replace("_", "-")
+            raise UsageError(f"{name}: {key} has an option of its own", hint=f"--{option}")
+        if key in _FIXED:
+            raise UsageError(f"{name}: {key} cannot be set: the run could not resume", hint=f"leave {key} out")
+        if key not in known:
+            close = difflib.get_close_matches(str(key), known, 1)
+            raise UsageError(f"{name}: trl.{recipe.config} has no key {key!r}", hint=(f"{close[0]}?" if close else ""))
+    return {key: _value(value) for key, value in given.items()}
+
+
+def _value(value: Any) -> Any:
+    # YAML reads 1e-2 as text, because it has no point.
+    return float(value) if isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value) else value
+
+
+def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int = 1) -> Any:
+    """TRL's configuration of one of several processes.
+
+    Raises:
+        UsageError: processes cannot share a step, or TRL refuses a value.
+    """
+    recipe = RECIPES[setup.recipe]
+    parts = processes * int(setup.config.get("gradient_accumulation_steps", 1))
+    share, rest = divmod(setup.batch_size, parts)
+    if rest:
+        raise UsageError(
+            f"batches of {setup.batch_size} records cannot be taken in {parts} equal parts",
+            hint=f"--batch-size {-(-setup.batch_size // parts) * parts}",
+        )
+    defaults = {
+        "bf16": False, "disable_tqdm": True, "logging_steps": 1, "report_to": [],
+        "dataloader_pin_memory": torch.cuda.is_available(), "use_cpu": not torch.accelerator.is_available(),
+    }  # fmt: skip
+    own: dict[str, Any] = {
+        "output_dir": str(folder), "per_device_train_batch_size": share, "learning_rate": setup.lr, "seed": setup.seed,
+        "max_steps": setup.steps, "save_strategy": "steps", "save_steps": save_every, "save_total_limit": KEPT_SAVES,
+    }  # fmt: skip
+    own |= (
+        {"max_length": setup.max_length} if setup.recipe == "sft" else {"max_completion_length": setup.max_new_tokens}
+    )
+    try:
+        made = getattr(trl(), recipe.config)(**(defaults | setup.config | own))
+    except (ImportError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"trl.{recipe.config}: {error}", hint="change --config") from error
+    if made.world_size != processes:
+        raise ConfigError(f"this is one of {processes} processes, of which Accelerate joins {made.world_size}")
+    return made

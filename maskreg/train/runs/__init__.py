@@ -1,1 +1,0 @@
-"""Training runs: one run in one folder, from a request to the verification of what it changed."""
