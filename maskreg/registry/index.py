@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from maskreg.catalog import Event, Query, SearchResult, open_catalog
+from maskreg.artifact.presence import read_manifest
+from maskreg.catalog import Answer, Event, Query, SearchResult, open_catalog
 from maskreg.catalog.file import Put, read, write
 from maskreg.catalog.query import Measurement
 from maskreg.catalog.rows import artifact_row, record_row, ref_row
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, MaskregError, NotFoundError, UsageError
+from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
-from maskreg.registry.searching import Rebuilt, Search, Searcher, digests_in, readable_manifests, without
+from maskreg.registry.searching import LeftOut, Rebuilt, Search, behind, digests_in, lost, readable_manifests, without
 from maskreg.store.base import Store
 from maskreg.store.entry import ref_of
 from maskreg.store.reflog import RefEntry, RefLog
@@ -60,29 +63,82 @@ class Index:
         return self._or_raise(self.open())
 
     def use(self, work: Callable[[Catalog], T]) -> T | None:
-        """Do something with the catalog."""
-        if (catalog := self.open()) is None:
-            return None
+        """Do something with the catalog; None where it cannot be used, which ``problem`` tells."""
+        if (catalog := self.open()) is not None:
+            with self._reporting():
+                return work(catalog)
+        return None
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
         try:
-            return work(catalog)
+            yield
         except UsageError:
             raise
         except MaskregError as error:
             self.problem = error
-            return None
 
     def search(self, query: Query, seen: Mapping[Ref, int] = MappingProxyType({}), seen_on: str = "") -> Search:
-        """Live refs that match, from the catalog or, where that is not usable, from the store."""
-        result = None
-        searcher = Searcher(self._refs, self._store, seen, seen_on)
-        if not self.is_unmade():
-            result = self.use(lambda catalog: searcher.search(catalog, query))
-        if result is not None:
-            return result
+        """Live refs that match, from the catalog or, where that is not usable, from the store.
+
+        Args:
+            query: what is asked.
+            seen: number of the latest entry that this machine has seen of each tag.
+            seen_on: name of the remote where it has seen them.
+        """
+        forgotten = partial(lost, known=seen, memory="was seen by this machine", seen_on=seen_on)
         unread: list[CorruptError] = []
-        with self._in_memory(unread) as catalog:
-            found = searcher.search_in_memory(catalog, query)
+        found: Search | None = None
+        if not self.is_unmade() and (catalog := self.open()) is not None:
+            with self._reporting():
+                numbers = self._refs.numbers(unread)
+                found = self._compared(catalog, query, numbers, forgotten(numbers))
+        if found is None:
+            unread.clear()
+            with self._in_memory(unread) as catalog:
+                # Another listing may show what the one that was read lacked, so there is none.
+                numbers = catalog.answer(query).numbers
+                found = self._compared(catalog, query, numbers, forgotten(numbers))
         return without(found, {ref_of(error.key): error for error in unread})
+
+    def _compared(
+        self, catalog: Catalog, query: Query, log: Mapping[Ref, int], known: Mapping[Ref, CorruptError]
+    ) -> Search:
+        # A catalog may be behind the log, or know what it has lost.
+        answer = catalog.answer(query)
+        damaged: dict[Ref, DataError] = {**known, **lost(log, answer.numbers)}
+        if late := behind(log, answer.numbers):
+            damaged |= self._catch_up(catalog, late)
+            answer = catalog.answer(query)
+        left_out = list(self._unindexed(catalog, answer))
+        if len(left_out) < len(answer.unindexed):
+            # What was damaged or missing is there now, and has been indexed.
+            answer = catalog.answer(query)
+        return without(Search(tuple(answer.results), tuple(left_out)), damaged)
+
+    def _catch_up(self, catalog: Catalog, tags: Iterable[Ref]) -> dict[Ref, DataError]:
+        """Index the latest entries of these tags; those that cannot be read, and why."""
+        unread: dict[Ref, DataError] = {}
+        for ref in tags:
+            try:
+                if (head := self._refs.head(ref)) is not None:
+                    catalog.put_ref(head)
+            except DataError as error:
+                unread[ref] = error
+        return unread
+
+    def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
+        reasons: dict[Digest, MaskregError] = {}
+        for digest in sorted({digest for _, digest in answer.unindexed}):
+            try:
+                manifest = read_manifest(self._store, digest)[1]
+                catalog.put_artifact(digest, manifest)
+            except (DataError, NotFoundError, NotAllowedError) as error:
+                reasons[digest] = error
+        for ref, digest in answer.unindexed:
+            if digest in reasons:
+                reasons[digest].facts.setdefault("ref", ref)
+                yield LeftOut(str(ref), digest, reasons[digest])
 
     def page(self, query: Query) -> list[SearchResult]:
         """Results alone, as the catalog has them now; from the store where there is no catalog.

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.presence import read_manifest
-from maskreg.catalog import Answer
 from maskreg.catalog.query import COLUMNS, RLVR_OVERLAP, SEED_OVERLAP, Measurement, Query, SearchResult
 from maskreg.digest import Digest
 from maskreg.document import checked
@@ -27,13 +26,11 @@ from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedErro
 from maskreg.ref import Ref
 from maskreg.result import Result, plain
 from maskreg.store.base import Service, Store
-from maskreg.store.entry import entry_key, ref_of
+from maskreg.store.entry import entry_key
 from maskreg.store.message import understanding
-from maskreg.store.reflog import RefLog
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
-    from maskreg.catalog.catalog import Catalog
 
 
 @dataclass(frozen=True)
@@ -127,71 +124,6 @@ def lost(
         for ref, n in sorted(known.items(), key=lambda item: str(item[0]))
         if n > log.get(ref, 0)
     }
-
-
-@dataclass(frozen=True)
-class Searcher:
-    """What a search is held against.
-
-    Attributes:
-        log: the log of the registry.
-        store: where that and the artifacts are.
-        seen: number of the latest entry that this machine has seen of each tag.
-        seen_on: name of the remote where it has seen them.
-    """
-
-    log: RefLog
-    store: Store
-    seen: Mapping[Ref, int]
-    seen_on: str
-
-    def search(self, catalog: Catalog, query: Query) -> Search:
-        """Search a catalog, after bringing it up to date."""
-        strays: list[CorruptError] = []
-        found = self._compared(catalog, query, catalog.answer(query), self.log.numbers(strays))
-        return without(found, {ref_of(error.key): error for error in strays})
-
-    def search_in_memory(self, catalog: Catalog, query: Query) -> Search:
-        """Search what was just read from the log: another listing may show what that one lacked."""
-        answer = catalog.answer(query)
-        return self._compared(catalog, query, answer, answer.numbers)
-
-    def _compared(self, catalog: Catalog, query: Query, answer: Answer, log: Mapping[Ref, int]) -> Search:
-        # A catalog that follows the log may be behind it, or know what it has lost; so may what this machine remembers.
-        damaged: dict[Ref, DataError] = {**lost(log, self.seen, "was seen by this machine", self.seen_on)}
-        damaged |= lost(log, answer.numbers)
-        if late := behind(log, answer.numbers):
-            damaged |= self._catch_up(catalog, late)
-            answer = catalog.answer(query)
-        left_out = list(self._unindexed(catalog, answer))
-        if len(left_out) < len(answer.unindexed):
-            # What was damaged or missing is there now, and has been indexed.
-            answer = catalog.answer(query)
-        return without(Search(tuple(answer.results), tuple(left_out)), damaged)
-
-    def _catch_up(self, catalog: Catalog, tags: Iterable[Ref]) -> dict[Ref, DataError]:
-        """Index the latest entries of these tags; those that cannot be read, and why."""
-        unread: dict[Ref, DataError] = {}
-        for ref in tags:
-            try:
-                if (head := self.log.head(ref)) is not None:
-                    catalog.put_ref(head)
-            except DataError as error:
-                unread[ref] = error
-        return unread
-
-    def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
-        reasons: dict[Digest, MaskregError] = {}
-        for digest in sorted({digest for _, digest in answer.unindexed}):
-            try:
-                manifest = read_manifest(self.store, digest)[1]
-                catalog.put_artifact(digest, manifest)
-            except (DataError, NotFoundError, NotAllowedError) as error:
-                reasons[digest] = error
-        for ref, digest in answer.unindexed:
-            if digest in reasons:
-                reasons[digest].facts.setdefault("ref", ref)
-                yield LeftOut(str(ref), digest, reasons[digest])
 
 
 _READERS = 16
