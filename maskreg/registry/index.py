@@ -91,21 +91,22 @@ class Index:
         found: Search | None = None
         if not self.is_unmade() and (catalog := self.open()) is not None:
             with self._reporting():
+                # The catalog first: what is written meanwhile is behind then, and not lost.
+                answer = catalog.answer(query)
                 numbers = self._refs.numbers(unread)
-                found = self._compared(catalog, query, numbers, forgotten(numbers))
+                found = self._compared(catalog, query, answer, numbers, forgotten(numbers))
         if found is None:
             unread.clear()
             with self._in_memory(unread) as catalog:
+                answer = catalog.answer(query)
                 # Another listing may show what the one that was read lacked, so there is none.
-                numbers = catalog.answer(query).numbers
-                found = self._compared(catalog, query, numbers, forgotten(numbers))
+                found = self._compared(catalog, query, answer, answer.numbers, forgotten(answer.numbers))
         return without(found, {ref_of(error.key): error for error in unread})
 
     def _compared(
-        self, catalog: Catalog, query: Query, log: Mapping[Ref, int], known: Mapping[Ref, CorruptError]
+        self, catalog: Catalog, query: Query, answer: Answer, log: Mapping[Ref, int], known: Mapping[Ref, CorruptError]
     ) -> Search:
         # A catalog may be behind the log, or know what it has lost.
-        answer = catalog.answer(query)
         damaged: dict[Ref, DataError] = {**known, **lost(log, answer.numbers)}
         if late := behind(log, answer.numbers):
             damaged |= self._catch_up(catalog, late)
