@@ -27,7 +27,7 @@ from maskreg.errors import BadRuleError, BrokenChainError, CorruptError, FormatE
 from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS, Limits
 from maskreg.ref import printable
-from maskreg.store.keys import is_clean
+from maskreg.store.base import is_clean
 from maskreg.tensors.info import shown
 from maskreg.tensors.rules import parse_rule
 from maskreg.words import counted, percent

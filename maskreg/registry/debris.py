@@ -13,7 +13,7 @@ from pathlib import Path
 
 from maskreg.artifact.layout import ARTIFACTS, INCOMING, MANIFEST, part_of
 from maskreg.disk import is_alive
-from maskreg.store.keys import TEMPORARY
+from maskreg.store.base import TEMPORARY
 
 _INCOMING = INCOMING.rstrip("/")
 LOCAL = ("staging", TEMPORARY, _INCOMING, "analysis")

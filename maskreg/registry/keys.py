@@ -29,7 +29,7 @@ Private keys are files of their owner alone, outside of everything that a store 
 
     <home>/.private/<64 hex digits of the public key>.pem      PKCS #8, mode 0600, in a folder of mode 0700
 
-``.private`` can be no part of a store's key (:mod:`maskreg.store.keys`), so no server that serves the registry in this
+``.private`` can be no part of a store's key (:mod:`maskreg.store.base`), so no server that serves the registry in this
 folder, and nothing that copies it object by object, can pass a private key on.
 """
 
@@ -63,10 +63,9 @@ from maskreg.errors import (
 from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS
 from maskreg.signature import SIGNATURES, PrivateKey, PublicKey, Signer, is_signed_by, parse_signatures, signed
-from maskreg.store.base import Store
+from maskreg.store.base import PRIVATE, Store
 from maskreg.store.chain import removal
 from maskreg.store.entry import RefEntry
-from maskreg.store.keys import PRIVATE
 
 KEYS = "keys/"
 """Prefix of all key documents."""

@@ -1,4 +1,4 @@
-"""Byte objects by key, in a directory, in a bucket or in memory, and the ref log on top."""
+"""Byte objects by key, in a directory, in a bucket or behind a service, and the ref log on top."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from maskreg.settings import StoreOptions
 from maskreg.settings.urls import check_address
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.file import FileStore
-from maskreg.store.memory import MemoryStore
 
-__all__ = ["STORES", "FileStore", "MemoryStore", "ObjectInfo", "Store", "open_store"]
+__all__ = ["STORES", "FileStore", "ObjectInfo", "Store", "open_store"]
 
 
 def _file(url: SplitResult, options: StoreOptions) -> Store:
@@ -30,10 +29,6 @@ def _s3(url: SplitResult, options: StoreOptions) -> Store:
     return S3Store(url.netloc, url.path, options)
 
 
-def _memory(url: SplitResult, options: StoreOptions) -> Store:
-    return MemoryStore.named(url.netloc) if url.netloc else MemoryStore()
-
-
 def _http(url: SplitResult, options: StoreOptions) -> Store:
     from maskreg.store.http import HttpStore
 
@@ -44,7 +39,6 @@ STORES: dict[str, Callable[[SplitResult, StoreOptions], Store]] = {
     "file": _file,
     "http": _http,
     "https": _http,
-    "memory": _memory,
     "s3": _s3,
 }
 """How a store is opened, by the scheme of its URL."""
@@ -54,7 +48,7 @@ def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # no
     """Open the store at ``url``; nothing is read or written yet. A folder has to exist before it is used.
 
     Args:
-        url: a path, ``file:///path``, ``s3://bucket/prefix``, ``memory://name``, or ``https://host`` for a service.
+        url: a path, ``file:///path``, ``s3://bucket/prefix``, or ``https://host`` for a service.
         options: how to talk to a store that is a service.
     """
     if "://" not in url:

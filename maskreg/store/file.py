@@ -43,8 +43,7 @@ from maskreg.errors import (
     RefusedError,
     UnavailableError,
 )
-from maskreg.store.base import ObjectInfo, Store
-from maskreg.store.keys import TEMPORARY, check_key, check_prefix, is_clean
+from maskreg.store.base import TEMPORARY, ObjectInfo, Store, check_key, check_prefix, is_clean
 
 _PARENT_TRIES = 100
 _STALE_SECONDS = 24 * 3600

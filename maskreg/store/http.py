@@ -28,9 +28,8 @@ from maskreg.digest import Digest
 from maskreg.document import checked
 from maskreg.errors import NotFoundError, UnavailableError
 from maskreg.settings import StoreOptions
-from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.base import ObjectInfo, Store, check_key, check_prefix
 from maskreg.store.connection import Connection, ElsewhereError
-from maskreg.store.keys import check_key, check_prefix
 from maskreg.store.message import Message, document, understanding
 
 MODIFIED = "x-maskreg-modified"

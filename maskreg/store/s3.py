@@ -21,8 +21,7 @@ from maskreg.bucket.client import check_options, connect, status_of, translated
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, LimitError, NotFoundError, UnavailableError
 from maskreg.settings import StoreOptions
-from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo, Store
-from maskreg.store.keys import check_key, check_prefix, is_clean
+from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo, Store, check_key, check_prefix, is_clean
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -25,8 +25,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from maskreg.errors import NotFoundError
 from maskreg.limits import LIMITS
-from maskreg.store.base import Store
-from maskreg.store.keys import check_prefix
+from maskreg.store.base import Store, check_prefix
 
 
 class ZarrView(ZarrStore):

@@ -27,10 +27,10 @@ from maskreg.document import canonical
 from maskreg.errors import DataError
 from maskreg.ref import Card, Ref
 from maskreg.store.entry import RefEntry, entry_key
-from maskreg.store.memory import MemoryStore
 from maskreg.update.delta import Delta
 from tests.artifact.making import pair, write
 from tests.mutation import damaged, mutated, written
+from tests.store.memory import MemoryStore
 
 
 class Target:

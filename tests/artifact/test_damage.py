@@ -9,9 +9,9 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import DataError, NotFoundError
 from maskreg.store.file import FileStore
-from maskreg.store.memory import MemoryStore
 from tests.artifact.making import pair, write
 from tests.damage import damaged_copy
+from tests.store.memory import MemoryStore
 
 DAMAGES = 500
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.store import STORES, MemoryStore
+from maskreg.store import STORES
 from tests.buckets import log_in
 from tests.cli.conftest import Run
 from tests.servers import Postgres, SeaweedFS
+from tests.store.memory import MemoryStore
 from tests.store.scripted_s3 import Answer, serve
 from tests.store.wrapped import Wrapped
 

@@ -17,8 +17,9 @@ from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.push import push
 from maskreg.settings import Settings
-from maskreg.store import FileStore, MemoryStore
+from maskreg.store import FileStore
 from tests.artifact.making import pair, write
+from tests.store.memory import MemoryStore
 
 REF = Ref.parse("team/qwen3-8b-opd")
 CARD = Card(family="qwen3-8b", method="opd", license="apache-2.0", meta={"run": "7"})

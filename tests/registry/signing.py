@@ -10,10 +10,11 @@ from maskreg.registry import Registry
 from maskreg.registry.keys import Pins
 from maskreg.registry.signing import create_key
 from maskreg.signature import PrivateKey, Signer, signed
-from maskreg.store import MemoryStore, Store
+from maskreg.store import Store
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.reflog import RefLog
 from tests.registry.meddling import REF, A, B, C, Reader, row_of
+from tests.store.memory import MemoryStore
 
 # Always the same, because test names contain them.
 KEY, NEXT, EVES = (PrivateKey(Ed25519PrivateKey.from_private_bytes(bytes([n] * 32))) for n in (1, 2, 3))

@@ -24,7 +24,7 @@ from maskreg.registry.push import push
 from maskreg.registry.tags import tag
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
-from maskreg.store import FileStore, MemoryStore, Store
+from maskreg.store import FileStore, Store
 from maskreg.store.backrefs import back_reference_key, tag_hash
 from maskreg.store.entry import entry_key
 from tests.artifact.making import pair, write
@@ -32,6 +32,7 @@ from tests.artifact.test_hostile import forge, tensors_of
 from tests.buckets import log_in, new_store
 from tests.registry.conftest import REF, new_local
 from tests.servers import S3Server
+from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
 
 

@@ -14,10 +14,11 @@ from maskreg.errors import TryAgainError, UnavailableError
 from maskreg.registry import Registry
 from maskreg.registry.settle import Run, marker_prefix
 from maskreg.registry.tags import restore
-from maskreg.store import MemoryStore, Store
+from maskreg.store import Store
 from tests.registry.conftest import REF
 from tests.registry.steps import Steps
 from tests.registry.test_settling import assert_sound, do_push, here, orphan, over
+from tests.store.memory import MemoryStore
 from tests.store.wrapped import Censored
 
 __all__ = ["here"]

@@ -17,11 +17,12 @@ from maskreg.registry import Registry
 from maskreg.registry.collect import Collected, collect
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote
-from maskreg.store import FileStore, MemoryStore
+from maskreg.store import FileStore
 from maskreg.store.backrefs import NAMES, back_reference_key
 from maskreg.store.entry import REFS, entry_key
 from tests.registry.conftest import REF
 from tests.registry.steps import Steps
+from tests.store.memory import MemoryStore
 from tests.store.wrapped import Censored, Wrapped
 
 NOW = timedelta(0)

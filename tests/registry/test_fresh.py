@@ -13,10 +13,11 @@ from maskreg.registry import Registry
 from maskreg.registry.keys import Pins, fresh_key
 from maskreg.registry.signing import create_key, refresh, refresh_due, rotate_key
 from maskreg.signature import Signer
-from maskreg.store import MemoryStore, Store
+from maskreg.store import Store
 from maskreg.store.entry import entry_key
 from tests.registry.meddling import MAX, REF, A, B, C
 from tests.registry.signing import EVES, KEY, NEXT, copy, reader, set_to, writer
+from tests.store.memory import MemoryStore
 
 OTHER = Ref.parse("team/qwen3-8b-rlvr:v3")
 WEEK = 7 * 86_400

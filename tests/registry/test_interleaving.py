@@ -21,9 +21,10 @@ from maskreg.registry.push import push
 from maskreg.registry.settle import LIFE, RUNS
 from maskreg.registry.tags import remove, restore
 from maskreg.registry.verify import verify
-from maskreg.store import MemoryStore, Store
+from maskreg.store import Store
 from tests.registry.conftest import CARD, REF, new_local
 from tests.registry.steps import Killed, Steps
+from tests.store.memory import MemoryStore
 
 FOREVER = 10**9
 

@@ -26,7 +26,7 @@ from maskreg.registry.settle import (
     take_over,
     this_process,
 )
-from maskreg.store import MemoryStore
+from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
 
 A, B = Digest.of(b"a"), Digest.of(b"b")

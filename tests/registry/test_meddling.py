@@ -11,9 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from maskreg.digest import Digest, sealed
 from maskreg.errors import DataError
-from maskreg.store import MemoryStore, Store
+from maskreg.store import Store
 from maskreg.store.entry import RefEntry, entry_key
 from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, rewrite, row_of
+from tests.store.memory import MemoryStore
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -30,10 +30,11 @@ from maskreg.registry.pull import pull
 from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove
 from maskreg.registry.verify import verify
-from maskreg.store import FileStore, MemoryStore, ObjectInfo
+from maskreg.store import FileStore, ObjectInfo
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, Heard, new_local, objects, second
 from tests.registry.steps import Killed, Steps
+from tests.store.memory import MemoryStore
 
 
 def test_mask_and_delta_arrive(empty: Registry, remote: Registry, pushed: Digest) -> None:

@@ -22,9 +22,10 @@ from maskreg.registry.pull import pull
 from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove, restore, tag
 from maskreg.registry.verify import verify
-from maskreg.store import FileStore, MemoryStore, ObjectInfo
+from maskreg.store import FileStore, ObjectInfo
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, new_local
+from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
 
 

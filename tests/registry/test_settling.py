@@ -18,10 +18,11 @@ from maskreg.registry.push import Pushed, push
 from maskreg.registry.settle import LIFE, MARKERS, RUNS, this_process
 from maskreg.registry.tags import remove
 from maskreg.registry.verify import verify
-from maskreg.store import MemoryStore, ObjectInfo, Store
+from maskreg.store import ObjectInfo, Store
 from maskreg.store.backrefs import NAMES
 from tests.registry.conftest import CARD, REF, new_local
 from tests.registry.steps import Killed, Steps
+from tests.store.memory import MemoryStore
 
 NOW = timedelta(0)
 

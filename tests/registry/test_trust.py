@@ -17,7 +17,7 @@ from maskreg.registry.acceptance import accept_registry, accept_tag
 from maskreg.registry.keys import KEYS
 from maskreg.registry.signing import create_key, rotate_key, signed_tags, trust_key, vouch
 from maskreg.signature import Signer
-from maskreg.store import MemoryStore, Store
+from maskreg.store import Store
 from maskreg.store.entry import entry_key
 from tests.registry.meddling import MAX, REF, A, B, C, move, row_of
 from tests.registry.signing import (
@@ -33,6 +33,7 @@ from tests.registry.signing import (
     unsigned,
     writer,
 )
+from tests.store.memory import MemoryStore
 
 OTHER = Ref.parse("team/qwen3-8b-rlvr:v3")
 

@@ -16,10 +16,11 @@ from maskreg.registry import Registry
 from maskreg.registry.keys import KEYS, TRUSTED, PrivateKeys, document_key, service_key
 from maskreg.registry.signing import create_key, rotate_key, trust_key
 from maskreg.signature import signed
-from maskreg.store import FileStore, MemoryStore, Store
+from maskreg.store import FileStore, Store
 from maskreg.store.entry import entry_key
 from tests.registry.meddling import MAX, REF, A, B, C, move
 from tests.registry.signing import EVES, KEY, NEXT, forge, reader, set_to, signed_store, unsigned, writer
+from tests.store.memory import MemoryStore
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from maskreg_cli.next_step import next_step
@@ -16,11 +15,12 @@ from maskreg.registry.acceptance import accept_registry, accept_tag
 from maskreg.registry.identity import IDENTITY
 from maskreg.registry.witness import SEEN
 from maskreg.settings import Remote, Settings, StoreOptions
-from maskreg.store import FileStore, MemoryStore, ObjectInfo, Store
+from maskreg.store import FileStore, ObjectInfo, Store
 from maskreg.store.entry import entry_key
 from tests.buckets import log_in
 from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, rewrite
 from tests.servers import S3Server
+from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
 
 
@@ -29,14 +29,11 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
 
 
-@pytest.fixture(params=["file", "memory", "s3"])
+@pytest.fixture(params=["file", "s3"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
     if request.param == "file":
         (tmp_path / "lab").mkdir()
         yield Remote("lab", str(tmp_path / "lab"))
-    elif request.param == "memory":
-        store = MemoryStore.named(uuid4().hex)
-        yield Remote("lab", store.url)
     else:
         server: S3Server = request.getfixturevalue("s3_server")
         log_in(server, monkeypatch)

@@ -22,11 +22,11 @@ from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.registry import Registry, tags
 from maskreg.service.app import create_app
-from maskreg.store import MemoryStore
 from maskreg.store.backrefs import put_back_reference
 from maskreg.store.entry import RefEntry
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.service.serving import ADMIN, headers, service_in
+from tests.store.memory import MemoryStore
 
 OBJECTS = "/api/v1/objects"
 MINE, THEIRS = Ref("team", "toy", "v1"), Ref("elsewhere", "secret", "v1")

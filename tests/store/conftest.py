@@ -10,11 +10,12 @@ import pytest
 
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import VARIABLE
-from maskreg.store import FileStore, MemoryStore, Store
+from maskreg.store import FileStore, Store
 from maskreg.store.http import HttpStore
 from maskreg.store.s3 import S3Store
 from tests.servers import S3Server
 from tests.service.serving import ADMIN, Switched, server, service_in, service_on
+from tests.store.memory import MemoryStore
 
 __all__ = ["server"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from maskreg.errors import ConfigError, UsageError
 from maskreg.settings import StoreOptions
-from maskreg.store import FileStore, MemoryStore, open_store
+from maskreg.store import FileStore, open_store
 from maskreg.store.s3 import S3Store
 
 
@@ -24,13 +24,6 @@ def test_an_s3_url_names_bucket_and_prefix() -> None:
     assert store == S3Store("bucket", "team/a", options)
     assert (store.url, repr(store)) == ("s3://bucket/team/a", "S3Store('s3://bucket/team/a')")
     assert open_store("s3://bucket").url == "s3://bucket"
-
-
-def test_a_memory_store_is_shared_by_name() -> None:
-    store = open_store("memory://team")
-    assert isinstance(store, MemoryStore)
-    assert open_store("memory://team") is store
-    assert open_store("memory://") is not open_store("memory://")
 
 
 @pytest.mark.parametrize(

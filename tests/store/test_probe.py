@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from maskreg.errors import ConfigError, CorruptError, NotAllowedError
-from maskreg.store import MemoryStore, ObjectInfo
+from maskreg.store import ObjectInfo
 from maskreg.store.probe import Probe, probe
+from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
 
 

@@ -13,9 +13,10 @@ from maskreg.digest import Digest, sealed
 from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, LimitError, UnavailableError
 from maskreg.extras import upgrade_command
 from maskreg.ref import Card, Ref
-from maskreg.store import MemoryStore, Store
+from maskreg.store import Store
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.reflog import RefLog
+from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
 
 REF = Ref.parse("team/qwen3-8b-opd:v3")

@@ -12,8 +12,9 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer import cpu, default_buffer_prototype
 
 from maskreg.errors import LimitError
-from maskreg.store import FileStore, MemoryStore
+from maskreg.store import FileStore
 from maskreg.store.zarr_view import ZarrView
+from tests.store.memory import MemoryStore
 
 
 def test_arrays_are_read_and_not_written(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from maskreg.errors import DataError, NotFoundError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
 from maskreg.store.file import FileStore
-from maskreg.store.memory import MemoryStore
 from tests.checkpoints import make_pair
 from tests.damage import damaged_copy
+from tests.store.memory import MemoryStore
 
 DAMAGES = 300
 

@@ -11,13 +11,13 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.settings import Settings
-from maskreg.store import MemoryStore
 from maskreg.store.backrefs import NAMES, put_back_reference
 from maskreg.store.entry import RefEntry
 from tests.checkpoints import make_checkpoint, moved
 from tests.service.labs import SOURCE
 from tests.service.security.conftest import Site
 from tests.service.security.test_bodies import OBJECTS, stated
+from tests.store.memory import MemoryStore
 
 STRANGER = "stranger-token"
 
