@@ -9,7 +9,7 @@
 
 When the artifact exists already (the same inputs give the same digest), the rename fails and the existing folder stays.
 Any of its objects that are missing or damaged are then replaced by the new ones, from the incoming folder, where
-readers look for objects that are about to be moved (see :mod:`maskreg.registry.landing`).
+readers look for objects that are about to be moved (see :mod:`maskreg.registry.transfer`).
 
 Threads store the shards while the writer fills the next ones::
 

@@ -36,9 +36,9 @@ from maskreg.errors import (
 from maskreg.limits import LIMITS, Limits
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.registry.landing import Landing, check_space
 from maskreg.registry.registry import Registry
 from maskreg.registry.settle import Settling
+from maskreg.registry.transfer import Landing, check_space
 from maskreg.result import Result
 from maskreg.store.entry import RefEntry
 

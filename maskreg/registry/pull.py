@@ -22,10 +22,9 @@ from maskreg.errors import (
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.followed import follow
-from maskreg.registry.landing import Copying, Landing, check_space, landing_space
-from maskreg.registry.registry import Registry, Resolved
+from maskreg.registry.registry import Registry, Resolved, remote_to_ask
 from maskreg.registry.settle import Settling
+from maskreg.registry.transfer import Copying, Landing, check_space, follow, landing_space
 from maskreg.settings import DEFAULT_JOBS, Settings
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
@@ -299,27 +298,6 @@ class _Fetched(Copying):
         except NotFoundError:
             return False
         return matches(data, entry)
-
-
-def open_remote(settings: Settings, name: str | None = None) -> Registry:
-    """The remote of that name, or the default one; its caller closes it."""
-    remote = settings.remote(name)
-    if settings.offline:
-        raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
-    return Registry.remote(remote, settings)
-
-
-def remote_to_ask(settings: Settings, name: str | None = None) -> Registry | None:
-    """The remote that a pull asks; None when it uses the local registry only. Its caller closes it.
-
-    That is the named remote, or the default one; none without a name when there are no remotes, or offline is set.
-    """
-    return open_remote(settings, name) if asks_remote(settings, name) else None
-
-
-def asks_remote(settings: Settings, name: str | None) -> bool:
-    """Whether a pull asks a remote: a named one always, the default one unless offline is set."""
-    return name is not None or bool(settings.remotes and not settings.offline)
 
 
 def fetch(

@@ -14,10 +14,9 @@ from maskreg.errors import PartAbsentError
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.followed import check_follows, follow
-from maskreg.registry.landing import Copying, check_space, landing_space
 from maskreg.registry.registry import Registry
 from maskreg.registry.settle import Settling
+from maskreg.registry.transfer import Copying, check_follows, check_space, follow, landing_space
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.signature import require_checking

@@ -27,7 +27,6 @@ from maskreg.ref import Ref
 from maskreg.result import Result, plain
 from maskreg.store.base import Service, Store
 from maskreg.store.entry import entry_key
-from maskreg.store.message import understanding
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -171,6 +170,8 @@ def search_server(server: Service, query: Query) -> Search:
 
     The server does not take ``projects``, ``hidden`` and ``after`` from a client: the first two are applied here.
     """
+    from maskreg.store.message import understanding
+
     query.check()
     asked = _parameters(query)
     results: list[SearchResult] = []
@@ -190,6 +191,8 @@ def search_server(server: Service, query: Query) -> Search:
 
 def overlaps_on_server(server: Service, digest: Digest) -> dict[str, Measurement]:
     """The latest recorded overlaps of an artifact, by metric: with the reference mask, and with another seed."""
+    from maskreg.store.message import understanding
+
     document = server.document(f"/artifacts/{digest}", {})
     with understanding(server.url):
         rows = {metric: document[metric] for metric in (RLVR_OVERLAP, SEED_OVERLAP) if document[metric] is not None}

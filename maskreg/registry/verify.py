@@ -30,9 +30,9 @@ from maskreg.errors import CorruptError, DataError, FormatError, MaskregError, N
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
-from maskreg.registry.followed import damaged_records
 from maskreg.registry.identity import IDENTITY, IDENTITY_HINT, read_identity
 from maskreg.registry.registry import Registry
+from maskreg.registry.transfer import damaged_records
 from maskreg.result import Result, plain
 from maskreg.store.backrefs import NAMES, BackReference, Named, back_reference_key, without_back_reference
 from maskreg.store.base import ObjectInfo, Store

@@ -9,7 +9,7 @@ from typing import Literal
 
 from maskreg.errors import ConfigError, MaskregError, NotAllowedError, UnauthenticatedError
 from maskreg.registry import Registry
-from maskreg.registry.acceptance import accept_all
+from maskreg.registry.tags import accept_all
 from maskreg.result import Result
 from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
 from maskreg.store import open_store

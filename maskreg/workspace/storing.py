@@ -12,7 +12,6 @@ from maskreg.digest import Digest
 from maskreg.disk import occupied
 from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError, PartAbsentError
 from maskreg.ref import Card, Ref
-from maskreg.registry.followed import is_followed
 from maskreg.result import plain
 from maskreg.store.chain import check_free
 from maskreg.workspace.workspace import Named, Workspace, as_name
@@ -120,6 +119,8 @@ def user_of(local: Registry, head: RefEntry | None) -> str:
         return ""
     if head.origin:
         return "was pulled from a remote"
+    from maskreg.registry.transfer import is_followed
+
     if is_followed(local, head.ref):
         return "was pushed to a remote"
     return "" if head.by == local.by else f"was set by {head.by}"

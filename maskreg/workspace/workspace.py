@@ -18,9 +18,8 @@ from maskreg.engine import running_on
 from maskreg.errors import ConfigError, MaskregError, NotFoundError, UnavailableError, UsageError, prefixed, stating
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
-from maskreg.registry.acceptance import accept_tag
-from maskreg.registry.pull import asks_remote, open_remote, pull
-from maskreg.registry.tags import expand, only_name_of
+from maskreg.registry.registry import asks_remote, open_remote
+from maskreg.registry.tags import accept_tag, expand, only_name_of
 from maskreg.result import Brief
 from maskreg.settings import Settings
 
@@ -245,6 +244,8 @@ class Workspace(Closing):
         return Named(None, registry.artifact(parsed if isinstance(parsed, Digest) else parsed.digest), Card())
 
     def _bring(self, ref: Ref, part: str) -> None:
+        from maskreg.registry.pull import pull
+
         # A part that a pull into a pipe has left out; it stays absent where no remote can give it.
         with suppress(ConfigError, NotFoundError, UnavailableError):
             if (remote := self.remote_to_ask()) is not None:

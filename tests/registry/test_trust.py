@@ -13,9 +13,9 @@ from maskreg.digest import SEAL, sealed
 from maskreg.errors import CorruptError, DataError, NotAllowedError, RolledBackError, UntrustedError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.acceptance import accept_registry, accept_tag
 from maskreg.registry.keys import KEYS
 from maskreg.registry.signing import create_key, rotate_key, signed_tags, trust_key, vouch
+from maskreg.registry.tags import accept_registry, accept_tag
 from maskreg.signature import Signer
 from maskreg.store import Store
 from maskreg.store.entry import entry_key

@@ -11,8 +11,8 @@ from maskreg_cli.next_step import next_step
 from maskreg.errors import CorruptError, RolledBackError, UnavailableError
 from maskreg.ref import Card
 from maskreg.registry import Registry
-from maskreg.registry.acceptance import accept_registry, accept_tag
 from maskreg.registry.identity import IDENTITY
+from maskreg.registry.tags import accept_registry, accept_tag
 from maskreg.registry.witness import SEEN
 from maskreg.settings import Remote, Settings, StoreOptions
 from maskreg.store import FileStore, ObjectInfo, Store
