@@ -118,10 +118,9 @@ def verify(
     # A damaged identity is part of the report.
     with suppress(FormatError):
         registry.check_format()
-    inspector = Inspector(registry.store, progress, jobs, count=recount)
     if artifact is not None:
-        return _One(registry, inspector, progress).verify(artifact)
-    return _Everything(registry, inspector, progress, jobs).verify()
+        return _One(registry, progress, jobs, recount).verify(artifact)
+    return _Everything(registry, progress, jobs, recount).verify()
 
 
 def joined(reports: Sequence[Verified]) -> Verified:
@@ -138,16 +137,24 @@ def joined(reports: Sequence[Verified]) -> Verified:
     )
 
 
+_WRONG = (DataError, NotFoundError, UsageError)
+# What a damaged or forged artifact raises. Others say that the store cannot be read now, and end the audit.
+
+
 @dataclass
 class _Looking:
-    # What both kinds of audit do.
+    # What both kinds of audit do; what is wrong with one artifact does not keep it from the next.
     registry: Registry
-    inspector: Inspector
     progress: Progress
+    jobs: int
+    counts: bool
+    objects: int = 0
+    bytes: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def inspect(self, digest: Digest, names: tuple[str, ...], label: str, size: int) -> list[Damage]:
         self.progress.start(label, size)
-        wrong = self.inspector.inspect(digest)
+        wrong = self._faults(digest)
         for error in wrong:
             self._say_repair(error, digest, names)
         return [_damage(digest, names, error) for error in wrong]
@@ -164,6 +171,85 @@ class _Looking:
             first = f"{removal(self.registry.url, error.key)}, then, " if is_there else ""
             error.hint = f"{first}from a registry that has it"
             error.facts = {"resend": names[0], "remote": self.registry.name}
+
+    def _faults(self, digest: Digest) -> list[CorruptError]:
+        """What is wrong with an artifact, by key.
+
+        ::
+
+            manifest        its digest, its texts, what it states about itself
+            listing         objects that it does not list
+            opening         tensor table and figures, Zarr metadata, lengths, codecs, file names, analysis
+            every object    size and digest; shards as their array's metadata says
+            counting        moved coordinates and fingerprints, with ``count``
+        """
+        prefix = artifact_prefix(digest)
+        try:
+            _, manifest = read_manifest(self.registry.store, digest)
+            present = listing(self.registry.store, digest)
+            # A part without any object was not pulled; one with some objects has to be complete.
+            chosen = objects_of(manifest, begun_parts(self.registry.store, digest, manifest, present))
+        except _WRONG as error:
+            return [_at(prefix, None, error)]
+        if not any(part_of(key) for key in present):
+            return [
+                CorruptError(
+                    prefix + MANIFEST,
+                    "no object of any part of the artifact is here",
+                    hint="fetch or extract it again",
+                    artifact=digest,
+                )
+            ]
+        damaged = [CorruptError(prefix + key, "not an object of this artifact") for key in strays(manifest, present)]
+        opened, unreadable = self._open(digest, manifest)
+        damaged += self._hash(digest, chosen, opened)
+        if not damaged and unreadable is None and opened is not None and self.counts:
+            unreadable = self._recount(opened, manifest, damaged)
+        # A damaged object is what keeps an artifact from opening, and is reported already.
+        if unreadable is not None and not damaged:
+            damaged.append(_at(prefix, manifest, unreadable))
+        return sorted(damaged, key=lambda error: error.key)
+
+    def _open(self, digest: Digest, manifest: Manifest) -> tuple[Artifact | None, MaskregError | None]:
+        artifact = None
+        try:
+            artifact = Artifact(self.registry.store, digest, manifest)
+            artifact.check_layout()
+            if "analysis" in artifact.present():
+                read_analysis(artifact)
+        except _WRONG as error:
+            return artifact, error
+        return artifact, None
+
+    def _hash(self, digest: Digest, objects: Iterable[Object], opened: Artifact | None) -> list[CorruptError]:
+        prefix = artifact_prefix(digest)
+        damaged: list[CorruptError] = []
+
+        def read(entry: Object) -> None:
+            try:
+                if opened is None:
+                    read_object(self.registry.store, digest, entry)
+                else:
+                    opened.check_object(entry)
+            except _WRONG as error:
+                with self.lock:
+                    damaged.append(CorruptError(prefix + entry.key, _fault(error), hint=error.hint, **error.facts))
+            with self.lock:
+                self.objects += 1
+                self.bytes += entry.size
+            self.progress.advance(entry.size)
+
+        each(list(objects), read, self.jobs)
+        return damaged
+
+    def _recount(self, artifact: Artifact, manifest: Manifest, damaged: list[CorruptError]) -> MaskregError | None:
+        try:
+            if "mask" in artifact.present():
+                for fault in recount(artifact, progress=self.progress, jobs=self.jobs):
+                    damaged.append(_at(artifact_prefix(artifact.digest), manifest, DataError(f"tensors.json: {fault}")))
+        except _WRONG as error:
+            return error
+        return None
 
 
 class _One(_Looking):
@@ -186,9 +272,8 @@ class _One(_Looking):
             folders_listed = folders(self.registry.store.list(f"{REFS}{artifact.path}/"))
             tags, entries = len(folders_listed), sum(len(folder.numbers) for folder in folders_listed.values())
             damaged += _of_logs([*self._log(artifact), *unresolved])
-        done = self.inspector
-        counts = (tags, entries, int(digest is not None), done.objects, done.bytes)
-        return Verified(*counts, recounted=done.counts, catalog=False, damaged=tuple(damaged))
+        counts = (tags, entries, int(digest is not None), self.objects, self.bytes)
+        return Verified(*counts, recounted=self.counts, catalog=False, damaged=tuple(damaged))
 
     def _digest(self, artifact: Ref | Digest, unresolved: list[CorruptError]) -> Digest | None:
         # What is wrong with the log of a tag is appended to unresolved; the artifact is then the one that it ends at.
@@ -231,7 +316,6 @@ class _One(_Looking):
 @dataclass
 class _Everything(_Looking):
     # All that a registry holds.
-    jobs: int
     unchecked: MaskregError | None = None
     named: dict[Digest, list[Named]] = field(default_factory=dict)
 
@@ -253,9 +337,9 @@ class _Everything(_Looking):
             tags=tags,
             entries=entries,
             artifacts=len(sizes),
-            objects=self.inspector.objects,
-            bytes=self.inspector.bytes,
-            recounted=self.inspector.counts,
+            objects=self.objects,
+            bytes=self.bytes,
+            recounted=self.counts,
             catalog=has_catalog,
             damaged=tuple(damaged),
             unchecked=self.unchecked,
@@ -359,103 +443,6 @@ def _read_back(store: Store, damaged: list[CorruptError], info: ObjectInfo) -> N
         return  # a collection has just deleted it
     except CorruptError as error:
         damaged.append(error)
-
-
-_WRONG = (DataError, NotFoundError, UsageError)
-# What a damaged or forged artifact raises. Others say that the store cannot be read now, and end the audit.
-
-
-class Inspector:
-    """Inspects artifacts one after another; what is wrong with one does not keep it from the next."""
-
-    def __init__(self, store: Store, progress: Progress, jobs: int, *, count: bool) -> None:
-        """Name the store."""
-        self.objects = 0
-        self.bytes = 0
-        self._store = store
-        self._progress = progress
-        self._jobs = jobs
-        self.counts = count
-        self._lock = threading.Lock()
-
-    def inspect(self, digest: Digest) -> list[CorruptError]:
-        """What is wrong with an artifact, by key.
-
-        ::
-
-            manifest        its digest, its texts, what it states about itself
-            listing         objects that it does not list
-            opening         tensor table and figures, Zarr metadata, lengths, codecs, file names, analysis
-            every object    size and digest; shards as their array's metadata says
-            counting        moved coordinates and fingerprints, with ``count``
-        """
-        prefix = artifact_prefix(digest)
-        try:
-            _, manifest = read_manifest(self._store, digest)
-            present = listing(self._store, digest)
-            # A part without any object was not pulled; one with some objects has to be complete.
-            chosen = objects_of(manifest, begun_parts(self._store, digest, manifest, present))
-        except _WRONG as error:
-            return [_at(prefix, None, error)]
-        if not any(part_of(key) for key in present):
-            return [
-                CorruptError(
-                    prefix + MANIFEST,
-                    "no object of any part of the artifact is here",
-                    hint="fetch or extract it again",
-                    artifact=digest,
-                )
-            ]
-        damaged = [CorruptError(prefix + key, "not an object of this artifact") for key in strays(manifest, present)]
-        opened, unreadable = self._open(digest, manifest)
-        damaged += self._hash(digest, chosen, opened)
-        if not damaged and unreadable is None and opened is not None and self.counts:
-            unreadable = self._recount(opened, manifest, damaged)
-        # A damaged object is what keeps an artifact from opening, and is reported already.
-        if unreadable is not None and not damaged:
-            damaged.append(_at(prefix, manifest, unreadable))
-        return sorted(damaged, key=lambda error: error.key)
-
-    def _open(self, digest: Digest, manifest: Manifest) -> tuple[Artifact | None, MaskregError | None]:
-        artifact = None
-        try:
-            artifact = Artifact(self._store, digest, manifest)
-            artifact.check_layout()
-            if "analysis" in artifact.present():
-                read_analysis(artifact)
-        except _WRONG as error:
-            return artifact, error
-        return artifact, None
-
-    def _hash(self, digest: Digest, objects: Iterable[Object], opened: Artifact | None) -> list[CorruptError]:
-        prefix = artifact_prefix(digest)
-        damaged: list[CorruptError] = []
-
-        def read(entry: Object) -> None:
-            try:
-                if opened is None:
-                    read_object(self._store, digest, entry)
-                else:
-                    opened.check_object(entry)
-            except _WRONG as error:
-                with self._lock:
-                    damaged.append(CorruptError(prefix + entry.key, _fault(error), hint=error.hint, **error.facts))
-            with self._lock:
-                self.objects += 1
-                self.bytes += entry.size
-            self._progress.advance(entry.size)
-
-        each(list(objects), read, self._jobs)
-        return damaged
-
-    def _recount(self, artifact: Artifact, manifest: Manifest, damaged: list[CorruptError]) -> MaskregError | None:
-        try:
-            if "mask" in artifact.present():
-                for fault in recount(artifact, progress=self._progress, jobs=self._jobs):
-                    damaged.append(_at(artifact_prefix(artifact.digest), manifest, DataError(f"tensors.json: {fault}")))
-        except _WRONG as error:
-            return error
-        return None
 
 
 def _at(prefix: str, manifest: Manifest | None, error: MaskregError) -> CorruptError:

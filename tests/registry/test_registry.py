@@ -294,7 +294,7 @@ def test_a_lost_catalog_comes_back_by_itself(local: Registry, digest: Digest) ->
 # Opening
 
 
-def test_a_catalog_that_is_down_keeps_nobody_from_pushing(local: Registry, digest: Digest, tmp_path: Path) -> None:
+def test_pushing_goes_on_while_a_catalog_is_down(local: Registry, digest: Digest, tmp_path: Path) -> None:
     # A PostgreSQL that does not answer does not keep users from pushing.
     url = "postgresql+psycopg://user@127.0.0.1:1/none"
     with Registry(FileStore(tmp_path / "s"), name="lab", catalog_url=url) as registry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,14 +12,20 @@ from maskreg.document import parse_object
 from maskreg.errors import ConflictError, CorruptError, FormatError, NotAllowedError, UnavailableError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
-from maskreg.store import ObjectInfo, Store
+from maskreg.store import FileStore, ObjectInfo, Store
 from maskreg.store.chain import removal
 from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.reflog import RefLog
+from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
 
 REF = Ref.parse("team/qwen3-8b-opd:v3")
 A, B, C = (Digest.of(text) for text in (b"a", b"b", b"c"))
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return FileStore(tmp_path / "store") if request.param == "file" else MemoryStore()
 
 
 @pytest.fixture(autouse=True)
