@@ -36,6 +36,32 @@ if TYPE_CHECKING:
     from maskreg.store.base import Service
 
 
+_MAX_SUGGESTIONS = 3
+_LOOKS = 2
+_MAX_COMPARED = 10_000
+_MAX_CANDIDATES = 20
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a reference means.
+
+    Attributes:
+        ref: the reference that was resolved.
+        digest: the artifact.
+        entry: the ref log's entry; None for a pinned reference whose tag is absent or points elsewhere.
+    """
+
+    ref: Ref
+    digest: Digest
+    entry: RefEntry | None
+
+    @property
+    def card(self) -> Card:
+        """What people say about it; empty when no tag points to it."""
+        return self.entry.card if self.entry else Card()
+
+
 class Registry(Closing):
     """Artifacts and their names in one store. Nothing is read or written before a method needs it.
 
@@ -384,32 +410,6 @@ class Registry(Closing):
             self.witness.remember(self.uuid, entry)
         self.index.note(entry, action)
         return entry
-
-
-_MAX_SUGGESTIONS = 3
-_LOOKS = 2
-_MAX_COMPARED = 10_000
-_MAX_CANDIDATES = 20
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """What a reference means.
-
-    Attributes:
-        ref: the reference that was resolved.
-        digest: the artifact.
-        entry: the ref log's entry; None for a pinned reference whose tag is absent or points elsewhere.
-    """
-
-    ref: Ref
-    digest: Digest
-    entry: RefEntry | None
-
-    @property
-    def card(self) -> Card:
-        """What people say about it; empty when no tag points to it."""
-        return self.entry.card if self.entry else Card()
 
 
 def nearby(log: RefLog, ref: Ref) -> list[Ref]:

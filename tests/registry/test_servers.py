@@ -103,23 +103,6 @@ def test_pushes_and_collections_at_the_same_time(local: Registry, bucket: Remote
     assert failures == []
 
 
-def test_a_bucket_with_a_database(
-    local: Registry, empty: Registry, bucket: Remote, database: str, digest: Digest
-) -> None:
-    remote = Remote("lab", bucket.url, database, bucket.options)
-    with Registry.remote(remote) as registry:
-        push(local, registry, REF)
-        assert registry.catalog is not None
-        assert [f.digest for f in registry.catalog.search(Query())] == [digest]
-        assert [e.action for e in registry.catalog.events()] == ["push"]
-        pull(empty, registry, REF)
-        remove(registry, REF)
-        assert registry.search(Query()).results == ()
-        restore(registry, REF)
-        assert registry.index.rebuild().refs == 1
-        assert [f.digest for f in registry.search(Query()).results] == [digest]
-
-
 def test_a_database_that_is_behind_is_said_and_worked_around(
     local: Registry, postgres: Postgres, digest: Digest, tmp_path: Path
 ) -> None:
