@@ -81,8 +81,7 @@ class Names:
                 raise self._vanished(numbered(path, n))
         self._latest, self._unsound, self._hashes = latest, unsound, {}
         damaged: list[CorruptError] = [self._fault(folder) for folder in unsound.values()]
-        for digest in self._digests(left, damaged):
-            self.left.add(digest)
+        self.left |= {e.digest for e in self._registry.refs.read(left, damaged) if e.digest is not None}
         self._read_latest(damaged)
         self.damaged = {ref_of(error.key): error for error in damaged}
 
@@ -141,9 +140,6 @@ class Names:
         for entry in counting(self._progress, "read tags", self._registry.refs.read(new, damaged)):
             read[new[entry.key]] = entry.n, entry.digest
         self._read = read
-
-    def _digests(self, keys: Iterable[str], damaged: list[CorruptError]) -> Iterator[Digest]:
-        return (entry.digest for entry in self._registry.refs.read(keys, damaged) if entry.digest is not None)
 
     def _fault(self, folder: Folder) -> CorruptError:
         store = self._registry.store

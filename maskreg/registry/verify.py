@@ -411,7 +411,7 @@ class _Everything(_Looking):
         # The catalog does not know which remote it belongs to.
         error.facts["remote"] = self.registry.remote_name
         if isinstance(error, DataError):
-            yield Damage(None, (), "catalog", error.message.removeprefix(f"{_key(error)}: "), error)
+            yield Damage(None, (), "catalog", _fault(error), error)
         else:
             # A database that is down, or refuses, says nothing about its file.
             self.unchecked = error
@@ -426,10 +426,6 @@ def _of_logs(damaged: Iterable[CorruptError]) -> Iterator[Damage]:
 
 def _damage(digest: Digest | None, names: tuple[str, ...], error: CorruptError) -> Damage:
     return Damage(digest, names, error.key, error.message.removeprefix(f"{error.key}: "), error)
-
-
-def _key(error: MaskregError) -> str:
-    return error.key if isinstance(error, CorruptError) else ""
 
 
 def _read_back(store: Store, damaged: list[CorruptError], info: ObjectInfo) -> None:

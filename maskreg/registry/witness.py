@@ -88,7 +88,12 @@ class Witness:
         known = self._registry()
         if known is None:
             if uuid and remember:
-                row = {"schema": _SCHEMA, **self._location, "uuid": uuid, "at": _now()}
+                row = {
+                    "schema": _SCHEMA,
+                    **self._location,
+                    "uuid": uuid,
+                    "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
+                }
                 self._write(self._registry_key, sealed(row))
             return
         if known["uuid"] != uuid:
@@ -147,7 +152,9 @@ class Witness:
         known = self.remembered(uuid, entry.ref)
         if known is not None and known.n == entry.n and known.id != entry.id:
             raise self._refusal(entry.ref, known, entry, entry)
-        self._delete([f"{prefix}{n:020d}.json" for n in numbers])
+        # The highest record counts, so lower ones only take space.
+        with suppress(*_UNWRITABLE):
+            self._store.delete([f"{prefix}{n:020d}.json" for n in numbers])
 
     def remembered(self, uuid: str, ref: Ref) -> RefEntry | None:
         """The latest entry of a tag that was seen; None when none was."""
@@ -274,11 +281,6 @@ class Witness:
                 self.note(f"what was seen of {self._name} could not be remembered: {error.message}")
         return self._writes
 
-    def _delete(self, keys: list[str]) -> None:
-        # The highest record counts, so lower ones only take space.
-        with suppress(*_UNWRITABLE):
-            self._store.delete(keys)
-
     def _damaged(self, key: str, error: DataError) -> CorruptError:
         fault = error.message.removeprefix(f"{error.key}: " if isinstance(error, CorruptError) else "")
         hint = f"forget what was seen of it: {removal(self._store.url, key)}"
@@ -287,10 +289,6 @@ class Witness:
 
 def _prefix(uuid: str, ref: Ref) -> str:
     return f"{SEEN}{uuid}/{ref.path}/"
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _described(entry: RefEntry) -> str:

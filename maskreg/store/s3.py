@@ -25,7 +25,6 @@ from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo, Store, check_key,
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 _T = TypeVar("_T")
 _DELETERS = 8
@@ -174,7 +173,8 @@ class S3Store(Store):
     def _pages(self, prefix: str) -> Iterator[ObjectInfo]:
         token: dict[str, Any] = {}
         while True:
-            page = self.answer("list", "", partial(self._page, prefix, **token))
+            ask = partial(self._client.list_objects_v2, Bucket=self._bucket, Prefix=self._root + prefix)
+            page = self.answer("list", "", partial(ask, **token))
             for row in page.get("Contents", ()):
                 key = row["Key"].removeprefix(self._root)
                 if is_clean(key):
@@ -182,9 +182,6 @@ class S3Store(Store):
             if not page.get("IsTruncated"):
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
-
-    def _page(self, prefix: str, **token: Any) -> ListObjectsV2OutputTypeDef:
-        return self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._root + prefix, **token)
 
     def _delete_one(self, key: str) -> None:
         self.answer("delete", key, lambda: self._client.delete_object(Bucket=self._bucket, Key=self._root + key))
