@@ -15,7 +15,7 @@ from maskreg.digest import Digest
 from maskreg.errors import UsageError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a listing can hold a million
 class ObjectInfo:
     """One stored object, without its bytes.
 
