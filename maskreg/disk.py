@@ -43,7 +43,7 @@ from maskreg.parallel import PAGE
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Errors that say that no file can be created under such a path.
-_IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+_IMPOSSIBLE = (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 # A draft's name begins with its file's name; cut, so that it is not too long where the file's name is not.
 _DRAFT_PREFIX_LENGTH = 40
 _DRAFT = re.compile(r"^\..+\.(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-[0-9a-f]{8}\.draft$", re.ASCII | re.DOTALL)
@@ -79,17 +79,18 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
         if not force:
             raise OutputExistsError(path)
         mode = stat.S_IMODE(status.st_mode) & 0o777 if mode is None else mode
-    try:
-        make_folder(path.parent)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise CannotCreateError(f"{path.parent} is not a folder", hint="choose another name") from error
-    except FileNotFoundError as error:
-        raise CannotCreateError(f"{path}: {_nothing_in(barrier(path.parent))}", hint="choose another name") from error
-    remove_drafts(path.parent, _draft_prefix(path))
     draft = _draft_of(path)
     _open_drafts.add(draft.name)
     try:
-        with _new_file(draft, path, mode) as file:
+        with _impossible(path):
+            make_folder(path.parent)
+            remove_drafts(path.parent, _draft_prefix(path))
+            new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            handle = os.open(draft, new, 0o666 if mode is None else mode)
+        with os.fdopen(handle, "wb") as file:
+            if mode is not None:
+                # The process's umask has narrowed the mode that the file was created with.
+                os.fchmod(handle, mode)
             yield file
             file.flush()
             if sync:
@@ -299,34 +300,27 @@ def _host() -> str:
 
 
 def _status(path: Path) -> os.stat_result | None:
+    with _impossible(path):
+        try:
+            return path.lstat()
+        except FileNotFoundError:
+            return None
+
+
+@contextmanager
+def _impossible(path: Path) -> Iterator[None]:
+    """Say of a path under which no file can be created that it is not one."""
     try:
-        return path.lstat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno in _IMPOSSIBLE:
-            raise CannotCreateError(f"{path}: {error.strerror}", hint="choose another name") from error
-        raise
-
-
-def _nothing_in(folder: Path) -> str:
-    return f"nothing can be created in {folder}"
-
-
-def _new_file(draft: Path, path: Path, mode: int | None) -> BinaryIO:
-    try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else mode)
+        yield
     except OSError as error:
         if error.errno not in _IMPOSSIBLE:
             raise
+        if error.errno == errno.EEXIST:
+            raise CannotCreateError(f"{path.parent} is not a folder", hint="choose another name") from error
         # Some file systems, such as /proc, say of a folder that is there that it is not.
-        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        fault = _nothing_in(barrier(path.parent)) if missing else error.strerror
+        is_there = error.errno == errno.ENOENT
+        fault = f"nothing can be created in {barrier(path.parent)}" if is_there else os.strerror(error.errno)
         raise CannotCreateError(f"{path}: {fault}", hint="choose another name") from error
-    if mode is not None:
-        # The process's umask has narrowed the mode that the file was created with.
-        os.fchmod(handle, mode)
-    return os.fdopen(handle, "wb")
 
 
 DIRECT_BYTES = 1 << 20
