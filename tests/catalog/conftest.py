@@ -57,9 +57,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]
 
 
 def empty_catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Catalog:
-    """Open an empty catalog: ``sqlite``, ``postgresql`` or ``memory``."""
-    if kind == "memory":
-        return open_catalog("sqlite://")
+    """Open an empty catalog: ``sqlite`` or ``postgresql``."""
     if kind == "sqlite":
         return open_catalog(f"sqlite:///{folder / 'catalog.db'}")
     url: str = request.getfixturevalue("shared_url")

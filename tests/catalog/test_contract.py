@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +13,7 @@ from maskreg.catalog.catalog import Catalog
 from maskreg.catalog.rows import MAX_WORD, MAX_WORDS
 from maskreg.errors import LimitError, UsageError
 from maskreg.ref import Card, Ref
-from tests.catalog.conftest import START, digest, empty_catalog, entry, manifest
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    """An empty catalog of every kind."""
-    with empty_catalog(request.param, request, tmp_path) as opened:
-        yield opened
+from tests.catalog.conftest import START, digest, entry, manifest
 
 
 def names(catalog: Catalog, query: Query = Query()) -> list[str]:  # noqa: B008
