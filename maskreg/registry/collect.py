@@ -54,10 +54,9 @@ from maskreg.registry.registry import Registry
 from maskreg.registry.searching import lost
 from maskreg.registry.settle import CHUNK, Run, take_over
 from maskreg.result import Result
-from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.chain import looks, not_listed
-from maskreg.store.entry import entry_key
+from maskreg.store.entry import NAMES, BackReference, entry_key
 from maskreg.words import counted
 
 _WRITING = timedelta(hours=1)

@@ -31,9 +31,8 @@ from maskreg.limits import LIMITS
 from maskreg.progress import Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
-from maskreg.store.backrefs import tag_hash
 from maskreg.store.chain import ASK, Folder, folders_with_listing, not_listed
-from maskreg.store.entry import REFS, numbered, ref_of
+from maskreg.store.entry import REFS, numbered, ref_of, tag_hash
 
 _READERS = 16
 _BATCH = 1_000

@@ -20,9 +20,7 @@ from maskreg.registry.identity import check_home, ensure_identity, read_identity
 from maskreg.registry.index import Index
 from maskreg.registry.keys import Pins, PrivateKeys
 from maskreg.registry.searching import Search, lost, search_server, without
-from maskreg.registry.settle import PATIENCE_S, in_place
 from maskreg.registry.trust import Trust, audit
-from maskreg.registry.witness import Witness
 from maskreg.settings import Remote, Settings
 from maskreg.signature import PublicKey
 from maskreg.store import FileStore, Store, open_store
@@ -33,8 +31,12 @@ if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.catalog import Query, SearchResult
     from maskreg.catalog.catalog import Catalog
+    from maskreg.registry.witness import Witness
     from maskreg.store.base import Service
 
+
+PATIENCE_S = 60.0
+"""How long to wait for a garbage collection to decide."""
 
 _MAX_SUGGESTIONS = 3
 _LOOKS = 2
@@ -127,6 +129,8 @@ class Registry(Closing):
             settings: say where the local registry is, which remembers what was seen of the remote's tags, and which
                 tags are immutable; without them a remote that went back is not noticed.
         """
+        from maskreg.registry.witness import Witness
+
         store = open_store(remote.url, remote.options)
         home = FileStore(settings.home) if settings else None
         witness = Witness(home, remote, store.url) if home else None
@@ -372,6 +376,8 @@ class Registry(Closing):
         """Point a tag at an artifact of this registry."""
         latest = self.head(ref) if isinstance(after, EllipsisType) else after
         check_movable(latest, digest)
+        from maskreg.registry.settle import in_place
+
         settling = in_place(self.store, digest, patience_s=self.patience_s)
         settling.make_whole()
         entry = self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable, by=by)

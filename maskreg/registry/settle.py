@@ -91,9 +91,6 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
 
 
-PATIENCE_S = 60.0
-"""How long to wait for a collection to decide."""
-
 _ROUNDS = 4
 _SAMPLE = 8
 _POLL_S = 0.5
@@ -117,7 +114,7 @@ class Settling:
         needed: Collection[Object],
         bring: Callable[[], None],
         *,
-        patience_s: float = PATIENCE_S,
+        patience_s: float,
     ) -> None:
         """Nothing is written yet."""
         self._store, self._digest, self._manifest, self._bring = store, digest, manifest, bring

@@ -15,8 +15,7 @@ from maskreg.ref import Card, Ref, ShortDigest
 from maskreg.registry.keys import document_key
 from maskreg.registry.registry import Registry
 from maskreg.registry.searching import digests_in
-from maskreg.store.backrefs import NAMES, BackReference
-from maskreg.store.entry import REFS, ref_of
+from maskreg.store.entry import NAMES, REFS, BackReference, ref_of
 from maskreg.store.reflog import RefEntry
 
 Expected: TypeAlias = "Digest | Literal['absent'] | None"

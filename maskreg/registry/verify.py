@@ -34,10 +34,18 @@ from maskreg.registry.identity import IDENTITY, IDENTITY_HINT, read_identity
 from maskreg.registry.registry import Registry
 from maskreg.registry.transfer import damaged_records
 from maskreg.result import Result, plain
-from maskreg.store.backrefs import NAMES, BackReference, Named, back_reference_key, without_back_reference
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.chain import folders, removal
-from maskreg.store.entry import REFS, RefEntry, ref_of
+from maskreg.store.entry import (
+    NAMES,
+    REFS,
+    BackReference,
+    Named,
+    RefEntry,
+    back_reference_key,
+    ref_of,
+    without_back_reference,
+)
 
 
 @dataclass(frozen=True)

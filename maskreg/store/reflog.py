@@ -6,7 +6,7 @@ each holds the id of the one before it (:mod:`maskreg.store.entry`)::
 
     after = the latest entry                  read when the command begins, before its work
     ... extract, push ...                     minutes or hours
-    put(back reference)                       for garbage collection (:mod:`maskreg.store.backrefs`)
+    put(back reference)                       for garbage collection (:mod:`maskreg.store.entry`)
     create(entry after.n + 1)                 the store refuses it when there is one (If-None-Match: *, O_EXCL)
       written                                 go on
       refused, or the answer was lost         read the entry of that number:
@@ -38,7 +38,6 @@ from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, DataError, NotFoundError, UnavailableError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
-from maskreg.store.backrefs import put_back_reference
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.chain import (
     Folder,
@@ -51,7 +50,7 @@ from maskreg.store.chain import (
     not_listed,
     removal,
 )
-from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
+from maskreg.store.entry import REFS, RefEntry, entry_key, put_back_reference, ref_of
 
 __all__ = ["RefEntry", "RefLog"]
 

@@ -25,8 +25,7 @@ from maskreg.registry.tags import tag
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, Store
-from maskreg.store.backrefs import back_reference_key, tag_hash
-from maskreg.store.entry import entry_key
+from maskreg.store.entry import back_reference_key, entry_key, tag_hash
 from tests.artifact.making import pair, write
 from tests.artifact.test_hostile import forge, tensors_of
 from tests.buckets import log_in, new_store

@@ -18,8 +18,7 @@ from maskreg.registry.collect import Collected, collect
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote
 from maskreg.store import FileStore
-from maskreg.store.backrefs import NAMES, back_reference_key
-from maskreg.store.entry import REFS, entry_key
+from maskreg.store.entry import NAMES, REFS, back_reference_key, entry_key
 from tests.registry.conftest import REF
 from tests.registry.steps import Steps
 from tests.store.memory import MemoryStore

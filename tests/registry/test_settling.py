@@ -19,7 +19,7 @@ from maskreg.registry.settle import LIFE, MARKERS, RUNS, this_process
 from maskreg.registry.tags import remove
 from maskreg.registry.verify import verify
 from maskreg.store import ObjectInfo, Store
-from maskreg.store.backrefs import NAMES
+from maskreg.store.entry import NAMES
 from tests.registry.conftest import CARD, REF, new_local
 from tests.registry.steps import Killed, Steps
 from tests.store.memory import MemoryStore

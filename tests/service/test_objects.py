@@ -22,8 +22,7 @@ from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.registry import Registry, tags
 from maskreg.service.app import create_app
-from maskreg.store.backrefs import put_back_reference
-from maskreg.store.entry import RefEntry
+from maskreg.store.entry import RefEntry, put_back_reference
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.service.serving import ADMIN, headers, service_in
 from tests.store.memory import MemoryStore

@@ -36,9 +36,8 @@ from maskreg.service.gateway.admission import check_quota, check_room_somewhere,
 from maskreg.service.gateway.policy import ANNOUNCED, SENT, UPLOADS, Action, Key, Kind, allows, check
 from maskreg.service.gateway.verification import note_entry
 from maskreg.service.gateway.visibility import NamedArtifacts, Remembered
-from maskreg.store.backrefs import BackReference
 from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo
-from maskreg.store.entry import RefEntry
+from maskreg.store.entry import BackReference, RefEntry
 from maskreg.words import human_bytes
 
 if TYPE_CHECKING:

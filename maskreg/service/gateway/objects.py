@@ -15,9 +15,8 @@ from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.gateway.incoming import Incoming, record
 from maskreg.service.gateway.policy import PROBE, Action, Key, Kind, allows, check, parse_key
 from maskreg.service.gateway.visibility import NamedArtifacts
-from maskreg.store.backrefs import NAMES
 from maskreg.store.base import ObjectInfo, check_key, check_prefix
-from maskreg.store.entry import REFS, RefEntry
+from maskreg.store.entry import NAMES, REFS, RefEntry
 
 _LINKS = 1_024
 """In one listing; each takes a fifth of a millisecond to sign."""

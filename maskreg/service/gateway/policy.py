@@ -40,9 +40,8 @@ from maskreg.registry.identity import IDENTITY
 from maskreg.registry.keys import KEYS
 from maskreg.registry.settle import MARKERS, RUNS
 from maskreg.service.auth.roles import ROLE_HINT, Principal, Role
-from maskreg.store.backrefs import NAMES
 from maskreg.store.base import TEMPORARY
-from maskreg.store.entry import REFS
+from maskreg.store.entry import NAMES, REFS
 
 ANNOUNCED = "announced/sha256/"
 """Prefix of manifests that a writer sends before the objects."""

@@ -21,8 +21,8 @@ from maskreg.errors import DataError, NotAllowedError, NotFoundError
 from maskreg.registry import Registry
 from maskreg.registry.tags import ever_named
 from maskreg.service.auth.roles import EVERY_PROJECT, ROLE_HINT, Principal, Role
-from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo
+from maskreg.store.entry import NAMES, BackReference
 from maskreg.store.reflog import RefEntry
 
 _REMEMBERED = 4_096

@@ -11,8 +11,7 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.settings import Settings
-from maskreg.store.backrefs import NAMES, put_back_reference
-from maskreg.store.entry import RefEntry
+from maskreg.store.entry import NAMES, RefEntry, put_back_reference
 from tests.checkpoints import make_checkpoint, moved
 from tests.service.labs import SOURCE
 from tests.service.security.conftest import Site
