@@ -32,8 +32,7 @@ class Device(Protocol):
         """Decode one block; ``context`` and the result are uint16 ``[n]``; fills ``values``, if given."""
 
 
-_TILE = 1 << 16
-"""Coordinates whose intermediate results fit a core's cache."""
+_TILE = 1 << 16  # coordinates whose intermediate results fit a core's cache
 
 
 class HostDevice:

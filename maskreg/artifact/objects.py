@@ -43,8 +43,7 @@ from maskreg.store.base import ObjectInfo, Store
 CACHE_BYTES = 48 << 20
 """Verified objects kept in memory, so that ranges of the same shard cost one fetch."""
 
-_LARGE_BYTES = 1 << 20
-"""Memory of smaller objects is not used again."""
+_LARGE_BYTES = 1 << 20  # memory of smaller objects is not used again
 
 Check = Callable[[str, memoryview], None]
 Memory = npt.NDArray[np.uint8]

@@ -14,8 +14,7 @@ from maskreg.errors import PairMismatchError, UsageError
 from maskreg.mask.packed import nnz_of
 from maskreg.words import counted, listed
 
-_ALIGNED = 64
-"""Masks are read from coordinates on that are multiples of this."""
+_ALIGNED = 64  # masks are read from coordinates on that are multiples of this
 
 
 def parts_of(rows: Iterable[Tensor], selection: Selection) -> tuple[Part, ...]:

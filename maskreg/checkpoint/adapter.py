@@ -138,11 +138,8 @@ def _refused(fault: str) -> FormatError:
     return FormatError(f"{ADAPTER_CONFIG}: {fault}", hint=MERGE)
 
 
-_FACTORS = 4
-"""Factors that stay in memory: threads work on one tensor or two at a time."""
-
-_ROWS = 16
-"""Rows are computed in multiples of this: a product of a single row would be added up in another order."""
+_FACTORS = 4  # factors that stay in memory: threads work on one tensor or two at a time
+_ROWS = 16  # rows are computed in multiples of this: a product of a single row would be added up in another order
 
 
 class LowRank(NamedTuple):

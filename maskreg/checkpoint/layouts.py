@@ -18,8 +18,7 @@ from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import check_name, shown
 from maskreg.words import listed, natural
 
-_VALUES = 5
-"""JSON values for each tensor; there should be one."""
+_VALUES = 5  # JSON values for each tensor; there should be one
 
 
 def parse_index(data: bytes, name: str, suffixes: tuple[str, ...], limits: Limits = LIMITS) -> Mapping[str, str]:

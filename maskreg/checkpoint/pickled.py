@@ -36,8 +36,7 @@ from maskreg.tensors.info import ITEM_BYTES, MAX_RANK, TensorInfo, shown
 # A distributed checkpoint puts many such archives one after another into a file, so an archive is a part of a file.
 # Only what torch writes is read: nothing compressed or encrypted, no entry twice.
 
-_LOCAL = struct.Struct("<4s5H3I2H")
-"""In front of every entry; its sizes can be zero, the directory's count."""
+_LOCAL = struct.Struct("<4s5H3I2H")  # in front of every entry; its sizes can be zero, the directory's count
 
 _END_BYTES, _END_SIGN = 22, b"PK\x05\x06"
 _ENTRIES_PER_TENSOR = 2

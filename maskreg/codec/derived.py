@@ -35,23 +35,15 @@ _FACTOR, _ZEROED, _ROWS = struct.Struct("<I"), struct.Struct("<IH"), struct.Stru
 
 _CODES = 1 << 16
 _SIGN, _MAGNITUDE, _INFINITY = np.uint16(0x8000), np.uint16(0x7FFF), np.uint16(0x7F80)
-_SKIP = 255
-"""In a list of rows: so many that stay, and no row that changes after them."""
+_SKIP = 255  # in a list of rows: so many that stay, and no row that changes after them
 
 _MIDDLE = np.uint16(0x40)
 """Mantissa that exponents are coded with, so that differences of exponents are short ULP steps from it."""
 
-_SAMPLED = 1 << 12
-"""Coordinates that are looked at first, about."""
-
-_SAVED_BITS = 0.5
-"""By how much a factor has to shorten the distance of a coordinate, on average, to be tried."""
-
-_FEW_ZEROS = 64
-"""Zeros are coded apart where one coordinate in so many is one."""
-
-_NEGATED_BITS = 16
-"""What a change of sign takes, as a distance."""
+_SAMPLED = 1 << 12  # coordinates that are looked at first, about
+_SAVED_BITS = 0.5  # by how much a factor has to shorten the distance of a coordinate, on average, to be tried
+_FEW_ZEROS = 64  # zeros are coded apart where one coordinate in so many is one
+_NEGATED_BITS = 16  # what a change of sign takes, as a distance
 
 
 def decode_derived(head: Head, block: Block, source: Codes, decode: Decode) -> Codes:

@@ -65,11 +65,8 @@ COMPONENTS = 16
 
 _MAX_DIRECTION = 127
 
-_NEGLIGIBLE = 1e-3
-"""Squared entry of a symmetric matrix, relative to its two diagonal entries, that counts as 0."""
-
-_SWEEPS = 12
-"""Rounds over all entries of a symmetric matrix, at most, until those beside the diagonal are negligible."""
+_NEGLIGIBLE = 1e-3  # squared entry of a symmetric matrix, relative to its two diagonal entries, that counts as 0
+_SWEEPS = 12  # rounds over all entries of a symmetric matrix, at most, until those beside the diagonal are negligible
 
 Floats = npt.NDArray[np.float64]
 Levels = npt.NDArray[np.int8]
@@ -267,35 +264,19 @@ def _product(left: Floats, right: Floats) -> Floats:
     return result
 
 
-_SAMPLED = 1 << 17
-"""Coordinates, in whole rows, of the sample in which directions are searched."""
-
-_ROUNDS = 2
-"""Rounds of the iteration; more gain little, measured."""
-
-_LARGE = 1 << 20
-"""Coordinates of a block from which on a look at it after the first rounds costs less than the others."""
-
-_FIRST_ROUNDS = 1
-"""Rounds after which most large blocks without components are told from the others."""
+_SAMPLED = 1 << 17  # coordinates, in whole rows, of the sample in which directions are searched
+_ROUNDS = 2  # rounds of the iteration; more gain little, measured
+_LARGE = 1 << 20  # coordinates of a block from which on a look at it after the first rounds costs less than the others
+_FIRST_ROUNDS = 1  # rounds after which most large blocks without components are told from the others
 
 _PROMISING = 0.5
 """Share of the energy after the first rounds, relative to what pays, from which on a direction may come to pay."""
 
-_SPARE = 3
-"""Components fitted beyond the rank: they absorb what would otherwise mix into those that are kept."""
-
-_GAIN = 8.0
-"""Bits that a component saves per moved coordinate and unit of its share of the energy; measured."""
-
-_PRICE = 4.5
-"""Bits of a factor, about."""
-
-_FINENESS = 3.3
-"""Quantization step of the factors, relative to the square root of factors per coordinate; measured."""
-
-_SIZED = 1 << 14
-"""Predictions, in whole rows, from which size classes are made."""
+_SPARE = 3  # components fitted beyond the rank: they absorb what would otherwise mix into those that are kept
+_GAIN = 8.0  # bits that a component saves per moved coordinate and unit of its share of the energy; measured
+_PRICE = 4.5  # bits of a factor, about
+_FINENESS = 3.3  # quantization step of the factors, relative to the square root of factors per coordinate; measured
+_SIZED = 1 << 14  # predictions, in whole rows, from which size classes are made
 
 _BUFFERS = Buffers()
 

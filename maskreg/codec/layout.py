@@ -47,11 +47,8 @@ _BOUND_BITS = 15
 _VALUE_BYTES = 2
 """More than a scale or factor takes: the best Rice parameter is no worse than 7, under which it takes 9 bits."""
 
-_TABLE_BYTES = 64 * 4 + 8
-"""More than a packed table ever takes."""
-
-_SPARE_BYTES = 64
-"""More than parameters and bounds take, and what the kernel writes beyond the end."""
+_TABLE_BYTES = 64 * 4 + 8  # more than a packed table ever takes
+_SPARE_BYTES = 64  # more than parameters and bounds take, and what the kernel writes beyond the end
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,7 @@ def hazard_of(number: int) -> int:
     return low
 
 
-_FALL = 4
-"""By how much an index is expected to be less than the index of the class before."""
+_FALL = 4  # by how much an index is expected to be less than the index of the class before
 
 _RESIDUALS = np.array([[index - max(before - _FALL, 0) for index in _INDEXES] for before in _INDEXES], np.int64)
 """Index less what is expected, by the index before and the index."""
@@ -221,8 +220,7 @@ _RATES = [(1 << 17) // (2 * seen + 3) for seen in range(62)]
 CLASSES = 16
 """Classes of exponents."""
 
-_BINADES = 288
-"""Binades that a step may reach (an exponent and up to 15 longer bits), and more."""
+_BINADES = 288  # binades that a step may reach (an exponent and up to 15 longer bits), and more
 
 
 class Hazards(NamedTuple):

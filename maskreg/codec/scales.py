@@ -26,20 +26,14 @@ from maskreg.codec.contexts import MAX_SCALE, Matrix
 from maskreg.codec.ulp_steps import MIDDLE
 from maskreg.native import library
 
-_SEEN = 384
-"""Coordinates of a row or column that are sampled for their exponents, about; measured."""
-
-_RUN = 32
-"""Coordinates that are sampled side by side in a row."""
+_SEEN = 384  # coordinates of a row or column that are sampled for their exponents, about; measured
+_RUN = 32  # coordinates that are sampled side by side in a row
 
 _WINDOW = 64
 """Half exponents that are distinguished, up to the highest that occurs: all weights that matter lie in 32 binades."""
 
-_UNIT = (1 << 15) - 1
-"""Rates are multiples of its inverse, so that their sums are exact in any order, and fit 16 bits."""
-
-_SPREAD = 32
-"""Scales are tried if the mean of their squares is at least its inverse."""
+_UNIT = (1 << 15) - 1  # rates are multiples of its inverse, so that their sums are exact in any order, and fit 16 bits
+_SPREAD = 32  # scales are tried if the mean of their squares is at least its inverse
 
 Counts = npt.NDArray[np.int64]
 Counts32 = npt.NDArray[np.int32]

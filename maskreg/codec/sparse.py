@@ -46,25 +46,17 @@ _WORD_BYTES, _ONES_BITS = 4, 5
 NO_ONES = 31
 """Stored where movers of any exponent may move by more than one ULP."""
 
-_CLASS_BITS = 3
-"""About what a hazard takes."""
-
-_MODEL_BYTES = 256
-"""More than a model takes."""
-
-_PART_BYTES = 3_000
-"""Least bytes of a sub-block of several, since each takes 12 more."""
-
-_MOST_PARTS = 8
-"""Sub-blocks that decode side by side on one core."""
+_CLASS_BITS = 3  # about what a hazard takes
+_MODEL_BYTES = 256  # more than a model takes
+_PART_BYTES = 3_000  # least bytes of a sub-block of several, since each takes 12 more
+_MOST_PARTS = 8  # sub-blocks that decode side by side on one core
 
 _ALIKE = 1 << 15
 """Sub-blocks whose distance is a multiple of so many coordinates would drive each other out of the caches."""
 
 
 _FIRSTS = np.arange(EXPONENTS - CLASSES + 1)
-_LASTS = _FIRSTS + CLASSES - 1
-"""Exponents of the first and the last class, of every window."""
+_LASTS = _FIRSTS + CLASSES - 1  # exponents of the first and the last class, of every window
 
 
 class SparseModel(NamedTuple):

@@ -87,8 +87,7 @@ _SMALL_FEW = 8
 _TINY = 1 << 10
 """In a block this small both are tried, because tables and states of tokens may take more than they save."""
 
-_FEW_ROWS = 4
-"""Rows that change are coded alone if there is one in so many, or fewer, and as many movers in each."""
+_FEW_ROWS = 4  # rows that change are coded alone if there is one in so many, or fewer, and as many movers in each
 
 MIN_MOVED = 8
 """Movers per row and column below which scales and factors cost more than they save, as a rule; measured."""
@@ -100,8 +99,7 @@ MIN_LINE = 32
 _PIECE, _PIECES = 1 << 9, 64
 """Coordinates looked at first, because most blocks have many movers everywhere: so many, in so many places."""
 
-_MARGIN = 1.25
-"""By how much more of a sample than of a block must move: at the border both codings are about as long."""
+_MARGIN = 1.25  # by how much more of a sample than of a block must move: at the border both codings are about as long
 
 _SAMPLED = ((1 << 20, 8), (1 << 17, 2))
 """Of the tiles of a block of at least so many coordinates, exponents are counted in one of so many."""
@@ -236,20 +234,17 @@ _SUB_BLOCKS = ((0.5, 1 << 18), (0.15, 1 << 19), (0.0, 1 << 21))
 
 Two decode side by side, so a block of at least half that many has an even number of sub-blocks."""
 
-_LAUNCHED = 256
-"""Blocks decoded in one launch at most: offsets into all their tables and bytes fit 32 bits."""
+_LAUNCHED = 256  # blocks decoded in one launch at most: offsets into all their tables and bytes fit 32 bits
 
 _CLEAR_GAIN = 0.9
 """Share of the plain plan's bits. When factors need no more, scales are not tried: they never came close; measured."""
 
-_SIDED = 1.5
-"""A factor is sought where one coordinate in so many moves to one side."""
+_SIDED = 1.5  # a factor is sought where one coordinate in so many moves to one side
 
 _FAR, _FARTHER = 64, MIDDLE - 24
 """Zeros are sought where one coordinate in so many changes its sign, or has a token below this one."""
 
-_BUFFERS = Buffers()
-"""Tokens and keys of the block that a thread encodes."""
+_BUFFERS = Buffers()  # tokens and keys of the block that a thread encodes
 
 
 class Step2:

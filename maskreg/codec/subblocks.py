@@ -57,8 +57,7 @@ from maskreg.errors import CorruptError
 from maskreg.native import Library, library
 from maskreg.parallel import Buffers
 
-_ABREAST = 4
-"""Sub-blocks that the kernel codes side by side."""
+_ABREAST = 4  # sub-blocks that the kernel codes side by side
 
 Keys = npt.NDArray[np.uint16]
 

@@ -145,8 +145,7 @@ _RARE = 40_000
 """A token rarer than one in this many has no slot and becomes a literal: the slot would cost the others more."""
 
 
-_SPARE_PAIRS = 64
-"""Pairs of cells for which the kernel has room beyond those there are."""
+_SPARE_PAIRS = 64  # pairs of cells for which the kernel has room beyond those there are
 
 
 @dataclass(frozen=True)

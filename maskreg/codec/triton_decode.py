@@ -40,20 +40,14 @@ from maskreg.codec.ulp_steps import FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, N
 from maskreg.errors import CorruptError
 from maskreg.tensors.bus import down, up
 
-_TILE = 1024
-"""Coordinates per program of the first kernel."""
-
-_WARP = 32
-"""Lanes per program of the second kernel: one for each thread of a warp."""
-
-_SPARE_BYTES = 4
-"""Zeros behind the last extra bits, so that three bytes can be read wherever some begin."""
+_TILE = 1024  # coordinates per program of the first kernel
+_WARP = 32  # lanes per program of the second kernel: one for each thread of a warp
+_SPARE_BYTES = 4  # zeros behind the last extra bits, so that three bytes can be read wherever some begin
 
 _FREQ_SHIFT, _BITS_SHIFT = 12, 25
 """A token's entry: its first slot, then from these bits on its frequency (up to 4,096) and number of extra bits."""
 
-_LOCK = threading.Lock()
-"""So that nothing is compiled twice; and Triton's interpreter is not thread-safe."""
+_LOCK = threading.Lock()  # so that nothing is compiled twice; and Triton's interpreter is not thread-safe
 
 
 def decode_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list[torch.Tensor]:

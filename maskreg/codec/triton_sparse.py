@@ -37,17 +37,10 @@ if TYPE_CHECKING:
 
     from maskreg.codec.sparse import SparseLayout
 
-_TILE = 512
-"""Coordinates whose hazards are added up at once."""
-
-_COARSE = LIMIT // 64
-"""Survivals that are compared at once: of every 64th hazard."""
-
-_CHANCES = 1024
-"""Room for all chances: of exponents, and of both lists of binades."""
-
-_LOCK = threading.Lock()
-"""So that nothing is compiled twice; and Triton's interpreter is not thread-safe."""
+_TILE = 512  # coordinates whose hazards are added up at once
+_COARSE = LIMIT // 64  # survivals that are compared at once: of every 64th hazard
+_CHANCES = 1024  # room for all chances: of exponents, and of both lists of binades
+_LOCK = threading.Lock()  # so that nothing is compiled twice; and Triton's interpreter is not thread-safe
 
 
 def decode_sparse_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[SparseLayout]) -> list[torch.Tensor]:

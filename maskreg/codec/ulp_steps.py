@@ -59,17 +59,10 @@ LITERAL_BITS = 16
 COUNTERS = 4
 """Counters per key, for which kernels need room."""
 
-_LONG = 1 << 16
-"""Coordinates from which on a sample of them is counted: one in four."""
-
-_LONGER = 1 << 20
-"""Coordinates from which on it is one in eight."""
-
-_TILE = 1024
-"""Coordinates that are in the sample together."""
-
-_FEW = 16
-"""When fewer than one in so many moved, all are counted."""
+_LONG = 1 << 16  # coordinates from which on a sample of them is counted: one in four
+_LONGER = 1 << 20  # coordinates from which on it is one in eight
+_TILE = 1024  # coordinates that are in the sample together
+_FEW = 16  # when fewer than one in so many moved, all are counted
 
 _BUFFERS = Buffers()
 

@@ -54,8 +54,7 @@ ATTEMPTS = 3
 PATIENCE_SECONDS = 120
 """How long the first worker may take to start, and a fetch of results."""
 
-_POLL_SECONDS = 1.0
-"""How often a wait looks for signals."""
+_POLL_SECONDS = 1.0  # how often a wait looks for signals
 
 
 AWAY_SECONDS = 15

@@ -58,11 +58,8 @@ _BLOCK_BYTES = 1024
 _OF_LAST, _OF_LOW, _OF_HIGH, _FIRST_LANES, _CONSTANTS = 24, 32, 40, 48, 56
 """Where the table has the secret of the last stripe and of both halves of the hash, the first lanes, and primes."""
 
-_LEAVES = 1
-"""Leaves of a program."""
-
-_LOCK = threading.Lock()
-"""So that nothing is compiled twice; and Triton's interpreter is not thread-safe."""
+_LEAVES = 1  # leaves of a program
+_LOCK = threading.Lock()  # so that nothing is compiled twice; and Triton's interpreter is not thread-safe
 
 
 def leaves_on_device(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
