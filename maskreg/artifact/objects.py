@@ -27,7 +27,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from io import BufferedReader
 
 import numpy as np
@@ -38,7 +37,7 @@ from maskreg.artifact.manifest import Manifest, Object
 from maskreg.artifact.presence import read_object, read_object_into, reading
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError
-from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.base import Store
 
 CACHE_BYTES = 48 << 20
 """Verified objects kept in memory, so that ranges of the same shard cost one fetch."""
@@ -56,8 +55,8 @@ class _Held:
     users: int = 0
 
 
-class VerifiedObjects(Store):
-    """A read-only store of one artifact's objects; keys are relative to the artifact.
+class VerifiedObjects:
+    """One artifact's objects, read from a store; keys are relative to the artifact.
 
     It holds exactly what the manifest lists. Safe to use from many threads.
     """
@@ -81,7 +80,6 @@ class VerifiedObjects(Store):
         self._spare: list[Memory] = []
         self._lock = threading.Lock()
         self._key_locks: dict[str, threading.Lock] = {}
-        self.url = store.url
         self.hashed: set[str] = set()
         """Keys whose bytes this instance has hashed, or another process for it."""
         self._news: list[str] = []
@@ -234,42 +232,9 @@ class VerifiedObjects(Store):
         if held.memory.size >= _LARGE_BYTES and self.holds_shards:
             self._spare.append(held.memory)
 
-    def head(self, key: str) -> ObjectInfo | None:
-        """Key and size from the manifest; the time is not known."""
-        expected = self._objects.get(key)
-        return ObjectInfo(key, expected.size, _NO_TIME) if expected else None
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Objects that the manifest lists below ``prefix``, in key order."""
-        for key, expected in self._objects.items():
-            if key.startswith(prefix):
-                yield ObjectInfo(key, expected.size, _NO_TIME)
-
-    def close(self) -> None:
-        """Do nothing: the wrapped store stays open."""
-
-    def clock(self) -> datetime:
-        """The wrapped store's clock."""
-        return self._store.clock()
-
-    def put(self, key: str, data: bytes) -> None:
-        """Refuse: artifacts do not change."""
-        raise PermissionError(f"{key}: artifacts are immutable")
-
-    def create(self, key: str, data: bytes) -> bool:
-        """Refuse: artifacts do not change."""
-        raise PermissionError(f"{key}: artifacts are immutable")
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Refuse: artifacts do not change."""
-        raise PermissionError("artifacts are immutable")
-
 
 def _next_shard(key: str) -> str:
     """Key of the shard after another: ``data.zarr/delta/c/8`` after ``data.zarr/delta/c/7``."""
     array, separator, number = key.partition("/c/")
     first, slash, rest = number.partition("/")
     return f"{array}/c/{int(first) + 1}{slash}{rest}" if separator else ""
-
-
-_NO_TIME = datetime.fromtimestamp(0).astimezone()

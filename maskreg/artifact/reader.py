@@ -43,8 +43,6 @@ from maskreg.store.base import Store
 from maskreg.words import counted, human_bytes, percent, times, whole
 
 if TYPE_CHECKING:
-    import zarr
-
     from maskreg.digest import LeafHashes
 
 
@@ -271,17 +269,6 @@ class Artifact:
     def document(self, key: str, *, max_bytes: int) -> bytes:
         """An object that is not an array, whole and verified."""
         return self._read(key, max_bytes)
-
-    @cached_property
-    def zarr_group(self) -> zarr.Group:
-        """The arrays as Zarr reads them, every object verified; slower than the methods above."""
-        import zarr
-
-        from maskreg.store.zarr_view import ZarrView
-
-        self._check_group()
-        view = ZarrView(self._objects, GROUP + "/", max_bytes=self._limits.object_bytes)
-        return zarr.open_group(view, mode="r", zarr_format=3)
 
     # Arrays
 

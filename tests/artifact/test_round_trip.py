@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -125,26 +124,6 @@ def test_any_zarr_reader_opens_the_mask(tmp_path: Path, fraction: float) -> None
         start = rows[name].get("bit_offset", 0) // 8
         bits = unpack(with_tensorstore[start : start + packed_bytes(one.size)], one.size)
         assert np.array_equal(bits.reshape(one.shape), (one != other) & ((one | other) & 0x7FFF != 0))
-
-
-def test_both_readers_read_the_same(tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    source = rng.integers(1, 1 << 15, 2 * BLOCK_NUMEL + 70, np.uint16)
-    for name, fraction in (("few", 0.001), ("most", 0.9)):
-        target = (
-            source ^ rng.integers(0, 1 << 16, source.size, np.uint16) * (rng.random(source.size) < fraction)
-        ).astype(np.uint16)
-        artifact = open_at(tmp_path, write(tmp_path, {name: (source, target), **pair()}))
-        group: Any = artifact.zarr_group
-        total = sum(packed_bytes(row.numel) for row in artifact.tensors)
-        assert np.array_equal(np.concatenate([artifact.mask_bits(row) for row in artifact.tensors]), group["mask"][:])
-        assert group["mask"].shape == (total,)
-        for part in ("delta", "reverse"):
-            count = sum(row.blocks for row in artifact.tensors)
-            data = b"".join(artifact.block(part, number) for number in range(count))
-            assert data == np.asarray(group[part][:]).tobytes()
-        leaves = np.concatenate([np.stack(artifact.leaves(row), axis=1) for row in artifact.tensors])
-        assert np.array_equal(leaves, group["leaves"][:])
 
 
 def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
