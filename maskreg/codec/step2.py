@@ -217,8 +217,7 @@ def _triton_decoders() -> tuple[Any, Any] | None:
     Triton takes a second to import and exists on Linux only: imported where it is used. Its absence is warned of once.
     """
     try:
-        from maskreg.codec.triton_decode import decode_layouts
-        from maskreg.codec.triton_sparse import decode_sparse_layouts
+        from maskreg.codec.triton_decode import decode_layouts, decode_sparse_layouts
     except ImportError as error:
         warnings.warn(
             f"blocks are decoded on the CPU, because Triton is not installed ({error}); "

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from maskreg.codec import FLAT, step2, triton_decode, triton_sparse
+from maskreg.codec import FLAT, step2, triton_decode
 from maskreg.codec.layout import CODED, SPARSE, Head, Layout
 from maskreg.codec.rans import LANES
 from maskreg.codec.sparse import NO_ONES, SparseLayout, SparseModel, choose_hazards, write_sparse
@@ -106,7 +106,7 @@ def damaged_sparse(device: str) -> dict[str, int]:
     for _ in range(MUTANTS if device == "cuda" else 4):
         block = bytearray(sample.block)
         block[draw.randrange(len(block) - 12, len(block))] ^= 1 << draw.randrange(8)
-        values, failed = triton_sparse.launch_sparse([_up(sample.source, device)], [SparseLayout(bytes(block))])
+        values, failed = triton_decode.launch_sparse([_up(sample.source, device)], [SparseLayout(bytes(block))])
         try:
             agreed = _same(values, STEP2.decode(sample.source, bytes(block))) and not failed.any()
         except CorruptError:

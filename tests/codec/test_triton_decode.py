@@ -55,13 +55,13 @@ def test_damaged_sparse_blocks_decode_as_on_the_cpu(outcome: Any) -> None:
 @pytest.mark.parametrize("capability", [80, 90])
 def test_the_sparse_kernel_compiles_where_there_is_no_gpu(capability: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    from maskreg.codec import triton_sparse
+    from maskreg.codec import triton_decode
     from maskreg.codec.sparse import SparseLayout
 
-    kernel, recorder = triton_sparse._movers, Recorder()
-    monkeypatch.setattr(triton_sparse, "_movers", recorder)
+    kernel, recorder = triton_decode._movers, Recorder()
+    monkeypatch.setattr(triton_decode, "_movers", recorder)
     sample = samples()["sparse, several sub-blocks"]
-    triton_sparse.launch_sparse([torch.from_numpy(sample.source.view(np.int16))], [SparseLayout(sample.block)])
+    triton_decode.launch_sparse([torch.from_numpy(sample.source.view(np.int16))], [SparseLayout(sample.block)])
     assert compiled(kernel, recorder, capability)
 
 
