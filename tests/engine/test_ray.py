@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from maskreg.engine import ordered, running_on
-from maskreg.errors import ConfigError, CorruptError, UnavailableError, UsageError, WorkerError
+from maskreg.errors import CorruptError, UnavailableError, UsageError, WorkerError
 from tests.engine.works import Deadly, Held, Poisoned, Squares, block_of, run_with, unpicklable_error
 
 
@@ -134,16 +134,3 @@ def test_a_cluster_of_this_machine_is_one_that_ray_start_began(
         with running_on("ray", workers=1):
             assert list(ordered(abs, [-1], jobs=1)) == [1]
             assert (ray.get_runtime_context().gcs_address == ray_cluster.address) == is_used
-
-
-def test_a_cluster_of_another_version(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        monkeypatch.context() as older,
-        running_on("ray"),
-        pytest.raises(ConfigError, match=r"ersion mismatch.* Ray: 1\.0") as raised,
-    ):
-        older.setattr("ray.__version__", "1.0.0")
-        list(ordered(block_of, range(3), jobs=1))
-    assert raised.value.hint == "install the cluster's versions of Python and Ray here"
-    with running_on("ray", workers=1):
-        assert list(ordered(abs, [-1], jobs=1)) == [1]
