@@ -117,9 +117,10 @@ class CorruptError(DataError):
     """
 
     code = "DIGEST_MISMATCH"
+    _names_key = True
 
     def __init__(self, key: str, fault: str, *, hint: str = "", **facts: object) -> None:
-        super().__init__(f"{key}: {fault}", hint=hint, **facts)
+        super().__init__(f"{key}: {fault}" if self._names_key else fault, hint=hint, **facts)
         self.key = key
 
 
@@ -127,23 +128,14 @@ class RolledBackError(CorruptError):
     """A remote whose log of a tag went back, was rewritten or forked since this machine last read it."""
 
     code = "ROLLED_BACK"
-
-    def __init__(self, key: str, fault: str, *, hint: str = "", **facts: object) -> None:
-        super().__init__(key, fault, hint=hint, **facts)
-        # The fault names the tag, so the key in front would only repeat it.
-        self.args = (fault,)
-        self.message = fault
+    _names_key = False  # the fault names the tag
 
 
 class UntrustedError(CorruptError):
     """An entry of a signed project without a trusted signature, or a key that no trusted key handed over to."""
 
     code = "UNTRUSTED"
-
-    def __init__(self, key: str, fault: str, *, hint: str = "", **facts: object) -> None:
-        super().__init__(key, fault, hint=hint, **facts)
-        self.args = (fault,)
-        self.message = fault
+    _names_key = False
 
 
 class FormatError(DataError):

@@ -48,36 +48,20 @@ def available_cpus(groups: Path = _GROUPS, root: Path = _ROOT) -> int:
 
 
 def _quotas(groups: Path, root: Path) -> Iterator[float]:
-    """The quotas of the process's control groups and of the groups around them, in CPUs.
+    """The quotas of the process's control group, and of the groups around it, in CPUs.
 
-    ::
-
-        0::/user/job            version 2: root/user/job/cpu.max "200000 100000", or "max 100000", is 2 CPUs
-        4:cpu,cpuacct:/job      version 1: root/cpu,cpuacct/job/cpu.cfs_quota_us and cpu.cfs_period_us; -1 is none
+    ``0::/user/job`` has root/user/job/cpu.max: "200000 100000" is 2 CPUs, and "max 100000" no quota.
     """
-    try:
-        lines = groups.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        mount = root / controllers
-        # In a container the path can be the host's; then the mount itself is the group.
-        group = mount / path.lstrip("/")
-        for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(mount))):
-            with suppress(OSError, ValueError, ZeroDivisionError):
-                yield _quota(folder, version=1 if controllers else 2)
-
-
-def _quota(folder: Path, version: int) -> float:
-    if version == 2:
-        quota, _, period = (folder / "cpu.max").read_text().strip().partition(" ")
-        return math.inf if quota == "max" else int(quota) / int(period)
-    quota_us = int((folder / "cpu.cfs_quota_us").read_text())
-    return math.inf if quota_us < 0 else quota_us / int((folder / "cpu.cfs_period_us").read_text())
+    with suppress(OSError):
+        for line in groups.read_text().splitlines():
+            controllers, _, path = line.partition(":")[2].partition(":")
+            # In a container the path can be the host's; then the mount itself is the group.
+            group = root / path.lstrip("/")
+            for folder in (group, *group.parents) if not controllers else ():
+                if folder.is_relative_to(root):
+                    with suppress(OSError, ValueError, ZeroDivisionError):
+                        quota, _, period = (folder / "cpu.max").read_text().strip().partition(" ")
+                        yield math.inf if quota == "max" else int(quota) / int(period)
 
 
 T = TypeVar("T")

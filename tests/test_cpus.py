@@ -35,12 +35,6 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
         ("0::/of/the/host", {"": {"cpu_max": "300000 100000"}}, 3),
         ("0::/a", {"a": {"cpu_max": "max 100000"}}, 64),
         ("0::/a", {"a": {"cpu_max": "what"}}, 64),
-        (
-            "3:memory:/x\n4:cpu,cpuacct:/job",
-            {"cpu,cpuacct/job": {"cpu_cfs_quota_us": "500000", "cpu_cfs_period_us": "100000"}},
-            5,
-        ),
-        ("4:cpu:/job", {"cpu/job": {"cpu_cfs_quota_us": "-1", "cpu_cfs_period_us": "100000"}}, 64),
         ("", {}, 64),
     ],
 )

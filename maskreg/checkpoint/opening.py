@@ -63,35 +63,23 @@ class Format(NamedTuple):
     hub_files: tuple[str, ...] = ()
 
 
-# Few commands meet other formats than safetensors: their readers are imported when they are needed.
-
-
 def _open_safetensors(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
     return open_safetensors(path, hub=hub, limits=limits)
 
 
-def _open_adapter(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
-    from maskreg.checkpoint import adapter
+def _open_other(name: str, path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+    """Few commands meet other formats than safetensors: their readers are imported when they are needed."""
+    if name == "adapter":
+        from maskreg.checkpoint import adapter
 
-    return adapter.open_path(path, hub=hub, limits=limits, reopen=reopen)
+        return adapter.open_path(path, hub=hub, limits=limits, reopen=reopen)
+    if name == "dcp":
+        from maskreg.checkpoint import dcp
 
+        return dcp.open_path(path, hub=hub, limits=limits)
+    from maskreg.checkpoint.torch_files import open_path, open_ranks
 
-def _open_dcp(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
-    from maskreg.checkpoint import dcp
-
-    return dcp.open_path(path, hub=hub, limits=limits)
-
-
-def _open_ranks(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
-    from maskreg.checkpoint import torch_files
-
-    return torch_files.open_ranks(path, hub=hub, limits=limits)
-
-
-def _open_torch(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
-    from maskreg.checkpoint import torch_files
-
-    return torch_files.open_path(path, hub=hub, limits=limits)
+    return (open_ranks if name == "fsdp" else open_path)(path, hub=hub, limits=limits)
 
 
 SAFETENSORS = Format(
@@ -100,17 +88,16 @@ SAFETENSORS = Format(
     _open_safetensors,
     ("*.safetensors", INDEX_NAME),
 )
+_OTHERS = {
+    "adapter": (f"a LoRA adapter ({ADAPTER_CONFIG} and its weights)", is_adapter),
+    "dcp": ("a distributed PyTorch checkpoint (.metadata and .distcp files)", is_dcp),
+    "fsdp": ("a directory with model_world_size_N_rank_K.pt of every process", is_fsdp),
+    "torch": (f"a state dict of torch.save (.bin, .pt), a directory with {TORCH_NAME} or {TORCH_INDEX_NAME}", is_torch),
+}
 
 FORMATS: Mapping[str, Format] = {
     "safetensors": SAFETENSORS,
-    "adapter": Format(f"a LoRA adapter ({ADAPTER_CONFIG} and its weights)", is_adapter, _open_adapter),
-    "dcp": Format("a distributed PyTorch checkpoint (.metadata and .distcp files)", is_dcp, _open_dcp),
-    "fsdp": Format("a directory with model_world_size_N_rank_K.pt of every process", is_fsdp, _open_ranks),
-    "torch": Format(
-        f"a state dict of torch.save (.bin, .pt), a directory with {TORCH_NAME} or {TORCH_INDEX_NAME}",
-        is_torch,
-        _open_torch,
-    ),
+    **{name: Format(accepts, is_one, partial(_open_other, name)) for name, (accepts, is_one) in _OTHERS.items()},
 }
 """Every format by its stable, lower-case name; the first that recognizes a path opens it."""
 

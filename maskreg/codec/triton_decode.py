@@ -19,9 +19,9 @@ the kernels trust nothing: whatever the bytes say, they read and write inside th
 This module alone imports Triton, and :mod:`maskreg.codec.step2` alone imports it, when there is something to decode.
 With ``TRITON_INTERPRET=1`` in the environment Triton runs the kernels on the CPU, slowly; tests use that.
 
-Blocks in which few coordinates move have a kernel of their own, ``_movers``. A program, one warp, takes a sub-block, the
-state of its coder, and 512 coordinates at a time. A draw from the state says after how much hazard the next mover comes
-(:mod:`maskreg.codec.movers`), and the sums of the tile's hazards where that is::
+Blocks in which few coordinates move have a kernel of their own, ``_movers``. A program, one warp, takes a sub-block:
+the state of its coder, and 512 coordinates at a time. A draw from the state says after how much hazard the next mover
+comes (:mod:`maskreg.codec.movers`), and the sums of the tile's hazards where that is::
 
     sums of hazards      3  6  9 3009 3012 ...      goal 12: the fourth coordinate is the first to reach it: it moves
     no sum reaches it                               the goal lies in a later tile, and this one is passed over
