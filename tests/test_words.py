@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from maskreg.words import counted, listed, percent, points, three_digits, times, whole
@@ -33,49 +35,20 @@ def test_long_lists_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("shown", "texts"),
     [
-        (None, "-"),
-        (0, "0"),
-        (1, "1.00"),
-        (0.46371, "0.464"),
-        (12.65432, "12.7"),
-        (-0.99951, "-1.00"),
-        (999.4, "999"),
-        (999.6, "1,000"),
-        (1234567.8, "1,234,568"),
-        (0.0000123456, "1.23e-05"),
-        (float("inf"), "infinite"),
+        (
+            three_digits,
+            {
+                None: "-", 0: "0", 1: "1.00", 0.46371: "0.464", 12.65432: "12.7", -0.99951: "-1.00", 999.4: "999",
+                999.6: "1,000", 1234567.8: "1,234,568", 0.0000123456: "1.23e-05", float("inf"): "infinite",
+            },
+        ),
+        (percent, {None: "-", 0.0: "0 %", 1.0: "100 %", 0.4681: "46.8 %", 0.00051: "0.0510 %"}),
+        (points, {None: "-", 0.0: "0 points", 0.0181: "+1.81 points", -0.02587: "−2.59 points"}),
+        (times, {None: "-", 0.0: "0x", 1.0: "1.00x", 1.0649: "1.06x", 33.61: "33.6x"}),
+        (whole, {None: "-", 0: "0", -0.3: "0", 0.0123: "0.0123", 5246976: "5,246,976", 1071.6: "1,072"}),
     ],
-)
-def test_figures_have_three_digits(value: float | None, text: str) -> None:
-    assert three_digits(value) == text
-
-
-@pytest.mark.parametrize(
-    ("share", "text"), [(None, "-"), (0.0, "0 %"), (1.0, "100 %"), (0.4681, "46.8 %"), (0.00051, "0.0510 %")]
-)
-def test_shares_are_percent_with_three_digits(share: float | None, text: str) -> None:
-    assert percent(share) == text
-
-
-@pytest.mark.parametrize(
-    ("difference", "text"), [(None, "-"), (0.0, "0 points"), (0.0181, "+1.81 points"), (-0.02587, "−2.59 points")]
-)
-def test_differences_of_shares_are_points_with_a_sign(difference: float | None, text: str) -> None:
-    assert points(difference) == text
-
-
-@pytest.mark.parametrize(
-    ("ratio", "text"), [(None, "-"), (0.0, "0x"), (1.0, "1.00x"), (1.0649, "1.06x"), (33.61, "33.6x")]
-)
-def test_ratios_have_an_x(ratio: float | None, text: str) -> None:
-    assert times(ratio) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(None, "-"), (0, "0"), (-0.3, "0"), (0.0123, "0.0123"), (5246976, "5,246,976"), (1071.6, "1,072")],
-)
-def test_counts_have_separated_thousands(number: float | None, text: str) -> None:
-    assert whole(number) == text
+)  # fmt: skip
+def test_figures_have_one_form(shown: Callable[[float | None], str], texts: dict[float | None, str]) -> None:
+    assert {value: shown(value) for value in texts} == texts
