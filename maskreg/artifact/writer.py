@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,23 +19,12 @@ from maskreg.artifact.tensors import Tensor, dump_tensors
 from maskreg.artifact.totals import six_digits, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
 from maskreg.mask import packed_bytes
+from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
 
     Coded = bytes | npt.NDArray[np.uint8]
-
-
-class TensorLike(Protocol):
-    """One side of a tensor: dtype and shape."""
-
-    @property
-    def dtype(self) -> str:
-        """Safetensors dtype code."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Empty for a 0-D tensor."""
 
 
 @dataclass(frozen=True)
@@ -60,27 +49,6 @@ class BlockRecord:
     inf: int = 0
     delta: Coded | None = None
     reverse: Coded | None = None
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """What an artifact is and what it was made from; with the fields of :class:`Manifest`.
-
-    Attributes:
-        exact: applying the delta gives the target's bytes.
-        codec: of delta and reverse; empty for a mask.
-        parents: artifacts that it was derived from.
-        recipe: how the artifact was made: lineage.
-    """
-
-    kind: Literal["mask", "delta", "baseline"]
-    rule: str
-    exact: bool
-    source: Side
-    target: Side
-    codec: str = ""
-    parents: Sequence[Digest] = ()
-    recipe: Mapping[str, Any] | None = None
 
 
 class ArtifactWriter:
@@ -120,7 +88,7 @@ class ArtifactWriter:
         self._storer.close()
         self._staging.discard()
 
-    def begin(self, name: str, *, role: str, layer: str, source: TensorLike | None, target: TensorLike | None) -> None:
+    def begin(self, name: str, *, role: str, layer: str, source: TensorInfo | None, target: TensorInfo | None) -> None:
         """Start a tensor; ``target`` has the dtype of the values in this artifact."""
         self._open = _OpenTensor(name, role, layer, source, target)
 
@@ -218,8 +186,22 @@ class ArtifactWriter:
         """A small file of the source that differs from the target's, or that the target lacks."""
         self._store.put(REVERSE_FILES + name, data)
 
-    def finish(self, provenance: Provenance) -> Digest:
-        """Write the manifest and publish the artifact under its digest; see :meth:`Staging.publish`."""
+    def finish(
+        self,
+        *,
+        kind: Literal["mask", "delta", "baseline"],
+        rule: str,
+        exact: bool,
+        source: Side,
+        target: Side,
+        codec: str = "",
+        parents: Sequence[Digest] = (),
+        recipe: Mapping[str, Any] | None = None,
+    ) -> Digest:
+        """Write the manifest, with these fields of :class:`Manifest`, and publish the artifact under its digest.
+
+        ``codec``: of delta and reverse; empty for a mask. See :meth:`Staging.publish`.
+        """
         for part, coded in self._coded.items():
             self._index[part].append(np.array([coded.length], np.uint64))
         for array in (self._mask, self._leaves, *self._coded.values(), *self._index.values(), *self._whole.values()):
@@ -227,23 +209,19 @@ class ArtifactWriter:
             self._store.put(array.layout.key, dump_metadata(array.layout.document()))
         self._store.put(TENSORS, dump_tensors(tuple(self.tensors)))
         self._storer.finish()
-        objects = tuple(self._store.written[k] for k in sorted(self._store.written))
+        objects = self._staging.objects
         manifest = Manifest(
             schema=SCHEMA,
-            kind=provenance.kind,
+            kind=kind,
             encoder=ENCODER,
-            rule=provenance.rule,
-            exact=provenance.exact,
-            source=provenance.source,
-            target=provenance.target,
-            parents=tuple(str(p) for p in provenance.parents),
-            recipe=None if provenance.recipe is None else dict(provenance.recipe),
+            rule=rule,
+            exact=exact,
+            source=source,
+            target=target,
+            parents=tuple(map(str, parents)),
+            recipe=None if recipe is None else dict(recipe),
             totals=totals_of(self.tensors),
-            parts={
-                p: part_entry(p, objects, "bits" if p == "mask" else provenance.codec)
-                for p in PARTS
-                if p in self._parts
-            },
+            parts={p: part_entry(p, objects, "bits" if p == "mask" else codec) for p in PARTS if p in self._parts},
             objects=objects,
         )
         return self._staging.publish(manifest)
@@ -264,7 +242,7 @@ class ArtifactWriter:
 
 
 class _OpenTensor:
-    def __init__(self, name: str, role: str, layer: str, source: TensorLike | None, target: TensorLike | None) -> None:
+    def __init__(self, name: str, role: str, layer: str, source: TensorInfo | None, target: TensorInfo | None) -> None:
         self.name = name
         self.role = role
         self.layer = layer

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from maskreg.artifact.manifest import Side
-from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
+from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.digest import Digest
 from maskreg.disk import filling, require_space
@@ -75,5 +75,5 @@ def finish_mask(
 ) -> Digest:
     """Write the manifest of a mask without a target."""
     return writer.finish(
-        Provenance(kind=kind, rule=rule, exact=False, source=source, target=source, parents=parents, recipe=recipe)
+        kind=kind, rule=rule, exact=False, source=source, target=source, parents=parents, recipe=recipe
     )

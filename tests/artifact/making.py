@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.manifest import PartName, Side
-from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
+from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.digest import Digest, fingerprint_root, leaf_hashes
 from maskreg.mask import pack
-from maskreg.tensors.info import BLOCK_NUMEL
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
 from maskreg.tensors.rules import parse_rule
 
 Codes = npt.NDArray[np.uint16]
 Pair = dict[str, tuple[Codes, Codes]]
 
 ALL_PARTS: tuple[PartName, ...] = ("mask", "delta", "reverse")
-
-
-class Form(NamedTuple):
-    """One side of a tensor."""
-
-    dtype: str
-    shape: tuple[int, ...]
 
 
 def pair(seed: int = 0, fraction: float = 0.4) -> Pair:
@@ -55,7 +47,7 @@ def write(
     codec, rule = get_codec(DEFAULT_CODEC), parse_rule("exact")
     with ArtifactWriter(root, parts) as writer:
         for name, (source, target) in tensors.items():
-            form = Form("BF16", source.shape)
+            form = TensorInfo(name, "BF16", source.shape)
             role = "ffn" if "mlp" in name else "other"
             layer = name.split(".")[2] if ".layers." in name else ""
             writer.begin(name, role=role, layer=layer, source=form, target=form)
@@ -89,12 +81,10 @@ def write(
             for i in (0, 1)
         ]
         return writer.finish(
-            Provenance(
-                kind="delta" if "delta" in parts else "mask",
-                rule="exact",
-                exact="delta" in parts,
-                source=sides[0],
-                target=sides[1],
-                codec=DEFAULT_CODEC,
-            )
+            kind="delta" if "delta" in parts else "mask",
+            rule="exact",
+            exact="delta" in parts,
+            source=sides[0],
+            target=sides[1],
+            codec=DEFAULT_CODEC,
         )

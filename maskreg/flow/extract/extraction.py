@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from maskreg.artifact.manifest import PartName, Side
 from maskreg.artifact.tensors import Tensor
-from maskreg.artifact.writer import ArtifactWriter, Provenance
+from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
@@ -123,16 +123,14 @@ def extract(
         require_root(source, side, source_root)
         is_cast = any(pair.stored_as is StoredAs.CAST for pair in pairs)
         digest = writer.finish(
-            Provenance(
-                kind="delta" if codec else "mask",
-                rule=parsed.name,
-                exact=codec is not None and parsed.keeps_target,
-                source=side,
-                target=side_of(target, writer.tensors, "target", cast="BF16" if is_cast else ""),
-                parents=parents,
-                recipe=recipe,
-                codec=codec.name if codec else "",
-            )
+            kind="delta" if codec else "mask",
+            rule=parsed.name,
+            exact=codec is not None and parsed.keeps_target,
+            source=side,
+            target=side_of(target, writer.tensors, "target", cast="BF16" if is_cast else ""),
+            parents=parents,
+            recipe=recipe,
+            codec=codec.name if codec else "",
         )
     opening = [f"{side}: {note}" for side, c in (("source", source), ("target", target)) for note in c.remarks]
     notes = (*opening, *notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs))
