@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 class Grid(NamedTuple):
-    """Where a span of coordinates lies in a matrix that is stored row by row.
-
-    Attributes:
-        width: coordinates in a row; 0 for a span that belongs to no matrix.
-        column: column of the span's first coordinate.
-    """
+    """Where a span lies in a matrix that is stored row by row: the row's width, 0 for no matrix, and its first column."""
 
     width: int = 0
     column: int = 0
@@ -62,32 +57,20 @@ class Codec(Protocol):
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
 
-        Args:
-            context: bits that the reader has.
-            values: bits that the reader is to get.
-            grid: where the coordinates lie in their matrix. It only affects the size; the block stores what it needs.
+        ``grid``, where the coordinates lie in their matrix, only affects the size; the block stores what it needs.
         """
 
     def decode(self, context: Codes, block: Block, values: Codes | None = None) -> Codes:
-        """The values, uint16 ``[n]``, given the context they were coded with.
+        """The values, uint16 ``[n]``, given the context they were coded with, in ``values`` if given, apart from ``context``.
 
         Memory is bounded by n, whatever the block claims.
-
-        Args:
-            context: uint16 ``[n]``.
-            block: the block.
-            values: uint16 ``[n]`` to fill and return, apart from ``context``; a new array by default.
 
         Raises:
             CorruptError: the block cannot be one of ``n`` values.
         """
 
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
-        """Like :meth:`decode`, for several blocks at once, as a GPU prefers; results are on the contexts' device.
-
-        Args:
-            contexts: int16 ``[n]`` of each block, all on one device.
-            blocks: one for each context.
+        """Like :meth:`decode`, for several blocks at once, as a GPU prefers; int16 ``[n]`` each, all on one device.
 
         Raises:
             CorruptError: a block cannot be one of as many values as its context has.

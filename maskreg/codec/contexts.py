@@ -124,10 +124,7 @@ class Contexts:
 class Matrix(NamedTuple):
     """A block as rows of a matrix, for fitting scales and factors; the first and last row may be incomplete.
 
-    Attributes:
-        source: uint16 ``[n]``.
-        tokens: uint8 ``[n]``, not flipped.
-        column: column of the first coordinate.
+    ``tokens``: uint8 ``[n]``, not flipped. ``column``: of the first coordinate.
     """
 
     source: npt.NDArray[np.uint16]
@@ -145,13 +142,10 @@ def rows_of(grid: Grid, n: int) -> int:
 def classify(
     codes: npt.NDArray[np.uint16], position: int, contexts: Contexts, cells: npt.NDArray[np.uint8], flips: Ints
 ) -> None:
-    """Cells of a span, and which of its ULP steps are flipped, as NumPy computes it.
+    """Fill cells, and flips, -1 where the ULP step is flipped, as NumPy computes them.
 
-    Kernels do the same tile by tile: native/src/contexts.c.
-
-    ``codes``: uint16 ``[n]``, the source's bits. ``position``: of the first coordinate, counted from the first column
-    of the block's first row. ``cells``: uint8 ``[n]``, filled. ``flips``: int8 ``[n]``, filled: -1 where the ULP step
-    is flipped, else 0.
+    Kernels do the same tile by tile: native/src/contexts.c. ``position``: of the first coordinate, counted from the first
+    column of the block's first row.
     """
     rows, columns = np.divmod(np.arange(position, position + codes.size), contexts.grid.width)
     exponents = (codes >> 7 & 0xFF).astype(np.int64)

@@ -47,10 +47,7 @@ _NEGATED_BITS = 16  # what a change of sign takes, as a distance
 
 
 def decode_derived(head: Head, block: Block, source: Codes, decode: Decode) -> Codes:
-    """The values of a block that :meth:`Head.read` has checked.
-
-    ``block``: of kind ``SCALED``, ``APART``, ``ZEROED`` or ``ROWS``. ``source``: uint16 ``[n]``.
-    """
+    """The values of a block of one of these kinds that :meth:`Head.read` has checked."""
     view = memoryview(block)
 
     def inner(context: Codes, start: int, stop: int | None = None) -> Codes:
@@ -99,11 +96,9 @@ def decode_derived(head: Head, block: Block, source: Codes, decode: Decode) -> C
 
 
 def scaled(codes: Codes, factor: int) -> Codes:
-    """Codes times a factor, each product rounded to fp32 and then to bf16, as training libraries multiply weights.
+    """Codes times a factor, the bits of a normal fp32; each product rounded to fp32 and then to bf16, as training does it.
 
     Where a code or its product is no normal number, at most the sign changes.
-
-    ``codes``: uint16 ``[n]``. ``factor``: the bits of an fp32, a normal number.
     """
     if codes.size > _CODES:
         return scaled(np.arange(_CODES, dtype=np.uint16), factor)[codes]
@@ -217,11 +212,7 @@ def _zeros(source: Codes, positive: int) -> Codes:
 
 
 def encode_rows(source: Codes, target: Codes, grid: Grid, changing: npt.NDArray[np.bool_], encode: Encode) -> bytes:
-    """A block of some rows.
-
-    ``source``, ``target``: uint16 ``[n]``. ``grid``: where the coordinates lie; no wider than ``n``. ``changing``:
-    ``[rows]``, those that change; at least one.
-    """
+    """A block of some rows. ``changing``: ``[rows]``, those that change; at least one."""
     gaps = np.diff(np.flatnonzero(changing), prepend=-1) - 1
     ends = np.cumsum(gaps // _SKIP + 1)
     listed = np.full(int(ends[-1]), _SKIP, np.uint8)

@@ -92,11 +92,7 @@ class Subspace(NamedTuple):
 
 
 def find_subspace(sample: Levels, begin: Directions, rounds: int) -> Subspace:
-    """Directions in which the rows of a sample vary most.
-
-    ``sample``: int8 ``[m, w]``, levels of -3 to 3. ``begin``: of :func:`random_signs`, or directions that are close
-    already.
-    """
+    """Directions in which the rows of a sample, int8 ``[m, w]``, vary most; ``begin`` may be close already."""
     vectors = begin
     for _ in range(rounds):
         vectors = refined(vectors, sample)
@@ -119,10 +115,7 @@ def backward(levels: Levels, directions: Directions) -> Vectors:
 
 
 def random_signs(rows: int, n: int) -> Directions:
-    """Random directions of -1 and 1 to begin with, int8 ``[k, n]``: hashes of their positions, the same everywhere.
-
-    ``rows``: of the sample; they vary in no more directions.
-    """
+    """Random directions of -1 and 1, no more than rows, int8 ``[k, n]``: hashes of their positions, the same everywhere."""
     signs = np.empty((min(COMPONENTS, rows), n), np.int8)
     words = np.arange(signs.size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ words >> np.uint64(31)) * np.uint64(0xBF58476D1CE4E5B9)
@@ -136,10 +129,7 @@ def orthogonal(vectors: Vectors) -> Directions:
 
 
 def as_directions(vectors: Vectors, rotation: Floats) -> Directions:
-    """``rotation.T @ vectors``, scaled together and rounded to integers up to 127, int8 ``[r, n]``.
-
-    ``vectors``: int32 ``[k, n]``. ``rotation``: float64 ``[k, r]``.
-    """
+    """``rotation.T @ vectors``, scaled together and rounded to integers up to 127, int8 ``[r, n]``."""
     rotated = rotate(vectors, rotation)
     largest = np.abs(rotated).max(initial=np.float32(1e-30))
     rounded: Directions = np.rint(rotated * (np.float32(_MAX_DIRECTION) / largest)).astype(np.int8)
@@ -158,10 +148,7 @@ def rotate(vectors: npt.NDArray[np.integer], rotation: Floats) -> npt.NDArray[np
 
 
 def sorted_subspace(vectors: Directions, sums: Vectors) -> Subspace:
-    """The subspace of some vectors, rotated to its principal directions.
-
-    ``vectors``: int8 ``[k, w]``. ``sums``: int32 ``[k, m]``, their products with the rows.
-    """
+    """The subspace of some vectors, rotated to its principal directions; ``sums`` are their products with the rows."""
     wide = vectors.astype(np.int32)
     root = _inverse_root(_gram(wide, wide))
     inner = _product(_product(root.T, _gram(sums, sums)), root)
@@ -305,10 +292,7 @@ _EIGHTHS = _eighths()
 
 
 def typical_change(counts: Counts) -> int:
-    """Median size of the changes, in eighths of a binade as of :func:`_eighths`; 0 when nothing changed.
-
-    ``counts``: int64 ``[256, 64]``, coordinates by exponent and token.
-    """
+    """Median size of the changes, in eighths of a binade as of :func:`_eighths`; 0 when nothing changed."""
     sizes = 8 * np.maximum(np.arange(255), 1)[:, None] + _EIGHTHS
     of_size = np.zeros(int(sizes.max()) + 1, np.int64)
     np.add.at(of_size, sizes[:, _EIGHTHS >= 0], counts[:255, _EIGHTHS >= 0])
@@ -334,10 +318,7 @@ def level_bounds(typical: int) -> Bounds:
 
 
 def levels_of(matrix: Matrix, bounds: Bounds, first: int, stride: int) -> Levels:
-    """Rows ``first``, ``first + stride``, ... of the coarse copy, int8 ``[m, w]``; 0 beyond the block's ends.
-
-    ``bounds``: of :func:`level_bounds`.
-    """
+    """Rows ``first``, ``first + stride``, ... of the coarse copy, int8 ``[m, w]``; 0 beyond the block's ends."""
     source, tokens, rows, width, column = matrix
     chosen = range(first, rows, stride)
     levels = np.zeros((len(chosen), width), np.int8)
@@ -353,10 +334,7 @@ def levels_of(matrix: Matrix, bounds: Bounds, first: int, stride: int) -> Levels
 
 
 def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
-    """Row and column factors of a block, int8 ``[rank, rows]`` and ``[rank, width]``; None when they would not pay.
-
-    ``counts``: int64 ``[256, 64]``, coordinates by exponent and token.
-    """
+    """Row and column factors of a block, int8 ``[rank, rows]`` and ``[rank, width]``; None when they would not pay."""
     rows, width = matrix.rows, matrix.width
     # Rows 0, stride, ... to search in; those halfway between them to judge by.
     stride = max(2, rows * width // _SAMPLED)

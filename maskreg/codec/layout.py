@@ -60,11 +60,7 @@ class Model:
 
 
 class ModelShape(NamedTuple):
-    """What a block's header says of its model.
-
-    Attributes:
-        grid: where they lie; no wider than ``n`` when there are scales or factors.
-    """
+    """What a block's header says of its model. The grid is no wider than ``n`` when there are scales or factors."""
 
     n: int
     grid: Grid
@@ -74,10 +70,7 @@ class ModelShape(NamedTuple):
     tables: int
 
     def fits(self, size: int) -> bool:
-        """Whether the lines may fit ``size`` bytes: each value takes at least a bit.
-
-        Checked before there is memory for them, so a short block cannot claim much.
-        """
+        """Whether the lines may fit ``size`` bytes, each value a bit at least, so that a short block cannot claim much memory."""
         return (self.rank + self.scaled) * (rows_of(self.grid, self.n) + self.grid.width) <= 8 * size
 
 

@@ -160,9 +160,6 @@ def choose_indexes(moved: Counts, total: Counts) -> tuple[Indexes, int]:
 
     Each class in turn takes the index under which its coordinates and the residual are shortest. The best sequence, by
     dynamic programming, is no shorter by more than .01 %.
-
-    ``moved``: int64 ``[classes]``, coordinates that move; at least one does. ``total``: int64 ``[classes]``, all
-    coordinates.
     """
     last = int(np.flatnonzero(moved)[-1])
     costs = np.stack([moved, total - moved], 1)[: last + 1] @ COSTS
@@ -173,10 +170,7 @@ def choose_indexes(moved: Counts, total: Counts) -> tuple[Indexes, int]:
 
 
 def pack_indexes(indexes: Indexes) -> list[tuple[int, int]]:
-    """Indexes as numbers of some bits: the first in 6, the Rice parameter in 2, a Rice code for each of the others.
-
-    There are few, so this is faster than arrays.
-    """
+    """Indexes as numbers of some bits: the first in 6, the Rice parameter in 2, a Rice code for each of the others."""
     path: list[int] = indexes.tolist()
     folded = [int(_FOLDED[before, index]) for before, index in itertools.pairwise(path)]
     plain = min(range(1 << _PLAIN_BITS), key=lambda plain: sum((value >> plain) + plain for value in folded))
@@ -284,10 +278,7 @@ class Taken(NamedTuple):
 
 
 def encode_movers(source: Codes, target: Codes, hazards: Hazards) -> bytes:
-    """Code a sub-block: the state, and the words.
-
-    ``source``, ``target``: uint16 ``[n]``. ``hazards``: above 0 for every mover.
-    """
+    """Code a sub-block, whose movers have hazards above 0: the state, and the words."""
     if compiled := library():
         return _encode_compiled(compiled, source, target, hazards)
     state, words = LOWEST_STATE, []
@@ -403,11 +394,10 @@ class _Coder:
 
 
 def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, length: int, values: Codes) -> int:
-    """Decode sub-blocks; returns 0, or the number, from 1, of one that is damaged.
+    """Decode sub-blocks into ``values``; returns 0, or the number, from 1, of one that is damaged.
 
-    ``source``: uint16 ``[n]``, of all sub-blocks. ``coded``: uint8, the whole block. ``starts``: int64 ``[k + 1]``,
-    bytes where the sub-blocks begin, and where the last one ends. Each has the bytes of a state and of whole words.
-    ``length``: coordinates of each sub-block but the last, which has the rest. ``values``: uint16 ``[n]``, filled.
+    ``starts``: int64 ``[k + 1]``, bytes of ``coded`` where the sub-blocks begin, and where the last one ends; each has a
+    state and whole words. ``length``: coordinates of each sub-block but the last, which has the rest.
     """
     if compiled := library():
         structure, _by_class = _structure(compiled, hazards)

@@ -114,10 +114,7 @@ class Encoding(NamedTuple):
 
 
 def fill_decoding(freqs: npt.NDArray[np.uint16], entries: Table) -> None:
-    """Decoding tables.
-
-    ``freqs``: uint16 ``[tables, 64]``, each row sums to 4,096. ``entries``: uint32 ``[tables * 4096]``, filled.
-    """
+    """Fill decoding tables, ``[tables * 4096]``, from frequencies, ``[tables, 64]``, whose rows sum to 4,096."""
     if compiled := library():
         compiled.lib.maskreg_fill_decoding(compiled.read(freqs), len(freqs), compiled.write(entries))
         return
@@ -167,10 +164,7 @@ def _turns(spans: npt.NDArray[Any], filling: int) -> npt.NDArray[Any]:
 
 
 def slots_of(freqs: npt.NDArray[np.uint16], of_cell: npt.NDArray[np.uint8]) -> Table:
-    """Encoding tables, uint32 ``[cells * 64]``: a token's first slot << 16 | its frequency; 0 for tokens with none.
-
-    ``freqs``: uint16 ``[tables, 64]``, each row sums to 4,096. ``of_cell``: uint8 ``[cells]``, the table of each cell.
-    """
+    """Encoding tables, uint32 ``[cells * 64]``: a token's first slot << 16 | its frequency; 0 for tokens with none."""
     if compiled := library():
         slots = np.empty(of_cell.size * TOKENS, np.uint32)
         compiled.lib.maskreg_fill_slots(
@@ -183,11 +177,9 @@ def slots_of(freqs: npt.NDArray[np.uint16], of_cell: npt.NDArray[np.uint8]) -> T
 
 
 def encode_tokens(encoding: Encoding) -> npt.NDArray[np.int64]:
-    """Code the tokens of several spans, last to first, as NumPy computes it.
+    """Code the tokens of several spans, last to first, as NumPy computes it; where in its row each span's words begin.
 
     The kernel's loops are in native/src/encode.c.
-
-    Returns where in its row each span's words begin, int64 ``[k]``.
     """
     keys, length, slots, states, words = encoding
     keys[slots[keys] == 0] |= LITERAL

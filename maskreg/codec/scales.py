@@ -40,11 +40,9 @@ Counts32 = npt.NDArray[np.int32]
 
 
 class Expected(NamedTuple):
-    """Rates of moving.
+    """Rates of moving, int16 ``[94]``, by level minus shift, from -15 on, in 32,767ths.
 
-    Attributes:
-        lowest: twice the exponent of level 0; what lies below counts as level 0.
-        rates: int16 ``[94]``, by level minus shift, from -15 on, in 32,767ths.
+    ``lowest``: twice the exponent of level 0; what lies below counts as level 0.
     """
 
     lowest: int
@@ -88,10 +86,7 @@ def fit_rows(matrix: Matrix, expected: Expected, moved: Counts32) -> Ints:
 
 
 def fit_columns(matrix: Matrix, row_scales: Ints, expected: Expected, moved: Counts32) -> Ints:
-    """The shift of each column, given the rows' scales, int8 ``[width]``.
-
-    ``row_scales``: int8 ``[rows]``. ``moved``: int32 ``[width]``, how many coordinates moved.
-    """
+    """The shift of each column, given the rows' scales, int8 ``[width]``."""
     source, _, rows, width, column = matrix
     if compiled := library():
         shifts = np.empty(width, np.int8)
@@ -118,8 +113,7 @@ def _levels(codes: npt.NDArray[np.uint16], lowest: int) -> npt.NDArray[np.int64]
 def _best_shifts(histograms: Counts, moved: npt.NDArray[np.float64], rates: npt.NDArray[np.int16]) -> Ints:
     """For each line the lowest shift whose prediction is closest to ``moved``, int8 ``[n]``.
 
-    ``histograms``: int64 ``[n, 64]``, sampled coordinates by level; no more than 767, so predictions fit 32 bits.
-    ``moved``: float64 ``[n]``.
+    Histograms of sampled coordinates by level count no more than 767, so predictions fit 32 bits.
     """
     by_shift = np.lib.stride_tricks.sliding_window_view(rates, _WINDOW)[::-1]
     predicted = histograms @ by_shift.T.astype(np.int64)
@@ -128,10 +122,7 @@ def _best_shifts(histograms: Counts, moved: npt.NDArray[np.float64], rates: npt.
 
 
 def fit_scales(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints]:
-    """Row and column scales of a block, int8 ``[rows]`` and ``[width]``, in half exponents, each of mean 0.
-
-    ``counts``: int64 ``[256, 64]``, coordinates by exponent and token.
-    """
+    """Row and column scales of a block, int8 ``[rows]`` and ``[width]``, in half exponents, each of mean 0."""
     by_exponent = counts.sum(axis=1)
     lowest = 2 * int(np.flatnonzero(by_exponent)[-1]) + 2 - _WINDOW
     expected = Expected(lowest, _rates(by_exponent, by_exponent - counts[:, MIDDLE], lowest))

@@ -71,9 +71,7 @@ class Pair(NamedTuple):
     """A block to be coded.
 
     Attributes:
-        source: uint16 ``[n]``.
-        target: uint16 ``[n]``.
-        keys: uint16 ``[n]``, of :func:`classify_all`; tokens that a table lacks are replaced by literals.
+        keys: of :func:`classify_all`; tokens that a table lacks are replaced by literals.
         length: coordinates of each sub-block but the last, which has the rest, and no more than that.
     """
 
@@ -91,13 +89,7 @@ def most_bytes(n: int, length: int) -> int:
 def classify_all(
     source: Codes, position: int, contexts: Contexts, tokens: npt.NDArray[np.uint8], keys: Keys
 ) -> npt.NDArray[np.int64]:
-    """Keys of a whole block: the cell of each coordinate, and its token, flipped where the cell says so.
-
-    ``source``: uint16 ``[n]``. ``tokens``: uint8 ``[n]``, not flipped. ``keys``: uint16 ``[n]``, filled: cell << 6 |
-    token.
-
-    Returns how many there are of each, int64 ``[cells, 64]``.
-    """
+    """Fill the keys of a block, cell << 6 | token, flipped where the cell says so; how many there are, ``[cells, 64]``."""
     if compiled := library():
         structure, _arrays = contexts.structure(compiled)
         counts = np.zeros((contexts.cells, TOKENS), np.int64)
@@ -117,11 +109,7 @@ def classify_all(
 
 
 def encode_sub_blocks(pair: Pair, slots: Table, out: Bits) -> int:
-    """Code all sub-blocks of a block; returns how many bytes the directory and they take.
-
-    ``slots``: uint32, by key; of :func:`maskreg.codec.rans.slots_of`. ``out``: uint8, as long as :func:`most_bytes`
-    says; filled with directory and sub-blocks, as they are stored.
-    """
+    """Write directory and sub-blocks as they are stored, into as much room as :func:`most_bytes` says; their bytes."""
     n, length = pair.keys.size, min(pair.length, pair.keys.size)
     if compiled := library():
         structure, _arrays = _pair_structure(compiled, pair, slots)

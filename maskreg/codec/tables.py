@@ -83,11 +83,9 @@ def _log2(counts: Counts) -> Costs:
 
 
 def bits_of(counts: Counts) -> Costs:
-    """Bits of the tokens of each row, and of a table for them; 0 for an empty row.
+    """Bits of the tokens of each row, ``[rows, 64]``, and of a table for them; 0 for an empty row.
 
-    Kernels do the same for several rows at once: native/src/costs.c.
-
-    ``counts``: int64 ``[rows, 64]``, tokens counted; each row sums to less than 2^40.
+    Kernels do the same for several rows at once: native/src/costs.c. Each row sums to less than 2^40.
     """
     totals, occurs = counts.sum(axis=1), counts > 0
     some = np.maximum(totals, 1)
@@ -112,9 +110,6 @@ def plain_window(counts: Counts, classes: int) -> tuple[int, float]:
     exponent that occurs, since most weights lie in the upper binades; so only a few windows are tried:
 
         16 classes, exponents 90 to 126 occur: windows that begin at 96 to 112
-
-    ``counts``: int64 ``[256, 64]``, coordinates by exponent and token. ``classes``: exponents in the window, at least
-    2.
     """
     if compiled := library():
         least = np.empty(1)
@@ -150,12 +145,7 @@ _SPARE_PAIRS = 64  # pairs of cells for which the kernel has room beyond those t
 
 @dataclass(frozen=True)
 class Tables:
-    """Frequency tables, and which cells use them.
-
-    Attributes:
-        of_cell: uint8 ``[cells]``, the table of each cell.
-        freqs: uint16 ``[tables, 64]``; each row sums to 4,096.
-    """
+    """Frequency tables, whose rows sum to 4,096, uint16 ``[tables, 64]``; and the table of each cell, uint8 ``[cells]``."""
 
     of_cell: npt.NDArray[np.uint8]
     freqs: npt.NDArray[np.uint16]

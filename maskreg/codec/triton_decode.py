@@ -66,13 +66,9 @@ _LOCK = threading.Lock()  # so that nothing is compiled twice; and Triton's inte
 
 
 def decode_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list[torch.Tensor]:
-    """Decode blocks in one launch, on the device where their contexts are.
+    """Decode blocks in one launch, on the device where their contexts are; int16 ``[n]`` of each block.
 
     Besides the results, that takes three bytes of device memory per coordinate, and the blocks.
-
-    ``contexts``: int16 ``[n]`` of each block, all on one device.
-
-    Returns int16 ``[n]`` of each block.
     """
     if not layouts:
         return []
@@ -395,12 +391,7 @@ _CHANCES = 1024  # room for all chances: of exponents, and of both lists of bina
 
 
 def decode_sparse_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[SparseLayout]) -> list[torch.Tensor]:
-    """Decode blocks in one launch, on the device where their contexts are.
-
-    ``contexts``: int16 ``[n]`` of each block, all on one device.
-
-    Returns int16 ``[n]`` of each block.
-    """
+    """Decode blocks in one launch, on the device where their contexts are; int16 ``[n]`` of each block."""
     if not layouts:
         return []
     values, failed = launch_sparse(contexts, layouts)
@@ -433,11 +424,10 @@ def launch_sparse(
 def _gather_sparse(
     sizes: Sequence[int], layouts: Sequence[SparseLayout]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """What the kernel takes of all blocks.
+    """What the kernel takes of all blocks: sub-blocks, models and words.
 
-    Returns int64 ``[sub-blocks, 6]``, first coordinate, coordinates, first word, words, block, and state; int32
-    ``[blocks, 18]``, hazards by class, the exponent of the first class, and that from which on movers move by one;
-    int32, the words.
+    A sub-block's row has its first coordinate, coordinates, first word, words, block, and state; a block's its hazards by
+    class, the exponent of the first class, and that from which on movers move by one.
     """
     sub_blocks, models, words = [], [], [np.zeros(1, np.int32)]
     coordinate, word = 0, 1

@@ -71,14 +71,7 @@ Counts = npt.NDArray[np.int64]
 
 
 class Moves(NamedTuple):
-    """What happened to the coordinates of a span, and where their values go.
-
-    Attributes:
-        source: uint16 ``[n]``.
-        tokens: uint8 ``[n]``, as decoded.
-        flips: int8 ``[n]``, -1 where the sign of the ULP step is flipped, else 0.
-        values: uint16 ``[n]``, to be filled.
-    """
+    """Source and tokens of a span, flips, -1 where the sign of the ULP step is flipped, and the values to be filled."""
 
     source: Codes
     tokens: Tokens
@@ -87,13 +80,10 @@ class Moves(NamedTuple):
 
 
 def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> None:
-    """Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source.
+    """Fill the tokens of all coordinates, not flipped, and add how many of each there are by exponent of the source.
 
-    Counts serve to choose between plans. From :data:`_LONG` coordinates on they are estimated by a sample, unless few
-    of it moved.
-
-    ``source``, ``target``: uint16 ``[n]``. ``tokens``: uint8 ``[n]``, filled. ``counts``: int64 ``[256, 64]``, added
-    to.
+    Counts, ``[256, 64]``, serve to choose between plans. From :data:`_LONG` coordinates on they are estimated by a sample,
+    unless few of it moved.
     """
     if compiled := library():
         arrays = compiled.read(source), compiled.read(target)
@@ -123,8 +113,7 @@ def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> N
 def put_extra_bits(source: Codes, target: Codes, tokens: Tokens, bits: npt.NDArray[np.uint32]) -> int:
     """Write the extra bits of tokens, in order, as NumPy computes it; returns how many.
 
-    ``source``, ``target``: uint16 ``[n]``. ``tokens``: uint8 ``[n]``, flipped or not: how far a coordinate moved does
-    not depend on that. ``bits``: uint32, filled; bit i of the stream is bit i mod 32 of word i // 32.
+    Bit i of the stream is bit i mod 32 of word i // 32. Whether tokens are flipped does not matter.
     """
     sizes = np.abs(tokens.astype(np.int64) - MIDDLE)
     far = np.flatnonzero(sizes > NEAREST)
