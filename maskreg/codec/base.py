@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Grid(NamedTuple):
-    """Where a span lies in a matrix that is stored row by row: the row's width, 0 for no matrix, and its first column."""
+    """Where a span lies in a matrix stored row by row: the row's width, 0 for no matrix, and its first column."""
 
     width: int = 0
     column: int = 0
@@ -61,7 +61,7 @@ class Codec(Protocol):
         """
 
     def decode(self, context: Codes, block: Block, values: Codes | None = None) -> Codes:
-        """The values, uint16 ``[n]``, given the context they were coded with, in ``values`` if given, apart from ``context``.
+        """The values, uint16 ``[n]``, given the context they were coded with; in ``values``, if given.
 
         Memory is bounded by n, whatever the block claims.
 

@@ -144,8 +144,8 @@ def classify(
 ) -> None:
     """Fill cells, and flips, -1 where the ULP step is flipped, as NumPy computes them.
 
-    Kernels do the same tile by tile: native/src/contexts.c. ``position``: of the first coordinate, counted from the first
-    column of the block's first row.
+    Kernels do the same tile by tile: native/src/contexts.c. ``position``: of the first coordinate, counted from the
+    first column of the block's first row.
     """
     rows, columns = np.divmod(np.arange(position, position + codes.size), contexts.grid.width)
     exponents = (codes >> 7 & 0xFF).astype(np.int64)

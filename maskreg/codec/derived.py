@@ -96,7 +96,7 @@ def decode_derived(head: Head, block: Block, source: Codes, decode: Decode) -> C
 
 
 def scaled(codes: Codes, factor: int) -> Codes:
-    """Codes times a factor, the bits of a normal fp32; each product rounded to fp32 and then to bf16, as training does it.
+    """Codes times a factor, the bits of a normal fp32; each product rounded to fp32 and then to bf16.
 
     Where a code or its product is no normal number, at most the sign changes.
     """

@@ -115,7 +115,7 @@ def backward(levels: Levels, directions: Directions) -> Vectors:
 
 
 def random_signs(rows: int, n: int) -> Directions:
-    """Random directions of -1 and 1, no more than rows, int8 ``[k, n]``: hashes of their positions, the same everywhere."""
+    """Random directions of -1 and 1, no more than rows, int8 ``[k, n]``: hashes of their positions."""
     signs = np.empty((min(COMPONENTS, rows), n), np.int8)
     words = np.arange(signs.size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ words >> np.uint64(31)) * np.uint64(0xBF58476D1CE4E5B9)

@@ -396,8 +396,8 @@ class _Coder:
 def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, length: int, values: Codes) -> int:
     """Decode sub-blocks into ``values``; returns 0, or the number, from 1, of one that is damaged.
 
-    ``starts``: int64 ``[k + 1]``, bytes of ``coded`` where the sub-blocks begin, and where the last one ends; each has a
-    state and whole words. ``length``: coordinates of each sub-block but the last, which has the rest.
+    ``starts``: int64 ``[k + 1]``, bytes of ``coded`` where the sub-blocks begin, and where the last one ends; each has
+    a state and whole words. ``length``: coordinates of each sub-block but the last, which has the rest.
     """
     if compiled := library():
         structure, _by_class = _structure(compiled, hazards)

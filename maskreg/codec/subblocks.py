@@ -89,7 +89,7 @@ def most_bytes(n: int, length: int) -> int:
 def classify_all(
     source: Codes, position: int, contexts: Contexts, tokens: npt.NDArray[np.uint8], keys: Keys
 ) -> npt.NDArray[np.int64]:
-    """Fill the keys of a block, cell << 6 | token, flipped where the cell says so; how many there are, ``[cells, 64]``."""
+    """Fill the keys of a block, cell << 6 | token, flipped where the cell says so; their counts, ``[cells, 64]``."""
     if compiled := library():
         structure, _arrays = contexts.structure(compiled)
         counts = np.zeros((contexts.cells, TOKENS), np.int64)

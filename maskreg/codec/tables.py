@@ -145,7 +145,7 @@ _SPARE_PAIRS = 64  # pairs of cells for which the kernel has room beyond those t
 
 @dataclass(frozen=True)
 class Tables:
-    """Frequency tables, whose rows sum to 4,096, uint16 ``[tables, 64]``; and the table of each cell, uint8 ``[cells]``."""
+    """Frequency tables, ``[tables, 64]``, whose rows sum to 4,096; and the table of each cell, ``[cells]``."""
 
     of_cell: npt.NDArray[np.uint8]
     freqs: npt.NDArray[np.uint16]

@@ -426,8 +426,8 @@ def _gather_sparse(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """What the kernel takes of all blocks: sub-blocks, models and words.
 
-    A sub-block's row has its first coordinate, coordinates, first word, words, block, and state; a block's its hazards by
-    class, the exponent of the first class, and that from which on movers move by one.
+    A sub-block's row has its first coordinate, coordinates, first word, words, block, and state; a block's its hazards
+    by class, the exponent of the first class, and that from which on movers move by one.
     """
     sub_blocks, models, words = [], [], [np.zeros(1, np.int32)]
     coordinate, word = 0, 1

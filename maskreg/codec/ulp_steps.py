@@ -82,8 +82,8 @@ class Moves(NamedTuple):
 def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> None:
     """Fill the tokens of all coordinates, not flipped, and add how many of each there are by exponent of the source.
 
-    Counts, ``[256, 64]``, serve to choose between plans. From :data:`_LONG` coordinates on they are estimated by a sample,
-    unless few of it moved.
+    Counts, ``[256, 64]``, serve to choose between plans. From :data:`_LONG` coordinates on they are estimated by a
+    sample, unless few of it moved.
     """
     if compiled := library():
         arrays = compiled.read(source), compiled.read(target)
