@@ -70,7 +70,7 @@ class ModelShape(NamedTuple):
     tables: int
 
     def fits(self, size: int) -> bool:
-        """Whether the lines may fit ``size`` bytes, a bit at least for each value: a short block cannot claim much memory."""
+        """Whether the lines may fit ``size`` bytes, a bit at least for each value: a short block claims little."""
         return (self.rank + self.scaled) * (rows_of(self.grid, self.n) + self.grid.width) <= 8 * size
 
 
