@@ -338,10 +338,9 @@ def batches(
     most: int = BATCH_NUMEL,
     near: Callable[[TaskT], str] | None = None,
 ) -> Iterator[list[TaskT]]:
-    """Tasks in their order, small ones together; see :func:`ordered`.
+    """Tasks in their order, small ones together, but not those of different places; see :func:`ordered`.
 
-    ``tasks``: may be a generator. ``size``: elements of a task; without, each task goes alone. ``near``: where a task's
-    data lies, empty for anywhere; tasks of different places do not go together.
+    ``near``: where a task's data lies, empty for anywhere.
     """
     batch: list[TaskT] = []
     total, place = 0, ""

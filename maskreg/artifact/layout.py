@@ -91,12 +91,7 @@ SHARD_BYTES = 16 << 20
 
 
 class ArrayForm(NamedTuple):
-    """What all arrays of one name have in common.
-
-    Attributes:
-        row: shape of one row; empty for a 1-D array.
-        compressible: chunks may be Zstandard frames.
-    """
+    """What all arrays of one name have in common: dtype, shape of a row, and whether chunks may be Zstandard frames."""
 
     dtype: str
     row: tuple[int, ...] = ()
@@ -231,10 +226,7 @@ def check_group(data: bytes, schema: str, limits: Limits = LIMITS) -> None:
 
 
 def check_array(data: bytes, name: str, length: int, limits: Limits = LIMITS) -> ArrayLayout:
-    """The layout of an array that has the only metadata which an array of this name and length can have.
-
-    ``data``: its ``zarr.json``.
-    """
+    """The layout of an array that has the only metadata which an array of this name and length can have."""
     key = metadata_key(name)
     stored = _parsed(data, key, limits)
     layout = ArrayLayout(name, length)

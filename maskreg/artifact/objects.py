@@ -62,11 +62,7 @@ class VerifiedObjects:
     """
 
     def __init__(self, store: Store, digest: Digest, manifest: Manifest, check: Check) -> None:
-        """Wrap ``store``.
-
-        ``manifest``: its manifest, checked against ``digest``. ``check``: called once with key and bytes of each
-        object, after its digest and before its use.
-        """
+        """Read from ``store``; ``check`` gets key and bytes of each object, after its digest and before its use."""
         self._store = store
         self._digest = digest
         self._prefix = artifact_prefix(digest)

@@ -29,13 +29,9 @@ from maskreg.tensors.leaves import leaf_count
 
 
 def recount(artifact: Artifact, *, progress: Progress = SILENT, jobs: int | None = None) -> Iterator[str]:
-    """Compare every count and fingerprint of the tensor table with the payload; each thread holds one block.
+    """What of the tensor table's counts and fingerprints does not match the payload, a sentence each, in their order.
 
-    ``artifact``: with its mask part present, or an analysis, which has nothing to count. ``jobs``: threads; by default
-    one per core.
-
-    Yields:
-        What does not match, one sentence each, in the order of the table.
+    Each thread holds one block of the mask. An analysis has nothing to count.
     """
     if "mask" not in artifact.manifest.parts:
         return

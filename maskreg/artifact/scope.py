@@ -25,10 +25,7 @@ def parts_of(rows: Iterable[Tensor], selection: Selection) -> tuple[Part, ...]:
 def selected_rows(
     artifact: Artifact, selection: Selection, besides: Mapping[str, Shape] | None = None
 ) -> tuple[Tensor, ...]:
-    """The rows of an artifact that a selection names, in their order; all of them where it leaves nothing out.
-
-    ``besides``: shapes of tensors, by name, that can be named too, such as another artifact's.
-    """
+    """The rows of an artifact that a selection names, in their order; ``besides`` has shapes of others it may name."""
     if not selection:
         return artifact.tensors
     parts = selection.parts({**(besides or {}), **shapes_of(artifact)})

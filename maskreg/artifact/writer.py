@@ -58,11 +58,7 @@ class ArtifactWriter:
     """
 
     def __init__(self, root: Path, parts: Collection[PartName], *, jobs: int = 1) -> None:
-        """Start an artifact.
-
-        ``parts``: ``{"mask"}``, with ``delta``, with ``reverse``. ``jobs``: threads that store full shards; the
-        caller's is not among them.
-        """
+        """Start an artifact of ``{"mask"}``, with ``delta``, with ``reverse``; ``jobs`` threads store full shards."""
         self._parts = frozenset(parts)
         self._staging = Staging(root)
         self._store = self._staging.store

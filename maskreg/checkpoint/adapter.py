@@ -62,7 +62,7 @@ class AdapterConfig:
 
     Attributes:
         base: path or hub id of the model that it was trained on; empty when it says none.
-        alphas: other numerators, by a pattern of module names.
+        alphas: other numerators of the scaling, by a pattern of module names.
         root: divide by the square root of the rank, not by the rank.
         transposed: weights of the base are stored as inputs by outputs.
     """
@@ -143,13 +143,10 @@ _ROWS = 16  # rows are computed in multiples of this: a product of a single row 
 
 
 class LowRank(NamedTuple):
-    """An update of one tensor.
+    """An update of one tensor: ``B``, outputs by rank, and ``A``, rank by inputs.
 
-    Attributes:
-        left: ``B``, outputs by rank.
-        right: ``A``, rank by inputs.
-        transposed: the tensor is inputs by outputs.
-        rounded: the product is rounded to the tensor's dtype before it is added, as peft does for embeddings.
+    ``transposed``: the tensor is inputs by outputs. ``rounded``: the product is rounded to the tensor's dtype before it
+    is added, as peft does for embeddings.
     """
 
     left: TensorInfo
@@ -160,12 +157,7 @@ class LowRank(NamedTuple):
 
 
 class AdapterWeights(NamedTuple):
-    """What an adapter holds.
-
-    Attributes:
-        updates: by the name of the base's tensor.
-        whole: tensors that it holds whole: by the name in the base, its name there.
-    """
+    """An adapter's weights: updates by the name of the base's tensor, and names of tensors that it holds whole, by that."""
 
     checkpoint: Checkpoint
     updates: Mapping[str, LowRank]

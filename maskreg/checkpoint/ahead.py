@@ -58,10 +58,7 @@ class HeldCheckpoint(Wrapped):
         return _itself, (self._checkpoint,)
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements ``[start, stop)`` of a tensor, where they lie.
-
-        What is not a block, nor part of one that was read, is read and not held.
-        """
+        """Elements of a tensor, where they lie; what is no block, nor part of one, is read and not held."""
         first = start - start % BLOCK_NUMEL
         block = self._blocks.get((name, first))
         if block is not None and start <= stop <= first + block.size:
@@ -101,11 +98,7 @@ AHEAD_BYTES = 96 << 20
 def ahead(
     tasks: Iterable[TaskT], reads: Callable[[TaskT], tuple[str, int, int] | None], *checkpoints: Checkpoint
 ) -> Iterator[TaskT]:
-    """Tasks in their order, with what they read from buckets on its way.
-
-    ``tasks``: may be a generator. ``reads``: tensor and elements ``[start, stop)`` that a task reads; None for nothing.
-    ``checkpoints``: from which it reads them; one that lacks the tensor, or ends before, is read as far as it goes.
-    """
+    """Tasks in their order, with the tensor and elements that each reads from buckets on its way; None for nothing."""
     if not is_here():
         # The workers that take the tasks read for themselves.
         yield from tasks
@@ -159,10 +152,7 @@ class LeafReader:
     def __init__(
         self, checkpoint: Checkpoint, name: str, start: int, stop: int, memory: npt.NDArray[np.uint8] | None = None
     ) -> None:
-        """Nothing is read yet.
-
-        ``start``: first element, a multiple of 2^18. ``memory``: uint8 of the span's size; new memory when left out.
-        """
+        """Read elements from ``start``, a multiple of 2^18, on, into uint8 memory of the span's size, if given."""
         self.start, self.stop = start, stop
         self._checkpoint, self._name = checkpoint, name
         self._width = checkpoint.tensors[name].item_bytes

@@ -167,12 +167,7 @@ DTYPE_NAMES: Mapping[str, str] = {f"torch.{name}": code for name, code in _DTYPE
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A storage of an archive.
-
-    Attributes:
-        key: its number in the archive, as text.
-        dtype: of its elements; ``U8`` when it has no dtype.
-    """
+    """A storage of an archive, by its number there as text; ``U8`` when it has no dtype."""
 
     key: str
     dtype: str

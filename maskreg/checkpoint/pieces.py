@@ -136,12 +136,7 @@ _ALIGNMENT = [
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A box of a tensor, and where its elements lie.
-
-    Attributes:
-        offset: of its first element in the file, in bytes.
-        strides: in elements, one for each dimension.
-    """
+    """A box of a tensor, and where in a file its elements lie: a byte offset, and strides in elements."""
 
     box: Box
     file: OpenFile
@@ -151,13 +146,7 @@ class Piece:
 
 @dataclass
 class Contents:
-    """What a format has found in its files.
-
-    Attributes:
-        tensors: every tensor by name.
-        pieces: of each tensor; they fill it, each element once.
-        notes: what was left out or renamed, one sentence each.
-    """
+    """What a format has found in its files: tensors, the pieces that fill each, and what was left out, a sentence each."""
 
     tensors: dict[str, TensorInfo] = field(default_factory=dict)
     pieces: dict[str, Sequence[Piece]] = field(default_factory=dict)
@@ -174,13 +163,7 @@ class Contents:
 
 
 class PiecewiseCheckpoint(StoredCheckpoint):
-    """A checkpoint whose tensors lie in pieces.
-
-    Attributes:
-        aliases: names under which the files hold a tensor a second time: an output head that is tied to the embedding.
-            They are not in ``tensors``; by name, of which tensor there.
-        remarks: what was left out or renamed, one sentence each.
-    """
+    """A checkpoint whose tensors lie in pieces."""
 
     def __init__(
         self,

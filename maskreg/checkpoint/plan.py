@@ -25,14 +25,7 @@ _METADATA = {"format": "pt"}
 
 @dataclass(frozen=True)
 class _Changes:
-    """How a new checkpoint differs from the one it is modeled on.
-
-    Attributes:
-        replace: new dtype and shape, by the name of a tensor of the source.
-        add: tensors that the source does not have.
-        files: small files that win over the source's.
-        remove_files: small files of the source to leave out.
-    """
+    """How a new checkpoint differs from the one it is modeled on; ``files`` win over the source's small files."""
 
     replace: Mapping[str, TensorInfo] = field(default_factory=dict)
     remove: frozenset[str] = frozenset()

@@ -60,13 +60,7 @@ Path = tuple[str, ...]
 
 
 class Choice(NamedTuple):
-    """The tensors that are meant among all that was saved.
-
-    Attributes:
-        names: of every such tensor, by its path.
-        prefix: path of the dictionary that holds them.
-        notes: what was left out or renamed, one sentence each.
-    """
+    """The tensors that are meant among all that was saved: their names by path, their dictionary's path, and notes."""
 
     names: Mapping[Path, str]
     prefix: Path
@@ -185,12 +179,7 @@ def same_values(checkpoint: Checkpoint, left: str, right: str) -> bool:
 
 
 class Dialect(NamedTuple):
-    """A tool's names.
-
-    Attributes:
-        saved: the next step where a checkpoint has them.
-        loaded: the next step where a model in memory has them.
-    """
+    """A tool's names, a mark of them, and the next step where a checkpoint, or a model in memory, has them."""
 
     names: str
     marks: re.Pattern[str]

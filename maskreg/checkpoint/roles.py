@@ -33,11 +33,9 @@ Shape = tuple[int, ...]
 
 
 class Part(NamedTuple):
-    """Whole rows of a tensor: all of them, or the rows of one fused matrix.
+    """Whole rows ``[start, stop)`` of a tensor: all of them, or the rows of one fused matrix.
 
-    Attributes:
-        name: what the part is called where it is stored alone; for all rows, the tensor's name.
-        start, stop: its rows are ``[start, stop)``.
+    ``name``: what the part is called where it is stored alone; for all rows, the tensor's name.
     """
 
     name: str
@@ -65,12 +63,7 @@ class Layers(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Tensors that have one of some roles or names, and lie in one of some layers.
-
-    Attributes:
-        roles: roles (``attention``) and names within the layer (``q_proj``); empty for all.
-        layers: layers; empty for all tensors, those outside every layer included.
-    """
+    """Tensors of some roles (``attention``) or names within the layer (``q_proj``), in some layers."""
 
     roles: tuple[str, ...] = ()
     layers: tuple[Layers, ...] = ()
@@ -99,11 +92,9 @@ class Selection:
         return {"roles": list(self.roles), "layers": ",".join(map(str, self.layers))}
 
     def parts(self, tensors: Mapping[str, Shape]) -> tuple[Part, ...]:
-        """What of some tensors is selected, in their order.
+        """What of some tensors, by name their shape, is selected, in their order.
 
         A tensor that fuses several matrices is split where one of them is named and the tensor is not.
-
-        ``tensors``: the shape of each, by name.
         """
         parts = tuple(part for name in tensors for part in self._parts(name, tensors))
         if self:
@@ -329,35 +320,21 @@ _BESIDE_C_PROJ = re.compile(r"c_attn|c_fc")
 
 
 class Stream(NamedTuple):
-    """The residual stream of a model.
-
-    Attributes:
-        width: its channels; 0 where unknown.
-        transposed: whether matrices of its layers are stored ``[in, out]``.
-    """
+    """The residual stream of a model: its channels, 0 where unknown, and whether matrices are stored ``[in, out]``."""
 
     width: int
     transposed: bool = False
 
 
 class Channels(NamedTuple):
-    """Where a matrix has the channels of the residual stream.
-
-    Attributes:
-        axis: of the tensor as a matrix of its last axis.
-        width: of the stream; in a stack of matrices, rows repeat its channels.
-    """
+    """The axis on which a matrix has the channels of the residual stream; in a stack, rows repeat the stream's."""
 
     axis: Literal["rows", "columns"]
     width: int
 
 
 class Neurons(NamedTuple):
-    """Where a matrix has the neurons (hidden units) of its FFN.
-
-    Attributes:
-        ffn: what the names of the FFN's matrices begin with.
-    """
+    """Where a matrix has the neurons (hidden units) of an FFN, whose matrices' names begin with ``ffn``."""
 
     ffn: str
     axis: Literal["rows", "columns"]
@@ -365,12 +342,7 @@ class Neurons(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What a matrix has in common with other tensors, on each axis.
-
-    Attributes:
-        channels: of the residual stream; None where it has none.
-        neurons: of its FFN, on the other axis; None where it has none.
-    """
+    """What a matrix has in common with others: channels of the stream and, on the other axis, neurons of its FFN."""
 
     channels: Channels | None = None
     neurons: Neurons | None = None
@@ -403,8 +375,6 @@ def channels_of(name: str, layer: str, shape: Sequence[int], stream: Stream) -> 
     Example: in a stream of 256, an ``up_proj`` ``[768, 256]`` has them in its columns, a ``down_proj`` ``[256, 768]``
     in its rows. Of square matrices the name decides: an ``o_proj`` writes into the stream, with its rows, and GPT-2's
     ``c_proj``, which is stored transposed, with its columns.
-
-    ``layer``: what :func:`~maskreg.checkpoint.roles.layer_of` says.
     """
     width = stream.width
     if len(shape) < 2 or width < 2 or (layer and not layer.isdigit()):
@@ -423,9 +393,6 @@ def shared_of(name: str, layer: str, role: str, shape: Sequence[int], stream: St
 
     Example: neuron 5 is row 5 of a ``gate_proj`` and of the ``up_proj`` beside it, and column 5 of their ``down_proj``.
     A stack of experts has no neurons, as its rows or columns are of several FFNs.
-
-    ``layer``: what :func:`~maskreg.checkpoint.roles.layer_of` says. ``role``: what
-    :func:`~maskreg.checkpoint.roles.role_of` says.
     """
     channels = channels_of(name, layer, shape, stream)
     if channels is None or role != "ffn" or len(shape) != 2:

@@ -54,14 +54,7 @@ _KEYS = {"dtype", "shape", "data_offsets"}
 
 @dataclass(frozen=True)
 class Shard:
-    """One weight file of a checkpoint.
-
-    Attributes:
-        file_name: without directories.
-        tensors: its tensors in the order of their data.
-        header: exactly as stored, its 8 length bytes included.
-        metadata: the header's ``__metadata__``.
-    """
+    """One weight file: tensors in the order of their data, and the header as stored, with its 8 length bytes."""
 
     file_name: str
     tensors: tuple[TensorInfo, ...]

@@ -137,12 +137,7 @@ _SAVE = "torch.save(model.state_dict(), PATH)"
 
 @dataclass(frozen=True)
 class StateDict:
-    """The weights of one archive.
-
-    Attributes:
-        tensors: by name.
-        notes: what was left out or renamed, one sentence each.
-    """
+    """The weights of one archive by name, and what was left out or renamed, one sentence each."""
 
     archive: Archive
     tensors: Mapping[str, StoredTensor | ShardedTensor]

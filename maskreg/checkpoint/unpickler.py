@@ -37,11 +37,7 @@ Maker = Callable[..., Any]
 
 @dataclass(eq=False, slots=True)
 class Record:
-    """An object of a class that has no other form here.
-
-    Attributes:
-        state: what was set on it: usually its attributes by name.
-    """
+    """An object of a class that has no other form here: its arguments, and its state, usually attributes by name."""
 
     name: str
     args: tuple[Any, ...]
@@ -50,13 +46,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Names:
-    """What a pickle can name, and what these names give.
-
-    Attributes:
-        makers: what a call gives, by name.
-        records: classes whose objects are records.
-        constants: names that are never called, such as ``torch.bfloat16``.
-    """
+    """What calls in a pickle make, by name; classes whose objects are records; and constants, never called."""
 
     makers: Mapping[str, Maker] = field(default_factory=dict)
     records: frozenset[str] = frozenset()

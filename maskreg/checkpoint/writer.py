@@ -424,12 +424,9 @@ class CheckpointWriter:
 
 
 class _File:
-    """A weight file that is being written.
+    """A weight file that is being written, and the bytes of its data that were not written yet.
 
-    Attributes:
-        missing: bytes of its data that were not written yet.
-        handle: None before it is opened and after it is closed.
-        path: of a file on a disk, since it was opened.
+    ``handle``: None before it is opened and after it is closed. ``path``: on a disk, since it was opened.
     """
 
     def __init__(self, shard: Shard) -> None:

@@ -111,12 +111,7 @@ def copy_tensors(
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> None:
-    """Write every tensor of a plan with the values that a checkpoint has for it.
-
-    Memory is bounded by a block for each thread.
-
-    ``jobs``: threads; by default one per CPU, at most 16.
-    """
+    """Write every tensor of a plan with the values that a checkpoint has for it, a block in memory for each thread."""
     copy = _Copying(checkpoint)
     blocks = ahead(_blocks(plan), lambda block: (block.name, block.start, block.stop), checkpoint)
     with closing(fill(writer, copy, blocks, jobs=worker_count(jobs), near=copy.near)) as results:
@@ -156,8 +151,7 @@ def _blocks(plan: OutputPlan) -> Iterator[_Block]:
 def write_checkpoint(out: Location, plan: OutputPlan, *, force: bool = False) -> Iterator[CheckpointWriter]:
     """Write ``plan`` at ``out``: the output appears, whole, when the ``with`` ends, or not at all.
 
-    ``out``: a path that does not exist yet, in a folder whose missing parents are made, or in a bucket. ``force``:
-    replace files of an earlier output that are written again; others in its directory stay.
+    ``force`` replaces files of an earlier output that are written again; others in its directory stay.
     """
     # A bucket is never full.
     room = filling(out, plan.total_bytes, what="the checkpoint") if isinstance(out, Path) else nullcontext()

@@ -29,14 +29,9 @@ WAITING = 2
 
 @dataclass(eq=False)
 class Batch(Generic[WorkerT]):
-    """Tasks that go together.
+    """Tasks that go together, kept until their results are taken; ``worker`` is None where they must be handed out.
 
-    Attributes:
-        tasks: kept until their results are taken.
-        near: where their data lies; empty for anywhere.
-        worker: that has them; None for a batch that has to be handed out.
-        packed: what became of them; None while they are worked on.
-        ticket: what the cluster knows them by.
+    ``packed``: what became of them; None while they are worked on. ``ticket``: what the cluster knows them by.
     """
 
     tasks: Sequence[Any]

@@ -17,12 +17,9 @@ _CONFIG = "config.json"
 
 
 class Place(NamedTuple):
-    """Where a model's class has a tensor of its checkpoints.
+    """Where a model's class has a tensor of its checkpoints: the path and, for messages, the kind of the module.
 
-    Attributes:
-        module: path of the module that holds it.
-        kind: class of that module, for messages.
-        linear: whether that is ``torch.nn.Linear``, and the tensor its weight, unchanged.
+    ``linear``: whether that is ``torch.nn.Linear``, and the tensor its weight, unchanged.
     """
 
     module: str
@@ -31,10 +28,7 @@ class Place(NamedTuple):
 
 
 def places_of(checkpoint: Checkpoint, names: Collection[str]) -> Mapping[str, Place]:
-    """Where the class that a checkpoint's ``config.json`` names has its tensors; without those that it lacks.
-
-    Names and kinds follow the installed transformers, which renames and stacks tensors when it loads.
-    """
+    """Where the class that a checkpoint's ``config.json`` names has its tensors, in the installed transformers."""
     if not names:
         return {}
     with requiring("finding the modules of a model's class", "train"):

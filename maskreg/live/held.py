@@ -101,11 +101,10 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """What this process holds of a tensor.
+    """What this process, ``rank``, holds of a tensor.
 
-    Attributes:
-        local: its values, sharing the model's memory; flattened, they are in the order of the runs.
-        of: the runs of each process that has to do with this tensor, by rank, ascending; together they are the tensor.
+    ``local`` shares the model's memory; flattened, it is in the order of the runs. ``of`` has the runs of each process
+    that has to do with this tensor, by rank, ascending; together they are the tensor.
     """
 
     local: torch.Tensor
@@ -114,10 +113,7 @@ class Held:
 
 
 def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
-    """What this process holds of a tensor that makes up a sharded parameter, or a part of one.
-
-    ``view``: the tensor as a view of a contiguous tensor without data that has the parameter's shape.
-    """
+    """What this process holds of a tensor, a view of a tensor without data that has the sharded parameter's shape."""
     mesh: DeviceMesh = parameter.device_mesh  # type: ignore[attr-defined]
     placements: tuple[Any, ...] = parameter.placements  # type: ignore[attr-defined]
     if any(placement.is_partial() for placement in placements):

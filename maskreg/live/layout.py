@@ -63,13 +63,9 @@ Operation = Stack | Concatenate | Transpose | Cut | Unknown
 
 @dataclass(frozen=True)
 class Join:
-    """Tensors of a checkpoint that make up tensors of a model.
+    """Tensors of a checkpoint, by group, that make up tensors of a model; several if one tensor is cut.
 
-    Attributes:
-        sources: names in the checkpoint, by group, in order.
-        targets: names in the model; several if one tensor is cut.
-        operations: from the checkpoint to the model.
-        guessed: whether names alone suggest the operations, so that ambiguous shapes are rejected.
+    ``guessed``: whether names alone suggest the operations, so that ambiguous shapes are rejected.
     """
 
     sources: tuple[tuple[str, ...], ...]

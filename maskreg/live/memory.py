@@ -154,11 +154,7 @@ def refuse_read_only(tensors: Iterable[NamedTensor], maps: Path = MAPS) -> None:
 
 
 def leaves_of(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
-    """Hashes of the leaves of each span, which starts at a leaf: uint8 ``[k, 16]`` each.
-
-    Without Triton, the spans of a GPU are copied to the CPU; that blocks are decoded there too is warned of by
-    :mod:`maskreg.codec.step2`.
-    """
+    """Hashes of the leaves of each span, which starts at a leaf: uint8 ``[k, 16]`` each; on the CPU without Triton."""
     hash_on_device = _on_device() if spans and on_device(spans[0]) else None
     if hash_on_device is not None:
         return hash_on_device(spans)

@@ -33,11 +33,9 @@ def bare(name: str) -> str:
 
 
 class Target(NamedTuple):
-    """Where one tensor of a checkpoint goes.
+    """Names in the model, without what wrappers add, of one tensor of a checkpoint; and how it is joined with others.
 
-    Attributes:
-        names: in the model, without what wrappers add.
-        group: index of its pattern among those whose tensors are joined.
+    ``group``: index of its pattern among those whose tensors are joined.
     """
 
     names: tuple[str, ...]
@@ -46,11 +44,7 @@ class Target(NamedTuple):
 
 
 class Described:
-    """The conversion of one model; empty if the model is not of transformers.
-
-    Attributes:
-        path: of the model within the modules that wrap it, with a final dot.
-    """
+    """The conversion of one model of transformers; empty for others. ``path``: of the model within what wraps it."""
 
     def __init__(self, model: torch.nn.Module | None) -> None:
         """Find the model of transformers among the modules."""
@@ -180,13 +174,7 @@ _STACKED = {
 
 @dataclass(frozen=True)
 class Matches:
-    """The tensors of a checkpoint in a model.
-
-    Attributes:
-        joins: every matched name, alone or with those it is joined with.
-        missing: names without a match.
-        ignored: names that the model ignores when it is loaded.
-    """
+    """A checkpoint's tensors in a model: joined or alone, missing, or ignored by the model when it is loaded."""
 
     joins: list[Join] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)

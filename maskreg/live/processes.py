@@ -97,13 +97,7 @@ class Processes:
     def exchange(
         self, sent: Mapping[int, Sequence[torch.Tensor]], expected: Mapping[int, int]
     ) -> dict[int, torch.Tensor]:
-        """Send bytes to other processes and receive theirs; each process names the same sizes as its peers.
-
-        ``sent``: uint8 tensors of one dimension for each rank, which it receives as one. ``expected``: how many bytes
-        come from each rank; more than none.
-
-        Returns uint8, by rank, on the device of the exchange.
-        """
+        """Send uint8 tensors of one dimension, as one, to each rank; receive as many bytes as expected, by rank."""
         outgoing = {
             rank: torch.cat([each.to(self.device) for each in parts]) for rank, parts in sent.items() if len(parts)
         }

@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """Coordinates of a tensor in C order: ``count`` spans of ``length``, ``stride`` apart, the first at ``first``.
-
-    Attributes:
-        whole_numel: coordinates of the whole tensor.
-        stride: from the beginning of a span to the beginning of the next.
-        length: coordinates of a span; 0 for a process that has none.
-    """
+    """Coordinates of a tensor in C order: ``count`` spans of ``length``, ``stride`` apart, the first at ``first``."""
 
     whole_numel: int
     first: int
@@ -70,9 +64,7 @@ class Part:
 class Layout:
     """How a parameter is distributed over processes.
 
-    Attributes:
-        mesh: the processes that have it; None if all of it is local.
-        dim: dimension of the mesh over which it is sharded; over the others it is replicated.
+    ``mesh``: None if all of it is local. ``dim``: of the mesh, over which it is sharded; over others it is replicated.
     """
 
     part: Part
@@ -94,12 +86,9 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Positions of a part's masked coordinates among the whole tensor's.
+    """Positions of a part's masked coordinates among the ``total`` of the whole tensor.
 
-    Attributes:
-        total: masked coordinates of the whole tensor.
-        before: int64 ``[count]``; masked coordinates of the whole tensor before each span.
-        inside: int64 ``[count]``; masked coordinates in each span.
+    ``before``: masked coordinates of the whole tensor before each span; ``inside``: in each; int64 ``[count]``.
     """
 
     total: int

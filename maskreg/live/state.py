@@ -41,10 +41,8 @@ class ModelState(Checkpoint):
         tensors: Mapping[str, torch.Tensor] | None = None,
         allow_surplus: bool = False,
     ) -> None:
-        """Find every tensor of a checkpoint in a model.
+        """Find every tensor of a checkpoint in a module or its state dict, whatever wraps it; dtypes are the model's.
 
-        ``model``: a module, or its state dict; prefixes of wrappers are resolved. ``expected``: the tensors of the
-        checkpoint, by name; dtypes are the model's. ``small_files``: the checkpoint's: training does not change them.
         ``tensors``: the model's, by name, where the model itself holds a part of each only.
         """
         self.format = "safetensors"

@@ -88,10 +88,7 @@ def leaves_on_device(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
 
 
 def launch(rows: npt.NDArray[np.int64], device: torch.device) -> LeafHashes:
-    """Hashes of spans of memory: uint8 ``[k, 16]``.
-
-    ``rows``: int64 ``[k, 2]``, address and bytes of each; addresses are multiples of 8, and each has over 240 bytes.
-    """
+    """Hashes of spans of memory, uint8 ``[k, 16]``, by address, a multiple of 8, and bytes, over 240."""
     count = len(rows)
     hashes = torch.empty((count, 2), dtype=torch.int64, device=device)
     table = _table(device)

@@ -37,10 +37,7 @@ def up(array: npt.NDArray[Any], device: torch.device, what: str) -> torch.Tensor
 
 
 def down(tensor: torch.Tensor, what: str) -> npt.NDArray[Any]:
-    """A tensor's values on the host; for a tensor on the CPU, the same memory.
-
-    ``what``: is sent, for :func:`counted`.
-    """
+    """A tensor's values on the host; for a tensor on the CPU, the same memory."""
     if on_device(tensor):
         _count(what, tensor.nbytes)
     array: npt.NDArray[Any] = tensor.cpu().numpy()

@@ -43,10 +43,7 @@ def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
 
 
 def to_fp32(codes: Any) -> Any:
-    """The values of bf16 codes as fp32 of the same shape. Exact: bf16 is the upper half of fp32.
-
-    ``codes``: numpy uint16, or torch int16 on any device; the result is of the same library.
-    """
+    """The values of bf16 codes, of numpy or torch, as fp32 of the same shape and library; exactly."""
     if isinstance(codes, np.ndarray):
         return (codes.astype(np.uint32) << 16).view(np.float32)
     import torch
@@ -62,20 +59,14 @@ def to_float(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
 
 
 def fp32_of(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
-    """The values of stored bits as fp32 of the same shape, in memory of its own; F64 is rounded.
-
-    ``dtype``: BF16, F16, F32 or F64.
-    """
+    """The values of stored bits as fp32 of the same shape, in memory of its own; F64 is rounded."""
     if dtype == "BF16":
         return to_fp32(bits)  # type: ignore[no-any-return]
     return bits.view(_NUMPY[dtype]).astype(np.float32)
 
 
 def stored_bits(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
-    """fp32 numbers as they are stored: unsigned integers of the dtype's width, rounded to nearest, ties to even.
-
-    ``values``: fp32, any shape. ``dtype``: BF16, F16, F32 or F64.
-    """
+    """fp32 numbers as they are stored: unsigned integers of the dtype's width, rounded to nearest, ties to even."""
     if dtype == "BF16":
         return to_bf16(np.ascontiguousarray(values).view(np.uint32), "F32")
     stored = values.astype(_NUMPY[dtype])

@@ -70,8 +70,6 @@ def check_name(name: str, document: str, limits: Limits = LIMITS) -> None:
     """Refuse a tensor name that could break a message, a table or a document.
 
     Any other name is fine, ``../../etc/x`` too: names are data, and never become paths.
-
-    ``document``: names the source in messages, such as ``tensors.json``.
     """
     try:
         size = len(name.encode())

@@ -23,19 +23,12 @@ def leaf_count(numel: int) -> int:
 
 
 def leaves_between(leaves: LeafHashes, start: int, stop: int) -> LeafHashes:
-    """Leaf hashes of elements ``[start, stop)`` of a tensor; ``start`` is a multiple of 2^18.
-
-    ``leaves``: uint8 ``[k, 16]``, hashes of all leaves of the tensor. ``stop``: one past the last element: the tensor's
-    end or a multiple of 2^18.
-    """
+    """Leaf hashes of elements ``[start, stop)`` of a tensor, multiples of 2^18, or its end."""
     return leaves[start // LEAF_NUMEL : leaf_count(stop)]
 
 
 def differing_leaf(values: npt.NDArray[Any], leaves: LeafHashes) -> int | None:
-    """First leaf of ``values`` whose hash is not the expected one, or None when all agree.
-
-    ``leaves``: uint8 ``[k, 16]``, expected hashes of exactly that span.
-    """
+    """First leaf of a span that starts at a leaf whose hash is not the expected one, or None when all agree."""
     return first_difference(leaf_hashes(values), leaves)
 
 
