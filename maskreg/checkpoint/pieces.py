@@ -146,7 +146,7 @@ class Piece:
 
 @dataclass
 class Contents:
-    """What a format has found in its files: tensors, the pieces that fill each, and what was left out, a sentence each."""
+    """What a format has found in its files: tensors, the pieces that fill each, and notes on what was left out."""
 
     tensors: dict[str, TensorInfo] = field(default_factory=dict)
     pieces: dict[str, Sequence[Piece]] = field(default_factory=dict)
