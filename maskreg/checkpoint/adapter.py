@@ -157,7 +157,7 @@ class LowRank(NamedTuple):
 
 
 class AdapterWeights(NamedTuple):
-    """An adapter's weights: updates by the name of the base's tensor, and so the names of tensors that it holds whole."""
+    """An adapter's weights: updates by the name of the base's tensor, and so the names of tensors that it holds."""
 
     checkpoint: Checkpoint
     updates: Mapping[str, LowRank]
