@@ -5,8 +5,6 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.artifact.fuzz import Target
 
@@ -17,23 +15,17 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
 
 
 def test_hundreds_of_attacks(target: Target) -> None:
-    ends = {target.attack(case) for case in range(600)}
+    ends = {target.attack(case) for case in range(400)}
     # Each kind of document was both refused and, now and then, harmless.
     assert {f"{kind} FormatError" for kind in ("manifest", "table", "zarr", "entry")} < ends
     assert {f"{kind} fine" for kind in ("manifest", "table", "zarr", "entry", "shard")} < ends
     assert "shard CorruptError" in ends
 
 
-@given(st.integers(min_value=1 << 32))
-@settings(max_examples=100, deadline=None)
-def test_attacks_that_hypothesis_chooses(target: Target, case: int) -> None:
-    assert target.attack(case)
-
-
 def test_attacks_take_little_memory(target: Target) -> None:
     tracemalloc.start()
     try:
-        for case in range(1_000, 1_100):
+        for case in range(1_000, 1_050):
             target.attack(case)
         _, peak = tracemalloc.get_traced_memory()
     finally:
