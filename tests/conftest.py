@@ -50,7 +50,6 @@ for _name in ("COLUMNS", "LINES"):
 NEED_TORCH = [
     *("live", "train", "cli/retrain", "cli/test_choices.py", "analysis/test_angles.py", "analysis/test_coverage.py"),
     *("analysis/test_matrix.py", "analysis/test_noise.py", "codec/test_triton_decode.py", "e2e/test_retrain.py"),
-    "engine/test_figures.py",
     *(
         "flow/apply/test_crossing.py",
         "flow/apply/test_in_memory.py",
