@@ -12,8 +12,7 @@ import torch
 from maskreg.errors import UsageError
 from maskreg.live.layout import Join, Link, links
 from maskreg.live.memory import storage_key
-from maskreg.live.naming import find
-from maskreg.live.refusals import missing_error
+from maskreg.live.naming import find, missing_error
 from maskreg.mask.packed import Mask, TensorMask, pack_spans
 from maskreg.words import listed
 

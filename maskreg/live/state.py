@@ -14,8 +14,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import WrongCheckpointError
 from maskreg.live.layout import links
 from maskreg.live.memory import CODES, DTYPES
-from maskreg.live.naming import find
-from maskreg.live.refusals import missing_error
+from maskreg.live.naming import find, missing_error
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
 from maskreg.live.held import Held, held, whole
 from maskreg.live.layout import Join, links
 from maskreg.live.memory import DTYPES, NamedTensor, leaves_of, refuse_aliasing, refuse_read_only, storage_key
-from maskreg.live.naming import find
-from maskreg.live.refusals import missing_error, quantized, quantized_error
+from maskreg.live.naming import find, missing_error, quantized, quantized_error
 from maskreg.parallel import Buffers
 from maskreg.tensors.bus import on_device, up
 from maskreg.tensors.info import WIDE

@@ -15,8 +15,8 @@ from maskreg.errors import UsageError
 from maskreg.flow.apply.blocks import Blocks, Live, Model, matched, mesh_device
 from maskreg.flow.apply.sharded import patch_sharded
 from maskreg.live.memory import CODES
+from maskreg.live.naming import refuse_wrapped
 from maskreg.live.processes import Processes
-from maskreg.live.refusals import refuse_wrapped
 from maskreg.parallel import ordered, worker_count
 from maskreg.update.delta import Delta
 from maskreg.update.route import Route, TensorRoute

@@ -23,8 +23,7 @@ from maskreg.device import open_device
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.live.layout import Cut, Link, links
-from maskreg.live.naming import find
-from maskreg.live.refusals import missing_error
+from maskreg.live.naming import find, missing_error
 from maskreg.tensors.cast import to_float
 from maskreg.tensors.info import FLOAT
 from maskreg.train.optim.masked import MaskedOptimizer
