@@ -7,16 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import maskreg
 from maskreg.checkpoint import open_checkpoint
 from maskreg.engine import running_on
-from maskreg.errors import WrongCheckpointError
 from maskreg.flow.extract.extraction import extract
 from tests.checkpoints import bf16, make_checkpoint, make_pair, moved
 from tests.clusters import Killing, actor_pids
@@ -45,39 +42,6 @@ def test_extract_gives_the_same_digest_on_any_number_of_workers(pair: tuple[Path
             with running_on("ray", workers=workers):
                 digests.add(extract(source, target, tmp_path / f"ray-{workers}", reversible=True).digest)
     assert len(digests) == 1
-
-
-def on_ray(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> Any:
-    with monkeypatch.context() as patch:
-        patch.setenv("MASKREG_ENGINE", "ray")
-        patch.setenv("MASKREG_WORKERS", "2")
-        return work()
-
-
-@on_two_nodes
-def test_use_cases_give_the_same_on_workers(
-    pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, target = pair
-    first = maskreg.extract(source, target, "first")
-    maskreg.extract(source, target, "second", rule="abs:1e-3")
-    works: dict[str, Callable[[], Any]] = {
-        "compare": lambda: maskreg.compare("first", "second", source=source, allow_different=True).to_json(),
-        "by class": lambda: maskreg.baseline("first", "exponent-matched", source=source, seed=1).digest,
-        "by rank": lambda: maskreg.baseline("first", "low-magnitude", source=source).digest,
-        "merge": lambda: maskreg.merge(["first", "second"], method="ties", source=source, dry_run=True).to_json(),
-        "verify": lambda: maskreg.verify("first", recount=True).to_json(),
-    }
-    for name, work in works.items():
-        assert work() == on_ray(monkeypatch, work), name
-    applied = on_ray(monkeypatch, lambda: maskreg.apply(first, source, tmp_path / "out"))
-    names = {path.name for path in target.iterdir()}
-    assert {path.name: path.read_bytes() for path in applied.out.iterdir()} == {
-        name: (target / name).read_bytes() for name in names
-    }
-    with pytest.raises(WrongCheckpointError, match=r"tensor model\.embed_tokens\.weight"):
-        on_ray(monkeypatch, lambda: maskreg.apply("second", target, tmp_path / "wrong"))
-    assert not (tmp_path / "wrong").exists()
 
 
 @pytest.fixture(scope="module")
