@@ -126,10 +126,7 @@ def fit_flips(members: Counts, nnz: int, start: Start | None = None) -> Floats:
 
 
 def fit_scale(members: Counts, nnz: int, start: Start | None = None) -> int:
-    """The smallest scale of a draw at which at least ``nnz`` coordinates flip on average.
-
-    K is ``s = 2^(k / FINENESS)``.
-    """
+    """The smallest scale k of a draw, ``s = 2^(k / FINENESS)``, at which at least ``nnz`` flip on average."""
     start = start or ON_GRID
     present, scale = _fit(members, nnz, start)
     counts, goal = members[present], int(nnz) * WORDS

@@ -293,7 +293,7 @@ def moments(
         PartAbsentError: the artifact holds no values.
     """
     from maskreg.checkpoint.moments import open_moments
-    from maskreg.flow.geometry.momentum import measure_moments
+    from maskreg.flow.geometry.updates import measure_moments
 
     selection = Selection.parse(roles, layers)
     with opened(workspace) as space, space.engine("analyze"), open_moments(state) as opened_state:

@@ -33,7 +33,7 @@ def combine(
     Raises:
         UsageError: an unknown operation, or not of so many masks.
     """
-    from maskreg.flow.combine import combine as combine_masks
+    from maskreg.flow.masks import combine as combine_masks
 
     with opened(workspace) as space:
         naming = Naming(space, name, careful=not force)

@@ -150,7 +150,7 @@ def compare(
     Raises:
         UsageError: fewer than two masks, an effect that is no share, or no tensor is what the selection names.
     """
-    from maskreg.flow.geometry.pairs import compare_updates
+    from maskreg.flow.geometry.updates import compare_updates
     from maskreg.flow.overlap.measure import measure_overlap
 
     if not 0 <= smallest_effect < 1:

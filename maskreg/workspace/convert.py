@@ -165,7 +165,7 @@ def _stored(
     from maskreg.exchange.base import Masks
     from maskreg.exchange.incoming import PatchedCheckpoint
     from maskreg.flow.extract.extraction import extract
-    from maskreg.flow.imported_masks import store_mask
+    from maskreg.flow.masks import store_mask
 
     lineage = incoming.lineage
     if lineage is not None and lineage.source.hub and not source.hub:

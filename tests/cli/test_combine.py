@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import maskreg.flow.combine
+import maskreg.flow.masks
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
@@ -113,7 +113,7 @@ def test_masks_of_two_rules(run: Run, artifact: str, pair: tuple[Path, Path]) ->
 
 
 def test_the_way_out_of_a_conflict_can_be_run(run: Run, masks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    before = maskreg.flow.combine.combine
+    before = maskreg.flow.masks.combine
 
     def overtaken(*args: object, **options: object) -> Digest:
         done = before(*args, **options)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ def test_the_way_out_of_a_conflict_can_be_run(run: Run, masks: list[str], monkey
             here.publish(Ref.parse("team/both"), Digest(masks[0]), card=Card())
         return done
 
-    monkeypatch.setattr("maskreg.flow.combine.combine", overtaken)
+    monkeypatch.setattr("maskreg.flow.masks.combine", overtaken)
     words = ("combine", REF, "two", "--how", "and", "--name", "team/both", "--json")
     hint = run(*words, status=75).json["error"]["hint"]
     program, *again = hint.split()

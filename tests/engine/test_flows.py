@@ -22,10 +22,9 @@ from maskreg.engine import running_on
 from maskreg.exchange.base import Masks
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline
-from maskreg.flow.combine import combine
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.exponents import by_exponent
-from maskreg.flow.imported_masks import store_mask
+from maskreg.flow.masks import combine, store_mask
 from maskreg.flow.merge.checkpoint import MergedCheckpoint, compute, store, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.flow.overlap.measure import measure_overlap
@@ -105,7 +104,7 @@ def exponents(pairs: Pairs, folder: Path) -> Any:
 
 
 def updates(pairs: Pairs, folder: Path) -> Any:
-    from maskreg.flow.geometry.pairs import compare_updates
+    from maskreg.flow.geometry.updates import compare_updates
 
     return [pair.to_json() for pair in compare_updates(pairs.artifacts, pairs.source, selection=FFN)]
 
@@ -126,7 +125,7 @@ def followed(pairs: Pairs, folder: Path) -> Any:
 
 def moments(pairs: Pairs, folder: Path) -> Any:
     from maskreg.checkpoint.moments import open_moments
-    from maskreg.flow.geometry.momentum import measure_moments
+    from maskreg.flow.geometry.updates import measure_moments
 
     shapes = {name: info.shape for name, info in pairs.source.tensors.items() if "mlp" in name}
     state = {f"{name}.exp_avg": f32(shape, 5) for name, shape in shapes.items()}
@@ -158,13 +157,13 @@ FLOWS: Mapping[str, Flow] = {
     "survey": flow(lambda p, _: survey_overlaps(p.artifacts, p.source).to_json(), "flow.overlap.survey"),
     "baseline": flow(baselines, "flow.baseline.choosing"),
     "verify": flow(lambda p, _: list(recount(p.artifacts[0])), "artifact.recount"),
-    "combine": flow(lambda p, folder: combine(p.artifacts, folder, how="and"), "flow.combine"),
-    "store a mask": flow(stored, "flow.imported_masks"),
+    "combine": flow(lambda p, folder: combine(p.artifacts, folder, how="and"), "flow.masks"),
+    "store a mask": flow(stored, "flow.masks"),
     "exponents": flow(exponents, "flow.geometry.exponents"),
     "analyze": flow(analyzed, "flow.geometry.analysis"),
     "trajectory": flow(followed, "flow.geometry.trajectory"),
-    "updates": flow(updates, "flow.geometry.pairs"),
-    "moments": flow(moments, "flow.geometry.momentum"),
+    "updates": flow(updates, "flow.geometry.updates"),
+    "moments": flow(moments, "flow.geometry.updates"),
 }
 NEED_TORCH = ("analyze", "trajectory", "updates", "moments")
 

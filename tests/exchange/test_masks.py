@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import maskreg
 from maskreg.errors import DataError, FormatError, NotFoundError
-from maskreg.flow.imported_masks import RECIPE
+from maskreg.flow.masks import RECIPE
 from maskreg.workspace.storing import Stored
 from tests.exchange.conftest import Lab
 

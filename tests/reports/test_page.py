@@ -184,7 +184,7 @@ def test_masks_of_nothing_have_no_overlap_to_draw(
     found: Findings, masks: tuple[NamedMask, NamedMask], tmp_path: Path
 ) -> None:
     from maskreg.artifact.reader import Artifact
-    from maskreg.flow.combine import combine
+    from maskreg.flow.masks import combine
     from maskreg.ref import Card
     from maskreg.store.file import FileStore
 

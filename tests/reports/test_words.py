@@ -7,7 +7,7 @@ from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.evidence import OverlapFigures, figures_of, sums_from_classes, sums_from_counts
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import Asked
-from maskreg.flow.combine import combine
+from maskreg.flow.masks import combine
 from maskreg.ref import Card
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.words import MORE, NOT_MORE, OPEN, answer

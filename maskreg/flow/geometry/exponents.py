@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -91,69 +93,40 @@ def by_exponent(
         tensor, first = scope.origin(block.row.name)
         return tensor, first + block.start, first + block.stop
 
-    def work(block: _Block) -> tuple[Tensor, int, Counts, Counts]:
+    def work(block: _Block) -> tuple[str, Counts]:
         codes = verified.codes_within(*read(block))
         # A mask beside itself: each coordinate is in neither, or in both.
         outside, _, _, moved = count_classes(block.bits, block.bits, codes).T
-        return block.row, codes.size, outside + moved, moved
+        return block.row.name, np.stack([outside + moved, moved])
 
-    total = _Sum(artifact.manifest.rule)
+    reason, apart, by_chance = hidden_flips(artifact.manifest.rule), 0.0, 0.0
+    total, expected = np.zeros((2, CLASSES), np.int64), np.zeros(CLASSES)
     progress.start("count", sum(2 * row.numel for row in stored))
     blocks = verified.ahead(_blocks(artifact, stored), read)
     with closing(ordered(work, blocks, jobs=threads, size=numel_of)) as results:
-        for row, numel, members, moved in results:
-            total.add(row, members, moved)
-            progress.advance(2 * numel)
-    return total.result(tuple(row.name for row in rows if row.source_dtype != "BF16"))
-
-
-class _Sum:
-    """Adds up blocks to tensors, and tensors to the whole."""
-
-    def __init__(self, rule: str) -> None:
-        self._reason = hidden_flips(rule)
-        self._members, self._moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
-        self._expected = np.zeros(CLASSES)
-        self._apart = self._by_chance = 0.0
-        self._tensor = np.zeros((2, CLASSES), np.int64)
-
-    def add(self, row: Tensor, members: Counts, moved: Counts) -> None:
-        self._tensor += (members, moved)
-        if self._tensor[0].sum() == row.numel:
-            self._add_tensor(row.name, *self._tensor)
-            self._tensor = np.zeros((2, CLASSES), np.int64)
-
-    def _add_tensor(self, name: str, members: Counts, moved: Counts) -> None:
-        self._members += members
-        self._moved += moved
-        nnz = int(moved.sum())
-        if nnz in (0, int(members.sum())):
-            # None or all of a tensor fits no scale, and nothing of it could lie elsewhere.
-            self._expected += moved
-            return
-        try:
-            chances = fit_flips(members, nnz)
-        except ValueError as error:
-            self._reason = f"{name}: {error}"
-            return
-        expected = members * chances
-        self._expected += expected
-        self._apart += float(np.abs(moved - expected).sum())
-        # The mean distance of a normal variable from its mean is sqrt(2 / pi) standard deviations.
-        self._by_chance += float(np.sqrt(2 / np.pi * expected * np.maximum(1 - chances, 0)).sum())
-
-    def result(self, left_out: tuple[str, ...]) -> ByExponent:
-        nnz = int(self._moved.sum())
-        defined = not self._reason
-        return ByExponent(
-            _folded(self._members),
-            _folded(self._moved),
-            _folded(self._expected) if defined else None,
-            self._apart / 2 / nnz if defined and nnz else None,
-            self._by_chance / 2 / nnz if defined and nnz else None,
-            left_out,
-            self._reason,
-        )
+        for name, counted in groupby(results, itemgetter(0)):
+            tensor = np.zeros_like(total)
+            for _, counts in counted:
+                tensor += counts
+                progress.advance(2 * int(counts[0].sum()))
+            total += tensor
+            members, moved = tensor
+            try:
+                chances = fit_flips(members, int(moved.sum()))
+            except ValueError as error:
+                reason = f"{name}: {error}"
+                continue
+            own = members * chances
+            expected += own
+            apart += float(np.abs(moved - own).sum())
+            # The mean distance of a normal variable from its mean is sqrt(2 / pi) standard deviations.
+            by_chance += float(np.sqrt(2 / np.pi * own * np.maximum(1 - chances, 0)).sum())
+    nnz, left_out = int(total[1].sum()), tuple(row.name for row in rows if row.source_dtype != "BF16")
+    sides = _folded(total[0]), _folded(total[1])
+    if reason:
+        return ByExponent(*sides, None, None, None, left_out, reason)
+    elsewhere, elsewhere_by_chance = (apart / 2 / nnz, by_chance / 2 / nnz) if nnz else (None, None)
+    return ByExponent(*sides, _folded(expected), elsewhere, elsewhere_by_chance, left_out, "")
 
 
 def _blocks(artifact: Artifact, rows: list[Tensor]) -> Iterator[_Block]:

@@ -9,7 +9,7 @@ import pytest
 
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import PairMismatchError, UsageError
-from maskreg.flow.combine import combine
+from maskreg.flow.masks import combine
 from maskreg.mask.algebra import OPERATIONS
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, moved

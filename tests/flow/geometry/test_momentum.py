@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from maskreg.checkpoint import Selection, open_checkpoint
 from maskreg.checkpoint.moments import open_moments
 from maskreg.errors import FormatError, NotFoundError, UsageError
-from maskreg.flow.geometry.momentum import measure_moments
+from maskreg.flow.geometry.updates import measure_moments
 from tests.checkpoints import Tensor, make_checkpoint
 from tests.flow.making import extracted
 

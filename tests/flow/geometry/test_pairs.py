@@ -11,8 +11,8 @@ import pytest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Selection, open_checkpoint
 from maskreg.errors import PairMismatchError, PartAbsentError, UsageError, WrongCheckpointError
-from maskreg.flow.geometry import pairs
-from maskreg.flow.geometry.pairs import compare_updates
+from maskreg.flow.geometry import updates
+from maskreg.flow.geometry.updates import compare_updates
 from maskreg.tensors.cast import to_float
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.flow.making import extracted
@@ -51,7 +51,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 @pytest.mark.parametrize("block", [1 << 22, 50])
 def test_cosines_are_those_of_dense_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(pairs, "BLOCK_NUMEL", block)
+    monkeypatch.setattr(updates, "BLOCK_NUMEL", block)
     models, artifacts = made(tmp_path, 3)
     found = compare_updates(artifacts, open_checkpoint(tmp_path / "0"), ["x", "y", "z"])
     assert [pair.names for pair in found] == [("x", "y"), ("x", "z"), ("y", "z")]

@@ -14,8 +14,8 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import PairMismatchError, PartAbsentError, UsageError, WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
-from maskreg.flow.combine import combine
 from maskreg.flow.extract.extraction import extract
+from maskreg.flow.masks import combine
 from maskreg.flow.merge.checkpoint import MergedCheckpoint, compute, store, write
 from maskreg.flow.merge.methods import METHODS
 from maskreg.flow.merge.recipe import Recipe
