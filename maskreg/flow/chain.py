@@ -11,7 +11,7 @@ after the one is the check before the next.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -33,10 +33,11 @@ from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.device import Device, open_device
 from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.errors import UsageError
+from maskreg.flow.storing import from_blocks
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, blocks_of
+from maskreg.tensors.info import TensorInfo, blocks_of
 from maskreg.update.delta import Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
 
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from maskreg.checkpoint.base import Memory
 
     Bits = npt.NDArray[Any]
-    from collections.abc import Iterator
 
 _TENSORS = 64
 """Tensors whose spans are kept at hand; work goes through them in order."""
@@ -83,17 +83,7 @@ class Chained(Checkpoint):
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> Bits:
         """Elements of a tensor; every block that they lie in is checked and decoded whole."""
-        info = self.tensors[name]
-        if not 0 <= start <= stop <= info.numel:
-            raise ValueError(f"{name}: elements {start} to {stop} of {info.numel}")
-        dtype = np.dtype(f"<u{info.item_bytes}")
-        result = np.empty(stop - start, dtype) if into is None else into.view(dtype)
-        for number in range(start // BLOCK_NUMEL, -(-stop // BLOCK_NUMEL)):
-            first = number * BLOCK_NUMEL
-            values = self._block(name, number)
-            low, high = max(start, first), min(stop, first + values.size)
-            result[low - start : high - start] = values[low - first : high - first]
-        return result
+        return from_blocks(self.tensors[name], start, stop, into, partial(self._block, name))
 
     def expect(self, name: str, start: int, stop: int) -> int:
         """Hand on what is read soon."""

@@ -1,14 +1,16 @@
-"""Storing an artifact in a registry: room on its disk, and masks without a target.
+"""What flows share: room for an artifact on a disk, masks without a target, and tensors computed block by block.
 
 Where the format requires a target, such a mask repeats the source; energy and differing bits are 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from maskreg.artifact.manifest import Side
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
@@ -16,12 +18,12 @@ from maskreg.checkpoint import layer_of, role_of
 from maskreg.digest import Digest
 from maskreg.disk import filling, require_space
 from maskreg.mask import nnz_of
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
+    from maskreg.checkpoint.base import Memory
     from maskreg.digest import LeafHashes
 
 
@@ -43,13 +45,8 @@ def add_span(
 ) -> int:
     """Add the next coordinates of a mask; returns how many of them moved.
 
-    Args:
-        writer: of the artifact.
-        info: the tensor, as the source has it.
-        span: first coordinate and one past the last; empty for the row of a tensor without any.
-        packed: the mask's bits.
-        leaves: of the source: the span's, or all of the tensor's with any one of its spans.
-        aliases: with the last span of the tensor, its other names.
+    ``span`` is empty for the row of a tensor without coordinates. Leaves are the source's: those of the span, or all of
+    the tensor's with any one of its spans. With the last span come the tensor's other names.
     """
     (start, stop), nnz = span, 0
     if start == 0:
@@ -62,6 +59,21 @@ def add_span(
     if aliases is not None:
         writer.end(aliases)
     return nnz
+
+
+def from_blocks(
+    info: TensorInfo, start: int, stop: int, into: Memory | None, block: Callable[[int], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """Elements of a tensor whose blocks are computed one by one, by their numbers."""
+    if not 0 <= start <= stop <= info.numel:
+        raise ValueError(f"{info.name}: elements {start} to {stop} of {info.numel}")
+    dtype = np.dtype(f"<u{info.item_bytes}")
+    result = np.empty(stop - start, dtype) if into is None else into[: (stop - start) * info.item_bytes].view(dtype)
+    for number in range(start // BLOCK_NUMEL, -(-stop // BLOCK_NUMEL)):
+        first, values = number * BLOCK_NUMEL, block(number)
+        low, high = max(start, first), min(stop, first + values.size)
+        result[low - start : high - start] = values[low - first : high - first]
+    return result
 
 
 def finish_mask(

@@ -8,10 +8,11 @@ Here are the kinds, how many coordinates each takes of which class (a :class:`~m
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,31 +74,18 @@ class Kind:
     whole: bool = False
 
 
+_by_code = partial(Kind, seeded=True, source=True, class_by=ClassBy.CODE)
+
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
         Kind("random-global", "as many random coordinates in the whole model", seeded=True, whole=True),
         Kind("random-per-tensor", "as many random coordinates in each tensor", seeded=True),
-        Kind(
-            "exponent-matched",
-            "as many per tensor and source exponent; zero mantissas are counted separately",
-            seeded=True,
-            source=True,
-            class_by=ClassBy.CODE,
-        ),
-        Kind(
-            "rounding-null",
-            "as many in each tensor, with the odds that bf16 rounding gives noise of one scale",
-            seeded=True,
-            source=True,
-            class_by=ClassBy.CODE,
-        ),
-        Kind(
+        _by_code("exponent-matched", "as many per tensor and source exponent; zero mantissas are counted separately"),
+        _by_code("rounding-null", "as many in each tensor, with the odds that bf16 rounding gives noise of one scale"),
+        _by_code(
             "off-grid-null",
             "as many in each tensor, with the odds of such noise on weights that lie anywhere in their rounding cells",
-            seeded=True,
-            source=True,
-            class_by=ClassBy.CODE,
         ),
         Kind("low-magnitude", "as many in each tensor, with the smallest source magnitudes", source=True),
         Kind(
@@ -193,63 +181,33 @@ def _check_numbers(seed: int | None, density: float | None, rank: int | None, al
         raise UsageError(f"rank {rank} must be at least 1", hint="give a rank of at least 1")
 
 
-class Choice(Protocol):
-    """Which coordinates of a tensor belong to a baseline."""
-
-    def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a span.
-
-        Args:
-            first: its first coordinate, a multiple of 4,096.
-            numel: coordinates in the span.
-            codes: bf16 codes of the source, for kinds that need it.
-            packed: bits of the mask.
-        """
+Choice = Callable[[int, int, Codes | None, Bits | None], Bits]
+"""Packed bits of a span: of its first coordinate, a multiple of 4,096, how many it has, the source's codes for kinds
+that need them, and the mask's bits."""
 
 
-class Drawn(NamedTuple):
+def drawn(draw: Draw, tensor: int, completed: Counts, class_by: ClassBy) -> Choice:
     """Coordinates that were drawn at random: below borders, and ``completed``, int64 ascending, inside the windows."""
-
-    draw: Draw
-    tensor: int
-    completed: Counts
-    class_by: ClassBy
-
-    def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a span."""
-        classes = self.class_by.classes(codes, packed, numel)
-        return self.draw.packed(self.tensor, first, numel, self.completed, classes)
+    return lambda first, numel, codes, packed: draw.packed(
+        tensor, first, numel, completed, class_by.classes(codes, packed, numel)
+    )
 
 
-class Small(NamedTuple):
+def small(which: Smallest) -> Choice:
     """The smallest magnitudes."""
-
-    smallest: Smallest
-
-    def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a span."""
-        return self.smallest.packed(first, np.empty(0, np.uint16) if codes is None else codes)
+    return lambda first, numel, codes, packed: which.packed(first, np.empty(0, np.uint16) if codes is None else codes)
 
 
-class Kept(NamedTuple):
+def kept(bits: Bits) -> Choice:
     """Bits of the whole tensor, computed beforehand."""
-
-    bits: Bits
-
-    def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a span."""
-        return self.bits[first // 8 : first // 8 + -(-numel // 64) * 8]
+    return lambda first, numel, codes, packed: bits[first // 8 : first // 8 + -(-numel // 64) * 8]
 
 
-class Safe(NamedTuple):
-    """Coordinates that are not principal, or are small: ``~principal | small``."""
-
-    principal: Kept
-    small: Small
-
-    def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a span."""
-        return flip(self.principal(first, numel, codes, packed), numel) | self.small(first, numel, codes, packed)
+def safe(principal: Choice, low: Choice) -> Choice:
+    """Coordinates that are not principal, or are small."""
+    return lambda first, numel, codes, packed: (
+        flip(principal(first, numel, codes, packed), numel) | low(first, numel, codes, packed)
+    )
 
 
 def mask_itself(first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:

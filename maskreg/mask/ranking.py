@@ -149,7 +149,8 @@ def _scores(rows: Rows, shape: tuple[int, int], rank: int) -> Scores:
         return torch.from_numpy(np.nan_to_num(rows(start, stop), nan=0.0, posinf=0.0, neginf=0.0)).double()
 
     tall = shape[0] >= shape[1]
-    basis = _leading(_gram_of_columns(numbers, shape) if tall else _gram_of_rows(numbers, shape), rank)
+    gram = _gram_of_columns(numbers, shape) if tall else _gram_of_rows(numbers, shape)
+    basis: torch.Tensor = torch.linalg.eigh(gram).eigenvectors[:, -rank:].contiguous()  # of the largest eigenvalues
     if tall:
 
         def part(start: int, stop: int) -> torch.Tensor:
@@ -192,26 +193,16 @@ def _gram_of_rows(numbers: Callable[[int, int], torch.Tensor], shape: tuple[int,
     return gram
 
 
-def _leading(gram: torch.Tensor, rank: int) -> torch.Tensor:
-    import torch
-
-    # Eigenvalues are ascending.
-    _, vectors = torch.linalg.eigh(gram)
-    leading: torch.Tensor = vectors[:, -rank:].contiguous()
-    return leading
-
-
 def _largest(scores: Scores, shape: tuple[int, int], size: int) -> tuple[int, int]:
     """The score above which all coordinates are taken, and how many of that very score."""
-    high = np.zeros(_HIGH_BINS, np.int64)
-    for start, stop in _blocks(shape):
-        _count(scores(start, stop), high)
-    upper, size = _from_above(high, size)
-    low = np.zeros(1 << _LOW_BITS, np.int64)
-    for start, stop in _blocks(shape):
-        _count(scores(start, stop), low, upper)
-    lower, ties = _from_above(low, size)
-    return (upper << _LOW_BITS) | lower, ties
+    border = -1
+    for bins in (_HIGH_BINS, 1 << _LOW_BITS):
+        counts = np.zeros(bins, np.int64)
+        for start, stop in _blocks(shape):
+            _count(scores(start, stop), counts, border)
+        found, size = _from_above(counts, size)
+        border = found if border < 0 else border << _LOW_BITS | found
+    return border, size
 
 
 def _count(ranks: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64], upper: int = -1) -> None:

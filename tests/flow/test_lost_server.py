@@ -27,34 +27,26 @@ from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.merge.checkpoint import MergedCheckpoint, write
 from maskreg.flow.merge.recipe import Recipe
-from maskreg.progress import Progress
+from maskreg.progress import SILENT, Progress, Silent
 from tests.buckets import client_of, log_in, objects_in, options_of, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.flow.making import extracted
 from tests.servers import SeaweedFS
 
 
-class Killer:
-    """A progress listener that kills the server when the first block is done."""
+class Killer(Silent):
+    """Kills the server when the first block is done; with ``starter``, a thread starts it again after five seconds."""
 
-    def __init__(self, server: SeaweedFS, starter: ThreadPoolExecutor | None) -> None:
-        """Nothing happens yet.
-
-        Args:
-            server: to kill.
-            starter: a thread that starts it again after five seconds; None for never. The server ends with the thread.
-        """
+    def __init__(self, server: SeaweedFS, starter: ThreadPoolExecutor | None = None) -> None:
         self._server, self._starter = server, starter
         self._restart: Future[None] | None = None
         self.killed = False
-
-    def start(self, label: str, total_bytes: int) -> None:
-        pass
 
     def advance(self, n_bytes: int) -> None:
         if not self.killed:
             self.killed = True
             self._server.kill()
+            # The server ends with the thread that starts it.
             self._restart = self._starter.submit(self._start_again) if self._starter else None
 
     def _start_again(self) -> None:
@@ -114,144 +106,117 @@ def _quick(own_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maskreg.bucket.uploads, "ATTEMPTS", 40)
 
 
-Work = Callable[[list[BucketPath], Artifact, Path, BucketPath, Progress], object]
+class Site:
+    """A pair of checkpoints on the server and here, their artifact, and where an output goes."""
+
+    def __init__(self, server: SeaweedFS, pair: list[Path], stored: list[BucketPath], artifact: Artifact) -> None:
+        self.server, self.pair, self.artifact, self._stored = server, pair, artifact, stored
+        self.out = BucketPath.of(f"{stored[0].bucket.root}/{uuid4().hex}", options_of(server))
+
+    @property
+    def stored(self) -> list[BucketPath]:
+        """The pair in the bucket, of which nothing is known yet."""
+        return [BucketPath.of(str(path), options_of(self.server)) for path in self._stored]
+
+    @property
+    def written(self) -> dict[str, bytes]:
+        """What lies where the output goes."""
+        objects = objects_in(self.server, self.out.bucket.root.removeprefix("s3://"), f"{self.out.key}/")
+        return {key.rpartition("/")[2]: data for key, data in objects.items()}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the output is the target."""
+        return self.written == {path.name: path.read_bytes() for path in self.pair[1].iterdir()}
 
 
-def extracting(stored: list[BucketPath], artifact: Artifact, home: Path, out: BucketPath, progress: Progress) -> None:
-    with open_checkpoint(stored[0]) as source, open_checkpoint(stored[1]) as target:
-        assert extract(source, target, home, progress=progress, jobs=1).digest == artifact.digest
+def extracting(site: Site, home: Path, progress: Progress) -> None:
+    before, after = site.stored
+    with open_checkpoint(before) as source, open_checkpoint(after) as target:
+        assert extract(source, target, home, progress=progress, jobs=1).digest == site.artifact.digest
 
 
-def applying(stored: list[BucketPath], artifact: Artifact, home: Path, out: BucketPath, progress: Progress) -> None:
-    with open_checkpoint(stored[0]) as source:
-        assert apply(artifact, source, out, progress=progress, jobs=1).to_json()["out"] == str(out)
+def applying(site: Site, home: Path, progress: Progress) -> None:
+    with open_checkpoint(site.stored[0]) as source:
+        assert apply(site.artifact, source, site.out, progress=progress, jobs=1).to_json()["out"] == str(site.out)
 
 
-def merged(stored: list[BucketPath], artifact: Artifact, home: Path, out: BucketPath, progress: Progress) -> None:
-    with (
-        open_checkpoint(stored[0]) as source,
-        MergedCheckpoint([artifact], source, Recipe.of("linear", [1.0], {})) as model,
-    ):
-        write(model, out, progress=progress, jobs=1)
+def merged(site: Site, home: Path, progress: Progress) -> None:
+    recipe = Recipe.of("linear", [1.0], {})
+    with open_checkpoint(site.stored[0]) as source, MergedCheckpoint([site.artifact], source, recipe) as model:
+        write(model, site.out, progress=progress, jobs=1)
 
 
-WORKS: Mapping[str, Work] = {"extract": extracting, "apply": applying, "merge": merged}
-
-
-def again(server: SeaweedFS, paths: list[BucketPath]) -> list[BucketPath]:
-    """The same paths, of which nothing is known yet."""
-    return [BucketPath.of(str(path), options_of(server)) for path in paths]
+WORKS: Mapping[str, Callable[[Site, Path, Progress], None]] = {
+    "extract": extracting,
+    "apply": applying,
+    "merge": merged,
+}
 
 
 @pytest.fixture
-def out(own_server: SeaweedFS, stored: list[BucketPath]) -> BucketPath:
-    return BucketPath.of(f"{stored[0].bucket.root}/{uuid4().hex}", options_of(own_server))
-
-
-def is_target(server: SeaweedFS, out: BucketPath, pair: list[Path]) -> bool:
-    bucket = out.bucket.root.removeprefix("s3://")
-    written = {key.rpartition("/")[2]: data for key, data in objects_in(server, bucket, f"{out.key}/").items()}
-    return written == {path.name: path.read_bytes() for path in pair[1].iterdir()}
+def site(own_server: SeaweedFS, pair: list[Path], stored: list[BucketPath], artifact: Artifact) -> Site:
+    return Site(own_server, pair, stored, artifact)
 
 
 @pytest.mark.parametrize("name", WORKS)
 def test_a_server_that_comes_back_costs_time_alone(
-    name: str,
-    own_server: SeaweedFS,
-    starter: ThreadPoolExecutor,
-    pair: list[Path],
-    stored: list[BucketPath],
-    artifact: Artifact,
-    out: BucketPath,
-    tmp_path: Path,
+    name: str, site: Site, starter: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    killer = Killer(own_server, starter)
-    WORKS[name](again(own_server, stored), artifact, tmp_path / "home", out, killer)
+    killer = Killer(site.server, starter)
+    WORKS[name](site, tmp_path / "home", killer)
     killer.join()
-    assert name == "extract" or is_target(own_server, out, pair)
+    assert name == "extract" or site.is_done
 
 
 @pytest.mark.parametrize("name", WORKS)
 def test_a_server_that_is_gone_ends_the_work_with_nothing_visible(
-    name: str,
-    own_server: SeaweedFS,
-    pair: list[Path],
-    stored: list[BucketPath],
-    artifact: Artifact,
-    out: BucketPath,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killer = Killer(own_server, None)
+    killer = Killer(site.server)
     with monkeypatch.context() as impatient, pytest.raises(UnavailableError, match="does not answer"):
         # It soon gives up where nothing listens, and waits for a server that is slow.
         impatient.setattr(maskreg.bucket.path, "_RETRIES", 2)
         impatient.setattr(maskreg.bucket.uploads, "ATTEMPTS", 1)
-        WORKS[name](again(own_server, stored), artifact, tmp_path / "home", out, killer)
+        WORKS[name](site, tmp_path / "home", killer)
     assert not [path for path in (tmp_path / "home").glob("**/*") if path.is_file()]
     killer.join()
-    bucket = out.bucket.root.removeprefix("s3://")
-    assert objects_in(own_server, bucket, f"{out.key}/") == {}
+    assert site.written == {}
     # What could not be dropped while the server was gone is found afterwards, and only once.
-    dropped = drop_abandoned(out, idle=timedelta(0))
-    assert all(str(path).startswith(f"{out}/") for path in dropped)
-    assert drop_abandoned(out, idle=timedelta(0)) == ()
-    WORKS[name](again(own_server, stored), artifact, tmp_path / "home", out, Nothing())
-    assert name == "extract" or is_target(own_server, out, pair)
+    dropped = drop_abandoned(site.out, idle=timedelta(0))
+    assert all(str(path).startswith(f"{site.out}/") for path in dropped)
+    assert drop_abandoned(site.out, idle=timedelta(0)) == ()
+    WORKS[name](site, tmp_path / "home", SILENT)
+    assert name == "extract" or site.is_done
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("name", ["extract", "apply"])
-def test_an_interrupt_does_not_wait_for_a_server_that_hangs(
-    name: str,
-    jobs: int,
-    own_server: SeaweedFS,
-    pair: list[Path],
-    stored: list[BucketPath],
-    artifact: Artifact,
-    out: BucketPath,
-    tmp_path: Path,
-) -> None:
-    bucket = out.bucket.root.removeprefix("s3://")
+def test_an_interrupt_does_not_wait_for_a_server_that_hangs(name: str, jobs: int, site: Site, tmp_path: Path) -> None:
+    bucket = site.out.bucket.root.removeprefix("s3://")
     # To find parts of an upload that were left, it has to have begun.
-    uploads = partial(client_of(own_server).list_multipart_uploads, Bucket=bucket, Prefix=out.key)
-    hanging = Hanging(own_server, lambda: name == "extract" or bool(uploads().get("Uploads")))
-    paths = again(own_server, stored) if name == "extract" else pair
+    uploads = partial(client_of(site.server).list_multipart_uploads, Bucket=bucket, Prefix=site.out.key)
+    hanging = Hanging(site.server, lambda: name == "extract" or bool(uploads().get("Uploads")))
+    paths = site.stored if name == "extract" else site.pair
     try:
         with open_checkpoint(paths[0]) as source, open_checkpoint(paths[1]) as target:
             with pytest.raises(KeyboardInterrupt) as interrupt:
                 if name == "extract":
                     extract(source, target, tmp_path / "home", progress=hanging, jobs=jobs)
                 else:
-                    apply(artifact, source, out, progress=hanging, jobs=jobs)
+                    apply(site.artifact, source, site.out, progress=hanging, jobs=jobs)
             assert hanging.is_hanging
     finally:
-        own_server.cont()
+        site.server.cont()
     notes = getattr(interrupt.value, "__notes__", [])
-    assert ([f"the doctor of {out} removes" in note for note in notes] == [True]) == (name == "apply")
-    assert objects_in(own_server, bucket, f"{out.key}/") == {}
+    assert ([f"the doctor of {site.out} removes" in note for note in notes] == [True]) == (name == "apply")
+    assert site.written == {}
 
 
-class Nothing:
-    """A progress listener that does nothing."""
-
-    def start(self, label: str, total_bytes: int) -> None:
-        pass
-
-    def advance(self, n_bytes: int) -> None:
-        pass
-
-
-class Hanging(Nothing):
-    """A progress listener that hangs the server when a block is done, and sends an interrupt a second later."""
+class Hanging(Silent):
+    """Hangs the server when a block is done and ``is_time`` says yes, and sends an interrupt a second later."""
 
     def __init__(self, server: SeaweedFS, is_time: Callable[[], bool]) -> None:
-        """Nothing happens yet.
-
-        Args:
-            server: to hang.
-            is_time: asked after each block until it says yes.
-        """
         self._server, self._is_time = server, is_time
         self.is_hanging = False
 

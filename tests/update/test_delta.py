@@ -74,13 +74,15 @@ class TestDelta:
 
     def test_a_mask_has_no_values(self, tmp_path: Path) -> None:
         artifact = extracted(tmp_path / "root", *opened(tmp_path, *edge_pair()), mask_only=True)
-        with pytest.raises(PartAbsentError, match="no values to apply"):
+        with pytest.raises(PartAbsentError, match="which coordinates move, but no values to apply") as caught:
             Delta(artifact)
+        assert "with its values" in caught.value.hint
 
     def test_the_way_back_needs_its_part(self, tmp_path: Path) -> None:
         artifact = extracted(tmp_path / "root", *opened(tmp_path, *edge_pair()))
-        with pytest.raises(PartAbsentError, match="no reverse part"):
+        with pytest.raises(PartAbsentError, match="no reverse part") as caught:
             Delta(artifact, revert=True)
+        assert caught.value.facts["absent"] == "reverse"
 
 
 def reading(data: bytes) -> Payload:

@@ -74,15 +74,8 @@ def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: Proces
     patched once; tensors that overlap in any other way are refused. Tensors that the artifacts do not know stay.
 
     Where several processes hold the model, all of them must call this. If it fails on one, before anything is written,
-    it fails on all, and nothing is written on any.
-
-    Args:
-        model: a module or a state dict with every tensor by name; prefixes of wrappers (``module.``, ``_orig_mod.``)
-            are resolved where that is unambiguous.
-        deltas: opens them.
-        jobs: threads.
-        group: of the processes that hold the model; by default all if a tensor is sharded, the group of
-            ``DistributedDataParallel`` if the model is wrapped in it, and otherwise this one alone.
+    it fails on all, and nothing is written on any. They are ``group``; by default all if a tensor is sharded, the group
+    of ``DistributedDataParallel`` if the model is wrapped in it, and otherwise this one alone.
     """
     threads = worker_count(jobs)
     if isinstance(model, torch.nn.Module):

@@ -19,6 +19,7 @@ All processes that share a tensor make the same plan, so it is never sent.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,7 +33,7 @@ from maskreg.live.held import pieces
 from maskreg.live.memory import CODES
 from maskreg.live.processes import FAILURES, Processes
 from maskreg.parallel import ordered
-from maskreg.update.delta import Stored
+from maskreg.update.delta import Payload, Stored
 from maskreg.update.route import Route, SpanRoute
 
 if TYPE_CHECKING:
@@ -89,16 +90,14 @@ class _Pass:
     def _gathered(self, turn: Sequence[Work]) -> list[tuple[Work, torch.Tensor]]:
         """This process's blocks, whole."""
         me = self._processes.rank
-        sent: dict[int, list[torch.Tensor]] = {}
-        expected: dict[int, int] = {}
+        sent, expected = defaultdict[int, list[torch.Tensor]](list), Counter[int]()
         for work in turn:
             if work.owner != me:
-                sent.setdefault(work.owner, []).append(_bytes(self._own(work)))
-            else:
-                for rank, taken in work.slices.items():
-                    if rank != me:
-                        width = self._memory.of(work.item).element_size()
-                        expected[rank] = expected.get(rank, 0) + (taken.stop - taken.start) * width
+                sent[work.owner].append(_bytes(self._own(work)))
+                continue
+            for rank, taken in work.slices.items():
+                if rank != me:
+                    expected[rank] += (taken.stop - taken.start) * self._memory.of(work.item).element_size()
         received = _Stream(self._processes.exchange(sent, expected))
         return [(work, self._joined(work, received)) for work in turn if work.owner == me]
 
@@ -108,11 +107,7 @@ class _Pass:
             return self._own(work)
         block = torch.empty(work.stop - work.start, dtype=flat.dtype, device=flat.device)
         for rank, taken in work.slices.items():
-            if rank == me:
-                part = self._own(work)
-            else:
-                part = received.next(rank, (taken.stop - taken.start) * flat.element_size()).to(flat.device)
-                part = part.view(flat.dtype)
+            part = self._own(work) if rank == me else received.next(rank, taken.stop - taken.start, flat)
             block[self._positions(work, rank)] = part
         return block
 
@@ -127,11 +122,8 @@ class _Pass:
                 results = self._blocks(spans, at_hand)
             else:
                 # Each result is copied, because the next call of a thread takes its memory.
-                results = list(
-                    ordered(
-                        self._on_cpu, zip(spans, at_hand, strict=True), jobs=self._jobs, size=lambda t: t[1].numel()
-                    )
-                )
+                tasks = zip(spans, at_hand, strict=True)
+                results = list(ordered(self._on_cpu, tasks, jobs=self._jobs, size=lambda task: task[1].numel()))
         except FAILURES as error:
             self.failures.append(error)
             return list(gathered)
@@ -146,22 +138,21 @@ class _Pass:
     def _distribute(self, turn: Sequence[Work], results: Sequence[tuple[Work, torch.Tensor]]) -> None:
         """Send the results to where they belong, and write this process's part."""
         me = self._processes.rank
-        sent: dict[int, list[torch.Tensor]] = {}
-        expected: dict[int, int] = {}
+        sent, expected = defaultdict[int, list[torch.Tensor]](list), Counter[int]()
         for work, result in results:
             for rank in work.slices:
                 part = result[self._positions(work, rank)]
                 if rank == me:
                     self._own(work).copy_(part)
                 else:
-                    sent.setdefault(rank, []).append(_bytes(part))
+                    sent[rank].append(_bytes(part))
         others = [work for work in turn if work.owner != me]
         for work in others:
-            expected[work.owner] = expected.get(work.owner, 0) + _bytes(self._own(work)).numel()
+            expected[work.owner] += _bytes(self._own(work)).numel()
         received = _Stream(self._processes.exchange(sent, expected))
         for work in others:
             own = self._own(work)
-            own.copy_(received.next(work.owner, own.numel() * own.element_size()).to(own.device).view(own.dtype))
+            own.copy_(received.next(work.owner, own.numel(), own))
 
     def _own(self, work: Work) -> torch.Tensor:
         return self._memory.of(work.item)[work.slices[self._processes.rank]]
@@ -174,29 +165,25 @@ class _Pass:
 
     def _from_memory(self, span: SpanRoute) -> SpanRoute:
         """The same, reading what was kept."""
-        steps = []
-        for step in span.steps:
-            coded, stored = (
-                self._kept.payload(payload) if isinstance(payload, Stored) else None
-                for payload in (step.coded, step.stored)
-            )
-            steps.append(step._replace(coded=coded, stored=stored))
-        return span._replace(steps=tuple(steps))
+
+        def kept(payload: Payload | None) -> Payload | None:
+            return self._kept.payload(payload) if isinstance(payload, Stored) else None
+
+        return span._replace(steps=tuple(s._replace(coded=kept(s.coded), stored=kept(s.stored)) for s in span.steps))
 
 
 class _Stream:
     """Bytes of each process, taken one after another."""
 
     def __init__(self, received: dict[int, torch.Tensor]) -> None:
-        self._received = received
-        self._at = dict.fromkeys(received, 0)
+        self._received, self._at = received, Counter[int]()
 
-    def next(self, rank: int, n: int) -> torch.Tensor:
-        """The next bytes of a process."""
-        at = self._at[rank]
-        self._at[rank] = at + n
+    def next(self, rank: int, count: int, like: torch.Tensor) -> torch.Tensor:
+        """The next elements of a process, of the dtype and on the device of another tensor."""
+        at, n = self._at[rank], count * like.element_size()
+        self._at[rank] += n
         # Copied, because a part of 2-byte elements can begin anywhere between elements of 4 bytes.
-        return self._received[rank][at : at + n].clone()
+        return self._received[rank][at : at + n].clone().to(like.device).view(like.dtype)
 
 
 class _Memory:
@@ -205,12 +192,11 @@ class _Memory:
     def __init__(self, live: Sequence[Live]) -> None:
         self._live = live
         self._flat: dict[int, torch.Tensor] = {}
-        self._left: dict[int, int] = {}
+        self._left = Counter[int]()
 
     def expect(self, works: Sequence[Work]) -> None:
         """Note how often each tensor will be used."""
-        for work in works:
-            self._left[work.item] = self._left.get(work.item, 0) + 1
+        self._left.update(work.item for work in works)
 
     def of(self, item: int) -> torch.Tensor:
         """Integers of the elements' width, one-dimensional."""
@@ -279,31 +265,29 @@ def plan(live: Sequence[Live], rank: int) -> dict[tuple[int, ...], list[Work]]:
 
     ``live`` has the same tensors in the same order on all of these.
     """
-    blocks: dict[tuple[int, ...], list[_Block]] = {}
+    blocks = defaultdict[tuple[int, ...], list[_Block]](list)
     for number, item in enumerate(live):
         if not item.held.of:  # this process is not in the mesh of that tensor
             continue
         shared_by = tuple(item.held.of)
         for span in item.route.spans():
             slices = dict(pieces(item.held, span.start, span.stop))
-            cost = (
-                sum(need.stop - need.start for need in needs_of(span)) + (span.stop - span.start) / _ELEMENTS_PER_BYTE
-            )
-            blocks.setdefault(shared_by, []).append(_Block(number, span, slices, cost))
+            coded = sum(need.stop - need.start for need in needs_of(span))
+            cost = coded + (span.stop - span.start) / _ELEMENTS_PER_BYTE
+            blocks[shared_by].append(_Block(number, span, slices, cost))
     # In one order everywhere, so that no process waits for one that waits for it.
     return {shared_by: list(_assigned(blocks[shared_by], rank)) for shared_by in sorted(blocks)}
 
 
 def _assigned(blocks: Sequence[_Block], rank: int) -> Iterator[Work]:
     """The most costly blocks first, each for the process with the least to do among those that hold enough of it."""
-    load: dict[int, float] = {}
-    owners: dict[int, int] = {}
+    load, owners = defaultdict[int, float](float), dict[int, int]()
     for number in sorted(range(len(blocks)), key=lambda number: (-blocks[number].cost, number)):
         block = blocks[number]
         sizes = {holder: taken.stop - taken.start for holder, taken in block.slices.items()}
         enough = _SHARE * max(sizes.values())
-        owner = min((holder for holder, size in sizes.items() if size >= enough), key=lambda h: (load.get(h, 0), h))
-        load[owner] = load.get(owner, 0) + block.cost
+        owner = min((holder for holder, size in sizes.items() if size >= enough), key=lambda h: (load[h], h))
+        load[owner] += block.cost
         owners[number] = owner
     for number, block in enumerate(blocks):
         span = block.span if owners[number] == rank else None
@@ -312,9 +296,9 @@ def _assigned(blocks: Sequence[_Block], rank: int) -> Iterator[Work]:
 
 def rounds(works: Iterable[Work], size: int) -> Iterator[list[Work]]:
     """Blocks that are worked on at once: the next ``size`` of each owner; the same for all who share them."""
-    queues: dict[int, list[Work]] = {}
+    queues = defaultdict[int, list[Work]](list)
     for work in works:
-        queues.setdefault(work.owner, []).append(work)
+        queues[work.owner].append(work)
     longest = max(map(len, queues.values()), default=0)
     for first in range(0, longest, size):
         yield [work for queue in queues.values() for work in queue[first : first + size]]

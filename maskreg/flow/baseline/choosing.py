@@ -22,14 +22,14 @@ from maskreg.mask.baseline import (
     BaselineSpec,
     Choice,
     ClassBy,
-    Drawn,
-    Kept,
-    Safe,
-    Small,
     complement,
+    drawn,
+    kept,
     mask_itself,
     quota_of_model,
     quota_of_tensor,
+    safe,
+    small,
 )
 from maskreg.mask.draw import Draw, Quota, Seen, Tally, count
 from maskreg.mask.ranking import (
@@ -327,7 +327,7 @@ class _Drawing(Chooser):
                 tally = None
                 for row in done if settled is not None else ():
                     key = self._keys[row.name]
-                    choices[row.name] = Drawn(draws[name], key, (settled or {}).get(key, np.empty(0, np.int64)), by)
+                    choices[row.name] = drawn(draws[name], key, (settled or {}).get(key, np.empty(0, np.int64)), by)
         return choices
 
 
@@ -348,7 +348,7 @@ class _Ranking(Chooser):
         return self._safe(rows) if self._spec.kind.name == "safe" else self._low(rows)
 
     def _low(self, rows: Sequence[Tensor]) -> Choices:
-        return {name: Small(which) for name, which in self._smallest(rows, lambda row: row.nnz).items()}
+        return {name: small(which) for name, which in self._smallest(rows, lambda row: row.nnz).items()}
 
     def _smallest(self, rows: Sequence[Tensor], number: Callable[[Tensor], int]) -> dict[str, Smallest]:
         def work(span: MaskedSpan) -> Counts:
@@ -389,13 +389,13 @@ class _Ranking(Chooser):
 
     def _safe(self, rows: Sequence[Tensor]) -> Choices:
         alpha = self._spec.alpha or 0.0
-        small = self._smallest(rows, lambda row: _share(alpha, row.numel))
+        low = self._smallest(rows, lambda row: _share(alpha, row.numel))
         return {
-            row.name: Safe(self._kept(row, lambda start, stop: _share(alpha, stop - start)), Small(small[row.name]))
+            row.name: safe(self._kept(row, lambda start, stop: _share(alpha, stop - start)), small(low[row.name]))
             for row in rows
         }
 
-    def _kept(self, row: Tensor, number_of: Callable[[int, int], int]) -> Kept:
+    def _kept(self, row: Tensor, number_of: Callable[[int, int], int]) -> Choice:
         source = self._sweeper.source
         assert source is not None
         stacked, shape = matrices_of(row.source_shape or ())
@@ -412,7 +412,7 @@ class _Ranking(Chooser):
             for first in range(0, stacked * size, size):
                 yield from principal(partial(rows_of, first), shape, rank, number_of(first, first + size))
 
-        return Kept(pack_spans(chosen_rows()))
+        return kept(pack_spans(chosen_rows()))
 
     def _in_slice(self, row: Tensor, start: int, stop: int) -> int:
         """Coordinates of the mask within ``[start, stop)``."""

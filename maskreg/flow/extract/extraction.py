@@ -74,23 +74,9 @@ def extract(
         worker threads      Differ: read both sides, cast, compare, code, hash      any order
         caller's thread     _TensorWriter: append to mask, delta, leaves            in the order of the spans
 
-    Since blocks arrive in order, offsets are running sums, and thread count and timing change no byte.
-
-    Args:
-        source: the checkpoint that the artifact will apply to.
-        target: the checkpoint that post-training made of it.
-        root: folder of the registry's file store.
-        rule: ``exact``, ``abs:TAU`` or ``rel:ETA``.
-        mask_only: keep the mask and no values.
-        reversible: keep the source's values too, so that the target can be turned back.
-        allow_mismatch: store whole, or list, tensors that do not pair up.
-        with_code: take along small files that can run code, such as ``modeling_x.py``, too.
-        device: where codes are compared; the result does not depend on it.
-        parents: artifacts that this one derives from.
-        recipe: lineage recipe of the target, if known; part of the artifact's identity.
-        source_root: identity that the source must turn out to have; empty for any.
-        progress: in bytes of both sides.
-        jobs: threads; by default one per CPU, at most 16.
+    Since blocks arrive in order, offsets are running sums, and thread count and timing change no byte. Nor does the
+    device, where codes are compared. ``root`` is the folder of the registry's file store, ``recipe`` the lineage recipe
+    of the target, and ``source_root`` an identity that the source must turn out to have.
     """
     if mask_only and reversible:
         raise UsageError("--reversible needs values, and --mask-only keeps none", hint="drop one of the two")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from maskreg.bucket import Location
@@ -325,18 +326,13 @@ def _change(before: str, after: str) -> str:
 
 
 def _common_end(left: str, right: str) -> int:
-    count = 0
-    for a, b in zip(reversed(left.split(".")), reversed(right.split(".")), strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
+    ends = zip(left.split(".")[::-1], right.split(".")[::-1], strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 
 
 def _prefixes(left: str, right: str) -> tuple[str, str]:
     common = _common_end(left, right)
-    heads = (name.split(".")[: len(name.split(".")) - common] for name in (left, right))
-    before, after = ("".join(f"{word}." for word in words) for words in heads)
+    before, after = ("".join(f"{word}." for word in reversed(name.split(".")[::-1][common:])) for name in (left, right))
     return before, after
 
 

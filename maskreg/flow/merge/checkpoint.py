@@ -9,12 +9,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
@@ -36,6 +35,7 @@ from maskreg.flow.merge.methods.base import Known
 from maskreg.flow.merge.recipe import Depths, Recipe
 from maskreg.flow.merge.sweeps import MODEL, Sweeps
 from maskreg.flow.merge.tiles import Counts, SpanMerger
+from maskreg.flow.storing import from_blocks
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
@@ -116,18 +116,7 @@ class MergedWeights(Checkpoint):
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor."""
-        info = self.tensors[name]
-        if not 0 <= start <= stop <= info.numel:
-            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
-        size = (stop - start) * info.item_bytes
-        result = np.empty(size, np.uint8) if into is None else into[:size]
-        values = result.view(np.dtype(f"<u{info.item_bytes}"))
-        for number in _blocks(start, stop):
-            offset = number * BLOCK_NUMEL
-            own = slice(max(start, offset), min(stop, offset + BLOCK_NUMEL))
-            block = self._block(self._by_name[name], number)
-            values[own.start - start : own.stop - start] = block[own.start - offset : own.stop - offset]
-        return values
+        return from_blocks(self.tensors[name], start, stop, into, partial(self._block, self._by_name[name]))
 
     def expect(self, name: str, start: int, stop: int) -> int:
         """Hand on which blocks of the source are read soon."""

@@ -7,17 +7,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from maskreg.checkpoint import open_checkpoint
+from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.codec import Codec
 from maskreg.codec.base import Block
 from maskreg.device import HostDevice, TorchDevice
-from maskreg.errors import AlreadyAppliedError, OutputExistsError, PartAbsentError, WrongCheckpointError
+from maskreg.errors import AlreadyAppliedError, OutputExistsError, WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.tensors.cast import to_bf16
 from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, make_pair, moved, widened
 from tests.demo import DEMO
 from tests.flow.making import BLOCK, LEAF, NewMemory, bits, edge_pair, extracted, left_over, opened, stored
-from tests.kernels import COMPILED
+
+
+def goes_and_comes_back(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
+    apply(artifact, source, folder / "out")
+    assert stored(folder / "out") == stored(Path(str(target.path)))
+    apply(artifact, target, folder / "back", revert=True)
+    assert stored(folder / "back") == stored(Path(str(source.path)))
+
 
 in_tmp = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -71,10 +79,7 @@ def test_any_pair_comes_out_bit_for_bit_and_goes_back(
     tmp_path = tmp_path_factory.mktemp("pair")
     source, target = opened(tmp_path, *pair)
     artifact = extracted(tmp_path / "root", source, target, reversible=True)
-    apply(artifact, source, tmp_path / "out")
-    assert stored(tmp_path / "out") == stored(tmp_path / "target")
-    apply(artifact, target, tmp_path / "back", revert=True)
-    assert stored(tmp_path / "back") == stored(tmp_path / "source")
+    goes_and_comes_back(artifact, source, target, tmp_path)
 
 
 class TestWrongSource:
@@ -173,10 +178,7 @@ def test_tied_weights_come_out_under_both_names(tmp_path: Path) -> None:
     source, target = opened(tmp_path, dict.fromkeys(names, before), dict.fromkeys(names, after), shards=2)
     artifact = extracted(tmp_path / "root", source, target, reversible=True)
     assert len(artifact.tensors) == 1
-    apply(artifact, source, tmp_path / "out")
-    assert stored(tmp_path / "out") == stored(tmp_path / "target")
-    apply(artifact, target, tmp_path / "back", revert=True)
-    assert stored(tmp_path / "back") == stored(tmp_path / "source")
+    goes_and_comes_back(artifact, source, target, tmp_path)
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -201,10 +203,7 @@ def test_tensors_that_come_go_and_change_form(shards: int, tmp_path: Path) -> No
     }
     checkpoints = opened(tmp_path, source, target, shards=shards)
     artifact = extracted(tmp_path / "root", *checkpoints, allow_mismatch=True, reversible=True)
-    apply(artifact, checkpoints[0], tmp_path / "out")
-    assert stored(tmp_path / "out") == stored(tmp_path / "target")
-    apply(artifact, open_checkpoint(tmp_path / "out"), tmp_path / "back", revert=True)
-    assert stored(tmp_path / "back") == stored(tmp_path / "source")
+    goes_and_comes_back(artifact, *checkpoints, tmp_path)
 
 
 def test_an_fp32_target_comes_out_as_its_bf16_cast(tmp_path: Path) -> None:
@@ -266,22 +265,6 @@ def test_other_weight_files_are_named_and_not_copied(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "pytorch_model.bin").exists()
 
 
-def test_a_mask_cannot_be_applied(tmp_path: Path) -> None:
-    source, target = opened(tmp_path, *edge_pair())
-    artifact = extracted(tmp_path / "root", source, target, mask_only=True)
-    with pytest.raises(PartAbsentError, match="which coordinates move, but no values to apply") as caught:
-        apply(artifact, source, tmp_path / "out")
-    assert "with its values" in caught.value.hint
-
-
-def test_going_back_needs_the_reverse_part(tmp_path: Path) -> None:
-    source, target = opened(tmp_path, *edge_pair())
-    artifact = extracted(tmp_path / "root", source, target)
-    with pytest.raises(PartAbsentError) as caught:
-        apply(artifact, target, tmp_path / "out", revert=True)
-    assert caught.value.facts["absent"] == "reverse"
-
-
 def test_an_output_is_replaced_only_by_force(tmp_path: Path) -> None:
     source, target = opened(tmp_path, *edge_pair())
     artifact = extracted(tmp_path / "root", source, target)
@@ -307,12 +290,8 @@ def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
     assert sum(step > 6 << 20 for step in new.of_steps) <= 3, new.of_steps
 
 
-@pytest.mark.parametrize("source", ["source", "teacher", "target", "target-seed1"] if COMPILED else ["source"])
-@pytest.mark.parametrize("target", ["source", "teacher", "target", "target-seed1"])
+@pytest.mark.parametrize(("source", "target"), [("source", "target"), ("target-seed1", "teacher")])
 def test_real_checkpoints_come_out_bit_for_bit_and_go_back(source: str, target: str, tmp_path: Path) -> None:
     before, after = open_checkpoint(DEMO / source), open_checkpoint(DEMO / target)
     artifact = extracted(tmp_path / "root", before, after, reversible=True)
-    apply(artifact, before, tmp_path / "out")
-    assert stored(tmp_path / "out") == stored(DEMO / target)
-    apply(artifact, after, tmp_path / "back", revert=True)
-    assert stored(tmp_path / "back") == stored(DEMO / source)
+    goes_and_comes_back(artifact, before, after, tmp_path)

@@ -160,6 +160,9 @@ class TestRefusals:
         model = Wrapped(**{mark: torch.zeros(3, dtype=torch.uint8)})
         with pytest.raises(WrongCheckpointError, match=rf"tensor inner.w: quantized in this model \(inner.{mark}\)"):
             apply_(model, artifact)
+        codes = Wrapped(w=torch.zeros(6, 4, dtype=torch.float8_e4m3fn), weight_scale_inv=torch.ones(1))
+        with pytest.raises(WrongCheckpointError, match=r"quantized in this model \(inner.weight_scale_inv\)"):
+            apply_(codes, artifact)
 
     def test_a_quantized_tensor_is_named_by_its_class(self, artifact: Artifact) -> None:
         kind = type("Params4bit", (torch.nn.Parameter,), {"__module__": "bitsandbytes.nn.modules"})
@@ -168,12 +171,6 @@ class TestRefusals:
         with pytest.raises(WrongCheckpointError, match=r"quantized in this model \(Params4bit\)") as caught:
             apply_(model, artifact)
         assert "patch it, and quantize it afterwards" in caught.value.hint
-
-    def test_fp8_with_scales_is_quantized(self, artifact: Artifact) -> None:
-        codes = torch.zeros(6, 4, dtype=torch.float8_e4m3fn)
-        model = Wrapped(w=codes, weight_scale_inv=torch.ones(1))
-        with pytest.raises(WrongCheckpointError, match=r"quantized in this model \(inner.weight_scale_inv\)"):
-            apply_(model, artifact)
 
     def test_a_tensor_that_computes_its_values_is_refused(self, artifact: Artifact) -> None:
         from torch.testing._internal.two_tensor import TwoTensor

@@ -51,6 +51,11 @@ def small_pair() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return source, {**target, NORM: source[NORM]}
 
 
+def small(folder: Path, **options: Any) -> tuple[Checkpoint, Checkpoint, Artifact]:
+    before, after = opened(folder, *small_pair())
+    return before, after, extracted(folder, before, after, **options)
+
+
 def asked(**options: Any) -> AnalysisSpec:
     return analysis_spec(**{"ranks": (4,), "presets": ("small",), **options})
 
@@ -125,16 +130,14 @@ def test_every_expert_is_a_matrix_and_a_vector_is_none(tmp_path: Path) -> None:
 
 
 def test_the_target_given_and_the_target_made_give_the_same_figures(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after)
+    before, after, artifact = small(tmp_path)
     given, made = analyzed(artifact, before, after, tmp_path), analyzed(artifact, before, None, tmp_path)
     assert given["tensors"] == made["tensors"]
     assert given["recipe"]["target"] != made["recipe"]["target"]
 
 
 def test_another_checkpoint_is_refused_on_either_side(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after)
+    before, after, artifact = small(tmp_path)
     for source, target in ((after, None), (after, after)):
         with pytest.raises(WrongCheckpointError):
             analyze(artifact, source, target, tmp_path, asked())
@@ -147,8 +150,7 @@ def test_another_checkpoint_is_refused_on_either_side(tmp_path: Path) -> None:
 
 
 def test_a_mask_needs_the_target(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after, mask_only=True)
+    before, after, artifact = small(tmp_path, mask_only=True)
     with pytest.raises(PartAbsentError) as caught:
         analyze(artifact, before, None, tmp_path, asked())
     assert "--target" in caught.value.hint
@@ -156,8 +158,7 @@ def test_a_mask_needs_the_target(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_drops_changes_takes_either_target(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after, rule="abs:1e-4")
+    before, after, artifact = small(tmp_path, rule="abs:1e-4")
     given, made = analyzed(artifact, before, after, tmp_path), analyzed(artifact, before, None, tmp_path)
     # Only the target itself tells of the changes that the delta dropped.
     assert given["total"]["moved"]["exact"] > made["total"]["moved"]["exact"] == artifact.manifest.totals.nnz
@@ -214,8 +215,7 @@ def test_a_nan_takes_the_figures_of_its_tensor_alone(tmp_path: Path) -> None:
 
 
 def test_the_result_refers_to_what_it_is_about(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after)
+    before, _, artifact = small(tmp_path)
     made = analyze(artifact, before, None, tmp_path, asked(seed=4))
     kept = Artifact.open(FileStore(tmp_path), made.digest)
     assert (kept.manifest.kind, kept.manifest.parents) == ("analysis", (str(artifact.digest),))
@@ -256,8 +256,7 @@ analyze(artifact, open_checkpoint(root / "source"), None, root, spec, progress=K
 
 
 def test_an_analysis_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after)
+    before, _, artifact = small(tmp_path)
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(artifact.digest)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -278,8 +277,7 @@ def test_an_analysis_goes_on_where_it_was_killed(tmp_path: Path) -> None:
 
 
 def test_a_damaged_piece_of_work_is_done_again(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after)
+    before, _, artifact = small(tmp_path)
 
     class Stop(Silent):
         def advance(self, n_bytes: int) -> None:
@@ -293,8 +291,7 @@ def test_a_damaged_piece_of_work_is_done_again(tmp_path: Path) -> None:
 
 
 def test_only_what_is_asked_for_is_measured(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after)
+    before, _, artifact = small(tmp_path)
     found = [set(analyzed(artifact, before, None, tmp_path, metrics=(group,))["total"]["figures"]) for group in METRICS]
     everything = set(analyzed(artifact, before, None, tmp_path)["total"]["figures"])
     assert set.union(*found) == everything
@@ -308,8 +305,7 @@ def test_questions_without_an_answer_are_refused() -> None:
 
 
 def test_large_matrices_are_measured_by_range_finding(tmp_path: Path) -> None:
-    before, after = opened(tmp_path, *small_pair())
-    artifact = extracted(tmp_path, before, after)
+    before, _, artifact = small(tmp_path)
     exact = analyzed(artifact, before, None, tmp_path)["total"]["figures"]
     near = analyzed(artifact, before, None, tmp_path, exact_up_to=8, q=20, niter=8)
     assert near["recipe"]["decomposition"] == {

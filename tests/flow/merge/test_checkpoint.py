@@ -71,8 +71,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, list[Art
         ("ties-per-tensor", {"density": 0.3}),
         ("breadcrumbs", {"density": 0.3, "gamma": 0.05}),
         ("della", {}),
-        ("della", {"rescale": "l1"}),
-        ("dare", {}),
+        ("dare", {"rescale": "l1"}),
     ],
 )
 def test_blocks_rows_and_ties_do_not_show(

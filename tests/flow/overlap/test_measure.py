@@ -13,14 +13,12 @@ from maskreg.analysis.comparison import Comparison, PairOverlap
 from maskreg.analysis.evidence import (
     BY_BOTH,
     BY_EXPONENT,
-    GLOBAL,
     MATCHED,
     NULLS,
     PER_TENSOR,
     ROUNDING,
     ROUNDING_A,
     ROUNDING_B,
-    STRIPED,
 )
 from maskreg.analysis.verdict import Outcome
 from maskreg.artifact.reader import Artifact
@@ -31,7 +29,6 @@ from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.mask.rounding import classes_of
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, llama_tensors, make_checkpoint, moved, widened
-from tests.demo import DEMO
 from tests.mask.reference import chances_by_rounding
 
 Pair = tuple[str, str, float]
@@ -269,32 +266,3 @@ def test_a_mask_that_is_not_as_its_table_says_is_refused(bench: Bench, monkeypat
     for source in (None, bench.source):
         with pytest.raises(CorruptError, match=r"lm_head\.weight"):
             measure_overlap(masks, source)
-
-
-def test_two_real_updates_of_one_model(tmp_path: Path) -> None:
-    """Two seeds of one distillation: rounding explains a part of their overlap alone."""
-    source = open_checkpoint(DEMO / "source")
-    masks = [
-        Artifact.open(
-            FileStore(tmp_path), extract(source, open_checkpoint(DEMO / name), tmp_path, mask_only=True).digest
-        )
-        for name in ("target", "target-seed1")
-    ]
-    pair = only(measure_overlap(masks, source))
-    seen, nulls, odds = pair.whole.overlap, pair.whole.nulls, pair.whole.mantel_haenszel
-    near = 0.001
-    assert [seen.density_a, seen.density_b, seen.lift, seen.lift_max, seen.phi, seen.phi_max] == pytest.approx(
-        [0.4659, 0.4635, 1.9887, 2.1466, 0.8583, 0.9953], abs=near
-    )
-    assert nulls[GLOBAL].ratio == pytest.approx(seen.lift)
-    assert nulls[MATCHED].ratio == pytest.approx(1.3067, abs=near)
-    assert nulls[MATCHED].headroom == pytest.approx(0.7473, abs=near)
-    assert nulls[ROUNDING].ratio == pytest.approx(1.3909, abs=near)
-    assert nulls[ROUNDING_A].ratio == pytest.approx(1.3531, abs=near)
-    assert nulls[ROUNDING_B].ratio == pytest.approx(1.3529, abs=near)
-    assert seen.odds_ratio == pytest.approx(173.0, abs=0.1)
-    assert odds[BY_EXPONENT] == pytest.approx(68.2, abs=0.1)
-    assert odds[BY_BOTH] == pytest.approx(60.8, abs=0.1)
-    assert nulls[STRIPED].headroom == pytest.approx(0.7073, abs=near)
-    assert nulls[MATCHED].standard_error == pytest.approx(393, rel=0.01)
-    assert (pair.verdict.outcome, pair.verdict.null) == (Outcome.MORE, STRIPED)
