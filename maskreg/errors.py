@@ -61,6 +61,9 @@ class MaskregError(Exception):
 
     code = "ERROR"
 
+    def __init_subclass__(cls, code: str = "") -> None:
+        cls.code = code or cls.code
+
     def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
         super().__init__(message)
         self.message = message
@@ -79,44 +82,33 @@ class MaskregError(Exception):
         return {"code": self.code, "message": self.message, "hint": self.hint, "facts": plain_facts(self.facts)}
 
 
-class UsageError(MaskregError, ValueError):
+class UsageError(MaskregError, ValueError, code="USAGE"):
     """The request itself is wrong: a contradictory or malformed option."""
 
-    code = "USAGE"
 
-
-class BadRefError(UsageError):
+class BadRefError(UsageError, code="NAME_INVALID"):
     """A reference that does not follow ``[project/]name[:tag][@sha256:...]``."""
 
-    code = "NAME_INVALID"
 
-
-class BadRuleError(UsageError):
+class BadRuleError(UsageError, code="RULE_INVALID"):
     """An unknown rule for "moved", or one with a meaningless parameter."""
 
-    code = "RULE_INVALID"
 
-
-class PreconditionError(UsageError):
+class PreconditionError(UsageError, code="PRECONDITION_REQUIRED"):
     """A change through a service without the state that it changes."""
 
-    code = "PRECONDITION_REQUIRED"
 
-
-class DataError(MaskregError, ValueError):
+class DataError(MaskregError, ValueError, code="DATA_INVALID"):
     """Data from outside is wrong; nothing of it was used."""
 
-    code = "DATA_INVALID"
 
-
-class CorruptError(DataError):
+class CorruptError(DataError, code="DIGEST_MISMATCH"):
     """Stored bytes differ from their digest, are missing, truncated or surplus.
 
     Attributes:
         key: the object that is damaged, as the store names it.
     """
 
-    code = "DIGEST_MISMATCH"
     _names_key = True
 
     def __init__(self, key: str, fault: str, *, hint: str = "", **facts: object) -> None:
@@ -124,116 +116,84 @@ class CorruptError(DataError):
         self.key = key
 
 
-class RolledBackError(CorruptError):
+class RolledBackError(CorruptError, code="ROLLED_BACK"):
     """A remote whose log of a tag went back, was rewritten or forked since this machine last read it."""
 
-    code = "ROLLED_BACK"
     _names_key = False  # the fault names the tag
 
 
-class UntrustedError(CorruptError):
+class UntrustedError(CorruptError, code="UNTRUSTED"):
     """An entry of a signed project without a trusted signature, or a key that no trusted key handed over to."""
 
-    code = "UNTRUSTED"
     _names_key = False
 
 
-class FormatError(DataError):
+class FormatError(DataError, code="FORMAT_INVALID"):
     """A malformed file or document."""
 
-    code = "FORMAT_INVALID"
 
-
-class LimitError(DataError):
+class LimitError(DataError, code="SIZE_INVALID"):
     """A document from outside that is beyond a limit."""
 
-    code = "SIZE_INVALID"
 
-
-class PairMismatchError(DataError):
+class PairMismatchError(DataError, code="PAIR_MISMATCH"):
     """Two checkpoints that do not pair up. ``tensors``: names of the tensors that do not match."""
-
-    code = "PAIR_MISMATCH"
 
     def __init__(self, message: str, tensors: tuple[str, ...] = (), *, hint: str = "", **facts: object) -> None:
         super().__init__(message, hint=hint, **facts)
         self.tensors = tensors
 
 
-class WrongCheckpointError(DataError):
+class WrongCheckpointError(DataError, code="SOURCE_MISMATCH"):
     """A checkpoint that is not the artifact's source."""
-
-    code = "SOURCE_MISMATCH"
 
     def __init__(self, tensor: str, fault: str, *, hint: str = "", **facts: object) -> None:
         super().__init__(f"tensor {tensor}: {fault}", hint=hint, **facts)
         self.tensor = tensor
 
 
-class WrongTargetError(DataError):
+class WrongTargetError(DataError, code="TARGET_MISMATCH"):
     """A checkpoint that is not the target which the artifact was made from."""
 
-    code = "TARGET_MISMATCH"
 
-
-class AlreadyAppliedError(WrongCheckpointError):
+class AlreadyAppliedError(WrongCheckpointError, code="ALREADY_APPLIED"):
     """A checkpoint that is already what applying the artifact to its source gives."""
 
-    code = "ALREADY_APPLIED"
 
-
-class BrokenChainError(DataError):
+class BrokenChainError(DataError, code="CHAIN_BROKEN"):
     """Links that do not follow one another, or a chain that returns to a state it had."""
 
-    code = "CHAIN_BROKEN"
 
-
-class NotOnChainError(DataError):
+class NotOnChainError(DataError, code="NOT_ON_CHAIN"):
     """Weights from which no links lead to where a tag points."""
 
-    code = "NOT_ON_CHAIN"
 
-
-class PipeError(DataError):
+class PipeError(DataError, code="PIPE_INVALID"):
     """Standard input is not exactly one valid record and an end record."""
 
-    code = "PIPE_INVALID"
 
-
-class NotFoundError(MaskregError, FileNotFoundError):
+class NotFoundError(MaskregError, FileNotFoundError, code="NOT_FOUND"):
     """Something that was requested does not exist."""
 
-    code = "NOT_FOUND"
 
-
-class MissingLinkError(NotFoundError):
+class MissingLinkError(NotFoundError, code="LINK_MISSING"):
     """A link of a chain that is in no registry at hand."""
 
-    code = "LINK_MISSING"
 
-
-class PartAbsentError(NotFoundError):
+class PartAbsentError(NotFoundError, code="PART_ABSENT"):
     """The artifact exists, but a part of it that is needed does not."""
 
-    code = "PART_ABSENT"
 
-
-class UnavailableError(MaskregError, ConnectionError):
+class UnavailableError(MaskregError, ConnectionError, code="UNAVAILABLE"):
     """A remote that does not answer, after retries."""
 
-    code = "UNAVAILABLE"
 
-
-class CannotCreateError(MaskregError, OSError):
+class CannotCreateError(MaskregError, OSError, code="CANNOT_CREATE"):
     """An output that cannot be created."""
 
-    code = "CANNOT_CREATE"
 
-
-class OutputExistsError(CannotCreateError, FileExistsError):
+class OutputExistsError(CannotCreateError, FileExistsError, code="OUTPUT_EXISTS"):
     """An output that exists already and must not be replaced."""
-
-    code = "OUTPUT_EXISTS"
 
     def __init__(self, path: object, *, reason: str = "", hint: str = "", **facts: object) -> None:
         """Take what is there and, to continue the sentence, why it cannot be replaced: ``and is not a folder``."""
@@ -242,90 +202,68 @@ class OutputExistsError(CannotCreateError, FileExistsError):
         super().__init__(f"{path} exists already{reason and ' '}{reason}", hint=hint, **facts)
 
 
-class NoSpaceError(CannotCreateError):
+class NoSpaceError(CannotCreateError, code="NO_SPACE"):
     """A disk that is full, or would be; checked before anything is written.
 
     Attributes:
         needed: bytes that the work needs; None where that is not known.
     """
 
-    code = "NO_SPACE"
-
     def __init__(self, message: str, *, hint: str = "", needed: int | None = None, **facts: object) -> None:
         super().__init__(message, hint=hint, **facts)
         self.needed = needed
 
 
-class QuotaError(CannotCreateError):
+class QuotaError(CannotCreateError, code="QUOTA_EXCEEDED"):
     """A project on a server that has reached its quota."""
 
-    code = "QUOTA_EXCEEDED"
 
-
-class TryAgainError(MaskregError):
+class TryAgainError(MaskregError, code="TRY_AGAIN"):
     """Another process was faster or holds a lock; the same command may work in a moment."""
 
-    code = "TRY_AGAIN"
 
-
-class RateLimitedError(TryAgainError):
+class RateLimitedError(TryAgainError, code="RATE_LIMITED"):
     """More requests than a server takes from one account or address.
 
     Attributes:
         retry_after_s: when the server takes the next one, in seconds.
     """
 
-    code = "RATE_LIMITED"
-
     def __init__(self, retry_after_s: int, *, hint: str = "", **facts: object) -> None:
         super().__init__(f"too many requests; come back in {retry_after_s} s", hint=hint, **facts)
         self.retry_after_s = retry_after_s
 
 
-class ConflictError(TryAgainError):
+class ConflictError(TryAgainError, code="CONFLICT"):
     """A tag that another writer moved between reading and writing."""
 
-    code = "CONFLICT"
 
-
-class StaleError(ConflictError):
+class StaleError(ConflictError, code="STALE"):
     """The tag has moved since the caller read it."""
 
-    code = "STALE"
 
-
-class NotAllowedError(MaskregError, PermissionError):
+class NotAllowedError(MaskregError, PermissionError, code="DENIED"):
     """Permission denied."""
-
-    code = "DENIED"
 
 
 class RefusedError(NotAllowedError):
     """A store, a database or a disk that refuses this process: its credentials, or what it would do with them."""
 
 
-class UnauthenticatedError(NotAllowedError):
+class UnauthenticatedError(NotAllowedError, code="UNAUTHENTICATED"):
     """A request to a service without a token, or with one that is not valid."""
 
-    code = "UNAUTHENTICATED"
 
-
-class ImmutableTagError(NotAllowedError):
+class ImmutableTagError(NotAllowedError, code="TAG_IMMUTABLE"):
     """A tag that must never point to another artifact than the one that it was set to."""
 
-    code = "TAG_IMMUTABLE"
 
-
-class WorkerError(MaskregError):
+class WorkerError(MaskregError, code="WORKER_FAILED"):
     """A process of a training run or of a cluster that crashed, or raised an exception that may be a bug."""
 
-    code = "WORKER_FAILED"
 
-
-class ConfigError(MaskregError):
+class ConfigError(MaskregError, code="CONFIG"):
     """Settings that are missing or wrong, or a schema of another version."""
-
-    code = "CONFIG"
 
 
 def plain_facts(facts: Mapping[str, object]) -> dict[str, object]:

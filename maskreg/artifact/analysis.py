@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from maskreg.artifact.layout import ANALYSIS, TENSORS
-from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, part_entry
+from maskreg.artifact.manifest import ENCODER, SCHEMA, part_entry
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.staging import Staging
 from maskreg.artifact.tensors import dump_tensors
@@ -33,17 +35,14 @@ def write_analysis(root: Path, of: Artifact, document: Mapping[str, Any], recipe
         staging.store.put(ANALYSIS, canonical({**document, "schema": ANALYSIS_SCHEMA}))
         objects = staging.objects
         return staging.publish(
-            Manifest(
+            replace(
+                of.manifest,
                 schema=SCHEMA,
                 kind="analysis",
                 encoder=ENCODER,
-                rule=of.manifest.rule,
                 exact=False,
-                source=of.manifest.source,
-                target=of.manifest.target,
                 parents=(str(of.digest),),
                 recipe=dict(recipe),
-                totals=of.manifest.totals,
                 parts={"analysis": part_entry("analysis", objects, "json")},
                 objects=objects,
             )

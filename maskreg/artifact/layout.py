@@ -233,13 +233,9 @@ def check_array(data: bytes, name: str, length: int, limits: Limits = LIMITS) ->
     if ARRAYS[name].compressible and stored.get("codecs") != layout.document()["codecs"]:
         frames = ArrayLayout(name, length, compressed=True)
         # Otherwise it is compared with the plain one, which names what differs.
-        layout = frames if _mentions_zstd(stored.get("codecs")) else layout
+        layout = frames if '"zstd"' in json.dumps(stored.get("codecs")) else layout
     _require(stored, layout.document(), key)
     return layout
-
-
-def _mentions_zstd(codecs: Any) -> bool:
-    return '"zstd"' in json.dumps(codecs)
 
 
 def _parsed(data: bytes, key: str, limits: Limits) -> dict[str, Any]:

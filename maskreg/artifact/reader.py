@@ -272,9 +272,6 @@ class Artifact:
 
     # Arrays
 
-    def _check_group(self) -> None:
-        check_group(self._read(f"{GROUP}/zarr.json", self._limits.zarr_json_bytes), SCHEMA, self._limits)
-
     def _array(self, name: str) -> StoredArray:
         if name not in self._arrays:
             data = self._read(metadata_key(name), self._limits.zarr_json_bytes)
@@ -285,7 +282,7 @@ class Artifact:
             if missing is not None:
                 raise CorruptError(layout.shard_key(missing), "the manifest does not list this chunk")
             if not self._layouts:
-                self._check_group()
+                check_group(self._read(f"{GROUP}/zarr.json", self._limits.zarr_json_bytes), SCHEMA, self._limits)
             self._layouts[name] = layout
             self._arrays[name] = StoredArray(self._objects, layout, self._limits.object_bytes)
         return self._arrays[name]

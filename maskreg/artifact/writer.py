@@ -134,7 +134,8 @@ class ArtifactWriter:
     def end(self, aliases: Iterable[str] = ()) -> Tensor:
         """Finish the open tensor and return its row."""
         tensor = self._current()
-        source, target = (_stack(leaves) for leaves in (tensor.source_leaves, tensor.target_leaves))
+        none = np.empty((0, FINGERPRINT_BYTES), np.uint8)
+        source, target = (np.concatenate([none, *leaves]) for leaves in (tensor.source_leaves, tensor.target_leaves))
         count = max(len(source), len(target))
         both = np.zeros((count, 2, FINGERPRINT_BYTES), np.uint8)
         both[: len(source), 0] = source
@@ -251,7 +252,3 @@ class _OpenTensor:
         self.nonfinite = self.nan = self.inf = 0
         self.source_leaves: list[LeafHashes] = []
         self.target_leaves: list[LeafHashes] = []
-
-
-def _stack(leaves: list[LeafHashes]) -> LeafHashes:
-    return np.concatenate(leaves) if leaves else np.empty((0, FINGERPRINT_BYTES), np.uint8)

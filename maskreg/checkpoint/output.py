@@ -37,7 +37,7 @@ import secrets
 import shutil
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -55,12 +55,6 @@ _MODEL = re.compile(
     r"|vocab.*|merges\.txt|.+\.(jinja|model|tiktoken)|(modeling|configuration|tokenization|processing)_.+\.py",
     re.IGNORECASE | re.DOTALL,
 )
-
-
-def others_in(folder: Path, written: Collection[str]) -> tuple[str, ...]:
-    """Names in a folder that an output does not write, in order; of those written, folders end in ``/``."""
-    known = {name.removesuffix("/") for name in written}
-    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.name not in known))
 
 
 def is_of_a_model(name: str) -> bool:
@@ -280,8 +274,10 @@ class DiskOutput(PendingOutput):
         return ""
 
     def _others(self) -> tuple[str, ...]:
-        is_folder = self.path.is_dir() and not self.path.is_symlink()
-        return others_in(self.path, self.names) if is_folder else ()
+        if not self.path.is_dir() or self.path.is_symlink():
+            return ()
+        known = {name.removesuffix("/") for name in self.names}
+        return tuple(sorted(entry.name for entry in self.path.iterdir() if entry.name not in known))
 
 
 def clean_stale(folder: Path) -> tuple[Path, ...]:

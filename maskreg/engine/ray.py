@@ -220,7 +220,8 @@ class RayEngine:
             self._head = Head(ray.get_runtime_context().gcs_address)
         if self._starting or self._ready:
             return
-        cpus = int(sum(node["Resources"].get("CPU", 0) for node in _nodes() if node["Alive"]))
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        cpus = int(sum(node["Resources"].get("CPU", 0) for node in nodes if node["Alive"]))
         self._starting = [self._started() for _ in range(self._workers or max(1, cpus))]
         waited = 0.0
         while not self._ready:
@@ -348,11 +349,6 @@ class _Run:
                 ) from error
             self._engine.replace(hand)
             return None
-
-
-def _nodes() -> list[dict[str, Any]]:
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return nodes
 
 
 def _is_remote() -> bool:

@@ -30,7 +30,8 @@ def parameter_masks(
     All names are checked first. Memory beside the result: the packed bits of one parameter, and a byte per coordinate
     of one tensor and those interleaved with it.
     """
-    tensors = {**trained, **(_every_name(model) if model is not None else {}), **given}
+    held = [] if model is None else [model.named_parameters, model.named_buffers]
+    tensors = {**trained, **{name: each for named in held for name, each in named(remove_duplicate=False)}, **given}
     matches = find(mask, tensors, model)
     if model is not None and matches.missing:
         names, others = matches.missing, ""
@@ -127,8 +128,3 @@ def _span_bits(span: list[Link], mask: Mask) -> npt.NDArray[np.bool_]:
 def _extent(view: torch.Tensor) -> tuple[int, int]:
     start = int(view.storage_offset())
     return start, start + 1 + sum((n - 1) * stride for n, stride in zip(view.shape, view.stride(), strict=True))
-
-
-def _every_name(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    named = dict(model.named_parameters(remove_duplicate=False))
-    return named | dict(model.named_buffers(remove_duplicate=False))
