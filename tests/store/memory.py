@@ -72,7 +72,11 @@ class MemoryStore(Store):
             return self._objects.get(key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _alive.__getitem__, (self._name,)
+        return _same_process_store, (self._name,)
 
 
 _alive: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
+
+
+def _same_process_store(name: str) -> MemoryStore:
+    return _alive[name]
