@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -169,42 +168,34 @@ _LINES = 20
 
 
 class Steps:
-    """Shows every step, or some of them; a ``maskreg.train.retrain.run.StepListener``."""
+    """Shows every step, or some of them."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._steps = 0
-        self._began = 0.0
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None
 
-    def begin(self, done: int, steps: int) -> None:
-        """Training begins, or resumes."""
-        self._steps, self._began = steps, time.monotonic()
-        if done:
-            self._output.note(f"resuming after step {done} of {steps}")
-        if done < steps and not self._output.quiet and sys.stderr.isatty():
-            self._draw(done)
-
-    def step(self, metrics: Mapping[str, Any]) -> None:
-        """A step is done."""
-        number = metrics["step"]
-        if number == 1 and self._steps > 1:
+    def __call__(self, metrics: Mapping[str, Any]) -> None:
+        """Show the line of a step."""
+        number, steps = metrics["step"], metrics["steps"]
+        if number == 1 and steps > 1:
             self._output.note(f"loss before the first step: {metrics['loss']:.4f}")
+        if self._bar is None and number < steps and not self._output.quiet and sys.stderr.isatty():
+            self._draw(steps)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=number, description=_description(metrics))
-        elif number == self._steps or number % max(1, self._steps // _LINES) == 0:
-            self._output.note(f"step {number:>{len(str(self._steps))}}/{self._steps}  {_description(metrics)}")
-        if number == self._steps:
+        elif number == steps or number % max(1, steps // _LINES) == 0:
+            self._output.note(f"step {number:>{len(str(steps))}}/{steps}  {_description(metrics)}")
+        if number == steps:
             self._stop()
 
-    def _draw(self, done: int) -> None:
+    def _draw(self, steps: int) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
         self._bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
-        self._task = self._bar.add_task("train", total=self._steps, completed=done)
+        self._task = self._bar.add_task("train", total=steps)
         if self._output.waiting is not None:
             self._output.waiting.hide()
         self._bar.start()

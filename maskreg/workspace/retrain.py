@@ -120,7 +120,7 @@ def retrain(
         force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
             history keeps the old artifact.
         torchrun: options for torchrun; without any, this process trains.
-        listener: called for every step.
+        listener: called with the metrics of every step: ``step`` of ``steps``, ``loss``, ``lr`` and what else TRL logs.
         progress: progress callback, in bytes.
         workspace: where artifacts and known checkpoints are; by default what the settings say.
         options: by name: ``teacher`` (of opd), ``reward`` (of grpo) and ``loss`` (of sft, both ``module:function``),
@@ -143,12 +143,11 @@ def retrain(
     with requiring("training", "train"):
         from maskreg.train.retrain.folder import RunFolder
         from maskreg.train.retrain.prepare import RunRequest
-        from maskreg.train.retrain.run import SilentSteps
         from maskreg.train.retrain.verdict import complete, store
 
     folder = RunFolder(Path(out))
     folder.has_run()  # before anything is searched or read
-    request = RunRequest.of(recipe=recipe, data=data, **options)
+    request = RunRequest.of(recipe, data, **options)
     with opened(workspace) as space:
         named = None if artifact is None else _with_mask(space, artifact)
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
@@ -156,7 +155,9 @@ def retrain(
         folder.check(prepared.setup)
         if folder.summary() is not None:
             space.note(f"{folder.path} is complete already")
-        summary = complete(folder, prepared, torchrun, listener or SilentSteps(), progress=progress)
+        elif (latest := folder.latest_save()) is not None:
+            space.note(f"resuming after step {latest[0]} of {prepared.setup.steps}")
+        summary = complete(folder, prepared, torchrun, listener, progress=progress)
         stored = None
         if naming.ref is not None:
             extracted = store(folder, prepared, progress=progress)
@@ -191,7 +192,7 @@ def plan(
 
     if out is not None:
         RunFolder(Path(out)).has_run()
-    request = RunRequest.of(recipe=recipe, data=data, **options)
+    request = RunRequest.of(recipe, data, **options)
     with opened(workspace) as space:
         named = None if artifact is None else _with_mask(space, artifact)
         prepared = _prepared(space, named, source, request, progress)

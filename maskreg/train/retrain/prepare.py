@@ -14,31 +14,29 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import transformers
 
 from maskreg.artifact.reader import Artifact
 from maskreg.bucket import on_disk
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.digest import Digest, fingerprint, fingerprint_root, leaf_hashes
+from maskreg.digest import Digest
 from maskreg.document import parse_object
 from maskreg.errors import DataError, FormatError, MaskregError, NotFoundError, PairMismatchError, UsageError
 from maskreg.flow.baseline.build import make_baseline
+from maskreg.flow.chain import root_of
 from maskreg.mask.algebra import Everything
 from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.mask.packed import Mask
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.store.file import FileStore
-from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
+from maskreg.tensors.info import FLOAT
 from maskreg.train.optim.options import check_numbers
 from maskreg.train.retrain.folder import RunPaths
 from maskreg.train.retrain.setup import (
     LR,
     RECIPES,
-    Gradients,
-    Optimizer,
     Recipe,
     RunSetup,
     arguments,
@@ -57,75 +55,47 @@ MAX_LINE_BYTES = 16 << 20
 """Of a record."""
 
 
+_WORDS = {"optimizer": ("adamw", "sgd"), "gradients": ("packed", "dense"), "dtype": ("stored", "float32")}
+_LEAST = {"steps": 1, "batch_size": 1, "save_every": 1, "max_new_tokens": 1, "max_length": 2, "seed": 0}
+_OWN = (*_WORDS, "lr", "steps", "batch_size", "max_new_tokens", "max_length", "seed")
+"""Options that are fields of a setup as they are."""
+
+
 @dataclass(frozen=True)
 class RunRequest:
-    """A requested run; see :func:`maskreg.retrain`. None means the default of :class:`RunSetup`."""
+    """A requested run; its setup lacks the identities of files. See :func:`maskreg.retrain`."""
 
-    recipe: str
-    data: str | Path
+    setup: RunSetup
+    data: Path
     teacher: str = ""
-    reward: str = ""
-    loss: str = ""
-    config: Mapping[str, Any] | str | Path | None = None
     control: str = ""
     control_seed: int | None = None
-    steps: int | None = None
-    batch_size: int | None = None
-    lr: float | None = None
-    seed: int | None = None
-    optimizer: Optimizer | None = None
-    gradients: Gradients | None = None
-    dtype: str | None = None
-    max_length: int | None = None
-    max_new_tokens: int | None = None
     save_every: int = 50
     download: bool = False
 
     @classmethod
-    def of(cls, **options: Any) -> RunRequest:
-        """A request from options by name."""
-        known = [entry.name for entry in fields(cls)]
-        if unknown := sorted(set(options) - set(known)):
+    def of(cls, recipe: str, data: str | Path, **options: Any) -> RunRequest:
+        """A request from options by name, of which None means the default."""
+        known = {*_OWN, "reward", "loss", "config", *(entry.name for entry in fields(cls)[2:])}
+        if unknown := sorted(options.keys() - known):
             raise UsageError(f"unknown option {unknown[0]!r}", hint=f"one of: {', '.join(sorted(known))}")
-        return cls(**options)
-
-    def setup(self) -> RunSetup:
-        """What is asked for, without the identities of files."""
-        recipe = check_recipe(self.recipe, vars(self))
-        for name, least in (
-            ("steps", 1),
-            ("batch_size", 1),
-            ("save_every", 1),
-            ("max_new_tokens", 1),
-            ("max_length", 2),
-            ("seed", 0),
-        ):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < least):
-                raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}: a whole number, at least {least}")
-        for name, words in _WORDS.items():
-            if getattr(self, name) not in (None, *words):
-                raise UsageError(
-                    f"{name} cannot be {getattr(self, name)!r}", hint=f"{name}= one of: {', '.join(words)}"
-                )
-        if self.seed is not None and self.seed >= 1 << 32:
-            raise UsageError(f"seed {self.seed} does not fit 32 bits", hint="seed: from 0 to 2^32 - 1")
-        check_numbers({"lr": self.lr, "betas": (0.9, 0.999)} if self.lr is not None else {})
-        named = self.reward or self.loss
-        own = {
-            name: getattr(self, name) for name in _WORDS | dict.fromkeys(_NUMBERS) if getattr(self, name) is not None
-        }
+        given = {name: value for name, value in options.items() if value is not None}
+        for name, value in given.items():
+            if name in _LEAST and (type(value) is not int or value < _LEAST[name]):
+                raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}: a whole number, at least {_LEAST[name]}")
+            if name in _WORDS and value not in _WORDS[name]:
+                raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}= one of: {', '.join(_WORDS[name])}")
+        if given.get("seed", 0) >= 1 << 32:
+            raise UsageError(f"seed {given['seed']} does not fit 32 bits", hint="seed: from 0 to 2^32 - 1")
+        made_by = check_recipe(recipe, given)
+        own = {name: given.pop(name) for name in _OWN if name in given}
         own.setdefault("lr", LR[own.get("optimizer", "adamw")])
-        return RunSetup(
-            self.recipe,
-            source="",
-            data="",
-            mask="",
-            function=named,
-            code=code_of(named) if named else "",
-            config=read_config(self.config, recipe),
-            **own,
-        )
+        check_numbers({"lr": own["lr"], "betas": (0.9, 0.999)})
+        function = given.pop("reward", "") or given.pop("loss", "")
+        config = read_config(given.pop("config", None), made_by)
+        setup = RunSetup(recipe, source="", data="", mask="", function=function, config=config, **own)
+        others = {name: value for name, value in given.items() if name not in ("reward", "loss")}
+        return cls(replace(setup, code=code_of(function) if function else ""), Path(data), **others)
 
     def control_spec(self) -> BaselineSpec | None:
         """How the control's mask is made; None for the mask itself, and for all coordinates."""
@@ -137,14 +107,6 @@ class RunRequest:
             trained = "all coordinates" if self.control else "the mask itself"
             raise UsageError(f"a control's seed is for controls, but {trained} would be trained", hint="add --control")
         return None
-
-
-_WORDS = {
-    "optimizer": ("adamw", "sgd"),
-    "gradients": ("packed", "dense"),
-    "dtype": ("stored", "float32"),
-}
-_NUMBERS = ("steps", "batch_size", "lr", "seed", "max_length", "max_new_tokens")
 
 
 @dataclass(frozen=True)
@@ -168,7 +130,7 @@ def prepare(
     request: RunRequest, artifact: Artifact | None, source: Checkpoint, home: Path, *, progress: Progress = SILENT
 ) -> PreparedRun:
     """Check everything that a run needs, and make the mask of a control."""
-    spec, setup = request.control_spec(), request.setup()
+    spec, setup, data = request.control_spec(), request.setup, request.data
     arguments(setup, home, save_every=request.save_every)
     if not source.path.is_dir():
         raise UsageError(
@@ -181,14 +143,13 @@ def prepare(
         artifact.require("mask")
         _check_trained(artifact, request.control)
         check_source(artifact, source)
-    data = Path(request.data)
     records = read_records(data, RECIPES[setup.recipe], tokenizer)
     teacher, teacher_root = "", ""
     if request.teacher:
         with closing(open_checkpoint(request.teacher, download=request.download)) as checkpoint:
             teacher = str(on_disk(checkpoint.path, "training").absolute())
             check_vocabularies(config, load_config(teacher), tokenizer, load_tokenizer(teacher))
-            teacher_root = root_of(checkpoint, progress=progress)
+            teacher_root = root_of(checkpoint)
     notes: tuple[str, ...] = ()
     mask = "" if artifact is None or request.control == FULL else str(artifact.digest)
     if spec is not None and artifact is not None:
@@ -196,7 +157,7 @@ def prepare(
         mask, notes = str(baseline.digest), tuple(baseline.notes)
     setup = replace(
         setup,
-        source=artifact.manifest.source.root if artifact is not None else root_of(source, progress=progress),
+        source=artifact.manifest.source.root if artifact is not None else root_of(source),
         teacher=teacher_root,
         data=f"sha256:{hashlib.sha256(data.read_bytes()).hexdigest()}",
         mask=mask,
@@ -220,26 +181,6 @@ def mask_to_train(setup: RunSetup, paths: RunPaths, source: Checkpoint) -> Mask:
 def check_source(artifact: Artifact, source: Checkpoint) -> None:
     """Reject a checkpoint that is not the mask's source, by names, shapes and both ends of each tensor."""
     VerifiedSource(artifact, source, jobs=worker_count(None))
-
-
-def root_of(checkpoint: Checkpoint, *, progress: Progress = SILENT) -> str:
-    """Identity of a checkpoint: sha256 over the name, dtype, shape and fingerprint of every tensor."""
-    tensors = list(checkpoint.tensors.values())
-    tasks = ((info, start, stop) for info in tensors for start, stop in list(blocks_of(info.numel)) or [(0, 0)])
-    leaves: dict[str, list[np.ndarray]] = {}
-
-    def work(task: tuple[TensorInfo, int, int]) -> tuple[TensorInfo, int, np.ndarray]:
-        info, start, stop = task
-        return info, (stop - start) * info.item_bytes, leaf_hashes(checkpoint.read(info.name, start, stop))
-
-    progress.start("identify", sum(info.nbytes for info in tensors))
-    with closing(ordered(work, tasks, jobs=worker_count(None), size=lambda task: task[2] - task[1])) as results:
-        for info, size, hashes in results:
-            leaves.setdefault(info.name, []).append(hashes)
-            progress.advance(size)
-    return fingerprint_root(
-        (info.name, info.dtype, info.shape, fingerprint(np.concatenate(leaves[info.name]))) for info in tensors
-    )
 
 
 def _check_trained(artifact: Artifact, control: str) -> None:

@@ -7,24 +7,28 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import datasets
 import torch
 from transformers import PrinterCallback, TrainerCallback
 
 from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.checkpoint.plan import plan_like
+from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import ConfigError, DataError, MaskregError, TryAgainError, WorkerError
-from maskreg.live.memory import DTYPES
+from maskreg.live.memory import CODES, DTYPES
+from maskreg.live.naming import find
+from maskreg.live.state import ModelState
+from maskreg.mask.packed import Mask
 from maskreg.tensors.info import FLOAT
 from maskreg.train.hooks.trainer import MaskCallback, masked_adamw, masked_sgd
 from maskreg.train.retrain.folder import RunFolder, RunPaths
 from maskreg.train.retrain.prepare import load_function, load_tokenizer, loading, mask_to_train, read_records
-from maskreg.train.retrain.result import check_dtypes, write_result
 from maskreg.train.retrain.setup import RECIPES, RunSetup, arguments, trl
 from maskreg.version import __version__
 
@@ -32,29 +36,14 @@ _LIBRARIES = ("torch", "transformers", "trl", "numpy")
 _RENDEZVOUS = ("--standalone", "--rdzv", "--master", "--nnodes", "--node")
 """Prefixes of options that say where processes meet."""
 _POLL_SECONDS = 0.2
+_COPY_NUMEL = 1 << 22
 
 
-class StepListener(Protocol):
-    """Receives the progress of training."""
-
-    def begin(self, done: int, steps: int) -> None:
-        """Training begins, or resumes after ``done`` of ``steps`` steps."""
-
-    def step(self, metrics: Mapping[str, Any]) -> None:
-        """A step is done, with its line of ``metrics.jsonl``."""
+StepListener = Callable[[Mapping[str, Any]], None]
+"""Called with each line of ``metrics.jsonl``."""
 
 
-class SilentSteps:
-    """A listener that ignores steps."""
-
-    def begin(self, done: int, steps: int) -> None:
-        """Ignore."""
-
-    def step(self, metrics: Mapping[str, Any]) -> None:
-        """Ignore."""
-
-
-def launch(folder: RunFolder, options: Sequence[str], listener: StepListener, *, lock: int) -> None:
+def launch(folder: RunFolder, options: Sequence[str], listener: StepListener | None, *, lock: int) -> None:
     """Train the run of a folder to its end: in this process, or with options for torchrun in several."""
     if not options:
         train(folder, listener)
@@ -64,7 +53,6 @@ def launch(folder: RunFolder, options: Sequence[str], listener: StepListener, *,
     command = [sys.executable, "-m", "torch.distributed.run", *standalone, *options, "-m", __name__, str(folder.path)]
     latest = folder.latest_save()
     reported = latest[0] if latest else 0
-    listener.begin(reported, folder.setup().steps)
     with folder.log.open("wb") as log:
         # In its own session, so that Ctrl-C reaches this process alone, which then ends torchrun in order.
         process = subprocess.Popen(
@@ -75,8 +63,8 @@ def launch(folder: RunFolder, options: Sequence[str], listener: StepListener, *,
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL_SECONDS)
                 for line in folder.metrics():
-                    if line["step"] > reported:
-                        listener.step(line)
+                    if listener and line["step"] > reported:
+                        listener(line)
                         reported = line["step"]
         finally:
             if process.poll() is None:
@@ -101,7 +89,7 @@ def _ended(status: int, log: Path) -> MaskregError:
     return kind(f"torchrun ended with {status}: {(wrong or lines or ['it printed nothing'])[-1]}", hint=f"less {log}")
 
 
-def train(folder: RunFolder, listener: StepListener) -> None:
+def train(folder: RunFolder, listener: StepListener | None) -> None:
     """Train to the setup's last step, from the last whole save if there is one, and write ``folder.model``."""
     setup, paths = folder.setup(), folder.paths()
     try:
@@ -167,16 +155,58 @@ def load_model(path: str, checkpoint: Checkpoint, dtype: str) -> torch.nn.Module
         return library.AutoModelForCausalLM.from_pretrained(path, dtype=wanted).train()  # type: ignore[no-any-return]
 
 
+def state_of(model: torch.nn.Module, source: Checkpoint) -> ModelState:
+    """The parameters of a model as the source's tensors, whole ones of a sharded model; a collective call."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    floats = [name for name, info in source.tensors.items() if info.dtype in FLOAT]
+    joins = find(floats, parameters, model).joins
+    held = {name: source.tensors[name] for join in joins for group in join.sources for name in group}
+    whole = {name: getattr(p.detach(), "full_tensor", lambda p=p: p)() for name, p in parameters.items()}
+    return ModelState(model, held, tensors=whole, allow_surplus=True)
+
+
+def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None:
+    """Reject training in a narrower dtype than weights are stored in."""
+    for name, info in state_of(model, source).tensors.items():
+        stored = source.tensors[name].dtype
+        if info.dtype != stored and (info.dtype != "F32" or stored == "F64") and (name not in mask or mask[name].nnz):
+            raise DataError(
+                f"{name} is stored in {stored} and would be trained in {info.dtype}",
+                hint="--dtype float32" if stored != "F64" else "leave --dtype float32 out, or store all of it in F64",
+            )
+
+
+def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, *, is_first: bool) -> None:
+    """Write the model as a checkpoint with the source's files, tensor order and dtypes, whole or not at all.
+
+    What is no parameter of the model is copied. A collective call, of which the first process writes.
+    """
+    state = state_of(model, source)
+    if not is_first:
+        return
+    with write_checkpoint(out, plan_like(source)) as writer:
+        for info in source.tensors.values():
+            for start in range(0, info.numel, _COPY_NUMEL):
+                stop = min(start + _COPY_NUMEL, info.numel)
+                if info.name not in state.tensors:
+                    writer.write(source.read(info.name, start, stop))
+                    continue
+                bits, held = state.read(info.name, start, stop), state.tensors[info.name].dtype
+                if held != info.dtype:
+                    cast = torch.from_numpy(bits.view(f"i{bits.itemsize}")).view(DTYPES[held]).to(DTYPES[info.dtype])
+                    bits = cast.view(CODES[info.item_bytes]).numpy().view(f"u{info.item_bytes}")
+                writer.write(bits)
+
+
 class _Progress(TrainerCallback):  # type: ignore[misc]
     """Writes the metrics, and marks a save as whole once every process has written its part of it."""
 
-    def __init__(self, folder: RunFolder, listener: StepListener) -> None:
+    def __init__(self, folder: RunFolder, listener: StepListener | None) -> None:
         self._folder, self._listener, self._then = folder, listener, time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
         if state.is_world_process_zero:
             self._folder.resume(state.global_step, _environment(args))
-        self._listener.begin(state.global_step, state.max_steps)
         self._then = time.monotonic()
 
     def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, Any], **_: object) -> None:
@@ -184,12 +214,18 @@ class _Progress(TrainerCallback):  # type: ignore[misc]
             return
         now, before = time.monotonic(), self._then
         self._then = now
-        line = {"step": state.global_step, "loss": float(logs["loss"]), "lr": float(logs["learning_rate"])}
+        line = {
+            "step": state.global_step,
+            "steps": state.max_steps,
+            "loss": float(logs["loss"]),
+            "lr": float(logs["learning_rate"]),
+        }
         others = {name: value for name, value in logs.items() if name not in ("loss", "learning_rate", "epoch")}
         line |= {"grad_norm": None, **others, "seconds": round(now - before, 4)}
         if state.is_world_process_zero:
             self._folder.append_metrics(line)
-        self._listener.step(line)
+        if self._listener:
+            self._listener(line)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: object) -> None:
         if torch.distributed.is_initialized():
@@ -217,7 +253,7 @@ def main(path: str) -> int:
     """Train this process's share of a run; an exception that is none of maskreg's goes to the log."""
     folder = RunFolder(Path(path))
     try:
-        train(folder, SilentSteps())
+        train(folder, None)
     except MaskregError as error:
         folder.record_failure(error)
         return 1

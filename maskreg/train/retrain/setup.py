@@ -31,13 +31,11 @@ KEPT_SAVES = 2
 
 
 class Recipe(NamedTuple):
-    """A trainer of TRL.
+    """A trainer of TRL, the class of its configuration, and what a run of it takes.
 
     Attributes:
-        trainer: its class; the class of its configuration ends in ``Config``.
-        config: that class.
-        columns: what each record of the data needs, in one of these combinations.
-        takes: options that only some recipes take.
+        columns: fields that each record needs, in one of these combinations.
+        takes: options that not all recipes take.
         needs: those without which there is nothing to learn from.
     """
 
@@ -45,7 +43,7 @@ class Recipe(NamedTuple):
     config: str
     columns: tuple[tuple[str, ...], ...]
     takes: tuple[str, ...]
-    needs: tuple[str, ...] = ()
+    needs: str = ""
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -53,9 +51,9 @@ RECIPES: Mapping[str, Recipe] = {
         "SFTTrainer", "SFTConfig", (("prompt", "completion"), ("messages",), ("text",)), ("loss", "max_length")
     ),
     "opd": Recipe(
-        "DistillationTrainer", "DistillationConfig", (("prompt",),), ("teacher", "max_new_tokens"), ("teacher",)
+        "DistillationTrainer", "DistillationConfig", (("prompt",),), ("teacher", "max_new_tokens"), "teacher"
     ),
-    "grpo": Recipe("GRPOTrainer", "GRPOConfig", (("prompt",),), ("reward", "max_new_tokens"), ("reward",)),
+    "grpo": Recipe("GRPOTrainer", "GRPOConfig", (("prompt",),), ("reward", "max_new_tokens"), "reward"),
 }
 
 _OURS: Mapping[str, str] = {
@@ -154,11 +152,11 @@ def check_recipe(name: str, given: Mapping[str, Any]) -> Recipe:
     if name not in RECIPES:
         raise UsageError(f"there is no recipe {name!r}", hint=f"one of: {', '.join(RECIPES)}")
     recipe = RECIPES[name]
-    for option in ("teacher", "reward", "loss", "max_length", "max_new_tokens"):
-        spelled = option.replace("_", "-")
-        if option in recipe.needs and not given.get(option):
-            raise UsageError(f"recipe {name} needs a {spelled}", hint=f"add --{spelled}")
-        if given.get(option) and option not in recipe.takes:
+    if recipe.needs and not given.get(recipe.needs):
+        raise UsageError(f"recipe {name} needs a {recipe.needs}", hint=f"add --{recipe.needs}")
+    for option in {option for other in RECIPES.values() for option in other.takes} - set(recipe.takes):
+        if given.get(option):
+            spelled = option.replace("_", "-")
             raise UsageError(f"recipe {name} takes no {spelled}", hint=f"leave --{spelled} out")
     return recipe
 

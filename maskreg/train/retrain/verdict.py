@@ -33,7 +33,7 @@ def complete(
     folder: RunFolder,
     prepared: PreparedRun,
     torchrun: Sequence[str],
-    listener: StepListener,
+    listener: StepListener | None,
     *,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:

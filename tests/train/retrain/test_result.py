@@ -16,12 +16,10 @@ from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import DataError, PairMismatchError
 from maskreg.mask.algebra import Everything
 from maskreg.mask.packed import TensorMask, pack
-from maskreg.train.retrain.prepare import root_of
-from maskreg.train.retrain.result import check_dtypes, write_result
-from maskreg.train.retrain.run import load_model
+from maskreg.train.retrain.run import check_dtypes, load_model, write_result
 from maskreg.train.retrain.verdict import verify
-from tests.checkpoints import bf16, f32, make_checkpoint, moved
-from tests.flow.making import extracted, opened, stored
+from tests.checkpoints import f32, make_checkpoint
+from tests.flow.making import stored
 from tests.train.making import make_model
 
 
@@ -109,14 +107,5 @@ def test_weights_are_not_trained_in_less_than_they_are_stored_in(
     assert next(model.parameters()).dtype == dtype
     for held in (dtype, fits):
         check_dtypes(model.to(held), source, everything)
-    with pytest.raises(DataError, match=f"would be trained in {str(narrow).removeprefix('torch.')}"):
+    with pytest.raises(DataError, match="would be trained in "):
         check_dtypes(model.to(narrow), source, everything)
-
-
-def test_a_checkpoint_is_told_by_the_root_that_artifacts_record(tmp_path: Path) -> None:
-    before = {"a": bf16((700, 500), 1), "b": f32((3,), 2), "c": bf16((), 3), "d": bf16((0, 4), 4)}
-    after = {name: moved(tensor, 0.5) if tensor[0] == "BF16" else tensor for name, tensor in before.items()}
-    source, target = opened(tmp_path / "pair", before, after)
-    manifest = extracted(tmp_path / "home", source, target, mask_only=True).manifest
-    assert root_of(source) == manifest.source.root
-    assert root_of(target) == manifest.target.root
