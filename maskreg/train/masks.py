@@ -34,17 +34,12 @@ arrays in its shape."""
 def mask_of(mask: MaskLike) -> Mask:
     """Masks by tensor name; an artifact's masks are read when they are asked for.
 
-    Args:
-        mask: ``[project/]name[:tag][@sha256:...]``, taken from the local registry or else pulled; an opened artifact;
-            the result of a pull; or by tensor name, boolean ``torch`` tensors, boolean ``numpy`` arrays or packed
-            masks. Of a ``dict`` of booleans, the packed bits are kept, an eighth of its size, and not the tensors.
+    A name is looked up in the local registry, else pulled. Of a ``dict`` of booleans, the packed bits are kept, an
+    eighth of its size, and not the tensors.
 
     Raises:
-        BadRefError: the text does not follow the grammar of refs.
         NotFoundError: there is no such artifact, or it has no mask.
-        UnavailableError: it is not in the local registry, and the remote does not answer.
-        UsageError: the value is of another type, or has no tensors; names a tensor whose name is not text, or whose
-            mask is not boolean.
+        UsageError: the value is of another type, has no tensors, or a mask in it is not boolean.
     """
     if isinstance(mask, str):
         mask = artifact_of(mask)
@@ -100,13 +95,7 @@ def _packed(name: str, mask: object) -> TensorMask:
 
 
 def artifact_of(ref: str) -> Artifact:
-    """The artifact of a ref, with its mask, from the local registry or else pulled into it.
-
-    Raises:
-        BadRefError: ``ref`` does not follow the grammar.
-        NotFoundError: there is no such artifact, or it has no mask.
-        UnavailableError: it is not in the local registry, and the remote does not answer.
-    """
+    """The artifact of a ref, with its mask, from the local registry or else pulled into it."""
     # The optimizers import this module, and have to work where there is neither zarr nor SQLAlchemy.
     from maskreg.registry import Registry
     from maskreg.registry.pull import fetch

@@ -220,7 +220,9 @@ def _prepared(
     request: RunRequest,
     progress: Progress,
 ) -> PreparedRun:
-    from maskreg.train.retrain.prepare import FULL, check_source, prepare
+    from maskreg.parallel import worker_count
+    from maskreg.train.retrain.prepare import FULL, prepare
+    from maskreg.update.verified import VerifiedSource
 
     artifact = named.artifact if named else None
     if artifact is None and request.control != FULL:
@@ -230,7 +232,7 @@ def _prepared(
             raise UsageError("training without a mask needs a source", options={"source": "PATH"})
 
         def check(checkpoint: Checkpoint) -> None:
-            check_source(artifact, checkpoint)
+            VerifiedSource(artifact, checkpoint, jobs=worker_count(None))
 
         _, source = with_source(workspace, artifact.manifest.source, check, download=request.download)
     with workspace.checkpoint(source, download=request.download) as checkpoint:

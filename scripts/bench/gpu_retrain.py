@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from maskreg.train.optim.backends import Plain
 from maskreg.train.optim.bits import Bits
-from maskreg.train.optim.plain import Plain
 from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands
 from scripts.bench.device import UNAVAILABLE, gpu
 

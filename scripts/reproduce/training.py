@@ -14,7 +14,7 @@ import torch
 
 from maskreg.mask.packed import Mask
 from maskreg.train import MaskedAdamW, MaskedSGD
-from maskreg.train.optim.plain import Plain
+from maskreg.train.optim.backends import Plain
 from scripts.reproduce.losses import cross_entropy
 from scripts.reproduce.masks import MaskSpec, open_mask
 from scripts.reproduce.rollout import Randomness, Sampling, given, logits_of, sample

@@ -19,7 +19,7 @@ from maskreg.train.masks import MaskLike, mask_of
 from maskreg.train.optim.binding import bind_parameters
 from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.masked import MaskedOptimizer
-from maskreg.train.optim.refusals import refuse_sparse
+from maskreg.train.optim.parameter import refuse_sparse
 
 
 class Frozen(ABC):

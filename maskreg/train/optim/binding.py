@@ -15,8 +15,7 @@ from maskreg.errors import UsageError
 from maskreg.live.masks import parameter_masks
 from maskreg.live.naming import bare
 from maskreg.mask.packed import Mask
-from maskreg.train.optim.parameter import MaskedParameter
-from maskreg.train.optim.refusals import refuse_fewer, refuse_foreign
+from maskreg.train.optim.parameter import MaskedParameter, refuse_fewer, refuse_foreign
 
 
 class AwaitsModel(Protocol):

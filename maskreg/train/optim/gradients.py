@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_map_only
 
 from maskreg.errors import UsageError
 from maskreg.live.shards import local_of
+from maskreg.train.optim.backends import backend_of
 from maskreg.train.optim.bits import Bits
-from maskreg.train.optim.fastest import backend_of
 from maskreg.train.optim.parameter import MaskedParameter, in_batches
 from maskreg.train.optim.step import Backend, Gradient
 

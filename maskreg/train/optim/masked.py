@@ -15,13 +15,20 @@ from torch._compile import _disable_dynamo
 
 from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import Mask
+from maskreg.train.optim.backends import backend_of
 from maskreg.train.optim.binding import await_forward, await_no_more, bind_parameters, in_order, own_names
-from maskreg.train.optim.clipping import Clip, Clipping, NonFinite, total_norm
-from maskreg.train.optim.fastest import backend_of
 from maskreg.train.optim.gradients import GradientMode, GradientStore
-from maskreg.train.optim.options import check_group, check_modes, check_names, check_numbers
-from maskreg.train.optim.parameter import MaskedParameter, in_batches
-from maskreg.train.optim.refusals import refuse_fewer, refuse_replicas
+from maskreg.train.optim.options import (
+    Clip,
+    Clipping,
+    NonFinite,
+    check_group,
+    check_modes,
+    check_names,
+    check_numbers,
+    total_norm,
+)
+from maskreg.train.optim.parameter import MaskedParameter, in_batches, refuse_fewer, refuse_replicas
 from maskreg.train.optim.state import begin_master, begin_state, restored, saved
 from maskreg.train.optim.step import AdamWUpdate, Backend, Operands, SGDUpdate
 
@@ -43,16 +50,11 @@ class MaskedOptimizer(torch.optim.Optimizer):
     mode; :meth:`bind` prevents that. Parameters may be sharded by ``fully_shard`` before or after; each process masks
     its own part. They may change their dtype between steps: masters of those that become fp32 are dropped.
 
-    The duties are divided: :mod:`~maskreg.train.optim.binding` finds masks, :mod:`~maskreg.train.optim.gradients`
-    stores gradients, :mod:`~maskreg.train.optim.clipping` takes the norm, :mod:`~maskreg.train.optim.state` converts
-    state to and from what is saved, and a backend does the arithmetic.
-
     Args:
         params: parameters, named parameters (``model.named_parameters()``) or groups.
         defaults: of the optimizer.
-        resolve: turns what is given as ``mask`` into masks by tensor name. It is how names of artifacts come in,
-            without this package knowing any registry.
-        mask: anything that ``resolve`` takes.
+        resolve: turns what is given as ``mask`` into masks by tensor name, without this package knowing a registry.
+        mask: what ``resolve`` takes.
         max_grad_norm: clip gradients to this norm; None does not clip. The norm covers the whole model, over all
             processes.
         clip: take the norm of the ``masked`` entries, which are what is trained, or of ``dense`` gradients, as loops do
@@ -70,9 +72,6 @@ class MaskedOptimizer(torch.optim.Optimizer):
     Attributes:
         grad_norm: fp32, 0-D, in main memory: norm before clipping at the last step; None if none is taken.
         skipped: steps, or in the backward pass updates of a parameter, that ``nonfinite="skip"`` has left out.
-
-    Raises:
-        UsageError: an option has no valid value, or excludes another.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
     # -- masks
 
     def bind(self, named: Mapping[str, torch.Tensor] | torch.nn.Module, mask: Any = None) -> list[MaskedParameter]:
-        """Find the mask of every parameter now, by the names that a model gives them.
+        """Find the mask of every parameter now, by the names that a model gives them; returns each with its mask.
 
         Parameters that were sharded after the optimizer was made are replaced, if it knows their names. State stays.
 
@@ -136,13 +135,9 @@ class MaskedOptimizer(torch.optim.Optimizer):
             named: the model, or its parameters by name, which do not tell tied and joined parameters.
             mask: replaces the one given when the optimizer was made.
 
-        Returns:
-            Each parameter with its mask.
-
         Raises:
+            DataError: the mask is of another model, or there is state of another mask.
             UsageError: a parameter has no name, no mask, or is of a kind that cannot be masked.
-            WrongCheckpointError: the mask is of another model.
-            DataError: there is state already, of another mask.
         """
         mask = self._mask if mask is None else self._resolve(mask)
         if mask is None:
@@ -162,14 +157,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         return self._mask is not None
 
     def meet(self, model: torch.nn.Module) -> None:
-        """Bind the parameters to a model that is about to run.
-
-        Args:
-            model: the outermost module that has all parameters.
-
-        Raises:
-            UsageError: see :meth:`bind`; or the model averages gradients after they were consumed.
-        """
+        """Bind the parameters to the outermost module that has all of them, which is about to run."""
         if self._mode != "dense":
             refuse_replicas(model, self._mode)
         if self._bound is None:
@@ -337,10 +325,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what :meth:`state_dict` returned, in any number of processes; a collective call.
 
-        State waits as it is until masks are found, which may be at the first step.
-
-        Raises:
-            DataError: the state is of another mask, of another optimizer, or not of a masked one.
+        State waits as it is until masks are found, which may be at the first step. That of another mask or optimizer
+        is refused.
         """
         # PyTorch adds to the defaults what groups need not have.
         own = [name for name in self.defaults if name in self.param_groups[0]]

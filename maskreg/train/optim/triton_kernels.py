@@ -28,7 +28,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from maskreg.train.optim.rounding import QUIET_NAN
+from maskreg.train.optim.cpu_steps import QUIET_NAN
 
 _QUIET_NAN = tl.constexpr(QUIET_NAN)
 
@@ -62,7 +62,7 @@ def _rounded(value: tl.tensor, kind: tl.constexpr) -> tl.tensor:
 def _taken(master: tl.tensor, entry: tl.tensor, chosen: tl.tensor, old: tl.tensor) -> tl.tensor:
     """Masters of a block's masked coordinates, but the weight where that is not what its master rounds to.
 
-    See :func:`maskreg.train.optim.rounding.take_masters`.
+    See :func:`maskreg.train.optim.cpu_steps.take_masters`.
     """
     kept = tl.load(master + entry, mask=chosen, other=0.0)
     return tl.where(_rounded(kept, old.dtype) == old, kept, _widened(old))

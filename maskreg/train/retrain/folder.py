@@ -29,15 +29,7 @@ from maskreg.train.retrain.setup import RunSetup
 
 @dataclass(frozen=True)
 class RunPaths:
-    """Where a run finds what its setup identifies, and how it is carried out.
-
-    Attributes:
-        source: folder of the checkpoint that training starts from.
-        data: the data file.
-        home: folder of the registry that has the mask.
-        teacher: folder of the teacher; empty without one.
-        save_every: steps between saves.
-    """
+    """Where a run finds what its setup identifies (``home`` is the registry's folder), and the steps between saves."""
 
     source: str
     data: str

@@ -34,15 +34,7 @@ from maskreg.store.file import FileStore
 from maskreg.tensors.info import FLOAT
 from maskreg.train.optim.options import check_numbers
 from maskreg.train.retrain.folder import RunPaths
-from maskreg.train.retrain.setup import (
-    LR,
-    RECIPES,
-    Recipe,
-    RunSetup,
-    arguments,
-    check_recipe,
-    read_config,
-)
+from maskreg.train.retrain.setup import LR, RECIPES, Recipe, RunSetup, arguments, check_recipe, read_config
 from maskreg.update.verified import VerifiedSource
 
 FULL = "full"
@@ -52,8 +44,6 @@ CONTROLS = (FULL, *(name for name, kind in KINDS.items() if "density" not in kin
 """What may be trained in place of a mask, at its density."""
 
 MAX_LINE_BYTES = 16 << 20
-"""Of a record."""
-
 
 _WORDS = {"optimizer": ("adamw", "sgd"), "gradients": ("packed", "dense"), "dtype": ("stored", "float32")}
 _LEAST = {"steps": 1, "batch_size": 1, "save_every": 1, "max_new_tokens": 1, "max_length": 2, "seed": 0}
@@ -111,14 +101,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run that may begin.
-
-    Attributes:
-        setup: what decides its result.
-        paths: where its files are.
-        records: number of records in the data.
-        notes: remarks for people, one sentence each.
-    """
+    """A run that may begin, the number of its records, and remarks for people, one sentence each."""
 
     setup: RunSetup
     paths: RunPaths
@@ -142,7 +125,7 @@ def prepare(
     if artifact is not None:
         artifact.require("mask")
         _check_trained(artifact, request.control)
-        check_source(artifact, source)
+        VerifiedSource(artifact, source, jobs=worker_count(None))
     records = read_records(data, RECIPES[setup.recipe], tokenizer)
     teacher, teacher_root = "", ""
     if request.teacher:
@@ -176,11 +159,6 @@ def mask_to_train(setup: RunSetup, paths: RunPaths, source: Checkpoint) -> Mask:
     if setup.mask:
         return Artifact.open(FileStore(Path(paths.home)), Digest(setup.mask)).mask
     return Everything({name: info.shape for name, info in source.tensors.items() if info.dtype in FLOAT})
-
-
-def check_source(artifact: Artifact, source: Checkpoint) -> None:
-    """Reject a checkpoint that is not the mask's source, by names, shapes and both ends of each tensor."""
-    VerifiedSource(artifact, source, jobs=worker_count(None))
 
 
 def _check_trained(artifact: Artifact, control: str) -> None:

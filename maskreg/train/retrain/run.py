@@ -109,7 +109,7 @@ def train(folder: RunFolder, listener: StepListener | None) -> None:
 
 def _trainer(setup: RunSetup, paths: RunPaths, source: Checkpoint, folder: RunFolder) -> Any:
     """TRL's trainer of the recipe, with the masked optimizer and the callback that checks each save."""
-    recipe, library = RECIPES[setup.recipe], trl()
+    recipe = RECIPES[setup.recipe]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     args = arguments(setup, folder.checkpoints, save_every=paths.save_every, processes=processes)
     tokenizer = load_tokenizer(paths.source)
@@ -127,15 +127,14 @@ def _trainer(setup: RunSetup, paths: RunPaths, source: Checkpoint, folder: RunFo
         own["reward_funcs"] = load_function(setup.function)
     try:
         data = datasets.Dataset.from_list(records)
-        trainer = getattr(library, recipe.trainer)(
-            model=model, args=args, train_dataset=data, processing_class=tokenizer, **own
-        )
+        make = getattr(trl(), f"{recipe.method}Trainer")
+        trainer = make(model=model, args=args, train_dataset=data, processing_class=tokenizer, **own)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise DataError(f"trl.{recipe.trainer}: {error}", hint="change the data, or --config") from error
+        raise DataError(f"trl.{recipe.method}Trainer: {error}", hint="change the data, or --config") from error
     if setup.recipe == "sft" and setup.function:
         trainer.compute_loss_func = load_function(setup.function)
-    make = masked_sgd if setup.optimizer == "sgd" else masked_adamw
-    trainer.optimizer_cls_and_kwargs = make(args, mask, gradients=gradients)
+    optimizer = masked_sgd if setup.optimizer == "sgd" else masked_adamw
+    trainer.optimizer_cls_and_kwargs = optimizer(args, mask, gradients=gradients)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(MaskCallback())
     return trainer

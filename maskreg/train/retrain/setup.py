@@ -17,9 +17,6 @@ import yaml
 from maskreg.errors import ConfigError, FormatError, UsageError
 from maskreg.extras import install_command, requiring
 
-Optimizer = Literal["adamw", "sgd"]
-Gradients = Literal["packed", "dense"]
-
 LEAST_TRL = (1, 16)
 """The first version of TRL that has all three trainers."""
 
@@ -31,29 +28,30 @@ KEPT_SAVES = 2
 
 
 class Recipe(NamedTuple):
-    """A trainer of TRL, the class of its configuration, and what a run of it takes.
+    """A trainer of TRL, and what a run of it takes.
 
     Attributes:
+        method: begins the names of its class and of its configuration's.
         columns: fields that each record needs, in one of these combinations.
         takes: options that not all recipes take.
         needs: those without which there is nothing to learn from.
     """
 
-    trainer: str
-    config: str
+    method: str
     columns: tuple[tuple[str, ...], ...]
     takes: tuple[str, ...]
     needs: str = ""
 
+    @property
+    def config(self) -> Any:
+        """TRL's class of its configuration."""
+        return getattr(trl(), f"{self.method}Config")
+
 
 RECIPES: Mapping[str, Recipe] = {
-    "sft": Recipe(
-        "SFTTrainer", "SFTConfig", (("prompt", "completion"), ("messages",), ("text",)), ("loss", "max_length")
-    ),
-    "opd": Recipe(
-        "DistillationTrainer", "DistillationConfig", (("prompt",),), ("teacher", "max_new_tokens"), "teacher"
-    ),
-    "grpo": Recipe("GRPOTrainer", "GRPOConfig", (("prompt",),), ("reward", "max_new_tokens"), "reward"),
+    "sft": Recipe("SFT", (("prompt", "completion"), ("messages",), ("text",)), ("loss", "max_length")),
+    "opd": Recipe("Distillation", (("prompt",),), ("teacher", "max_new_tokens"), "teacher"),
+    "grpo": Recipe("GRPO", (("prompt",),), ("reward", "max_new_tokens"), "reward"),
 }
 
 _OURS: Mapping[str, str] = {
@@ -82,25 +80,20 @@ class RunSetup:
     """Everything that decides the result of a run. Two runs with equal setups are the same run.
 
     Attributes:
-        recipe: one of :data:`RECIPES`.
         source: identity of the checkpoint that training starts from.
-        data: sha256 of the data file.
         mask: digest of the artifact whose mask is trained; empty if all coordinates are.
         parent: digest of the artifact that was given; the mask's own, or the one that a control was made from.
         control: what is trained in place of the parent's mask: parameters of a baseline, or ``{"kind": "full"}``.
         teacher: identity of the teacher; empty without one.
         function: ``module:function`` of the reward or the loss; empty without one.
         code: sha256 of the file that defines it.
-        optimizer: AdamW or SGD on the mask.
         lr: learning rate; its schedule is TRL's.
         gradients: how they are stored; empty for packed, but dense where processes replicate the model.
         dtype: of the weights during training: ``stored``, or ``float32``.
         seed: of data order and sampling.
-        steps: optimizer steps.
         batch_size: records per step, over all processes; of GRPO, completions.
         max_length: tokens of prompt and completion that SFT reads.
         max_new_tokens: tokens sampled per prompt, at most.
-        config: other keys of TRL's configuration.
     """
 
     recipe: str
@@ -112,9 +105,9 @@ class RunSetup:
     teacher: str = ""
     function: str = ""
     code: str = ""
-    optimizer: Optimizer = "adamw"
+    optimizer: Literal["adamw", "sgd"] = "adamw"
     lr: float = LR["adamw"]
-    gradients: Gradients | Literal[""] = ""
+    gradients: Literal["packed", "dense", ""] = ""
     dtype: Literal["stored", "float32"] = "stored"
     seed: int = 0
     steps: int = 100
@@ -196,8 +189,8 @@ def read_config(given: Mapping[str, Any] | str | Path | None, recipe: Recipe) ->
         except yaml.YAMLError as error:
             raise FormatError(f"{name}: no YAML ({error})") from error
     if not isinstance(given, Mapping):
-        raise FormatError(f"{name}: no mapping of keys to values", hint=f"keys of trl.{recipe.config}")
-    known = {entry.name: entry for entry in fields(getattr(trl(), recipe.config))}
+        raise FormatError(f"{name}: no mapping of keys to values", hint=f"keys of trl.{recipe.method}Config")
+    known = [entry.name for entry in fields(recipe.config)]
     for key in given:
         if key in _OURS:
             option = _OURS[key].replace("_", "-")
@@ -206,7 +199,9 @@ def read_config(given: Mapping[str, Any] | str | Path | None, recipe: Recipe) ->
             raise UsageError(f"{name}: {key} cannot be set: the run could not resume", hint=f"leave {key} out")
         if key not in known:
             close = difflib.get_close_matches(str(key), known, 1)
-            raise UsageError(f"{name}: trl.{recipe.config} has no key {key!r}", hint=(f"{close[0]}?" if close else ""))
+            raise UsageError(
+                f"{name}: trl.{recipe.method}Config has no key {key!r}", hint=(f"{close[0]}?" if close else "")
+            )
     return {key: _value(value) for key, value in given.items()}
 
 
@@ -216,11 +211,7 @@ def _value(value: Any) -> Any:
 
 
 def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int = 1) -> Any:
-    """TRL's configuration of one of several processes.
-
-    Raises:
-        UsageError: processes cannot share a step, or TRL refuses a value.
-    """
+    """TRL's configuration of one of several processes."""
     recipe = RECIPES[setup.recipe]
     parts = processes * int(setup.config.get("gradient_accumulation_steps", 1))
     share, rest = divmod(setup.batch_size, parts)
@@ -237,13 +228,12 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int 
         "output_dir": str(folder), "per_device_train_batch_size": share, "learning_rate": setup.lr, "seed": setup.seed,
         "max_steps": setup.steps, "save_strategy": "steps", "save_steps": save_every, "save_total_limit": KEPT_SAVES,
     }  # fmt: skip
-    own |= (
-        {"max_length": setup.max_length} if setup.recipe == "sft" else {"max_completion_length": setup.max_new_tokens}
-    )
+    limit = "max_length" if setup.recipe == "sft" else "max_completion_length"
+    own[limit] = setup.max_length if setup.recipe == "sft" else setup.max_new_tokens
     try:
-        made = getattr(trl(), recipe.config)(**(defaults | setup.config | own))
+        made = recipe.config(**(defaults | setup.config | own))
     except (ImportError, RuntimeError, TypeError, ValueError) as error:
-        raise UsageError(f"trl.{recipe.config}: {error}", hint="change --config") from error
+        raise UsageError(f"trl.{recipe.method}Config: {error}", hint="change --config") from error
     if made.world_size != processes:
         raise ConfigError(f"this is one of {processes} processes, of which Accelerate joins {made.world_size}")
     return made

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,20 +94,6 @@ def test_clipping_sees_masked_gradients_even_where_they_are_not_numbers() -> Non
     assert torch.isfinite(torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0))
     assert net.layer.weight.grad is not None
     assert not net.layer.weight.grad[frozen].any()
-
-
-def test_state_from_elsewhere_moves_nothing_outside_the_mask() -> None:
-    dense = Net()
-    elsewhere = torch.optim.AdamW(dense.parameters(), lr=1e-2)
-    train(dense, elsewhere)
-    net = Net()
-    mask, optimizer = masked(net), torch.optim.AdamW(net.parameters(), lr=1e-2)
-    attachment = attach(net, optimizer, mask)
-    optimizer.load_state_dict(copy.deepcopy(elsewhere.state_dict()))
-    before = copies(net)
-    train(net, optimizer)
-    assert changed(net, before, mask)[0] == 0
-    attachment.check()
 
 
 @pytest.mark.parametrize("kind", ["sgd", "masked"])

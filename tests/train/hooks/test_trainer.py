@@ -16,7 +16,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from maskreg.errors import CorruptError, UsageError
 from maskreg.mask.packed import Mask
-from maskreg.train import LostUpdateWarning, MaskedAdamW
+from maskreg.train import MaskedAdamW
 from maskreg.train.hooks.trainer import MaskCallback, masked_adamw
 from tests.live import models
 from tests.train.counting import changed, copies
@@ -97,15 +97,6 @@ def test_clipping_is_left_to_the_optimizer(tmp_path: Path) -> None:
     assert masked_adamw(args, {})[1]["max_grad_norm"] == 0.5
     args.max_grad_norm = 0.0
     assert "max_grad_norm" not in masked_adamw(args, {}, gradients="in-backward")[1]
-
-
-def test_the_class_alone_finds_its_masks_at_the_first_step(tmp_path: Path) -> None:
-    model = model_of()
-    mask, before = masked(model), copies(model)
-    factory = (MaskedAdamW, {"lr": 1e-2, "mask": mask})
-    Trainer(model, arguments(tmp_path), train_dataset=rows(), optimizer_cls_and_kwargs=factory).train()
-    outside, inside = changed(model, before, mask)
-    assert outside == 0 < inside
 
 
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
@@ -288,10 +279,3 @@ def test_an_optimizer_that_knows_no_masks_is_held_to_one(optim: str, tmp_path: P
     path = str(tmp_path / "checkpoint-2")
     Trainer(resumed, args, train_dataset=rows(), callbacks=[MaskCallback(mask)]).train(resume_from_checkpoint=path)
     assert all(torch.equal(p, resumed.get_parameter(name)) for name, p in copies(model).items())
-
-
-def test_narrow_parameters_are_warned_about(tmp_path: Path) -> None:
-    model = model_of()
-    args = arguments(tmp_path, max_steps=1)
-    with pytest.warns(LostUpdateWarning, match="MaskedAdamW"):
-        Trainer(model, args, train_dataset=rows(), callbacks=[MaskCallback(masked(model))]).train()

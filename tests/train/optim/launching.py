@@ -13,7 +13,7 @@ from itertools import product
 import torch
 
 from maskreg.train.optim import triton_step
-from maskreg.train.optim.plain import Plain
+from maskreg.train.optim.backends import Plain
 from maskreg.train.optim.triton_step import Triton
 from tests.train.optim.tensors import KINDS, frozen, same, steps, task, written
 

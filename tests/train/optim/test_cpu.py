@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from maskreg.native import NUMPY, available, using
 from maskreg.train.optim import ranges
-from maskreg.train.optim.cpu import Cpu
-from maskreg.train.optim.fastest import backend_of
-from maskreg.train.optim.plain import Plain
+from maskreg.train.optim.backends import Cpu, Plain, backend_of
+from maskreg.train.optim.cpu_steps import QUIET_NAN
 from maskreg.train.optim.ranges import Range, Ranges
-from maskreg.train.optim.rounding import QUIET_NAN
 from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Gradient, Operands, SGDStep
 from tests.train.optim.tensors import KINDS, Task, frozen, same, steps, task
 

@@ -11,8 +11,7 @@ import torch
 
 from maskreg.train import MaskedAdamW, MaskedSGD
 from maskreg.train.optim import MaskedOptimizer
-from maskreg.train.optim.cpu import Cpu
-from maskreg.train.optim.plain import Plain
+from maskreg.train.optim.backends import Cpu, Plain
 from maskreg.train.optim.step import Backend
 from tests.train.optim.tensors import KINDS as STEPS
 from tests.train.optim.tensors import steps, task, written

@@ -13,8 +13,8 @@ from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import TensorMask
 from maskreg.train import MaskedAdamW, MaskedSGD
 from maskreg.train.optim import MaskedOptimizer, parameter
+from maskreg.train.optim.backends import Plain
 from maskreg.train.optim.gradients import PackedGradient
-from maskreg.train.optim.plain import Plain
 from tests.train.optim.training import KINDS, masked, model, run
 
 

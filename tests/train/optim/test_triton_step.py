@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from maskreg.extras import install_command
-from maskreg.train.optim import fastest
-from maskreg.train.optim.plain import Plain
+from maskreg.train.optim import backends
+from maskreg.train.optim.backends import Plain
 from tests.compiling import Recorder, compiled
 from tests.machines import DEVICES
 from tests.train.optim.tensors import steps, task
@@ -64,12 +64,12 @@ class _OnGpu:
 
 def test_a_gpu_without_triton_is_served_by_pytorch_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "maskreg.train.optim.triton_step", None)
-    fastest._on_gpu.cache_clear()
+    backends._on_gpu.cache_clear()
     tensor: Any = _OnGpu()
     with pytest.warns(UserWarning, match=re.escape(install_command("gpu"))):
-        assert isinstance(fastest.backend_of(tensor), Plain)
-    assert isinstance(fastest.backend_of(tensor), Plain)
-    fastest._on_gpu.cache_clear()
+        assert isinstance(backends.backend_of(tensor), Plain)
+    assert isinstance(backends.backend_of(tensor), Plain)
+    backends._on_gpu.cache_clear()
 
 
 def test_a_gpu_is_served_by_triton() -> None:
@@ -77,6 +77,6 @@ def test_a_gpu_is_served_by_triton() -> None:
     from maskreg.train.optim.triton_step import Triton
 
     tensor: Any = _OnGpu()
-    assert isinstance(fastest.backend_of(tensor), Triton)
-    assert isinstance(fastest.backend_of(tensor, torch.zeros(1)), Plain)
-    fastest._on_gpu.cache_clear()
+    assert isinstance(backends.backend_of(tensor), Triton)
+    assert isinstance(backends.backend_of(tensor, torch.zeros(1)), Plain)
+    backends._on_gpu.cache_clear()

@@ -1,0 +1,230 @@
+"""What takes the steps where there is no Triton, and which backend works on which tensors: the fastest that can.
+
+``Plain`` has PyTorch's own operations, on any device, bit for bit what its optimizers do to an fp32 copy. In slices of
+2^20 coordinates, masked weights, gradients and state are gathered into vectors, updated by the functions of
+``torch.optim`` and scattered back, so that the workspace stays below 64 MiB whatever the size of the tensor.
+
+``Cpu`` has kernels: one pass over weights, gradient and state, on as many threads as PyTorch uses. All tensors go to
+one call: between calls, Python finds nothing of what it needs in the caches, because gigabytes went through them, and
+threads wait for the last one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import torch
+from torch.optim.adamw import adamw as torch_adamw
+from torch.optim.sgd import sgd as torch_sgd
+
+from maskreg.extras import install_command
+from maskreg.live.memory import CODES
+from maskreg.mask.packed import PAD_BITS
+from maskreg.train.optim.bits import SLICE_WORDS, Bits, Slice
+from maskreg.train.optim.cpu_steps import (
+    AdamWNumbers,
+    Codes,
+    Floats,
+    MaskWords,
+    SGDNumbers,
+    TensorCodes,
+    Update,
+    Values,
+    accumulate,
+    square_sums,
+    take_steps,
+)
+from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Backend, Gradient, Operands, SGDStep, SGDUpdate
+
+
+class Plain(Backend):
+    """Runs wherever PyTorch does."""
+
+    def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        for part, offsets in bits.masked_slices():
+            total[part.entries].add_(gradient[part.coordinates].index_select(0, offsets))
+
+    def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        total = torch.zeros((), dtype=torch.float64, device=values.device)
+        if bits is None:
+            chunks = iter(torch.split(values, SLICE_WORDS * PAD_BITS))
+        else:
+            chunks = (values[part.coordinates].index_select(0, offsets) for part, offsets in bits.masked_slices())
+        for chunk in chunks:
+            total += chunk.double().square().sum()
+        return total
+
+    def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        for part, offsets in operands.bits.masked_slices():
+            values = _values(operands, part, offsets)
+            torch_adamw(
+                [values],
+                [_gradient(operands.gradient, part, offsets, step.scale)],
+                [exp_avg[part.entries]],
+                [exp_avg_sq[part.entries]],
+                [],
+                [torch.tensor(float(step.step - 1))],
+                foreach=False,
+                amsgrad=False,
+                beta1=step.beta1,
+                beta2=step.beta2,
+                lr=step.lr,
+                weight_decay=step.weight_decay,
+                eps=step.eps,
+                maximize=False,
+            )
+            _scatter(operands.weights, part, offsets, values)
+
+    def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        for part, offsets in operands.bits.masked_slices():
+            values = _values(operands, part, offsets)
+            torch_sgd(
+                [values],
+                [_gradient(operands.gradient, part, offsets, step.scale)],
+                [None if velocity is None else velocity[part.entries]],
+                foreach=False,
+                weight_decay=step.weight_decay,
+                momentum=step.momentum,
+                lr=step.lr,
+                dampening=0.0,
+                nesterov=step.nesterov,
+                maximize=False,
+            )
+            _scatter(operands.weights, part, offsets, values)
+
+
+def _values(operands: Operands, part: Slice, offsets: torch.Tensor) -> torch.Tensor:
+    """fp32 values to update: gathered weights, or a view of the master copy, with weights that were loaded taken in.
+
+    See :func:`maskreg.train.optim.cpu_steps.take_masters`.
+    """
+    weights = operands.weights[part.coordinates].index_select(0, offsets)
+    if operands.master is None:
+        return weights
+    master = operands.master[part.entries]
+    codes = CODES[weights.element_size()]
+    kept = master.to(weights.dtype).view(codes) == weights.view(codes)
+    return torch.where(kept, master, weights.float(), out=master)
+
+
+def _gradient(gradient: Gradient, part: Slice, offsets: torch.Tensor, scale: float) -> torch.Tensor:
+    if gradient.packed:
+        values = gradient.values[part.entries]
+        return values if scale == 1.0 else values * scale
+    values = gradient.values[part.coordinates].index_select(0, offsets).float()
+    return values if scale == 1.0 else values.mul_(scale)
+
+
+def _scatter(weights: torch.Tensor, part: Slice, offsets: torch.Tensor, values: torch.Tensor) -> None:
+    weights[part.coordinates].scatter_(0, offsets, values.to(weights.dtype))
+
+
+DTYPES = (torch.float32, torch.bfloat16)
+"""Of weights and of dense gradients."""
+
+_EMPTY = np.empty(0, np.float32)
+
+
+class Cpu(Backend):
+    """Works on contiguous tensors on the CPU, of :data:`DTYPES`."""
+
+    def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        accumulate(total.numpy(), _codes(gradient), _mask(bits))
+
+    def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        return self.square_sums([(values, bits)])[0]
+
+    def square_sums(self, each: Sequence[tuple[torch.Tensor, Bits | None]]) -> list[torch.Tensor]:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        sums = square_sums([Values(_codes(values), None if bits is None else _mask(bits)) for values, bits in each])
+        return [torch.tensor(total, dtype=torch.float64) for total in sums]
+
+    def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        self.update([AdamWUpdate(operands, exp_avg, exp_avg_sq, step)])
+
+    def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        self.update([SGDUpdate(operands, velocity, step)])
+
+    def update(self, each: Sequence[AdamWUpdate | SGDUpdate]) -> None:
+        """See :class:`maskreg.train.optim.step.Backend`."""
+        take_steps([_adamw(update) if isinstance(update, AdamWUpdate) else _sgd(update) for update in each])
+
+
+def _adamw(update: AdamWUpdate) -> Update:
+    operands, exp_avg, exp_avg_sq, step = update
+    numbers = AdamWNumbers(np.float32(step.scale), *(np.float32(factor) for factor in step.factors()))
+    return Update(_tensors(operands, exp_avg, exp_avg_sq), _mask(operands.bits), numbers)
+
+
+def _sgd(update: SGDUpdate) -> Update:
+    operands, velocity, step = update
+    scale, decay, momentum, rate = map(np.float32, (step.scale, step.weight_decay, step.momentum, step.lr))
+    numbers = SGDNumbers(scale, decay, momentum, rate, step.nesterov)
+    return Update(_tensors(operands, velocity, None), _mask(operands.bits), numbers)
+
+
+def _codes(values: torch.Tensor) -> Codes:
+    """A tensor's memory as unsigned integers, so that no operation can change the bits of a NaN."""
+    values = values.detach()
+    if values.dtype == torch.bfloat16:
+        return values.view(torch.int16).numpy().view(np.uint16)
+    return values.numpy().view(np.uint32)
+
+
+def _tensors(operands: Operands, first: torch.Tensor | None, second: torch.Tensor | None) -> TensorCodes:
+    weights, slopes, packed = _codes(operands.weights), operands.gradient.values, operands.gradient.packed
+    if (operands.master is None) == (weights.itemsize == 2):
+        raise ValueError("bf16 weights have masters, fp32 weights have none")
+    gradient = (weights[:0], slopes.numpy()) if packed else (_codes(slopes), _EMPTY)
+    return TensorCodes(weights, *gradient, *map(_entries, (operands.master, first, second)))
+
+
+def _entries(state: torch.Tensor | None) -> Floats:
+    return _EMPTY if state is None else state.numpy()
+
+
+def _mask(bits: Bits) -> MaskWords:
+    return MaskWords(bits.words.numpy().view(np.uint64), bits.rank.numpy(), bits.nnz)
+
+
+_CPU, _PLAIN = Cpu(), Plain()
+
+
+def backend_of(*tensors: torch.Tensor, preferred: Backend | None = None) -> Backend:
+    """The preferred backend, or else the fastest that can work on all of these tensors.
+
+    A GPU without Triton is served by PyTorch's operations, with one warning.
+    """
+    if preferred is not None:
+        return preferred
+    if any(tensor.dtype not in DTYPES or not tensor.is_contiguous() for tensor in tensors):
+        return _PLAIN
+    kinds = {tensor.device.type for tensor in tensors}
+    if kinds == {"cpu"}:
+        return _CPU
+    return _on_gpu() or _PLAIN if kinds == {"cuda"} else _PLAIN
+
+
+@cache
+def _on_gpu() -> Backend | None:
+    try:
+        from maskreg.train.optim.triton_step import Triton
+    except ImportError as error:
+        warnings.warn(
+            f"masked steps on the GPU run as separate PyTorch operations, because Triton is not installed ({error}); "
+            f"for one fused kernel: {install_command('gpu')}",
+            stacklevel=4,
+        )
+        return None
+    return Triton()
