@@ -20,6 +20,7 @@ from maskreg.artifact.layout import (
     REVERSE_FILES,
     TENSORS,
     ArrayLayout,
+    artifact_prefix,
     check_array,
     check_group,
     metadata_key,
@@ -34,7 +35,7 @@ from maskreg.artifact.totals import check_table
 from maskreg.checkpoint.files import check_small_file
 from maskreg.codec import Codec, get_codec
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, FormatError, PartAbsentError
+from maskreg.errors import CorruptError, FormatError, NotFoundError, PartAbsentError
 from maskreg.limits import LIMITS, Limits
 from maskreg.mask import Mask, TensorMask, packed_bytes
 from maskreg.progress import SILENT, Progress
@@ -43,6 +44,8 @@ from maskreg.store.base import Store
 from maskreg.words import counted, human_bytes, percent, times, whole
 
 if TYPE_CHECKING:
+    import zarr
+
     from maskreg.digest import LeafHashes
 
 
@@ -213,6 +216,23 @@ class Artifact:
         self._objects.check(entry)
 
     # Payload
+
+    @cached_property
+    def zarr_group(self) -> zarr.Group:
+        """The arrays of an artifact on this machine, as the library Zarr opens them, after every object was hashed.
+
+        Absent parts have no arrays. Damage that happens afterwards is found by the checksums of chunks alone.
+
+        Raises:
+            CorruptError: an object is damaged or missing.
+            NotFoundError: the artifact lies in a bucket or on a server.
+        """
+        import zarr
+
+        if (files := self.store.files) is None:
+            raise NotFoundError(f"{self.label} is not in a folder of this machine", hint="pull it, and open that one")
+        self.verify()
+        return zarr.open_group(files.path(artifact_prefix(self.digest) + GROUP), mode="r", zarr_format=3)
 
     @cached_property
     def mask(self) -> Mask:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorstore
-import zarr
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.reader import Artifact
@@ -113,7 +112,7 @@ def test_any_zarr_reader_opens_the_mask(tmp_path: Path, fraction: float) -> None
     tensors: Pair = {"big": (source, (source ^ (rng.random(source.size) < fraction)).astype(np.uint16)), **pair()}
     digest = write(tmp_path, tensors)
     folder = tmp_path / artifact_prefix(digest)
-    with_zarr = np.asarray(zarr.open_group(str(folder / "data.zarr"), mode="r")["mask"][:])  # type: ignore[index]
+    with_zarr = np.asarray(open_at(tmp_path, digest).zarr_group["mask"][:])  # type: ignore[index]
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder / "data.zarr" / "mask")}}
     with_tensorstore = tensorstore.open(spec, read=True).result().read().result()
     assert np.array_equal(with_zarr, with_tensorstore)
@@ -124,6 +123,17 @@ def test_any_zarr_reader_opens_the_mask(tmp_path: Path, fraction: float) -> None
         start = rows[name].get("bit_offset", 0) // 8
         bits = unpack(with_tensorstore[start : start + packed_bytes(one.size)], one.size)
         assert np.array_equal(bits.reshape(one.shape), (one != other) & ((one | other) & 0x7FFF != 0))
+
+
+def test_zarr_opens_what_was_verified(tmp_path: Path) -> None:
+    digest = write(tmp_path, pair())
+    shard = tmp_path / artifact_prefix(digest) / "data.zarr/mask/c/0"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\0")
+    with pytest.raises(CorruptError):
+        _ = open_at(tmp_path, digest).zarr_group
+    shard.unlink()
+    with pytest.raises(CorruptError):
+        _ = open_at(tmp_path, digest).zarr_group
 
 
 def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
