@@ -148,12 +148,7 @@ def connect(
 ) -> S3Client:
     """A client, which sends nothing yet; the caller closes it.
 
-    Args:
-        options: how to talk to the service.
-        connect_seconds: how long to wait for a connection.
-        read_seconds: how long to wait for the next bytes of an answer.
-        attempts: tries of a request before the service counts as unavailable.
-        patience_seconds: since its first try, after which a request without an answer is not tried again.
+    A request without an answer is not tried again ``patience_seconds`` after its first try.
     """
     import boto3
     from botocore.config import Config

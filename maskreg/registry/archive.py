@@ -147,15 +147,7 @@ def import_file(
     progress: Progress = SILENT,
     limits: Limits = LIMITS,
 ) -> Imported:
-    """Read an artifact from one file into a local registry.
-
-    Args:
-        registry: where it goes; a registry in a directory.
-        stream: read from front to back; may be a pipe. It has to end with the artifact.
-        ref: the name to give; the one in the file when left out.
-        progress: progress callback, in bytes read.
-        limits: upper bounds, checked before memory is reserved.
-    """
+    """Read an artifact from one file into a local registry."""
     if registry.root is None:
         raise UsageError("files can only be imported into a registry in a directory")
     members = _members(stream, limits)

@@ -103,14 +103,7 @@ class Candidate:
 
 @dataclass
 class Plan:
-    """All artifacts of a store, and what of them may go.
-
-    Attributes:
-        candidates: artifacts that may be deleted, by digest.
-        artifacts: how many there are, candidates included.
-        complete: how many of them have a manifest.
-        kept: what is wrong with back references; their artifacts are kept.
-    """
+    """All artifacts of a store, and what of them may go."""
 
     candidates: dict[Digest, Candidate] = field(default_factory=dict)
     artifacts: int = 0

@@ -86,20 +86,10 @@ Heads = Mapping[str, tuple[int, str]]
 
 @dataclass(frozen=True)
 class KeyDocument:
-    """One key of a project.
+    """One key of a project, with the fields of ``docs/refs.md``, section 6; or a renewal where it ``renews``.
 
-    Attributes:
-        registry: uuid of the registry.
-        project: whose tags it signs.
-        n: number of this document, from 1 on.
-        key: the public key.
-        previous: id of the document before this one; None for number 1, and only then.
-        heads: digest of the list of the project's latest entries, for which the key vouches.
-        fresh_s: how long the document, or its latest renewal, is good for, in seconds; 0 for ever.
-        by: who wrote the document.
-        at: when, by the writer's clock (aware, UTC).
-        signatures: by public key; :meth:`is_signed_by` says whether they are valid.
-        renews: it is a renewal.
+    It vouches for the list of latest entries whose digest is ``heads``, and is good for ``fresh_s`` seconds; 0 is for
+    ever. Whether its signatures are valid :meth:`is_signed_by` says.
     """
 
     registry: str

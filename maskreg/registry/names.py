@@ -46,8 +46,7 @@ class Names:
 
     Attributes:
         damaged: tags whose latest entry cannot be read, and what is wrong.
-        left: artifacts that a tag left after the deadline; they can be restored for a while.
-        deadline: what a tag left after this, by the store's clock, is kept.
+        left: artifacts that a tag left after ``deadline``, by the store's clock; they can be restored for a while.
     """
 
     def __init__(self, registry: Registry, deadline: datetime, progress: Progress) -> None:

@@ -44,9 +44,7 @@ class Pulled:
 
     Attributes:
         resolved: what the reference means, on the remote if that was asked.
-        artifact: the artifact, in the local registry.
-        path: its directory.
-        fetched_objects, fetched_bytes: transferred.
+        path: directory of the artifact.
         reused_bytes: already local, and hashed again.
         note: a message for the user; may be empty.
     """

@@ -46,13 +46,7 @@ _MAX_CANDIDATES = 20
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a reference means.
-
-    Attributes:
-        ref: the reference that was resolved.
-        digest: the artifact.
-        entry: the ref log's entry; None for a pinned reference whose tag is absent or points elsewhere.
-    """
+    """What a reference means; ``entry`` is None for a pinned one whose tag is absent or points elsewhere."""
 
     ref: Ref
     digest: Digest

@@ -207,13 +207,7 @@ class Trust:
             raise UntrustedError(entry.key, error.message, hint=error.hint, **error.facts) from error
 
     def check_latest(self, ref: Ref, head: RefEntry | None, *, expired_ok: bool = False) -> None:
-        """Refuse what was read of a tag when no trusted key vouches for it, or it may be an old state.
-
-        Args:
-            ref: the tag.
-            head: its latest entry; None when there is none.
-            expired_ok: do not ask how old the newest renewal is.
-        """
+        """Refuse what was read of a tag when no trusted key vouches for it, or it may be an old state."""
         if head is not None:
             self.check(head)
         if not (documents := self.documents(ref.project)):

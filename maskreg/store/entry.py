@@ -57,26 +57,16 @@ _MAX_TEXT_CHARS = 1_024
 
 @dataclass(frozen=True)
 class RefEntry:
-    """One change of a tag.
+    """One change of a tag, with the fields of ``docs/refs.md``, section 1.
 
     Attributes:
-        project: namespace of the ref.
-        name: the artifact's name.
-        tag: the tag.
-        n: number of this entry, from 1 on.
         digest: what the tag points to; None when it was deleted.
-        deleted: whether the tag was deleted; the digest is then None, and only then.
-        card: what people say about the artifact.
-        by: who wrote the entry.
-        at: when, by the writer's clock (aware, UTC).
         write_id: random, so that a writer recognizes its own entry after a lost answer.
         origin: uuid of the registry that it was pulled from; empty when made locally.
         previous: id of the entry before this one; None for number 1, and only then.
         removed: what a deleted tag pointed to until then; None while the tag is set.
-        immutable: the tag must never point to another digest again.
         registry: uuid of the registry, in an entry that is signed; empty in another.
         signer: public key of the signer; None without a signature. :meth:`is_signed_by` says whether that is so.
-        signature: 128 hex digits; empty when it is not signed.
     """
 
     project: str
