@@ -106,9 +106,9 @@ class Plan:
     """All artifacts of a store, and what of them may go."""
 
     candidates: dict[Digest, Candidate] = field(default_factory=dict)
-    artifacts: int = 0
-    complete: int = 0
-    kept: list[CorruptError] = field(default_factory=list)
+    artifacts: int = 0  # candidates included
+    complete: int = 0  # how many of them have a manifest
+    kept: list[CorruptError] = field(default_factory=list)  # wrong back references, which keep their artifacts
 
     @property
     def is_many(self) -> bool:
