@@ -144,12 +144,7 @@ class _Imported(NamedTuple):
 
 
 def store_mask(
-    masks: Masks,
-    source: Checkpoint,
-    root: Path,
-    *,
-    progress: Progress = SILENT,
-    jobs: int | None = None,
+    masks: Masks, source: Checkpoint, root: Path, *, progress: Progress = SILENT, jobs: int | None = None
 ) -> Digest:
     """Store masks of one source as an artifact of kind ``mask``, without a target.
 

@@ -95,12 +95,7 @@ def at_least(k: int, masks: Sequence[Packed]) -> Packed:
     return (more | equal).view(np.uint8)
 
 
-OPERATIONS: Mapping[str, Callable[[Sequence[Packed]], Packed]] = {
-    "and": both,
-    "or": either,
-    "minus": minus,
-    "xor": odd,
-}
+OPERATIONS: Mapping[str, Callable[[Sequence[Packed]], Packed]] = {"and": both, "or": either, "minus": minus, "xor": odd}
 """Operations by the name that commands and manifests use."""
 
 PAIRWISE = frozenset({"minus", "xor"})

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.chance import (
-    Expectation,
-    expect_matched,
-    expect_rounding,
-    expect_uniform,
-    odds_sums,
-)
+from maskreg.analysis.chance import Expectation, expect_matched, expect_rounding, expect_uniform, odds_sums
 from maskreg.analysis.excess import excess_of
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.mask.rounding import fit_flips

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.spectrum import (
-    TOLERANCES,
-    TOP,
-    TOP_PERCENT,
-    figures,
-    gap_figures,
-    is_merged,
-)
+from maskreg.analysis.spectrum import TOLERANCES, TOP, TOP_PERCENT, figures, gap_figures, is_merged
 
 sizes = st.integers(1, 30)
 

@@ -35,10 +35,7 @@ def stored(server: S3Server, bucket: str, pair: tuple[Path, Path]) -> tuple[Buck
 
 
 def test_the_artifact_is_the_same(
-    pair: tuple[Path, Path],
-    stored: tuple[BucketPath, BucketPath],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[Path, Path], stored: tuple[BucketPath, BucketPath], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_checkpoint(pair[0]) as source, open_checkpoint(pair[1]) as target:
         expected = extract(source, target, tmp_path / "disk", reversible=True).digest

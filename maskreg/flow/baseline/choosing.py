@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -73,18 +74,18 @@ class MaskedSpan(NamedTuple):
         return self.stop - self.start
 
 
+@dataclass(frozen=True)
 class Sweeper:
     """Passes over masked tensors: spans go to workers, and their results come back in order."""
 
-    def __init__(self, artifact: Artifact, source: VerifiedSource | None, progress: Progress, jobs: int) -> None:
-        self.source = source
-        self._artifact = artifact
-        self._progress = progress
-        self._jobs = jobs
+    artifact: Artifact
+    source: VerifiedSource | None
+    progress: Progress
+    jobs: int
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The caller, which hands out the spans, reports progress.
-        return Sweeper, (self._artifact, self.source, SILENT, self._jobs)
+        return Sweeper, (self.artifact, self.source, SILENT, self.jobs)
 
     def sweep(
         self, rows: Iterable[Tensor], work: Callable[[MaskedSpan], ResultT], *, mask: bool = False, check: bool = False
@@ -104,10 +105,10 @@ class Sweeper:
         spans = self._spans(rows, mask)
         if self.source is not None:
             spans = self.source.ahead(spans, lambda span: (span.row.name, span.start, span.stop))
-        with closing(ordered(task, spans, jobs=self._jobs, size=numel_of)) as results:
+        with closing(ordered(task, spans, jobs=self.jobs, size=numel_of)) as results:
             for span, result in results:
                 yield span, result
-                self._progress.advance(2 * span.numel)
+                self.progress.advance(2 * span.numel)
 
     def chosen(
         self, rows: Sequence[Tensor], choices: Mapping[str, Choice]
@@ -124,7 +125,7 @@ class Sweeper:
     def _spans(self, rows: Iterable[Tensor], mask: bool) -> Iterator[MaskedSpan]:
         for row in rows:
             for start, stop in blocks_of(row.numel) if row.numel else ((0, 0),):
-                packed = self._artifact.mask_bits(row, start, stop) if mask else None
+                packed = self.artifact.mask_bits(row, start, stop) if mask else None
                 yield MaskedSpan(row, start, stop, packed, None)
 
 

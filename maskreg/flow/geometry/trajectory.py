@@ -116,13 +116,8 @@ class _Point:
     figures: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, more: _Point) -> None:
-        self.numel += more.numel
-        self.moved += more.moved
-        self.step_moved += more.step_moved
-        self.energy += more.energy
-        self.step_energy += more.step_energy
-        self.ranks += more.ranks
-        self.similarities += more.similarities
+        for sums in ("numel", "moved", "step_moved", "energy", "step_energy", "ranks", "similarities"):
+            setattr(self, sums, getattr(self, sums) + getattr(more, sums))
         for name, energy in more.tops.items():
             self.tops[name] = self.tops.get(name, 0.0) + energy
         self.add_figures(more.figures)

@@ -181,8 +181,7 @@ class Recipe:
         for part in (part for value in values for part in filters(value)):
             if not any(part in name for name in names):
                 raise UsageError(
-                    f"the filter {shown(part)} is a part of no tensor's name",
-                    hint="name a part of one, such as mlp",
+                    f"the filter {shown(part)} is a part of no tensor's name", hint="name a part of one, such as mlp"
                 )
 
     def to_json(self) -> dict[str, Any]:

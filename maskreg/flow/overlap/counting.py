@@ -142,11 +142,7 @@ class SpanReader:
     """
 
     def __init__(
-        self,
-        artifacts: Sequence[Artifact],
-        source: VerifiedSource | None,
-        scope: Scope,
-        room: int = HELD_BYTES,
+        self, artifacts: Sequence[Artifact], source: VerifiedSource | None, scope: Scope, room: int = HELD_BYTES
     ) -> None:
         """Read nothing yet."""
         self.with_source = source is not None

@@ -46,6 +46,11 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, pair: tuple[Checkpoint, C
     return extracted(tmp_path_factory.mktemp("registry"), *pair)
 
 
+@pytest.fixture(scope="module")
+def source(pair: tuple[Checkpoint, Checkpoint]) -> Checkpoint:
+    return pair[0]
+
+
 def dense(artifact: Artifact) -> Dense:
     return {r.name: unpack(artifact.mask_bits(r), r.numel) for r in artifact.tensors if r.numel}
 
@@ -61,10 +66,8 @@ def codes_of(artifact: Artifact, source: Checkpoint, name: str) -> npt.NDArray[n
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_every_kind_is_a_whole_artifact(
-    kind: str, artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path
-) -> None:
-    made = baseline(artifact, tmp_path, pair[0], kind)
+def test_every_kind_is_a_whole_artifact(kind: str, artifact: Artifact, source: Checkpoint, tmp_path: Path) -> None:
+    made = baseline(artifact, tmp_path, source, kind)
     manifest = made.manifest
     assert (manifest.kind, manifest.exact, manifest.rule) == ("baseline", False, artifact.manifest.rule)
     assert manifest.parents == (artifact.digest,)
@@ -84,36 +87,26 @@ def test_every_kind_is_a_whole_artifact(
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_threads_and_batches_do_not_matter(
-    kind: str,
-    artifact: Artifact,
-    pair: tuple[Checkpoint, Checkpoint],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, artifact: Artifact, source: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = BaselineSpec.of(kind, **OPTIONS.get(kind, {}))
-    one = make_baseline(artifact, spec, tmp_path, pair[0], jobs=1)
+    one = make_baseline(artifact, spec, tmp_path, source, jobs=1)
     monkeypatch.setattr(maskreg.flow.baseline.build, "BATCH_NUMEL", 1000)
-    assert make_baseline(artifact, spec, tmp_path, pair[0], jobs=4) == one
+    assert make_baseline(artifact, spec, tmp_path, source, jobs=4) == one
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_blocks_do_not_matter(
-    kind: str,
-    artifact: Artifact,
-    pair: tuple[Checkpoint, Checkpoint],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, artifact: Artifact, source: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tensor of many blocks, as one of more than 4 million coordinates has."""
     spec = BaselineSpec.of(kind, **OPTIONS.get(kind, {}))
-    whole = make_baseline(artifact, spec, tmp_path, pair[0])
+    whole = make_baseline(artifact, spec, tmp_path, source)
     monkeypatch.setattr(maskreg.tensors.info, "BLOCK_NUMEL", 1 << 18)
-    assert make_baseline(artifact, spec, tmp_path, pair[0]) == whole
+    assert make_baseline(artifact, spec, tmp_path, source) == whole
 
 
-def test_random_ones_have_the_numbers_they_promise(
-    artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path
-) -> None:
+def test_random_ones_have_the_numbers_they_promise(artifact: Artifact, source: Checkpoint, tmp_path: Path) -> None:
     everywhere = baseline(artifact, tmp_path, None, "random-global", seed=3)
     assert everywhere.manifest.totals.nnz == artifact.manifest.totals.nnz
     assert {r.name: r.nnz for r in everywhere.tensors} != {r.name: r.nnz for r in artifact.tensors}
@@ -127,21 +120,19 @@ def test_random_ones_have_the_numbers_they_promise(
         assert abs(np.count_nonzero(expected & new[name]) - n * p * p) <= 5 * spread + 1
 
 
-def test_exponents_are_matched(artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path) -> None:
-    made = baseline(artifact, tmp_path, pair[0], "exponent-matched")
+def test_exponents_are_matched(artifact: Artifact, source: Checkpoint, tmp_path: Path) -> None:
+    made = baseline(artifact, tmp_path, source, "exponent-matched")
     old, new = dense(artifact), dense(made)
     assert any(not np.array_equal(old[name], new[name]) for name in old)
     for name in old:
-        classes = classes_of(codes_of(artifact, pair[0], name))
+        classes = classes_of(codes_of(artifact, source, name))
         assert np.array_equal(np.bincount(classes[old[name]]), np.bincount(classes[new[name]]))
 
 
 @pytest.mark.parametrize(("kind", "off_grid"), [("rounding-null", {"half", "wide"}), ("off-grid-null", set())])
-def test_rounding_alone(
-    kind: str, off_grid: set[str], artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path
-) -> None:
+def test_rounding_alone(kind: str, off_grid: set[str], artifact: Artifact, source: Checkpoint, tmp_path: Path) -> None:
     spec = BaselineSpec.of(kind, seed=9)
-    done = make_baseline(artifact, spec, tmp_path, pair[0])
+    done = make_baseline(artifact, spec, tmp_path, source)
     made = Artifact.open(FileStore(tmp_path), done.digest)
     old, new = dense(artifact), dense(made)
     as_they_are = off_grid | {n for n, bits in old.items() if bits.mean() in (0.0, 1.0)}
@@ -153,18 +144,18 @@ def test_rounding_alone(
     assert np.array_equal(old["half"], new["half"]) == ("half" in as_they_are)
     # By class as many as noise of the fitted size moves, within five binomial standard deviations.
     for name in {"large", "half"} - as_they_are:
-        classes = classes_of(codes_of(artifact, pair[0], name))
+        classes = classes_of(codes_of(artifact, source, name))
         members = np.bincount(classes, minlength=CLASSES)
         chances = fit_flips(members, int(old[name].sum()), STARTS[kind])
         found = np.bincount(classes[new[name]], minlength=CLASSES)
         assert (np.abs(found - members * chances) <= 5 * np.sqrt(members * chances * (1 - chances)) + 1).all()
 
 
-def test_low_magnitudes(artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path) -> None:
-    made = baseline(artifact, tmp_path, pair[0], "low-magnitude")
+def test_low_magnitudes(artifact: Artifact, source: Checkpoint, tmp_path: Path) -> None:
+    made = baseline(artifact, tmp_path, source, "low-magnitude")
     for name, bits in dense(artifact).items():
         expected = np.zeros(bits.size, np.bool_)
-        order = np.argsort(codes_of(artifact, pair[0], name) & 0x7FFF, kind="stable")
+        order = np.argsort(codes_of(artifact, source, name) & 0x7FFF, kind="stable")
         expected[order[: np.count_nonzero(bits)]] = True
         assert np.array_equal(dense(made)[name], expected)
 
@@ -180,12 +171,12 @@ EXPERTS = "model.layers.0.mlp.experts.down_proj"
 
 
 @pytest.mark.torch
-def test_principal_and_safe(artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path) -> None:
-    principal = dense(baseline(artifact, tmp_path, pair[0], "principal"))
-    safe = dense(baseline(artifact, tmp_path, pair[0], "safe", alpha=0.3, rank=2))
+def test_principal_and_safe(artifact: Artifact, source: Checkpoint, tmp_path: Path) -> None:
+    principal = dense(baseline(artifact, tmp_path, source, "principal"))
+    safe = dense(baseline(artifact, tmp_path, source, "safe", alpha=0.3, rank=2))
     old = dense(artifact)
     for name, slices, shape, rank in (("odd", 1, (3, 67), 1), (EXPERTS, 3, (16, 24), 2), ("wide", 1, (20, 20), 2)):
-        codes = codes_of(artifact, pair[0], name)
+        codes = codes_of(artifact, source, name)
         weights = (codes.astype(np.uint32) << 16).view(np.float32).reshape(slices, *shape)
         wanted = [int(part.sum()) for part in np.split(old[name], slices)]
         expected = np.concatenate([by_scores(w, rank, k) for w, k in zip(weights, wanted, strict=True)])

@@ -10,16 +10,7 @@ import numpy as np
 import pytest
 
 from maskreg.analysis.comparison import Comparison, PairOverlap
-from maskreg.analysis.evidence import (
-    BY_BOTH,
-    BY_EXPONENT,
-    MATCHED,
-    NULLS,
-    PER_TENSOR,
-    ROUNDING,
-    ROUNDING_A,
-    ROUNDING_B,
-)
+from maskreg.analysis.evidence import BY_BOTH, BY_EXPONENT, MATCHED, NULLS, PER_TENSOR, ROUNDING, ROUNDING_A, ROUNDING_B
 from maskreg.analysis.verdict import Outcome
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
