@@ -33,7 +33,6 @@ from maskreg.checkpoint.unpickler import Global, Names, Record, load
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo, check_name, shown
-from maskreg.words import listed
 
 METADATA_NAME = ".metadata"
 """The file that is written last, when all processes have written theirs."""
@@ -147,7 +146,7 @@ class _Reader:
         shapes = {name: _shape(_fields(entry, "TensorStorageMetadata").get("size")) for name, entry in tensors.items()}
         paths = self._metadata.paths
         choice = choose({paths[name]: math.prod(shape) for name, shape in shapes.items()}, METADATA_NAME)
-        contents = Contents(notes=(*choice.notes, *self._rest(choice.prefix)))
+        contents = Contents(notes=choice.notes_with(map(paths.__getitem__, self._metadata.others)))
         for stored, shape in shapes.items():
             if name := choice.names.get(paths[stored], ""):
                 check_name(name, METADATA_NAME, self._limits)
@@ -185,13 +184,6 @@ class _Reader:
         if not isinstance(tensor, StoredTensor) or tensor.shape != box.shape:
             raise CorruptError(location.file, f"not the chunk of {shown(stored)} at byte {location.offset}", hint=AGAIN)
         return archive, tensor
-
-    def _rest(self, prefix: KeyPath) -> tuple[str, ...]:
-        paths = self._metadata.paths
-        own = [paths[name][-1] for name in self._metadata.others if paths[name][:-1] == prefix]
-        if not own or not prefix:
-            return ()
-        return (f"left out values of the state dict that are no tensors: {listed(list(map(shown, own)), 3)}",)
 
 
 def _is(value: Any, name: str) -> bool:

@@ -66,6 +66,12 @@ class Choice(NamedTuple):
     prefix: Path
     notes: tuple[str, ...]
 
+    def notes_with(self, others: Iterable[Path]) -> tuple[str, ...]:
+        """The notes, with one on values that are no tensors and lie beside the chosen ones."""
+        own = [shown(path[-1]) for path in others if self.prefix and path[:-1] == self.prefix]
+        left_out = f"left out values of the state dict that are no tensors: {listed(own, 3)}"
+        return (*self.notes, left_out) if own else self.notes
+
 
 Chooser = Callable[[Mapping[Path, int], str], Choice]
 """Chooses among all tensors that were saved, by path with their number of elements; takes a document's name too."""

@@ -22,7 +22,7 @@ from maskreg.checkpoint.layouts import (
 )
 from maskreg.checkpoint.pickled import Archive, ShardedTensor, StoredTensor, info_of, load_archive, piece_of
 from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint, same_elements
-from maskreg.checkpoint.renaming import Choice, Chooser, Path, weights_among
+from maskreg.checkpoint.renaming import Chooser, Path, weights_among
 from maskreg.errors import FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import check_name, shown
@@ -158,7 +158,7 @@ def read_state_dict(file: OpenFile, limits: Limits = LIMITS, choose: Chooser = w
     named = {name: tensors[path] for path, name in choice.names.items()}
     for name in named:
         check_name(name, file.path.name, limits)
-    return StateDict(archive, named, (*choice.notes, *_rest(choice, others)))
+    return StateDict(archive, named, choice.notes_with(others))
 
 
 class _Walk:
@@ -182,13 +182,6 @@ class _Walk:
                 self.visit(item, (*path, str(key)))
         elif value is not None:
             self._others[path] = 1
-
-
-def _rest(choice: Choice, others: Mapping[Path, int]) -> tuple[str, ...]:
-    own = [path[-1] for path in others if path[:-1] == choice.prefix and choice.prefix]
-    if not own:
-        return ()
-    return (f"left out values of the state dict that are no tensors: {listed(list(map(shown, own)), 3)}",)
 
 
 def open_path(
