@@ -147,9 +147,7 @@ class StateDict:
 def read_state_dict(file: OpenFile, limits: Limits = LIMITS, choose: Chooser = weights_among) -> StateDict:
     """The weights that a file of ``torch.save`` holds, or what else is chosen."""
     archive = Archive(file, 0, file.size, limits)
-    tensors: dict[Path, StoredTensor | ShardedTensor] = {}
-    others: dict[Path, int] = {}
-    _Walk(file.path.name, tensors, others).visit(load_archive(archive, limits), ())
+    tensors, others = _walked(file.path.name, load_archive(archive, limits))
     if () in tensors:
         raise FormatError(f"{file.path.name}: a tensor without a name, not a state dict", hint=_SAVE)
     if len(tensors) > limits.tensors:
@@ -161,27 +159,26 @@ def read_state_dict(file: OpenFile, limits: Limits = LIMITS, choose: Chooser = w
     return StateDict(archive, named, choice.notes_with(others))
 
 
-class _Walk:
-    """Collects tensors in dictionaries and lists, and counts other values by their dictionary."""
+def _walked(document: str, saved: Any) -> tuple[dict[Path, StoredTensor | ShardedTensor], list[Path]]:
+    """Tensors in dictionaries and lists, and where in them other values are."""
+    tensors: dict[Path, StoredTensor | ShardedTensor] = {}
+    others: list[Path] = []
+    visited: set[int] = set()  # a dictionary that holds itself would have no end
 
-    def __init__(self, document: str, tensors: dict[Path, Any], others: dict[Path, int]) -> None:
-        self._document, self._tensors, self._others = document, tensors, others
-        # A dictionary that holds itself would have no end.
-        self._visited: set[int] = set()
-
-    def visit(self, value: Any, path: Path) -> None:
+    def visit(value: Any, path: Path) -> None:
         if isinstance(value, StoredTensor | ShardedTensor):
-            self._tensors[path] = value
-        elif isinstance(value, dict | list):
-            if id(value) in self._visited:
-                return
+            tensors[path] = value
+        elif isinstance(value, dict | list) and id(value) not in visited:
             if len(path) >= _DEPTH:
-                raise FormatError(f"{self._document}: dictionaries more than {_DEPTH} deep ({shown('.'.join(path))})")
-            self._visited.add(id(value))
+                raise FormatError(f"{document}: dictionaries more than {_DEPTH} deep ({shown('.'.join(path))})")
+            visited.add(id(value))
             for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-                self.visit(item, (*path, str(key)))
-        elif value is not None:
-            self._others[path] = 1
+                visit(item, (*path, str(key)))
+        elif not isinstance(value, dict | list | None):
+            others.append(path)
+
+    visit(saved, ())
+    return tensors, others
 
 
 def open_path(
