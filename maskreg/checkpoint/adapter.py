@@ -274,7 +274,8 @@ def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen:
         config = parse_config(data, limits)
     file = next(path / name for name in ADAPTER_WEIGHTS if (path / name).exists())
     with ExitStack() as stack:
-        weights = stack.enter_context(_open_weights(file, limits))
+        reader: Any = safetensors if file.suffix == ".safetensors" else torch_files
+        weights: Checkpoint = stack.enter_context(reader.open_path(file, limits=limits))
         base = stack.enter_context(_open_base(path, config, reopen))
         with in_folder(path):
             factors, whole = _sorted(weights, file.name)
@@ -285,12 +286,6 @@ def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS, reopen:
         stack.pop_all()
     remark = f"{counted(len(low_rank), 'tensor')} with a LoRA adapter merged in, on {base.path}"
     return MergedAdapter(path, base, AdapterWeights(weights, low_rank, whole), remark, limits)
-
-
-def _open_weights(file: Location, limits: Limits) -> Checkpoint:
-    if file.suffix == ".safetensors":
-        return safetensors.open_path(file, limits=limits)
-    return torch_files.open_path(file, limits=limits)
 
 
 def _open_base(path: Location, config: AdapterConfig, reopen: Reopen) -> Checkpoint:
