@@ -23,7 +23,7 @@ from maskreg.service.access import COOKIE, Where
 from maskreg.service.background import Background, Follower, housekeeper
 from maskreg.service.context import Service
 from maskreg.service.health import Readiness
-from maskreg.service.middleware import Bounded, Paced, Protected
+from maskreg.service.middleware import Bounded, Protected
 from maskreg.service.observing import Observed
 from maskreg.service.pages.rendering import error_page
 from maskreg.service.problems import MEDIA_TYPE, is_taken
@@ -143,8 +143,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
     problems.install(app, error_page)
     app.add_middleware(access.Recorded, accounts=service.accounts)
-    app.add_middleware(Bounded, uploads=f"{API}/objects/")
-    app.add_middleware(Paced, patience_s=service.patience_s)
+    app.add_middleware(Bounded, uploads=f"{API}/objects/", patience_s=service.patience_s)
     # A page elsewhere whose own name leads here gets nothing (DNS rebinding).
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=service.hosts, www_redirect=False)
     app.add_middleware(Protected)

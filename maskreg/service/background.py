@@ -191,14 +191,12 @@ class Chore:
         every_s: from the end of one turn to the next, in seconds.
         work: does it; what it is given, it calls as often as it can, for that keeps the chore or ends it.
         has_work: whether there is anything to do; asked before anything is claimed.
-        deletes: it deletes what is old by the clock; see :meth:`maskreg.service.auth.chores.Chores.claim`.
     """
 
     name: str
     every_s: float
     work: Callable[[Callable[[], None]], None]
     has_work: Callable[[], bool] = lambda: True
-    deletes: bool = False
 
 
 class Housekeeper(Background):
@@ -229,7 +227,7 @@ class Housekeeper(Background):
     def _do(self, chore: Chore) -> None:
         if not self._chores.is_due(chore.name) or not chore.has_work():
             return
-        if not self._chores.claim(chore.name, LEASE_S, deletes=chore.deletes):
+        if not self._chores.claim(chore.name, LEASE_S):
             return
         next_s = min(chore.every_s, LEASE_S)
         try:
@@ -270,7 +268,7 @@ def housekeeper(service: Service, look_s: float = LOOK_S) -> Housekeeper:
 
     table = [
         Chore("refresh", 60.0, refresh),
-        Chore("tidy", 3600.0, lambda _: tidy(service.registry), deletes=True),
+        Chore("tidy", 3600.0, lambda _: tidy(service.registry)),
         Chore("verify", 0.0, verify, lambda: checks.next() is not None),
     ]
     return Housekeeper(service.accounts.chores, table, look_s)

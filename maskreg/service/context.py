@@ -13,11 +13,13 @@ from maskreg.service.auth.openid import OpenId
 from maskreg.service.jobs.config import JobConfig
 from maskreg.service.jobs.queue import JobQueue
 from maskreg.service.middleware import RateLimits
-from maskreg.workspace.recording import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
 
 PATIENCE_S = 30.0
 """How long a server waits for a client that is in the middle of a request, in seconds."""
+
+MOST_COORDINATES = 1 << 32
+"""Coordinates of all masks together that are compared while a client waits."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """The names of this machine that only it can use."""

@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import h11
 from cachetools import LRUCache
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -27,8 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from maskreg.document import parse
-from maskreg.errors import LimitError, RateLimitedError, UsageError
-from maskreg.service.problems import MEDIA_TYPE, SlowError, problem
+from maskreg.errors import LimitError, RateLimitedError
+from maskreg.service.problems import SlowError, problem
 
 POLICY = (
     "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; img-src 'self'"
@@ -67,59 +66,36 @@ MAX_BYTES = 8 << 20
 """The largest body of a request, but for uploads of objects; a manifest in a document has room."""
 
 
-class Bounded:
-    """Wraps an application, and refuses larger bodies; what is sent without a length is counted as it comes."""
-
-    def __init__(self, app: ASGIApp, uploads: str) -> None:
-        self.app = app
-        self._uploads = uploads
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http" or (scope["method"] == "PUT" and scope["path"].startswith(self._uploads)):
-            await self.app(scope, receive, send)
-            return
-        stated = Headers(scope=scope).get("content-length", "0")
-        # A number of so many digits is too large as well.
-        if len(stated) > 18 or not stated.isascii() or not stated.isdigit() or int(stated) > MAX_BYTES:
-            await problem(413, _TITLE, code=LimitError.code)(scope, receive, send)
-            return
-        size = 0
-
-        async def counted() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            if size > MAX_BYTES:
-                raise LimitError(_TITLE)
-            return message
-
-        await self.app(scope, counted, send)
-
-
-_TITLE = f"the body of this request can have {MAX_BYTES} bytes at most"
-
-
+_TOO_LARGE = f"the body of this request can have {MAX_BYTES} bytes at most"
 _PROGRESS = 64 << 10
 
 
-class Paced:
-    """Wraps an application, and refuses a body that stops coming (408)."""
+class Bounded:
+    """Wraps an application, and refuses a body that is too large (413) or stops coming (408).
 
-    def __init__(self, app: ASGIApp, patience_s: float) -> None:
-        self.app = app
-        self._patience_s = patience_s
+    What is sent without a length is counted as it comes; uploads have limits of their own.
+    """
+
+    def __init__(self, app: ASGIApp, uploads: str, patience_s: float) -> None:
+        self.app, self._uploads, self._patience_s = app, uploads, patience_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        is_upload = scope["method"] == "PUT" and scope["path"].startswith(self._uploads)
+        stated = Headers(scope=scope).get("content-length", "0")
+        # A number of so many digits is too large as well.
+        is_small = len(stated) <= 18 and stated.isascii() and stated.isdigit() and int(stated) <= MAX_BYTES
+        if not is_upload and not is_small:
+            await problem(413, _TOO_LARGE, code=LimitError.code)(scope, receive, send)
+            return
         clock = asyncio.get_running_loop().time
-        left, size, whole = self._patience_s, 0, False
+        left, size, since, whole = self._patience_s, 0, 0, False
 
-        async def paced() -> Message:
-            nonlocal left, size, whole
+        async def bounded() -> Message:
+            nonlocal left, size, since, whole
             if whole:
                 # Later calls wait for the end of the connection.
                 return await receive()
@@ -132,20 +108,20 @@ class Paced:
                     hint="send it again; the operator can let the server wait longer",
                 ) from error
             whole = not message.get("more_body", False)
+            size += len(message.get("body", b""))
+            if size > MAX_BYTES and not is_upload:
+                raise LimitError(_TOO_LARGE)
             # Only time in which the server waited for the client counts.
-            left, size = left - (clock() - began), size + len(message.get("body", b""))
-            if size >= _PROGRESS:
-                left, size = self._patience_s, 0
+            left -= clock() - began
+            if size - since >= _PROGRESS:
+                left, since = self._patience_s, size
             return message
 
-        await self.app(scope, paced, send)
+        await self.app(scope, bounded, send)
 
 
 class Punctual(H11Protocol):
-    """A connection of the server, which is closed when headers do not come to an end.
-
-    Bytes that are not HTTP are answered with a problem document, as every other error.
-    """
+    """A connection of the server, which is closed when headers do not come to an end."""
 
     def __init__(self, *args: object, patience_s: float, **named: object) -> None:
         super().__init__(*args, **named)  # type: ignore[arg-type]
@@ -171,18 +147,6 @@ class Punctual(H11Protocol):
         if self._late is None and (self.cycle is None or self.cycle.response_complete):
             self._before = self.cycle
             self._late = self.loop.call_later(self._patience_s, self.transport.close)
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are not HTTP."""
-        body = bytes(problem(400, msg.rstrip("."), code=UsageError.code).body)
-        headers = [
-            ("content-type", MEDIA_TYPE),
-            ("content-length", str(len(body))),
-            ("connection", "close"),
-        ]
-        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
 
 
 class DocumentRequest(Request):

@@ -41,7 +41,7 @@ from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.openid import OpenId, OpenIdOptions
 from maskreg.service.auth.roles import NewToken
 from maskreg.service.background import housekeeper
-from maskreg.service.context import LOOPBACK, PATIENCE_S, Service
+from maskreg.service.context import LOOPBACK, MOST_COORDINATES, PATIENCE_S, Service
 from maskreg.service.jobs.config import JobConfig, Sources, parse_limits, signer_of
 from maskreg.service.jobs.workers import Workers
 from maskreg.service.middleware import Punctual, RateLimits
@@ -49,7 +49,6 @@ from maskreg.service.observing import configure
 from maskreg.settings import Remote, Settings, checked
 from maskreg.settings.credentials import is_loopback
 from maskreg.store import FileStore
-from maskreg.workspace.recording import MOST_COORDINATES
 from maskreg.workspace.workspace import Workspace
 
 _OPTIONS = "MASKREG_SERVED"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
@@ -131,19 +131,6 @@ def layer_densities(
         return {digest: layers for digest, layers in known.items() if layers}
 
 
-def recipes(
-    digests: Iterable[Digest], *, remote: str | None = None, workspace: Workspace | None = None
-) -> dict[Digest, Mapping[str, Any]]:
-    """How artifacts were made, where that is more than a comparison of two checkpoints.
-
-    Args:
-        digests: the artifacts; those that cannot be read, or have no lineage recipe, are left out.
-    """
-    with opened(workspace) as space:
-        known = _each(_recipe, space.registry(remote), digests)
-        return {digest: recipe for digest, recipe in known.items() if recipe}
-
-
 def _each(
     read: Callable[[Registry, Digest], ResultT], registry: Registry, digests: Iterable[Digest]
 ) -> dict[Digest, ResultT | None]:
@@ -158,11 +145,6 @@ def _each(
 
 
 # A digest stands for the same bytes for good, so what was computed from them stays true.
-@lru_cache(maxsize=5_000)
-def _recipe(registry: Registry, digest: Digest) -> Mapping[str, Any] | None:
-    return read_manifest(registry.store, digest)[1].recipe
-
-
 @lru_cache(maxsize=5_000)
 def _layers(registry: Registry, digest: Digest) -> tuple[float, ...]:
     groups = read_manifest(registry.store, digest)[1].totals.layers

@@ -109,12 +109,3 @@ def test_members_come_and_go(client: TestClient) -> None:
 @pytest.mark.parametrize("path", ["", "/members", "/tokens", "/audit"])
 def test_what_does_not_exist_does_not_for_the_admin_of_the_server_either(client: TestClient, path: str) -> None:
     assert ask(client, "GET", f"/projects/nothing{path}", status=404)["title"] == "there is no project nothing"
-
-
-def test_a_deleted_project_is_gone_and_its_name_is_not_free(client: TestClient) -> None:
-    ask(client, "DELETE", "/projects/team", status=204)
-    ask(client, "GET", "/projects/team", status=404)
-    ask(client, "GET", "/whoami", "writer-token", 401)
-    assert ask(client, "POST", "/projects", status=403, json={"name": "team"})["code"] == "DENIED"
-    ask(client, "POST", "/projects", status=201, json={"name": "team", "reuse": True})
-    ask(client, "GET", "/whoami", "writer-token", 401)

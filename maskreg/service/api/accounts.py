@@ -6,10 +6,11 @@ from datetime import timedelta
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from maskreg.errors import UsageError
 from maskreg.service.access import Kept, Needs, Where
+from maskreg.service.api.models import Body
 from maskreg.service.auth.roles import (
     EVERY_PROJECT,
     Audited,
@@ -51,10 +52,6 @@ class Items(BaseModel, Generic[T]):
     items: list[T]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
 class WhoAmI(BaseModel):
     """Who sends the request."""
 
@@ -67,7 +64,7 @@ class WhoAmI(BaseModel):
     """Whether the server signs what is pushed."""
 
 
-class NewProject(_Body):
+class NewProject(Body):
     """A project to make."""
 
     name: str = Field(max_length=255)
@@ -76,26 +73,26 @@ class NewProject(_Body):
     """Take the name of a project that was deleted."""
 
 
-class Visibility(_Body):
+class Visibility(Body):
     """Who may read a project."""
 
     public: bool
 
 
-class Quota(_Body):
+class Quota(Body):
     """The limits of a project; null for none."""
 
     max_bytes: int | None = Field(None, ge=0, lt=1 << 63)
     max_artifacts: int | None = Field(None, ge=0, lt=1 << 63)
 
 
-class Grant(_Body):
+class Grant(Body):
     """A role to give."""
 
     role: RoleName
 
 
-class TokenRequest(_Body):
+class TokenRequest(Body):
     """A token to make."""
 
     role: RoleName

@@ -16,13 +16,12 @@ from maskreg.registry.searching import MOST_ITEMS
 from maskreg.service import background
 from maskreg.service.access import Needs, Where
 from maskreg.service.api import models
-from maskreg.service.api.conditions import reply
-from maskreg.service.api.cursors import cursor_of, number_cursor, number_of, position_of
+from maskreg.service.api.replies import NUMBER, cursor_of, position_cursor, position_of, reply, values_of
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import latest_check
-from maskreg.service.gateway.visibility import Remembered, check_may_check, check_may_read, may_read, visible
-from maskreg.workspace.search import browse
+from maskreg.service.gateway.visibility import Remembered, check_may_read, check_may_verify, may_read, visible
+from maskreg.workspace.browse import browse
 from maskreg.workspace.show import Summary, summarize
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ _RIGHT: Remembered[Digest, bool] = Remembered(16_384)
 """Artifacts whose figures were computed again and are right."""
 
 _NAMES = TypeAdapter(list[models.Name])
+
+Measurements = models.Page[models.Measured]
 
 
 class Filters(BaseModel):
@@ -114,7 +115,7 @@ def search(filters: Annotated[Filters, Query()], request: Request, service: Serv
     )
     names = models.Names(
         items=_NAMES.validate_python(page.names),
-        next=None if page.after is None else cursor_of(query, page.after),
+        next=None if page.after is None else position_cursor(query, page.after),
         left_out=[] if after else _left_out(request, principal),
     )
     return reply(request, names)
@@ -196,14 +197,13 @@ def _artifact(
     )
 
 
-@router.post("/artifacts/{digest}/verify", status_code=202, response_model=models.Verification)
-def verify(digest: DigestPath, service: Served, principal: Writer) -> models.Verification:
+@router.post("/artifacts/{digest}/verify", status_code=202, response_class=Response)
+def verify(digest: DigestPath, service: Served, principal: Writer) -> None:
     """Let the server hash and open an artifact again, soon; by who may write to a project that names it."""
     known = Digest(digest)
     check_may_read(service.registry, principal, known)
-    check_may_check(service.registry, principal, known)
+    check_may_verify(service.registry, principal, known)
     service.accounts.checks.request(known, principal.name)
-    return models.Verification(digest=digest, waits=True)
 
 
 class MeasurementFilters(BaseModel):
@@ -217,7 +217,7 @@ class MeasurementFilters(BaseModel):
     cursor: Cursor = ""
 
 
-@router.get("/artifacts/{digest}/measurements", response_model=models.Measurements)
+@router.get("/artifacts/{digest}/measurements", response_model=Measurements)
 def measurements(
     digest: DigestPath,
     filters: Annotated[MeasurementFilters, Query()],
@@ -231,7 +231,8 @@ def measurements(
     """
     known = Digest(digest)
     check_may_read(service.registry, principal, known)
-    last = number_of(f"measurements {digest}", filters.cursor) if filters.cursor else 0
+    scope = f"measurements {digest}"
+    last = values_of(scope, filters.cursor, NUMBER)[0] if filters.cursor else 0
     rows = [
         row
         for row in service.registry.index.must_open().measurements(known)
@@ -243,9 +244,8 @@ def measurements(
         models.Measured.model_validate({**vars(row), "detail": _detail(row.detail, principal)})
         for row in rows[: filters.limit]
     ]
-    more = len(rows) > filters.limit
-    cursor = number_cursor(f"measurements {digest}", shown[-1].id) if more else None
-    return reply(request, models.Measurements(items=shown, next=cursor))
+    cursor = cursor_of(scope, shown[-1].id) if len(rows) > filters.limit else None
+    return reply(request, Measurements(items=shown, next=cursor))
 
 
 def _may_know(service: Service, principal: Principal, against: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from maskreg.catalog.query import COLUMNS, Column
 from maskreg.digest import Digest
+
+T = TypeVar("T")
 
 DIGEST = "sha256:4be0a1c75d2f1b0d9a8c7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a2b1c0d9e8f7a6b"
 """A digest for examples."""
@@ -29,6 +31,13 @@ class Model(BaseModel):
     """Base of all documents: read from results by attribute."""
 
     model_config = ConfigDict(from_attributes=True)
+
+
+class Page(BaseModel, Generic[T]):
+    """A page of a list."""
+
+    items: list[T]
+    next: Next
 
 
 class Name(Model):
@@ -56,11 +65,9 @@ class LeftOut(Model):
     reason: str
 
 
-class Names(Model):
-    """One page of a search."""
+class Names(Page[Name]):
+    """One page of a search; it can be shorter than `limit`, or empty, while `next` is set."""
 
-    items: list[Name] = Field(description="May be shorter than `limit`, or empty, while `next` is set.")
-    next: Next
     left_out: list[LeftOut] = Field(description="Tags that match or not; on the first page.")
 
 
@@ -125,13 +132,6 @@ class Check(Model):
     damaged: list[Damaged] = Field(description="What is damaged; the first ones of many.")
 
 
-class Verification(Model):
-    """An artifact that the server is going to verify; `GET` the artifact to see what came of it."""
-
-    digest: DigestText
-    waits: bool
-
-
 class Artifact(Model):
     """An artifact: its figures, what it was made from, and which tags point to it."""
 
@@ -167,25 +167,6 @@ class Measured(Model):
     at: datetime
 
 
-class Measurements(Model):
-    """Measurements of an artifact, the oldest first."""
-
-    items: list[Measured]
-    next: Next
-
-
-class Comparison(Model):
-    """What two masks share."""
-
-    a: DigestText
-    b: DigestText
-    figures: dict[str, Any] = Field(
-        description="As `maskreg compare --json` has them of one pair: overlap of the whole masks, by role, layer and "
-        "module, each beside what chance would give."
-    )
-    at: datetime | None = Field(description="When it was measured.")
-
-
 class Tag(Model):
     """A tag as it is now. The ETag of the answer is `id`."""
 
@@ -213,59 +194,14 @@ class Entry(Model):
     immutable: bool
 
 
-class History(Model):
-    """Changes of a tag, the newest first."""
+class Body(BaseModel):
+    """Base of documents that clients send."""
 
-    items: list[Entry]
-    next: Next
-
-
-class TagState(Model):
-    """A tag of a name."""
-
-    tag: str
-    digest: DigestText
-    by: str
-    at: datetime
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class NameOfProject(Model):
-    """A name of a project, and its tags."""
-
-    name: str
-    tags: list[TagState] = Field(description="The newest first.")
-    more_tags: bool
-
-
-class NamesOfProject(Model):
-    """Names of a project, in alphabetical order."""
-
-    items: list[NameOfProject]
-    next: Next
-
-
-class Logged(Model):
-    """One event."""
-
-    id: int
-    at: datetime
-    by: str
-    action: str = Field(examples=["publish", "annotate", "remove", "gc"])
-    subject: str = Field(description="The reference, digest or key that it happened to.")
-    detail: dict[str, Any]
-
-
-class Events(Model):
-    """Events, the newest first."""
-
-    items: list[Logged]
-    next: Next
-
-
-class SetTag(BaseModel):
+class SetTag(Body):
     """What a tag shall point to."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     artifact: str = Field(
         max_length=512,
@@ -276,10 +212,8 @@ class SetTag(BaseModel):
     immutable: bool = Field(False, description="The tag must never point to another artifact again.")
 
 
-class EditCard(BaseModel):
+class EditCard(Body):
     """Changes to a card; what is null stays as it is."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     family: str | None = Field(None, examples=["qwen3-8b"])
     method: str | None = Field(None, examples=["opd"])

@@ -1,9 +1,20 @@
-"""``/objects``: the objects of the served store, for clients that push and pull (``maskreg.service.gateway``)."""
+"""``/objects``: the objects of the served store, for clients that push and pull (``maskreg.service.gateway``).
+
+Large bodies are never in the memory of the process as a whole: they are written piece by piece to a file without a
+name, which is gone when the process dies, and mapped. They are hashed and counted before they are used.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import json
-from collections.abc import Callable, Iterator
+import mmap
+import re
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from email.utils import format_datetime
 from typing import Annotated
 
@@ -13,16 +24,16 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from maskreg.digest import Digest
-from maskreg.errors import LimitError, NotFoundError
+from maskreg.errors import CorruptError, LimitError, NotFoundError, UsageError
 from maskreg.service.access import Entry, Kept, Needs, Where
 from maskreg.service.api import models
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served
-from maskreg.service.gateway.bodies import Stated, chosen, pieces, received
 from maskreg.service.gateway.objects import Objects, no_links
 from maskreg.service.gateway.policy import Action, Key, Kind
 from maskreg.service.middleware import DocumentRoute
 from maskreg.service.problems import problem
+from maskreg.store import Store
 from maskreg.store.base import ObjectInfo
 from maskreg.store.http import DIRECT
 
@@ -46,6 +57,10 @@ KEEPER = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited="del
 LINKED = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited=Kept.NOT))]
 
 _LINES = 256
+_PIECE = 1 << 20
+_IN_MEMORY = 1 << 20
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")  # no object has a size of more digits
+_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 _FOREVER = "private, max-age=31536000, immutable"
 
 
@@ -91,16 +106,48 @@ def listing(
 def read(key: str, request: Request, objects: Held, principal: READER) -> Response:
     """The bytes of an object, or a range of them."""
     known = objects.permit(key, Action.READ, principal)
-    if known.kind is not Kind.OBJECT:
-        return _small(request, known, objects.get(known))
-    return _large(request, objects, known)
+    data: bytes | None = None
+    if known.kind is Kind.OBJECT:
+        entry = objects.incoming.expected(known)
+        digest, size = Digest(entry.sha256), entry.size
+    else:
+        data = objects.get(known)
+        digest, size = Digest.of(data), len(data)
+    headers = _facts(known, digest)
+    tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if headers["ETag"] in tags or "*" in tags:
+        return Response(status_code=304, headers=headers)
+    same = request.headers.get("if-range", "").strip() in ("", headers["ETag"])
+    try:
+        span = _chosen(request.headers.get("range", ""), size) if same else None
+    except LimitError as error:
+        return problem(416, error.message, code=error.code, headers={"Content-Range": f"bytes */{size}"})
+    if data is None and request.headers.get(DIRECT) != "never" and (link := objects.read_link(known)):
+        # What is there is not looked up: where the link leads nowhere, the client asks again without one.
+        return Response(status_code=307, headers={"Location": link, "Cache-Control": "no-store"})
+    first, last = span or (0, size - 1)
+    if span:
+        headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+    media, status = "application/octet-stream", 206 if span else 200
+    if data is not None:
+        return Response(data[first : last + 1], status, headers, media_type=media)
+    if objects.store.head(known.key) is None:
+        raise NotFoundError(f"there is no {known.key}")
+    length = last - first + 1
+    body = _pieces(objects.store, known.key, first, length, max_bytes=size)
+    return StreamingResponse(body, status, {**headers, "Content-Length": str(length)}, media_type=media)
 
 
 @router.head("/objects/{key:path}", response_class=Response)
 def head(key: str, objects: Held, principal: READER) -> Response:
     """Size and time of an object."""
     known, info = objects.head(key, principal)
-    return Response(headers={**_facts(known, objects.sha256(known)), **_stamp(info)})
+    stamp = {
+        "X-Maskreg-Size": str(info.size),
+        "X-Maskreg-Modified": info.modified.isoformat(),
+        "Last-Modified": format_datetime(info.modified, usegmt=True),
+    }
+    return Response(headers={**_facts(known, objects.sha256(known)), **stamp})
 
 
 @router.put("/objects/{key:path}", status_code=201, response_class=Response)
@@ -115,9 +162,9 @@ async def write(key: str, request: Request, objects: Held, principal: WRITER) ->
     if known.kind is Kind.OBJECT:
         limit = (await run_in_threadpool(objects.incoming.expected, known)).size
     create = request.headers.get("if-none-match", "").strip() == "*"
-    stated = Stated.of(request, limit)
-    async with received(request, stated) as data:
-        written = await run_in_threadpool(objects.incoming.accept, known, data, stated.sha256, principal, create=create)
+    size, digest = _stated(request, limit)
+    async with _received(request, size, digest) as data:
+        written = await run_in_threadpool(objects.incoming.accept, known, data, digest, principal, create=create)
     # Of what may not be replaced, a second one is refused whether the sender asked for that or not.
     refused = not written and (create or known.kind is Kind.ENTRY)
     return Response(status_code=412 if refused else 201)
@@ -199,63 +246,77 @@ def _facts(key: Key, digest: Digest | None) -> dict[str, str]:
     return headers | ({"ETag": f'"{digest}"'} if digest else {})
 
 
-def _stamp(info: ObjectInfo) -> dict[str, str]:
-    return {
-        "X-Maskreg-Size": str(info.size),
-        "X-Maskreg-Modified": info.modified.isoformat(),
-        "Last-Modified": format_datetime(info.modified, usegmt=True),
-    }
-
-
-def _small(request: Request, key: Key, data: bytes) -> Response:
-    digest = Digest.of(data)
-    return _ranged(request, key, digest, len(data)) or _sliced(request, key, digest, data)
-
-
-def _sliced(request: Request, key: Key, digest: Digest, data: bytes) -> Response:
-    span = _span(request, digest, len(data))
-    if span is None:
-        return Response(data, headers=_facts(key, digest), media_type="application/octet-stream")
-    first, last = span
-    headers = {**_facts(key, digest), "Content-Range": f"bytes {first}-{last}/{len(data)}"}
-    return Response(data[first : last + 1], 206, headers, media_type="application/octet-stream")
-
-
-def _large(request: Request, objects: Objects, key: Key) -> Response:
-    entry = objects.incoming.expected(key)
-    digest = Digest(entry.sha256)
-    if (answer := _ranged(request, key, digest, entry.size)) is not None:
-        return answer
-    if request.headers.get(DIRECT) != "never" and (link := objects.read_link(key)):
-        # What is there is not looked up: where the link leads nowhere, the client asks again without one.
-        return Response(status_code=307, headers={"Location": link, "Cache-Control": "no-store"})
-    info = objects.store.head(key.key)
-    if info is None:
-        raise NotFoundError(f"there is no {key.key}")
-    span = _span(request, digest, info.size)
-    first, last = span or (0, info.size - 1)
-    size = last - first + 1
-    headers = {**_facts(key, digest), "Content-Length": str(size)}
-    if span is not None:
-        headers["Content-Range"] = f"bytes {first}-{last}/{info.size}"
-    body = pieces(objects.store, key.key, first, size, max_bytes=info.size)
-    return StreamingResponse(body, 206 if span else 200, headers, media_type="application/octet-stream")
-
-
-def _ranged(request: Request, key: Key, digest: Digest, size: int) -> Response | None:
-    # 304 for what the client has, 416 for a range that is not there.
-    tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
-    if f'"{digest}"' in tags or "*" in tags:
-        return Response(status_code=304, headers=_facts(key, digest))
+def _stated(request: Request, max_bytes: int) -> tuple[int, Digest]:
+    """Size and digest of an upload, from its headers."""
+    length = request.headers.get("content-length", "")
+    if not re.fullmatch("[0-9]{1,18}", length):
+        raise UsageError("an upload needs its size in Content-Length")
+    if int(length) > max_bytes:
+        raise LimitError(f"{length} bytes; the limit is {max_bytes}")
+    match = _DIGEST.fullmatch(request.headers.get("repr-digest", ""))
+    if match is None:
+        raise UsageError("an upload needs its digest in Repr-Digest: sha-256=:BASE64:")
     try:
-        _span(request, digest, size)
-    except LimitError as error:
-        return problem(416, error.message, code=error.code, headers={"Content-Range": f"bytes */{size}"})
-    return None
+        raw = base64.b64decode(match[1], validate=True)
+    except binascii.Error as error:
+        raise UsageError("the digest in Repr-Digest is not base64") from error
+    return int(length), Digest(f"sha256:{raw.hex()}")
 
 
-def _span(request: Request, digest: Digest, size: int) -> tuple[int, int] | None:
-    condition = request.headers.get("if-range", "").strip()
-    if condition and condition != f'"{digest}"':
+@asynccontextmanager
+async def _received(request: Request, stated: int, digest: Digest) -> AsyncIterator[bytes]:
+    """The body of an upload, once all of it is there and is what the headers say."""
+    computed = hashlib.sha256()
+    size = 0
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+
+        def take(piece: bytes) -> None:
+            computed.update(piece)
+            file.write(piece)
+
+        waiting = bytearray()
+        async for piece in request.stream():
+            size += len(piece)
+            if size > stated:
+                break
+            waiting += piece
+            if len(waiting) >= _PIECE:
+                await run_in_threadpool(take, bytes(waiting))
+                waiting.clear()
+        await run_in_threadpool(take, bytes(waiting))
+        if size != stated or f"sha256:{computed.hexdigest()}" != digest:
+            raise CorruptError("the body", "its size or sha256 is not what the headers say")
+        if size <= _IN_MEMORY:
+            file.seek(0)
+            yield file.read()
+            return
+        file.rollover()
+        file.flush()
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
+            yield mapped  # type: ignore[misc]  # a buffer, which is what stores take
+
+
+def _chosen(header: str, size: int) -> tuple[int, int] | None:
+    """The first and last byte of an object that ``Range`` means; None for all of it."""
+    match = _RANGE.fullmatch(header.strip())
+    if match is None or not (match[1] or match[2]):
         return None
-    return chosen(request.headers.get("range", ""), size)
+    if not match[1]:
+        first, last = max(0, size - int(match[2])), size - 1
+    else:
+        first, last = int(match[1]), min(int(match[2] or size - 1), size - 1)
+    if first >= size or first > last:
+        raise LimitError(f"the range {header} is not within {size} bytes")
+    return first, last
+
+
+def _pieces(store: Store, key: str, first: int, size: int, *, max_bytes: int) -> Iterator[bytes]:
+    """Bytes of an object, from ``first`` on; from a file one piece at a time."""
+    if (files := store.files) is None:
+        yield store.get(key, max_bytes=max_bytes)[first : first + size]
+        return
+    with files.opened(key, max_bytes) as (file, _):
+        file.seek(first)
+        while size > 0 and (piece := file.read(min(size, _PIECE))):
+            size -= len(piece)
+            yield piece

@@ -9,13 +9,14 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.disk import occupied
 from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.service.access import Kept, Needs, Where
+from maskreg.service.api.models import Body
 from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.admission import check_tombstone
@@ -41,11 +42,7 @@ Text = Annotated[str, Field(max_length=200)]
 Description = Annotated[str, Field(max_length=4096)]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-class ApplyRequest(_Body):
+class ApplyRequest(Body):
     """Patch a checkpoint of the server with an artifact, and write the other side of it."""
 
     kind: Literal["apply"]
@@ -56,7 +53,7 @@ class ApplyRequest(_Body):
     revert: bool = Field(False, description="Turn the target into the source.")
 
 
-class MergeRequest(_Body):
+class MergeRequest(Body):
     """Merge updates of one source into one artifact of the registry."""
 
     kind: Literal["merge"]
@@ -70,7 +67,7 @@ class MergeRequest(_Body):
     description: Description = ""
 
 
-class ExtractRequest(_Body):
+class ExtractRequest(Body):
     """Compare two checkpoints of the server, and store what moved."""
 
     kind: Literal["extract"]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from maskreg import ref as refs
-from maskreg.catalog.query import Position
-from maskreg.catalog.query import Query as Search
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
@@ -19,8 +16,7 @@ from maskreg.registry.tags import Expected
 from maskreg.service.access import Entry, Needs
 from maskreg.service.api import models
 from maskreg.service.api.artifacts import Cursor, Limit
-from maskreg.service.api.conditions import etag_of, expected_of, expected_or_new, reply
-from maskreg.service.api.cursors import name_cursor, name_of, number_cursor, number_of
+from maskreg.service.api.replies import NUMBER, cursor_of, etag_of, expected_of, expected_or_new, reply, values_of
 from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.admission import check_quota, check_tombstone
@@ -58,8 +54,8 @@ At = Annotated[Ref, Depends(ref_of_path)]
 IfSet = Annotated[Expected, Depends(expected_of)]
 IfAny = Annotated[Expected, Depends(expected_or_new)]
 
-_TAGS = 50
-_ROWS = 1_000
+History = models.Page[models.Entry]
+
 
 _CHANGES: dict[int | str, dict[str, Any]] = {
     404: {"description": "There is no such tag, project or artifact that you may read."},
@@ -78,35 +74,6 @@ class Paging(BaseModel):
     cursor: Cursor = ""
 
 
-@router.get("/projects/{project}/names", response_model=models.NamesOfProject)
-def names(
-    project: Part, paging: Annotated[Paging, Query()], request: Request, service: Served, principal: Reader
-) -> Response:
-    """Names of a project in alphabetical order, with their newest tags."""
-    scope = f"names {project}"
-    last = name_of(scope, paging.cursor) if paging.cursor else ""
-    items: list[models.NameOfProject] = []
-    more = True
-    while more and len(items) <= paging.limit:
-        # From the first tag of the next name: no tag is above the highest character.
-        after = Position(last, Ref(project, last, chr(0x10FFFF))) if last else None
-        query = Search(project=project, sort="name", descending=False, limit=_ROWS, after=after)
-        rows = service.registry.page(query)
-        more = len(rows) == _ROWS
-        if more and rows[-1].name != rows[0].name:
-            # Its other tags are in the next rows.
-            rows = [row for row in rows if row.name != rows[-1].name]
-        for name, group in groupby(rows, key=lambda row: row.name):
-            tags = sorted(group, key=lambda row: row.at, reverse=True)
-            shown = [models.TagState.model_validate(row) for row in tags[:_TAGS]]
-            items.append(models.NameOfProject(name=name, tags=shown, more_tags=len(tags) > _TAGS))
-            last = name
-    rest = len(items) > paging.limit
-    items = items[: paging.limit]
-    cursor = name_cursor(scope, items[-1].name) if rest else None
-    return reply(request, models.NamesOfProject(items=items, next=cursor))
-
-
 @router.get("/projects/{project}/refs/{name}/{tag}", response_model=models.Tag)
 def one(ref: At, request: Request, service: Served, principal: Reader) -> Response:
     """What a tag points to, with its card. The ETag is for `If-Match`."""
@@ -114,7 +81,7 @@ def one(ref: At, request: Request, service: Served, principal: Reader) -> Respon
     return reply(request, _tag(head), etag=etag_of(head.id))
 
 
-@router.get("/projects/{project}/refs/{name}/{tag}/history", response_model=models.History)
+@router.get("/projects/{project}/refs/{name}/{tag}/history", response_model=History)
 def history(
     ref: At,
     paging: Annotated[Paging, Query()],
@@ -124,15 +91,15 @@ def history(
 ) -> Response:
     """What a tag pointed to over time, the newest first; of a removed tag as well."""
     scope = f"history {ref.path}"
-    before = number_of(scope, paging.cursor) if paging.cursor else None
+    before = values_of(scope, paging.cursor, NUMBER)[0] if paging.cursor else None
     head = service.registry.head(ref)
     if head is None:
         raise NotFoundError(f"there is no {ref}")
     entries = changes(service.registry.refs.until(head))
     older = [entry for entry in reversed(entries) if before is None or entry.n < before]
     items = [models.Entry.model_validate(entry) for entry in older[: paging.limit]]
-    cursor = number_cursor(scope, items[-1].n) if len(older) > paging.limit else None
-    return reply(request, models.History(items=items, next=cursor))
+    cursor = cursor_of(scope, items[-1].n) if len(older) > paging.limit else None
+    return reply(request, History(items=items, next=cursor))
 
 
 @router.put(

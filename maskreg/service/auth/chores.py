@@ -5,39 +5,21 @@
     every process    is refresh due?     claim: due is put off by the lease, where it is not yet     one row changes
     the winner       does the work, and says when it is due next
     killed           due again when the lease is over, for the next process that claims it
-
-Some chores delete what is old, and a clock that is wrong makes everything old. Times when chores are due show when a
-server ran last, because one of them is due every minute::
-
-    a server runs               due: a minute to an hour from now
-    its clock goes ahead        every chore was due more than a day ago: deletions wait for a day, and the log says so
-      years, or no server
-      ran for days
-    the clock is set right      due years from now: no chore is put off for that long, so it is due
 """
 
 from __future__ import annotations
 
-import logging
 import secrets
 from dataclasses import dataclass
-from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, delete, insert, or_, select, update
 
 from maskreg.catalog.engine import now
 from maskreg.digest import Digest
 from maskreg.service.auth.database import CheckRow, ChoreRow, Database
 
-ABSENCE_S = 86_400.0
-"""A clock that is further ahead of the last run of a server can be wrong, in seconds."""
-
-WAIT_S = 86_400.0
-"""How long nothing is deleted then, in seconds; no chore is put off for longer."""
-
-_DELETIONS = "deletions"
-
-_log = logging.getLogger("maskreg.service.chores")
+_LONGEST_S = 2 * 86_400.0
+"""No chore is put off for longer: one that is was put off by a clock that was ahead, and is due."""
 
 
 class Chores:
@@ -53,24 +35,19 @@ class Chores:
             waits = ChoreRow.name == name, ~_is_over(now(connection))
             return connection.execute(select(ChoreRow.name).where(*waits)).first() is None
 
-    def claim(self, name: str, lease_s: float, *, deletes: bool = False) -> bool:
-        """Take a chore that is due, until :meth:`done` or the end of the lease; False where it is another process's.
-
-        A chore that deletes what is old by the clock waits while the clock can be wrong.
-        """
-        if not self.is_due(name) or (deletes and not self.is_due(_DELETIONS)):
+    def claim(self, name: str, lease_s: float) -> bool:
+        """Take a chore that is due, until :meth:`done` or the end of the lease; False where it is another process's."""
+        if not self.is_due(name):
             return False
         with self._database.write() as connection:
+            # Writers follow one another, so that no other process takes it meanwhile.
             at = now(connection)
-            if _is_far_ahead(connection, at):
-                _put(connection, _DELETIONS, due=at + WAIT_S, holder="")
-                if deletes:
-                    return False
             waits = ChoreRow.name == name, ~_is_over(at)
             if connection.execute(select(ChoreRow.name).where(*waits)).first() is not None:
                 return False
-            # Writers follow one another, so that no other process takes it meanwhile.
-            _put(connection, name, due=at + lease_s, holder=self._holder)
+            values = {"due": at + lease_s, "holder": self._holder}
+            if not connection.execute(update(ChoreRow).where(ChoreRow.name == name).values(values)).rowcount:
+                connection.execute(insert(ChoreRow).values(name=name, **values))
             return True
 
     def renew(self, name: str, lease_s: float) -> None:
@@ -87,30 +64,7 @@ class Chores:
 
 
 def _is_over(at: float) -> ColumnElement[bool]:
-    return or_(ChoreRow.due <= at, ~_is_possible(at))
-
-
-def _is_possible(at: float) -> ColumnElement[bool]:
-    # What is due later than a chore can be was put off by a clock that was ahead.
-    return ChoreRow.due <= at + 2 * WAIT_S
-
-
-def _is_far_ahead(connection: Connection, at: float) -> bool:
-    latest = connection.execute(select(func.max(ChoreRow.due)).where(_is_possible(at))).scalar()
-    if latest is None or at - latest <= ABSENCE_S:
-        return False
-    _log.warning(
-        "no server ran for %s, or the clock is ahead: nothing that is old is deleted for %s; if the clock is wrong, "
-        "set it (timedatectl)",
-        timedelta(seconds=round(at - latest)),
-        timedelta(seconds=WAIT_S),
-    )
-    return True
-
-
-def _put(connection: Connection, name: str, **values: object) -> None:
-    if not connection.execute(update(ChoreRow).where(ChoreRow.name == name).values(values)).rowcount:
-        connection.execute(insert(ChoreRow).values(name=name, **values))
+    return or_(ChoreRow.due <= at, ChoreRow.due > at + _LONGEST_S)
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,6 @@ def tidy(registry: Registry) -> None:
     digests = {Digest(f"sha256:{name}") for name in old}
     nameless = {digest for digest in digests if not any(ever_named(registry, digest))}
     if nameless:
-        # Chores that delete have waited where the clock can be ahead.
         collect(registry, LIFE, only=nameless, delete_many=True)
     store.delete([info.key for info in sent if info.key.split("/")[2] in old])
     for prefix, life in ((ANNOUNCED, LIFE), (UPLOADS, UPLOAD_LIFE)):

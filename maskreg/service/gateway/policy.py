@@ -1,25 +1,5 @@
 """What each key of the served store may be used for, and by whom: one table, and one function that reads it.
 
-::
-
-    key                                     read, list          write                         delete
-    maskreg.json                            members             a writer: the server makes    no client
-                                                                it
-    artifacts/sha256/<hex>/...              readers of a name   a writer, what hashes to it   the server's admin
-    announced/sha256/<hex>/manifest.json    no client           a writer, what hashes to it   no client
-    refs/<project>/<name>/<tag>/<n>.json    the project's       its writers, the next entry   no client
-                                            readers             (its admins, removals)
-    names/sha256/<hex>/<n>-<tag>.json       the project's       its writers, a true one       the server's admin
-                                            readers
-    doomed/sha256/<hex>/<run>               writers             the server's admin            a writer, of a run
-                                                                                              that is over
-    gc/runs/<run>.json                      writers             the server's admin            the server's admin
-    keys/<project>/...                      the project's       its admins, the next key, or  no client
-                                            readers             a newer statement
-    probe/<nonce>/<name>                    members             a writer, a few bytes         a writer
-    staging, databases, secrets             no client           no client                     no client
-    any other                               the server's admin  the server's admin            the server's admin
-
 Members have a role in some project, or read a public one. What a principal cannot read does not exist: 404, and it is
 missing from listings. A server's admin can do what a role in every project allows, and what the table says; not even an
 admin can give an artifact other bytes than its digest, or replace an entry of a log.
@@ -54,16 +34,6 @@ UPLOADS = "uploads/"
 
 PROBE = "probe/"
 """Prefix of the objects with which a client tries the store."""
-
-_HEX = "[0-9a-f]{64}"
-_MARKER = re.compile(rf"{re.escape(MARKERS)}({_HEX})/[0-9a-f]{{32}}")
-_RUN = re.compile(rf"{re.escape(RUNS)}[0-9a-f]{{32}}\.json")
-_PROBE = re.compile(rf"{PROBE}[0-9a-f]{{32}}/[a-z]{{1,16}}")
-_ENTRY = re.compile(rf"{REFS}([^/]+)/[^/]+/[^/]+/[0-9]{{20}}\.json")
-_BACK_REFERENCE = re.compile(rf"{re.escape(NAMES)}({_HEX})/[0-9]{{20}}-[0-9a-f]{{32}}\.json")
-_KEY = re.compile(rf"{KEYS}([^/]+)/(?:[0-9]{{20}}|heads/{_HEX}|fresh)\.json")
-_ARTIFACT = re.compile(rf"{re.escape(ARTIFACTS)}({_HEX})/(.+)")
-_ANNOUNCED = re.compile(rf"{ANNOUNCED}({_HEX})/manifest\.json")
 
 _PRIVATE = {
     *("staging", "incoming", "seen", "followed", "sent", "uploads", "jobs", "secrets", "trusted"),
@@ -160,6 +130,7 @@ _ADMINS_HERE = (_Who.HERE, Role.ADMIN)
 RULES: dict[Kind, dict[Action, tuple[_Who, Role]]] = {
     kind: dict(zip(Action, row, strict=True))
     for kind, row in {
+        # what is read and listed, written, deleted
         Kind.IDENTITY: (_INSIDE, _WRITERS, _NO_CLIENT),
         Kind.MANIFEST: (_READERS_HERE, _WRITERS, _SERVER),
         Kind.OBJECT: (_READERS_HERE, _WRITERS, _SERVER),
@@ -177,36 +148,33 @@ RULES: dict[Kind, dict[Action, tuple[_Who, Role]]] = {
 """Who can do what with keys of each kind; :mod:`maskreg.service.gateway.incoming` also checks what is sent."""
 
 
+_HEX = "(?P<hex>[0-9a-f]{64})"
+_PATTERNS = {
+    Kind.IDENTITY: re.compile(re.escape(IDENTITY)),
+    Kind.MANIFEST: re.compile(rf"{ARTIFACTS}{_HEX}/(?P<name>{re.escape(MANIFEST)})"),
+    Kind.OBJECT: re.compile(rf"{ARTIFACTS}{_HEX}/(?P<name>.+)"),
+    Kind.ANNOUNCED: re.compile(rf"{ANNOUNCED}{_HEX}/{re.escape(MANIFEST)}"),
+    Kind.ENTRY: re.compile(rf"{REFS}(?P<project>[^/]+)/[^/]+/[^/]+/[0-9]{{20}}\.json"),
+    Kind.BACK_REFERENCE: re.compile(rf"{NAMES}{_HEX}/[0-9]{{20}}-[0-9a-f]{{32}}\.json"),
+    Kind.MARKER: re.compile(rf"{MARKERS}{_HEX}/[0-9a-f]{{32}}"),
+    Kind.RUN: re.compile(rf"{RUNS}[0-9a-f]{{32}}\.json"),
+    Kind.KEY: re.compile(rf"{KEYS}(?P<project>[^/]+)/(?:[0-9]{{20}}|heads/[0-9a-f]{{64}}|fresh)\.json"),
+    Kind.PROBE: re.compile(rf"{PROBE}[0-9a-f]{{32}}/[a-z]{{1,16}}"),
+}
+
+
 def parse_key(key: str) -> Key:
     """Find out what a clean key is of."""
-    for kind, pattern in _BY_DIGEST.items():
+    for kind, pattern in _PATTERNS.items():
         if match := pattern.fullmatch(key):
-            digest = Digest(f"sha256:{match[1]}")
-            if kind is Kind.OBJECT and match[2] == MANIFEST:
-                return Key(key, Kind.MANIFEST, digest, MANIFEST)
-            return Key(key, kind, digest, match[2] if kind is Kind.OBJECT else "")
-    for kind, pattern in ((Kind.ENTRY, _ENTRY), (Kind.KEY, _KEY)):
-        if match := pattern.fullmatch(key):
-            return Key(key, kind, project=match[1])
-    if key == IDENTITY:
-        return Key(key, Kind.IDENTITY)
-    if _RUN.fullmatch(key):
-        return Key(key, Kind.RUN)
-    if _PROBE.fullmatch(key):
-        return Key(key, Kind.PROBE)
+            found = match.groupdict()
+            digest = Digest(f"sha256:{found['hex']}") if "hex" in found else None
+            return Key(key, kind, digest, found.get("name", ""), found.get("project", ""))
     first, slash, _ = key.partition("/")
     # File systems that do not tell upper from lower case would take a twin for the file itself.
     if first.casefold() in _PRIVATE or (not slash and _DATABASE.fullmatch(key)):
         return Key(key, Kind.PRIVATE)
     return Key(key, Kind.FOREIGN)
-
-
-_BY_DIGEST = {
-    Kind.OBJECT: _ARTIFACT,
-    Kind.BACK_REFERENCE: _BACK_REFERENCE,
-    Kind.MARKER: _MARKER,
-    Kind.ANNOUNCED: _ANNOUNCED,
-}
 
 
 def allows(kind: Kind, action: Action, principal: Principal, projects: Collection[str] = ()) -> bool:

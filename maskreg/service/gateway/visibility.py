@@ -76,16 +76,10 @@ def check_may_read(registry: Registry, principal: Principal, digest: Digest) -> 
         raise NotFoundError(f"there is no artifact {digest.short}")
 
 
-def may_check(registry: Registry, principal: Principal, digest: Digest) -> bool:
-    """Whether a principal can have the server verify an artifact: a writer of a project that names it."""
-    if principal.server_role >= Role.WRITER:
-        return True
-    return any(principal.role(ref.project) >= Role.WRITER for ref in ever_named(registry, digest))
-
-
-def check_may_check(registry: Registry, principal: Principal, digest: Digest) -> None:
-    """Check that a principal can have the server verify an artifact."""
-    if not may_check(registry, principal, digest):
+def check_may_verify(registry: Registry, principal: Principal, digest: Digest) -> None:
+    """Check that a principal can have the server verify an artifact: a writer of a project that names it."""
+    writes = any(principal.role(ref.project) >= Role.WRITER for ref in ever_named(registry, digest))
+    if principal.server_role < Role.WRITER and not writes:
         raise NotAllowedError(
             f"having the server verify {digest.short} needs the role writer in a project that names it",
             hint=ROLE_HINT,

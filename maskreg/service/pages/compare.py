@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import combinations
 from string import ascii_uppercase
 from typing import Annotated
@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse
 from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.evidence import GLOBAL, MATCHED, PER_TENSOR, OverlapFigures
 from maskreg.digest import Digest
-from maskreg.errors import TryAgainError, UsageError
+from maskreg.errors import LimitError, TryAgainError, UsageError
 from maskreg.ref import Ref
 from maskreg.reports.modules import in_order
 from maskreg.reports.words import heading_of_pair, mark_of_pair
@@ -24,17 +24,25 @@ from maskreg.service.access import Needs, Where
 from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.visibility import Remembered
-from maskreg.service.pages.reading import resolved
+from maskreg.service.pages.artifact import resolved
 from maskreg.service.pages.rendering import page
+from maskreg.words import counted
 from maskreg.workspace.compare import MaskComparison
 from maskreg.workspace.compare import compare as compare_masks
-from maskreg.workspace.recording import check_size
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
 _PIN = re.compile("@sha256:[0-9a-f]{64}")
 
 _FINEST = (MATCHED, PER_TENSOR, GLOBAL)
+
+MOST_MASKS = 8
+
+_TURNS = threading.BoundedSemaphore(2)
+"""Comparisons that one process works on at a time; each uses several threads."""
+
+_KEPT: Remembered[tuple[tuple[str, Digest | None], ...], MaskComparison] = Remembered(32)
+"""By names and digests: artifacts never change, so what was compared once holds for ever."""
 
 
 @router.get("/compare")
@@ -54,7 +62,7 @@ def compare(
     for name in refs:
         check_role(principal, name.project, Role.READER)
     pinned = [resolved(service, name) for name in refs]
-    result = _comparisons(request).of(service, pinned)
+    result = _compared(service, pinned)
     letters = ascii_uppercase[: len(refs)]
     pairs = dict(zip(combinations(letters, 2), result.pairs, strict=True))
     return page(
@@ -74,12 +82,23 @@ def compare(
     )
 
 
-def _comparisons(request: Request) -> Comparisons:
-    # One of each application; two requests that are the first make two, of which one stays.
-    kept: Comparisons | None = getattr(request.app.state, "comparisons", None)
-    if kept is None:
-        kept = request.app.state.comparisons = Comparisons()
-    return kept
+def _compared(service: Service, refs: Sequence[Ref]) -> MaskComparison:
+    key = tuple((str(ref), ref.digest) for ref in refs)
+    if (kept := _KEPT.get(key)) is not None:
+        return kept
+    total = sum(service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
+    if total > service.most_compared:
+        raise LimitError(
+            f"the masks have {counted(total, 'coordinate')}; this server compares at most {service.most_compared:,}",
+            compared=" ".join(str(replace(ref, digest=None)) for ref in refs),
+        )
+    if not _TURNS.acquire(blocking=False):
+        raise TryAgainError("the server compares other masks", hint="load the page again in a few seconds")
+    try:
+        result = compare_masks(*refs, allow_different=True, remote=service.remote, workspace=service.workspace)
+    finally:
+        _TURNS.release()
+    return _KEPT.put(key, result)
 
 
 def unpinned(text: str) -> str:
@@ -109,37 +128,3 @@ def groups(pair: PairOverlap) -> Mapping[str, Mapping[str, OverlapFigures]]:
     """Figures by layer and by module, in the order of the model."""
     layers = {layer: pair.layers[layer] for layer in in_order(pair.layers)}
     return {"layer": layers, "module": pair.modules}
-
-
-MOST_MASKS = 8
-
-_AT_ONCE = 2
-_KEPT = 32
-
-Key = tuple[tuple[str, Digest | None], ...]
-
-
-@dataclass
-class Comparisons:
-    """The comparisons of a server."""
-
-    kept: Remembered[Key, MaskComparison] = field(default_factory=lambda: Remembered(_KEPT))
-    _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_ONCE))
-
-    def of(self, service: Service, refs: Sequence[Ref]) -> MaskComparison:
-        """What masks share."""
-        key = tuple((str(ref), ref.digest) for ref in refs)
-        if (kept := self.kept.get(key)) is not None:
-            return kept
-        self._check_size(service, refs)
-        if not self._turns.acquire(blocking=False):
-            raise TryAgainError("the server compares other masks", hint="load the page again in a few seconds")
-        try:
-            result = compare_masks(*refs, allow_different=True, remote=service.remote, workspace=service.workspace)
-        finally:
-            self._turns.release()
-        return self.kept.put(key, result)
-
-    def _check_size(self, service: Service, refs: Sequence[Ref]) -> None:
-        sizes = (service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
-        check_size(sizes, service.most_compared, (Ref(ref.project, ref.name, ref.tag) for ref in refs))

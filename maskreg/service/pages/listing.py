@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from maskreg.catalog import query as catalog
@@ -17,12 +19,15 @@ from maskreg.glossary import ENTRIES
 from maskreg.ref import Ref
 from maskreg.service import background
 from maskreg.service.access import Needs, Where
-from maskreg.service.api.cursors import cursor_of, position_of
+from maskreg.service.api.replies import position_cursor, position_of
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
-from maskreg.service.pages.reading import densities, names
+from maskreg.service.gateway.visibility import visible
 from maskreg.service.pages.rendering import page
 from maskreg.service.problems import sentence
+from maskreg.words import percent
+from maskreg.workspace.browse import Page, browse
+from maskreg.workspace.lineage import layer_densities
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
@@ -56,6 +61,12 @@ LABELS = {
 """What the form calls its fields."""
 
 _OPEN = float("inf")
+
+_TALL = 40
+"""Height of a sparkline, in units of its own."""
+
+_STEPS = 48
+"""Maximum number of steps of a sparkline; more layers are averaged."""
 
 
 class Filters(BaseModel):
@@ -141,7 +152,7 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         filters = Filters.model_validate(given)
         query = filters.query(project)
         results = names(service, principal, query)
-        entries, more = results.names, None if results.after is None else cursor_of(query, results.after)
+        entries, more = results.names, None if results.after is None else position_cursor(query, results.after)
     except ValidationError as error:
         # The form keeps what was typed, and says of each field what is wrong with it.
         for row in error.errors():
@@ -161,12 +172,34 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         entries=entries,
         more=more,
         left_out=[row for row in background.left_out(request.app) if _is_readable(row.ref, principal, project)],
-        sparks=densities(service, entries),
+        sparks=layer_densities([entry.digest for entry in entries], remote=service.remote, workspace=service.workspace),
+        sparkline=sparkline,
         sorts=SORTS,
         kinds=KINDS,
         limits=LIMITS,
         labels=LABELS,
     )
+
+
+def names(service: Service, principal: Principal, query: catalog.Query) -> Page:
+    """The names that match a query and that a reader can read."""
+    return browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
+
+
+def sparkline(densities: Sequence[float]) -> Markup:
+    """Density by layer as a row of steps from zero to the highest."""
+    lowest, highest = min(densities), max(densities)
+    label = f"Density by layer: {percent(lowest)} to {percent(highest)}"
+    stride = -(-len(densities) // _STEPS)
+    groups = [densities[at : at + stride] for at in range(0, len(densities), stride)]
+    means = [sum(group) / len(group) for group in groups]
+    top = max(means) or 1.0
+    # Whole numbers, a step a unit wide, and one path for line and area: forty of these are on the first page.
+    line = "".join(f"V{round(_TALL * (1 - mean / top))}h1" for mean in means)
+    return Markup(
+        '<svg class="spark" viewBox="0 0 {0} {1}" preserveAspectRatio="none" width="96" height="20" role="img" '
+        'aria-label="{2}"><path d="M0 {1}{3}V{1}"/></svg>'
+    ).format(len(means), _TALL, label, line)
 
 
 def _is_readable(name: str, principal: Principal, project: str) -> bool:

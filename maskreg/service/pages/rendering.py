@@ -1,4 +1,9 @@
-"""A page from its template: one frame around all of them."""
+"""A page from its template: one frame around all of them.
+
+Markdown from outside passes two fences, either of which suffices: the parser takes no HTML, and the sanitizer keeps
+text, lists, tables, code and links to ``http``, ``https`` and ``mailto`` alone. Pictures are dropped: they would tell
+others who reads a page.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,11 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
+import nh3
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, NotFoundError, UnauthenticatedError
@@ -18,8 +26,6 @@ from maskreg.reports.templates import Definitions, environment
 from maskreg.reports.theme import DARK, LIGHT
 from maskreg.service.access import COOKIE, PUBLIC, principal_of
 from maskreg.service.auth.roles import Principal
-from maskreg.service.pages import drawing
-from maskreg.service.pages.markdown import rendered
 from maskreg.version import __version__
 
 PACKAGE = "maskreg.service.pages"
@@ -43,7 +49,6 @@ def page(request: Request, principal: Principal, template: str, *, status: int =
         "term": Definitions("/glossary"),
         "asset": asset,
         "link": link,
-        "draw": drawing,
         "markdown": rendered,
         "base": str(request.base_url).rstrip("/"),
         "remote": remote_name(request),
@@ -124,3 +129,43 @@ def error_page(request: Request, status: int, title: str, code: str, hint: str) 
     except MaskregError:
         principal = Principal()
     return page(request, principal, "error.html.j2", status=status, heading=heading, sentence=sentence, hint=hint)
+
+
+MAX_TEXT = 20_000
+"""Characters that are rendered; the rest of a longer text is left out."""
+
+_TAGS = {
+    *("a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "strong"),
+    *("table", "tbody", "td", "th", "thead", "tr", "ul"),
+}
+_TOP = 3
+"""Level of the largest heading: the page has the ones above."""
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+
+
+def _whole_address(_: str, attribute: str, value: str) -> str | None:
+    # A relative link would lead to a page of this server, or with // to another one.
+    return value if attribute != "href" or value.startswith(("http://", "https://", "mailto:")) else None
+
+
+def rendered(text: str) -> Markup:
+    """Markdown as markup."""
+    tokens = _parser().parse(text[:MAX_TEXT])
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + _TOP - 1)}"
+    html = _parser().renderer.render(tokens, _parser().options, {})
+    clean = nh3.clean(
+        html,
+        tags=_TAGS,
+        attributes={"*": set(), "a": {"href"}},
+        attribute_filter=_whole_address,
+        url_schemes={"http", "https", "mailto"},
+        link_rel="nofollow noopener noreferrer",
+    )
+    # Sanitized above; tests try what people have slipped past sanitizers.
+    return Markup(clean)

@@ -13,12 +13,11 @@ from fastapi.testclient import TestClient
 import maskreg
 from maskreg.catalog import Measurement
 from maskreg.catalog.query import COLUMN_OF_SORT, Position, Query
-from maskreg.errors import LimitError, UsageError
+from maskreg.errors import UsageError
 from maskreg.ref import Ref
-from maskreg.service.api.cursors import cursor_of, position_of
+from maskreg.service.api.replies import position_cursor, position_of
 from maskreg.service.app import create_app
 from maskreg.service.background import Follower
-from maskreg.workspace.recording import compare_pair
 from tests.service.labs import Lab
 from tests.service.serving import ADMIN, headers
 
@@ -63,10 +62,10 @@ def test_a_search_has_the_filters_of_the_command_line(shared: Lab, params: dict[
         ({"density": "high"}, "is not a range"),
         ({"sort": "color"}, "cannot sort by 'color'"),
         ({"sort": "density:up"}, "neither asc nor desc"),
-        ({"limit": "0"}, "limit has to be at least 1"),
-        ({"limit": "1001"}, "limit has to be at most 1000"),
-        ({"shape": "round"}, "shape is not known here"),
-        ({"kind": "tarball"}, "kind has to be one of mask, delta"),
+        ({"limit": "0"}, "limit: "),
+        ({"limit": "1001"}, "limit: "),
+        ({"shape": "round"}, "shape: "),
+        ({"kind": "tarball"}, "kind: "),
         ({"cursor": "x"}, "the cursor is damaged"),
     ],
     ids=str,
@@ -90,12 +89,6 @@ def test_page_after_page_gives_everything_once(shared: Lab, sort: str) -> None:
     assert len(seen) == 3
 
 
-def test_pages_of_a_pattern_go_on_where_they_ended(shared: Lab) -> None:
-    first = shared.get("/artifacts", ADMIN, sort="name:asc", limit=1, text="team/*")
-    second = shared.get("/artifacts", ADMIN, sort="name:asc", limit=1, text="team/*", cursor=first["next"])
-    assert (refs(first), refs(second), second["next"]) == (["team/opd:v1"], ["team/rlvr"], None)
-
-
 def test_a_page_begins_where_the_last_one_ended_while_others_write(lab: Lab) -> None:
     first = lab.get("/artifacts", sort="name:asc", limit=1)
     maskreg.tag(lab.digests["opd"], "team/aaa", "team/opd-2", workspace=lab.workspace)
@@ -105,7 +98,7 @@ def test_a_page_begins_where_the_last_one_ended_while_others_write(lab: Lab) -> 
 
 
 QUERY = Query(sort="density")
-GOOD = cursor_of(QUERY, Position(0.5, Ref("team", "opd", "v1")))
+GOOD = position_cursor(QUERY, Position(0.5, Ref("team", "opd", "v1")))
 
 
 def forged(*values: object) -> str:
@@ -140,11 +133,11 @@ def test_a_forged_cursor_is_refused(shared: Lab, cursor: str) -> None:
 
 def test_a_cursor_is_of_one_search_only(shared: Lab) -> None:
     assert position_of(QUERY, GOOD) == Position(0.5, Ref("team", "opd", "v1"))
-    created = cursor_of(Query(), Position(datetime(2025, 1, 1, tzinfo=UTC), Ref("team", "opd", "v1")))
+    created = position_cursor(Query(), Position(datetime(2025, 1, 1, tzinfo=UTC), Ref("team", "opd", "v1")))
     assert position_of(Query(), created).value == datetime(2025, 1, 1, tzinfo=UTC)
     for params in ({"sort": "size"}, {"sort": "density:asc"}, {"sort": "density", "family": "toy"}):
         answer = shared.client().get("/api/v1/artifacts", params={**params, "cursor": GOOD})
-        assert answer.json()["title"] == "the cursor belongs to another search"
+        assert answer.json()["title"] == "the cursor belongs to another list"
 
 
 def test_an_artifact_is_described(lab: Lab) -> None:
@@ -210,28 +203,6 @@ def test_measurements_of_what_one_may_not_read_are_left_out(lab: Lab) -> None:
     assert [row["metric"] for row in lab.get(path, cursor=first["next"])["items"]] == ["rlvr_overlap"]
     assert lab.get(path, metric="rlvr_overlap")["items"][0]["value"] == 1.5
     assert lab.get(f"/artifacts/{opd}")["rlvr_overlap"]["lift"] == 1.5
-
-
-def test_two_artifacts_are_compared_once(lab: Lab) -> None:
-    opd, rlvr, hidden = (lab.digests[name] for name in ("opd", "rlvr", "hidden"))
-    document = lab.get("/compare", a=opd, b=rlvr)
-    pair = maskreg.compare(opd, rlvr, workspace=lab.workspace).pairs[0].to_json()
-    assert document["figures"]["whole"]["jaccard"] == pair["whole"]["jaccard"]
-    assert set(document["figures"]) == set(pair) - {"names", "tensors"}
-    assert "left out" in document["figures"]["notes"][0]
-    again = lab.get("/compare", a=opd, b=rlvr)
-    assert again["at"][:19] == document["at"][:19]
-    measured = lab.get(f"/artifacts/{opd}/measurements", metric="comparison")["items"]
-    assert [(row["against"], row["by"]) for row in measured] == [(rlvr, "bob")]
-    for a, b in ((opd, hidden), (hidden, opd), (opd, f"sha256:{'0' * 64}")):
-        assert lab.client().get("/api/v1/compare", params={"a": a, "b": b}).status_code == 404
-    assert lab.client().get("/api/v1/compare", params={"a": opd, "b": "v1"}).status_code == 422
-
-
-def test_what_is_too_large_to_be_compared_at_once_is_refused(lab: Lab) -> None:
-    opd, rlvr = lab.digests["opd"], lab.digests["rlvr"]
-    with pytest.raises(LimitError, match="the masks have 3,840 coordinates; this server compares at most 1,000"):
-        compare_pair(opd, rlvr, most_coordinates=1000, workspace=lab.workspace)
 
 
 def test_what_a_search_leaves_out_is_said_by_every_process(lab: Lab) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
-import psycopg
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Engine, event
 
 import maskreg
 from maskreg.catalog.models import METADATA
@@ -25,7 +22,6 @@ from maskreg.service.auth.database import Base
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Service
-from maskreg.service.start import Options, open_service
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore
 from tests.checkpoints import bf16, make_checkpoint, moved
@@ -152,57 +148,6 @@ def test_an_artifact_is_shown_without_reading_its_tensor_table_again(team: Team)
     assert len(costs.statements) == 5
     prefix = f"artifacts/sha256/{team.digest.removeprefix('sha256:')}/"
     assert costs.keys == [f"{prefix}manifest.json", prefix]
-
-
-def test_reading_needs_no_transaction_of_its_own(team: Team) -> None:
-    modes: list[object] = []
-
-    def begun(connection: Connection) -> None:
-        modes.append(connection.get_execution_options().get("isolation_level"))
-
-    # SQLAlchemy begins one for itself; of these PostgreSQL hears nothing.
-    event.listen(Engine, "begin", begun)
-    try:
-        team.get("/artifacts")
-    finally:
-        event.remove(Engine, "begin", begun)
-    assert modes
-    assert set(modes) == {"AUTOCOMMIT"}
-
-
-def test_a_server_remembers_what_it_saw_without_waiting_for_its_disk(
-    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[int] = []
-    monkeypatch.setenv("MASKREG_HOME", str(tmp_path))
-    store = team.service.workspace.settings.remote("lab").url
-    with open_service(Options(store=store, catalog=team.catalog)) as service:
-        monkeypatch.setattr(os, "fsync", synced.append)
-        entry = service.registry.head(OPD)
-        assert service.registry.witness is not None
-        assert service.registry.witness.remembered(service.registry.uuid, OPD) == entry
-    assert synced == []
-
-
-def test_each_search_is_planned_for_its_own_words(team: Team) -> None:
-    connections = set()
-
-    def sent(_connection: object, cursor: psycopg.Cursor[object], *_: object) -> None:
-        connections.add(cursor.connection)
-
-    event.listen(Engine, "before_cursor_execute", sent)
-    try:
-        for number in range(16):
-            assert team.client.get("/api/v1/artifacts", params={"text": f"word{number}"}).status_code == 200
-    finally:
-        event.remove(Engine, "before_cursor_execute", sent)
-    plans = "SELECT coalesce(sum(generic_plans), 0), coalesce(sum(custom_plans), 0) FROM pg_prepared_statements"
-    rows = [connection.execute(plans).fetchone() for connection in connections]
-    for connection in connections:
-        connection.rollback()
-    # A plan for all values takes each word for a rare one.
-    assert sum(row[0] for row in rows if row) == 0
-    assert sum(row[1] for row in rows if row) > 0
 
 
 def test_a_token_that_another_process_revoked_is_refused_by_the_next_request(team: Team) -> None:

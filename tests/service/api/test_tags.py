@@ -15,18 +15,6 @@ V1 = "/api/v1/projects/team/refs/opd/v1"
 NEW = "/api/v1/projects/team/refs/opd/new"
 
 
-def test_names_of_a_project_have_their_newest_tags(lab: Lab) -> None:
-    maskreg.tag("team/opd:v1", "v2", "team/zzz", workspace=lab.workspace)
-    page = lab.get("/projects/team/names")
-    assert [item["name"] for item in page["items"]] == ["opd", "rlvr", "zzz"]
-    assert [tag["tag"] for tag in page["items"][0]["tags"]] == ["v2", "v1"]
-    first = lab.get("/projects/team/names", limit=2)
-    second = lab.get("/projects/team/names", limit=2, cursor=first["next"])
-    assert [item["name"] for item in second["items"]] == ["zzz"]
-    assert second["next"] is None
-    assert lab.client("stranger-token").get("/api/v1/projects/team/names").status_code == 404
-
-
 def test_a_tag_has_its_card_and_the_id_of_its_entry_as_etag(shared: Lab) -> None:
     answer = shared.client().get(V1)
     document = answer.json()
@@ -130,20 +118,3 @@ def test_an_immutable_tag_stays(lab: Lab) -> None:
     assert change(lab, "PUT", NEW, json=body, headers={"If-None-Match": "*"}).json()["immutable"]
     moved = change(lab, "PUT", NEW, json={"artifact": "team/rlvr"}, headers={"If-Match": "*"})
     assert (moved.status_code, moved.json()["code"]) == (409, "TAG_IMMUTABLE")
-
-
-def test_events_tell_what_happened_in_a_project(lab: Lab) -> None:
-    change(lab, "PATCH", V1, json={"license": "mit"}, headers={"If-Match": "*"})
-    maskreg.tag(lab.digests["opd"], "opd:v9", workspace=lab.workspace)
-    page = lab.get("/projects/team/events")
-    newest = page["items"][0]
-    assert (newest["action"], newest["subject"], newest["by"]) == ("annotate", "team/opd:v1", "ada")
-    assert {row["subject"] for row in page["items"]} == {"team/opd:v1", "team/rlvr"}
-    assert [row["subject"] for row in lab.get("/projects/default/events", ADMIN)["items"]] == ["opd:v9"]
-    first = lab.get("/projects/team/events", limit=1)
-    assert lab.get("/projects/team/events", cursor=first["next"])["items"] == page["items"][1:]
-    assert len(lab.get("/events", ADMIN)["items"]) == 5
-    assert [row["action"] for row in lab.get("/events", ADMIN, by="ada", action="annotate")["items"]] == ["annotate"]
-    assert lab.get("/events", ADMIN, since="2999-01-01T00:00:00Z")["items"] == []
-    assert lab.client().get("/api/v1/events").status_code == 403
-    assert lab.client("stranger-token").get("/api/v1/projects/team/events").status_code == 404

@@ -197,12 +197,6 @@ def test_the_name_of_a_deleted_project_is_not_taken_by_accident(accounts: Accoun
     assert accounts.members.of("team") == []
 
 
-@pytest.mark.parametrize("name", ["", " ada", "a\nb", "a\x1b[2J", "x" * 129])
-def test_what_cannot_be_read_is_no_name(accounts: Accounts, name: str) -> None:
-    with pytest.raises(UsageError):
-        accounts.members.grant("team", name, Role.READER, ROOT)
-
-
 def test_members_are_listed_with_their_roles(accounts: Accounts) -> None:
     accounts.members.grant("team", "bob", Role.READER, ROOT)
     accounts.members.grant("team", "ada", Role.ADMIN, ROOT)
@@ -213,16 +207,6 @@ def test_members_are_listed_with_their_roles(accounts: Accounts) -> None:
     ]
     with pytest.raises(NotFoundError, match="eve is no member"):
         accounts.members.revoke("team", "eve", ROOT)
-
-
-def test_a_session_ends(accounts: Accounts) -> None:
-    ada = accounts.authenticate(token(accounts))
-    cookie, other = accounts.sessions.begin(ada), accounts.sessions.begin(ada)
-    assert accounts.sessions.principal(cookie) == ada
-    accounts.sessions.end(cookie)
-    assert accounts.sessions.principal(cookie) is None
-    assert accounts.sessions.principal(other) == ada
-    assert accounts.sessions.principal("") is None
 
 
 def test_changes_are_recorded_with_who_made_them(accounts: Accounts) -> None:

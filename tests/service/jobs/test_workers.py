@@ -22,14 +22,10 @@ from maskreg.service.jobs.queue import Job, JobLimits, JobState, NewJob
 from maskreg.service.jobs.work import Commit
 from maskreg.service.jobs.workers import Workers
 from tests.checkpoints import make_checkpoint
-from tests.servers import Postgres
 from tests.service.jobs.conftest import pass_time, with_table
 from tests.service.patching import Site, site_in
 
-ELEMENTS = 32 << 20
-
-# What a queue answers to these is tested on both databases without processes.
-ONE_DATABASE = pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+ELEMENTS = 16 << 20
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +44,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return site
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def site(request: pytest.FixtureRequest, large: Site, tmp_path: Path) -> Iterator[Site]:
-    """The same with a queue of its own, on either database."""
-    if request.param == "postgresql":
-        server: Postgres = request.getfixturevalue("postgres")
-        url = with_table(server.new_database())
-    else:
-        url = with_table(f"sqlite:///{tmp_path / 'service.db'}")
+@pytest.fixture
+def site(large: Site, tmp_path: Path) -> Iterator[Site]:
+    """The same with a queue of its own; what a queue answers is tested on both databases without processes."""
+    url = with_table(f"sqlite:///{tmp_path / 'service.db'}")
     (tmp_path / "outputs").mkdir()
     config = replace(large.config, url=url, outputs=tmp_path / "outputs")
     with closing(Accounts.open(url)) as accounts:
@@ -102,7 +94,6 @@ def test_a_job_survives_its_process_and_ends_once(site: Site) -> None:
     assert list(site.config.attempts.iterdir()) == []
 
 
-@ONE_DATABASE
 def test_a_job_is_canceled_while_it_writes(site: Site) -> None:
     job = submitted(site)
     with Workers(site.config, 1):
@@ -113,7 +104,6 @@ def test_a_job_is_canceled_while_it_writes(site: Site) -> None:
     assert leftovers(site) == []
 
 
-@ONE_DATABASE
 def test_workers_that_are_closed_give_their_jobs_back(site: Site) -> None:
     job = submitted(site)
     with Workers(site.config, 1):
@@ -149,7 +139,6 @@ def crash(config: JobConfig, job: Job, worker: Connection) -> None:
     os._exit(3)
 
 
-@ONE_DATABASE
 def test_a_job_that_takes_too_long_fails_and_leaves_nothing(site: Site) -> None:
     brief = replace(site.config, limits=JobLimits(seconds=0.1))
     job = submitted(site)
@@ -159,7 +148,6 @@ def test_a_job_that_takes_too_long_fails_and_leaves_nothing(site: Site) -> None:
     assert leftovers(site) == []
 
 
-@ONE_DATABASE
 def test_a_job_that_kills_its_processes_fails(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maskreg.service.jobs.workers.RETRY_S", 0.0)
     job = submitted(site)
@@ -168,7 +156,6 @@ def test_a_job_that_kills_its_processes_fails(site: Site, monkeypatch: pytest.Mo
     assert (ended.state, ended.attempt, (ended.error or {})["code"]) == (JobState.FAILED, 3, "WORKER_FAILED")
 
 
-@ONE_DATABASE
 def test_a_worker_whose_job_was_given_to_another_leaves_it_alone(site: Site) -> None:
     job = submitted(site)
     with Workers(site.config, 1, act=hang) as workers:
@@ -185,7 +172,6 @@ def test_a_worker_whose_job_was_given_to_another_leaves_it_alone(site: Site) -> 
     assert site.queue.finish(claim, JobState.DONE)
 
 
-@ONE_DATABASE
 def test_a_job_that_is_about_to_be_visible_is_not_canceled(site: Site) -> None:
     job = submitted(site)
     with Workers(site.config, 1, act=hang_after_commit):
@@ -195,7 +181,6 @@ def test_a_job_that_is_about_to_be_visible_is_not_canceled(site: Site) -> None:
         assert site.queue.get(job.id).state is JobState.RUNNING
 
 
-@ONE_DATABASE
 def test_what_killed_attempts_left_goes_when_their_job_has_ended(site: Site) -> None:
     job = submitted(site)
     assert site.queue.claim("dead", JobLimits())

@@ -5,18 +5,26 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from threading import BoundedSemaphore
 
 import pytest
 from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.service.app import create_app
+from maskreg.service.gateway.visibility import Remembered
 from maskreg.service.pages import compare as page
 from maskreg.words import percent, times
 from tests.service.pages.test_artifact import plain, section
 from tests.service.serving import ADMIN, headers, service_in
 
 PAIR = "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1"
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was compared before."""
+    monkeypatch.setattr(page, "_KEPT", Remembered(1))
 
 
 def test_two_masks_have_every_figure_of_the_command(client: TestClient, home: Path) -> None:
@@ -75,23 +83,16 @@ def test_a_comparison_is_made_once(client: TestClient, monkeypatch: pytest.Monke
     assert client.get(PAIR).text == first
 
 
-def test_what_is_too_large_to_wait_for_names_the_command_on_pages_and_in_the_api(home: Path) -> None:
+def test_what_is_too_large_to_wait_for_names_the_command(home: Path, fresh: None) -> None:
     service = replace(service_in(home, frozenset({"team"})), most_compared=100)
-    client = TestClient(create_app(service), "http://localhost", headers={"Accept": "text/html"})
-    answer = client.get(PAIR)
+    answer = TestClient(create_app(service), "http://localhost", headers={"Accept": "text/html"}).get(PAIR)
     assert answer.status_code == 413
     assert "maskreg compare team/toy-opd:v1 team/toy-rlvr:v1" in answer.text
-    names = client.get("/api/v1/artifacts", params={"text": "toy"}).json()["items"]
-    digests = {item["ref"]: item["digest"] for item in names}
-    pair = {"a": digests["team/toy-opd:v1"], "b": digests["team/toy-random"]}
-    problem = client.get("/api/v1/compare", params=pair)
-    assert (problem.status_code, "compares at most 100" in problem.json()["title"]) == (413, True)
 
 
-def test_a_server_that_compares_enough_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "_AT_ONCE", 0)
-    app = create_app(service_in(home, frozenset({"team"})))
-    app.state.comparisons = page.Comparisons()
-    answer = TestClient(app, "http://localhost", headers={"Accept": "text/html"}).get(PAIR)
-    assert answer.status_code == 503
-    assert "load the page again" in answer.text
+def test_a_server_that_compares_enough_says_so(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, fresh: None
+) -> None:
+    monkeypatch.setattr(page, "_TURNS", BoundedSemaphore(1))
+    page._TURNS.acquire()
+    assert client.get(PAIR).status_code == 503

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-import maskreg
-from maskreg.service.app import create_app
 from tests.browser import CONTRASTS, Opened
 from tests.service.pages.conftest import EVIL
-from tests.service.serving import ADMIN, headers, listening, service_in
+from tests.service.serving import ADMIN, headers
 
 PAGES = [
     *("/", "/p/team/toy-opd:v1", "/p/team/both", "/glossary", "/p/team/nothing", "/sign-in", "/compare"),
@@ -54,15 +49,6 @@ def test_no_screen_scrolls_sideways(browser: Any, served: str, path: str) -> Non
         # A refused page is an error to the browser too; nothing else may be.
         assert [line for line in view.said if "404" not in line] == []
         assert view.page.title() != "owned"
-
-
-def test_a_list_of_long_words_fits_every_screen(browser: Any, served: str) -> None:
-    words = "for (const cell of document.querySelectorAll('table.list .made')) cell.textContent = 'long'.repeat(12)"
-    with opened(browser, f"{served}/") as view:
-        view.page.evaluate(words)
-        for width in WIDTHS:
-            view.page.set_viewport_size({"width": width, "height": 800})
-            assert view.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_without_a_script_everything_is_there(browser: Any, served: str) -> None:
@@ -176,49 +162,3 @@ def test_paper_shows_the_figures_and_no_forms(browser: Any, served: str) -> None
         assert not view.page.locator(".head nav").is_visible()
         style = "e => getComputedStyle(e).backgroundColor"
         assert view.page.locator("html").evaluate(style) == "rgb(255, 255, 255)"
-
-
-ROWS = 1000
-
-
-@pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[str]:
-    """The URL of a server with a thousand names."""
-    folder = tmp_path_factory.mktemp("crowded") / "home"
-    shutil.copytree(home, folder, ignore=shutil.ignore_patterns("service.db*", "catalog.db*"))
-    with maskreg.Workspace(maskreg.Settings(home=folder, config_path=folder / "config.toml")) as space:
-        entry = space.local.head(maskreg.Ref.parse("team/toy-opd:v1"))
-        assert entry is not None
-        assert entry.digest is not None
-        for number in range(ROWS):
-            ref = maskreg.Ref.parse(f"team/a-run-with-a-longer-name-{number:04}:step-{number}")
-            space.local.refs.append(ref, after=None, digest=entry.digest, card=entry.card, by="ada")
-    with listening(create_app(service_in(folder, frozenset({"team"})))) as url:
-        yield url
-
-
-def test_a_thousand_names_can_be_used_on_a_phone(browser: Any, crowded: str) -> None:
-    with opened(browser, f"{crowded}/?limit=1000&sort=name", width=360, has_touch=True, is_mobile=True) as view:
-        page = view.page
-        rows = page.locator("table.list tbody tr")
-        assert rows.count() == ROWS
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        last = page.get_by_role("link", name="a-run-with-a-longer-name-0999:step-999")
-        last.scroll_into_view_if_needed()
-        box = last.bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 360
-        # What a finger hits is the link, wherever the page was scrolled to.
-        last.tap()
-        page.wait_for_url("**/p/team/a-run-with-a-longer-name-0999:step-999")
-        assert page.locator("#answer").is_visible()
-
-
-def test_the_first_page_is_light_and_painted_without_a_script(browser: Any, crowded: str) -> None:
-    with Opened(browser, f"{crowded}/glossary", "light", java_script_enabled=False) as view:
-        sizes: list[int] = []
-        view.page.on("response", lambda answer: sizes.append(len(answer.body())))
-        view.page.goto(f"{crowded}/")
-        assert view.page.locator("table.list tbody tr").count() == 40
-        assert view.page.locator("svg.spark >> visible=true").count() == 40
-        assert 10_000 < sum(sizes) < 100_000

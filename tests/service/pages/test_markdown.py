@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from maskreg.service.pages.markdown import MAX_TEXT, rendered
+from maskreg.service.pages.rendering import MAX_TEXT, rendered
 
 HARMFUL = [
     "<script>alert(1)</script>",

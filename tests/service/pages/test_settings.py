@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.service.app import create_app
-from tests.browser import Opened
 from tests.service.pages.test_signing_in import OWN, signed_in
-from tests.service.serving import ADMIN, headers, listening, service_in
+from tests.service.serving import headers, service_in
 
 
 @pytest.fixture
@@ -64,16 +62,3 @@ def test_what_makes_no_sense_is_refused(client: TestClient, change: dict[str, st
     answer = client.post("/settings/tokens", data={"role": "reader", "days": "7", "project": "*"} | change, headers=OWN)
     assert answer.status_code == 422
     assert answer.headers["content-type"].startswith("text/html")
-
-
-def test_an_admin_makes_a_token_in_a_browser(browser: Any, tmp_path: Path) -> None:
-    with listening(create_app(service_in(tmp_path))) as url, Opened(browser, f"{url}/settings", "light") as view:
-        page = view.page
-        page.get_by_label("Token").fill(ADMIN)
-        page.get_by_role("button", name="Sign in").click()
-        page.locator("#role").select_option("writer")
-        page.get_by_role("button", name="Make token").click()
-        assert page.locator(".answer code").first.inner_text().startswith("mr_")
-        page.get_by_role("button", name=re.compile("^Revoke ")).first.click()
-        page.wait_for_url("**/settings")
-        assert view.said == []
