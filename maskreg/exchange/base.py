@@ -27,12 +27,8 @@ class Written:
     """What a format has written.
 
     Attributes:
-        out: the file or folder, absolute.
-        tensors: tensors in it.
         coordinates: values in it, or coordinates of its masks.
-        bytes: size of its files.
         kept_files: files that were in the output's folder, and that ``force`` left there.
-        notes: what the format does not hold of the artifact, and other remarks, one sentence each.
     """
 
     out: Path
@@ -45,13 +41,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Values:
-    """An update that a format holds, on the source that was given.
-
-    Attributes:
-        target: the checkpoint that the update gives, computed and checked while it is read.
-        lineage: what maskreg wrote beside it; None in files of other tools.
-        notes: remarks, one sentence each.
-    """
+    """An update that a format holds, on the source that was given."""
 
     target: Checkpoint
     lineage: Lineage | None = None
@@ -68,8 +58,6 @@ class Masks:
 
     Attributes:
         tensors: what reads the mask of each tensor, by name; a tensor that is not here has no coordinates.
-        lineage: what maskreg wrote beside them; None in files of other tools.
-        notes: remarks, one sentence each.
     """
 
     tensors: Mapping[str, BoolBlocks]
@@ -83,16 +71,8 @@ class Reader(Protocol):
     def __call__(self, path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values | Masks:
         """Open a file or folder, checking everything but the values.
 
-        Args:
-            path: a file or folder that exists.
-            source: the checkpoint that it belongs to.
-            limits: bounds on what is read.
-            closing: called with everything that has to be closed at the end.
-
         Raises:
             DataError: it breaks the format, exceeds a limit or does not fit the source; names the tensor.
-            NotFoundError: a part of it is missing.
-            ConfigError: an optional package is missing.
         """
 
 
@@ -101,11 +81,7 @@ class Format:
     """One line in the table of exchange formats.
 
     Attributes:
-        name: as ``--to`` and ``--from`` take it.
-        holds: values, which need the source to be written and read; or a mask.
-        accepts: what a path must be to be read, for messages.
         write: writes ``(update, out, force=..., **options)``; :class:`Written`.
-        read: see :class:`Reader`.
         options: options of ``write``, with their defaults.
     """
 

@@ -34,13 +34,7 @@ Patch = Callable[[int, int, "npt.NDArray[Any]"], None]
 
 
 class PatchedCheckpoint(Checkpoint):
-    """A checkpoint with some tensors patched.
-
-    Attributes:
-        path: of the update.
-        hub: its hub id, where it is known.
-        tensors: of the source.
-    """
+    """A checkpoint with some tensors patched."""
 
     def __init__(
         self,

@@ -43,14 +43,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     """Where an update in another format comes from.
 
     Attributes:
-        digest: the artifact that was written.
-        kind: what it is.
-        rule: its rule for "moved".
-        source, target: its checkpoints.
-        reversible: it holds the source's values too.
         removed_files: small files of the source that the target lacks.
-        parents: artifacts that it was derived from.
-        recipe: its lineage recipe.
         checks: by tensor name, the fingerprint of the target's tensor; of masks the xxh3-128 of its packed bits.
     """
 

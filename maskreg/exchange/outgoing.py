@@ -35,10 +35,7 @@ class ChangedSpan(NamedTuple):
     """Elements ``[start, stop)`` of a tensor that an artifact changes; the arrays are valid while it is worked on.
 
     Attributes:
-        info: the tensor.
-        start, stop: elements.
         before: unsigned integers of the element's width, the source's.
-        after: the target's.
     """
 
     info: TensorInfo
@@ -52,10 +49,7 @@ class Outgoing:
     """An artifact as exchange formats take it.
 
     Attributes:
-        artifact: the artifact.
-        source: path of the source checkpoint, which no output can replace; None for a mask.
         with_code: small files that can run code are written too.
-        progress: progress callback, in bytes.
     """
 
     def __init__(

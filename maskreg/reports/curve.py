@@ -217,12 +217,7 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def name_of(field: int, place: int) -> str:
-    """The magnitudes of an exponent field in words: ``zero``, or ``2⁻⁸ to 2⁻⁷``.
-
-    Args:
-        field: of the source's codes.
-        place: where :func:`shown` puts it.
-    """
+    """The magnitudes of an exponent field in words: ``zero``, or ``2⁻⁸ to 2⁻⁷``."""
     return f"{_power(place)} to {_power(place + 1)}" if field else "zero"
 
 

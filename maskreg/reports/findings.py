@@ -36,9 +36,6 @@ class NamedMask:
     """A mask with its name.
 
     Attributes:
-        name: its ref, or its digest without one.
-        artifact: opened, with its mask part present.
-        card: what people say about it.
         start: whether training started at its source, bit for bit.
         ancestry: what it was made from; None for what its manifest says, its parents.
     """
@@ -55,9 +52,6 @@ class OtherMask:
     """Another mask, and its overlap with the mask of the report.
 
     Attributes:
-        name: its ref or digest.
-        card: what people say about it.
-        overlap: the figures.
         independent: it comes from a run of its own. The overlap with a baseline, with a combination or with the mask
             itself is no evidence about rounding.
         corrected: the answer of several masks, corrected for the number of pairs; None for two.
@@ -85,21 +79,10 @@ class Findings:
     """The content of a report.
 
     Attributes:
-        name: the artifact's ref or digest.
-        digest: its digest.
-        card: what people say about it.
-        manifest: its manifest.
         selection: the tensors that all else is of; geometry, trajectory and papers are as they were measured.
-        totals: of these tensors.
-        grid: density by layer and module.
-        exponents: density by exponent; None without the source.
-        others: other masks, in the order in which they were named.
         matrix: all masks beside each other; None for two and for one.
         consensus: of three masks or more, how many hold each coordinate, of every matrix where there are few.
         survey: the same of more masks than ``MOST_COMPARED``, of which there are no ``others`` and no matrix.
-        geometry: of the update; None without an analysis.
-        trajectory: of the run; None unless given.
-        papers: tables of papers with the analysis beside them; empty unless given.
     """
 
     name: str
@@ -129,17 +112,7 @@ def gather(
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Findings:
-    """Count what a report needs, streaming: memory does not grow with the model.
-
-    Args:
-        mask: the mask of the report.
-        others: masks to compare it with.
-        source: their source checkpoint; None omits the figures that need it.
-        allow_different: compare masks of different rules or tensors on the tensors that they share.
-        selection: the tensors to count.
-        progress: progress callback, in bytes.
-        jobs: threads; by default one for each core.
-    """
+    """Count what a report needs, streaming: memory does not grow with the model."""
     mask.artifact.require("mask")
     rows = selected_rows(mask.artifact, selection)
     exponents = None

@@ -22,8 +22,6 @@ class Summary:
     """A figure over matrices, each with its rounding null; None where no matrix has the figure.
 
     Attributes:
-        mean, null_mean: each matrix counts alike.
-        median, null_median: of the matrices.
         weighted, null_weighted: mean weighted by moved coordinates; None for figures that are no coverage, too.
         chance: mean expectation for an update that knows nothing; None where it has no formula.
     """
@@ -47,13 +45,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Energy:
-    """Where an update's energy lies.
-
-    Attributes:
-        param_share: the role's share of the compared coordinates.
-        share: of the energy.
-        lift: the one over the other.
-    """
+    """Where an update's energy lies."""
 
     param_share: float | None
     share: Beside
@@ -65,12 +57,7 @@ class Geometry:
     """The geometry of an update.
 
     Attributes:
-        name: the analysis' ref.
-        figures: by name.
         layers: stable rank by layer, in the order of the model.
-        energy: by role, where the update's energy lies.
-        concentration: by name, the share of the energy in the coordinates that moved farthest.
-        notes: caveats, one sentence each.
     """
 
     name: str
@@ -101,12 +88,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Growth:
-    """How the update of some tensors grew.
-
-    Attributes:
-        points: in the order of the run.
-        similarity_by_chance: of random directions; None without a matrix.
-    """
+    """How the update of some tensors grew."""
 
     points: tuple[Point, ...]
     similarity_by_chance: float | None
@@ -114,13 +96,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Trajectory(Growth):
-    """The checkpoints of a run.
-
-    Attributes:
-        k: directions that similarity compares.
-        by: what tensors were grouped by; empty for all together alone.
-        groups: by label.
-    """
+    """The checkpoints of a run."""
 
     k: int
     by: str

@@ -86,12 +86,7 @@ def headroom_map(matrix: Square, theme: Theme, size: Size = WIDE) -> Drawing:
 
 
 def texts_of(values: npt.NDArray[np.float64], room: tuple[float, float]) -> list[str] | None:
-    """Headrooms in percent that fit into their cells, with a decimal or without; None where none fit.
-
-    Args:
-        values: headrooms.
-        room: width and height of a cell, in points.
-    """
+    """Headrooms in percent that fit into their cells, with a decimal or without; None where none fit."""
     shares = [100 * value for value in values.tolist()]
     return fitting(([_signed(share, digits) for share in shares] for digits in (1, 0)), room)
 
@@ -200,23 +195,13 @@ def heat_map(grid: Grid, theme: Theme, size: Size = WIDE) -> Drawing:
 
 
 def written(values: Values, room: tuple[float, float]) -> list[str] | None:
-    """The densities as texts that fit into their cells: three digits, or two; None where no text fits.
-
-    Args:
-        values: densities.
-        room: width and height of a cell, in points.
-    """
+    """The densities as texts that fit into their cells: three digits, or two; None where no text fits."""
     shares = [100 * share for share in values.tolist()]
     return fitting(([three_digits(share) for share in shares], [_two_digits(share) for share in shares]), room)
 
 
 def fitting(choices: Iterable[list[str]], room: tuple[float, float]) -> list[str] | None:
-    """The first texts that fit into their cells; None where none do.
-
-    Args:
-        choices: texts of all cells, the longest first.
-        room: width and height of a cell, in points.
-    """
+    """The first texts that fit into their cells, of which width and height are in points; None where none do."""
     for texts in choices:
         widest = max(map(len, texts), default=0) * _GLYPH * FONT
         if widest <= room[0] and room[1] >= 1.15 * FONT:
@@ -225,15 +210,7 @@ def fitting(choices: Iterable[list[str]], room: tuple[float, float]) -> list[str
 
 
 def color_key(figure: Drawing, shades: ScalarMappable, values: Values, label: str, size: Size) -> None:
-    """The color scale beside a map, or above it on a phone, with an arrow where values lie beyond its ends.
-
-    Args:
-        figure: of the map, its only axes.
-        shades: the scale.
-        values: everything that has a color.
-        label: the figure.
-        size: room for the map.
-    """
+    """The color scale beside a map, or above it on a phone, with an arrow where values lie beyond its ends."""
     low, high = shades.get_clim()
     below, above = bool((values < low).any()), bool((values > high).any())
     extend = {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}[below, above]

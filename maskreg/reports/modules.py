@@ -21,10 +21,7 @@ class Grid:
     """Counts by layer and module.
 
     Attributes:
-        layers: labels, in the order of the model.
-        modules: labels, in the order of the model.
         cells: by (layer, module); absent where there is no tensor.
-        outside: tensors outside every layer, by name.
     """
 
     layers: tuple[str, ...]

@@ -23,13 +23,7 @@ MOST_GROUPS = 200
 
 @dataclass(frozen=True)
 class Numbers:
-    """A table.
-
-    Attributes:
-        columns: titles; the first heads the rows.
-        rows: texts, as many in each as there are titles.
-        left_out: rows that were omitted.
-    """
+    """A table."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

@@ -142,13 +142,7 @@ def trajectory_plot(run: Trajectory) -> Plot:
 
 
 def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = None) -> str:
-    """The page as HTML, with everything that comes from artifacts escaped.
-
-    Args:
-        findings: the content.
-        version: of maskreg.
-        plots: drawn plots of the findings, for a second use.
-    """
+    """The page as HTML, with everything that comes from artifacts escaped."""
     mark, heading, sentence = words.answer(findings)
     geometry = GEOMETRY if findings.geometry or findings.trajectory else {}
     plots = plots_of(findings) if plots is None else plots

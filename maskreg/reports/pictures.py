@@ -27,10 +27,6 @@ class Plot:
 
     Attributes:
         name: file name without suffix, and identifier in the page.
-        title: caption.
-        alt: text for screen readers.
-        draw: draws it.
-        numbers: what it shows, as a table.
     """
 
     name: str

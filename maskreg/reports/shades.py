@@ -55,11 +55,7 @@ def table(grid: Grid) -> tuple[Values, Values]:
 
 
 def shade(share: float) -> str:
-    """The color at a point of the map, as ``#rrggbb``.
-
-    Args:
-        share: from 0 to 1; beyond, the end's color.
-    """
+    """The color at a point of the map, as ``#rrggbb``."""
     at = min(max(share, 0.0), 1.0) * (len(CIVIDIS) - 1)
     low = min(int(at), len(CIVIDIS) - 2)
     pairs = zip(channels(CIVIDIS[low]), channels(CIVIDIS[low + 1]), strict=True)

@@ -20,12 +20,7 @@ _UNBROKEN = "\N{NO-BREAK SPACE}%"
 
 
 def render(template: str, **values: Any) -> str:
-    """A template with these values in it. What is not markup is escaped.
-
-    Args:
-        template: a file of this room.
-        values: by name; ``term`` marks a word up, from its name in the glossary and its label.
-    """
+    """A template with these values in it. What is not markup is escaped."""
     return environment("maskreg.reports").get_template(template).render(values).lstrip()
 
 
@@ -33,21 +28,12 @@ class Definitions:
     """Marks words up with their definition: it shows on hover and on focus, and opens on a tap, without any script."""
 
     def __init__(self, glossary: str = "") -> None:
-        """Begin a page; each definition has an identifier of its own.
-
-        Args:
-            glossary: address of the page with the whole definitions; empty for the same page.
-        """
+        """Begin a page; each definition has an identifier of its own."""
         self._numbers = count(1)
         self._glossary = glossary
 
     def __call__(self, name: str, label: str) -> Markup:
-        """A word with its definition beside it, and a link to the whole of it.
-
-        Args:
-            name: of a figure of the glossary.
-            label: the word on the page.
-        """
+        """A word with its definition beside it, and a link to the whole of it."""
         number = next(self._numbers)
         return Markup(
             '<span class="term"><button type="button" popovertarget="tip-{0}">{1}</button>'
@@ -67,11 +53,7 @@ def together(text: str) -> str:
 
 @cache
 def environment(package: str) -> jinja2.Environment:
-    """The templates of a package, which can include this one's; text is escaped.
-
-    Args:
-        package: dotted name.
-    """
+    """The templates of a package, which can include this one's; text is escaped."""
     packages = dict.fromkeys((package, "maskreg.reports"))
 
     def load(name: str) -> str | None:

@@ -14,11 +14,7 @@ class Theme:
     """Colors of the plots on one background.
 
     Attributes:
-        name: ``light`` or ``dark``; part of the names of exported files.
-        ground: background.
-        ink, faint: text, and grid lines.
         observed, null, neutral, limit: series, after Okabe and Ito; markers and line styles differ too.
-        heat: name of a perceptually uniform color map.
     """
 
     name: str
@@ -65,12 +61,7 @@ FONTS = ["DejaVu Sans", "Verdana", "Arial", "Helvetica", "sans-serif"]
 
 
 def style(theme: Theme, salt: str) -> dict[str, Any]:
-    """Settings for matplotlib.
-
-    Args:
-        theme: the colors.
-        salt: seeds the identifiers within an SVG, so that the same plot always gets the same ones.
-    """
+    """Settings for matplotlib."""
     return {
         "svg.hashsalt": salt,
         "svg.fonttype": "none",
@@ -108,9 +99,6 @@ def colored(svg: str) -> str:
     """An SVG drawn with :data:`LIGHT` whose colors are the page's CSS variables: one picture for both themes.
 
     Example: ``style="fill: #0072b2"`` becomes ``style="fill: var(--observed)"``.
-
-    Args:
-        svg: texts are left alone, whatever they say; only tags change.
     """
     colors = {getattr(LIGHT, name): f"var(--{name})" for name in VARIABLES}
     pattern = re.compile("|".join(map(re.escape, colors)))

@@ -63,12 +63,7 @@ def mark_of(other: OtherMask) -> str:
 
 
 def mark_of_pair(pair: PairOverlap, outcome: Outcome | None = None) -> str:
-    """The mark of one overlap. Exceeding chance alone leaves it open, because rounding does that too.
-
-    Args:
-        pair: the figures.
-        outcome: the answer, where it differs from the pair's own.
-    """
+    """The mark of one overlap. Exceeding chance alone leaves it open, because rounding does that too."""
     match outcome or pair.verdict.outcome:
         case Outcome.MORE:
             return MORE if with_source(pair.whole) else OPEN

@@ -48,9 +48,6 @@ class Background(ABC):
     """A thread that takes a turn, waits, and takes the next one, until it is stopped.
 
     A turn that fails is logged, and the next one tries again: a database that is away for a while ends no thread.
-
-    Attributes:
-        trouble: what a failed turn means, for the log.
     """
 
     name: ClassVar[str]
@@ -96,11 +93,7 @@ FOLLOW_SECONDS = 300.0
 
 
 class Follower(Background):
-    """A thread that follows the store.
-
-    Attributes:
-        left_out: names that the last look could not describe.
-    """
+    """A thread that follows the store."""
 
     name = "follower"
     trouble = "the catalog is not up to date"
@@ -187,10 +180,7 @@ class Chore:
     """Something that is done now and then.
 
     Attributes:
-        name: of the chore, the same on all servers.
-        every_s: from the end of one turn to the next, in seconds.
         work: does it; what it is given, it calls as often as it can, for that keeps the chore or ends it.
-        has_work: whether there is anything to do; asked before anything is claimed.
     """
 
     name: str

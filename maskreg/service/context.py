@@ -30,16 +30,9 @@ class Service:
     """A server's parts. All are safe to use from many threads.
 
     Attributes:
-        workspace: what the use cases take.
         remote: the name in the workspace of the registry that is served; None for the workspace's local registry.
-        accounts: principals and their roles.
         hosts: host names that requests can be addressed to; others are refused, so that no page elsewhere reaches this
             server through a name of its own.
-        jobs: what jobs can read and write; None for a server that runs none.
-        openid: the provider that people sign in with; None where tokens alone sign in.
-        limits: how many requests it takes; None for any number.
-        most_compared: coordinates of all masks together that one request compares.
-        patience_s: how long it waits for a client that is in the middle of a request, in seconds.
     """
 
     workspace: Workspace

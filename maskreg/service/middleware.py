@@ -174,13 +174,7 @@ _MOST_BUCKETS = 65_536
 
 
 class Throttle:
-    """Buckets by key, the latest 65,536. Safe to use from many threads.
-
-    Args:
-        per_second: how fast a bucket fills.
-        burst: how many requests a full one holds.
-        clock: in seconds; for tests.
-    """
+    """Buckets by key, the latest 65,536. Safe to use from many threads."""
 
     def __init__(self, per_second: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._burst, self._clock = per_second, burst, clock

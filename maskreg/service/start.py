@@ -62,11 +62,7 @@ _BACKLOG = 2048
 
 @dataclass(frozen=True)
 class Started:
-    """A server that is about to answer.
-
-    Attributes:
-        first: the first token; None when the server has an admin already.
-    """
+    """A server that is about to answer."""
 
     url: str
     registry: str
@@ -230,15 +226,12 @@ class Options:
     """What is served, and to whom, as ``maskreg serve --help`` says.
 
     Attributes:
-        home: folder of the local registry; empty for the settings' own.
         rate: requests a second that an account can send to each process; 0 for any number.
         signing_key: file of the private key that signs what clients write, and becomes the key of projects that have
             none; ``none`` signs nothing. Left out, a registry in a folder makes and keeps one, and another store signs
             nothing: a key that only this machine had would shut out every other server, and this one after a loss.
         fresh_s: how long readers take what this server signs for the current state, in seconds; 0 for ever. It counts
             for projects whose key this server makes; the server renews it by itself.
-        jobs: how many the server works on at the same time, each in a process of its own; 0 for a server without jobs.
-        job_limits: see :data:`maskreg.service.jobs.config.LIMITS`.
     """
 
     host: str = "127.0.0.1"

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
-import httpx2
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
 
 from maskreg.service.access import PUBLIC
 from maskreg.service.app import create_app
-from maskreg.service.observing import JsonFormatter, is_traced
+from maskreg.service.observing import JsonFormatter, is_traced, without_query
 from tests.service.serving import ADMIN, headers, service_in
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 
 @pytest.fixture
@@ -135,45 +133,6 @@ def test_large_documents_are_compressed_and_pages_are_not(client: TestClient) ->
     assert "content-encoding" not in page.headers
 
 
-class Collector(BaseHTTPRequestHandler):
-    """Takes traces as an OpenTelemetry collector does."""
-
-    bodies: list[bytes]
-
-    def do_POST(self) -> None:
-        """Keep the body."""
-        self.server.bodies.append(self.rfile.read(int(self.headers["content-length"])))  # type: ignore[attr-defined]
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
-def test_traces_go_where_the_standard_variables_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    collector = HTTPServer(("127.0.0.1", 0), Collector)
-    collector.bodies = []  # type: ignore[attr-defined]
-    threading.Thread(target=collector.serve_forever, daemon=True).start()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-    service = service_in(tmp_path)
-    client = TestClient(create_app(service))
-    client.get("/livez")
-    client.get("/api/v1/artifacts", params={"text": "hidden-word"}, headers=headers("reader-token"))
-    provider = trace.get_tracer_provider()
-    assert isinstance(provider, TracerProvider)
-    provider.shutdown()
-    collector.shutdown()
-    collector.server_close()
-    sent = b"".join(collector.bodies)  # type: ignore[attr-defined]
-    assert b"/api/v1/artifacts" in sent
-    assert b"hidden-word" not in sent
-    assert b"reader-token" not in sent
-    assert b"livez" not in sent
-    service.workspace.close()
-    service.accounts.close()
-
-
 @pytest.mark.parametrize(
     "variables", [{}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}]
 )
@@ -185,31 +144,8 @@ def test_without_these_variables_nothing_is_traced(variables: dict[str, str], mo
     assert not is_traced()
 
 
-def test_requests_in_flight_are_answered_before_the_end(app: FastAPI) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    @app.get("/slow", dependencies=[PUBLIC])
-    def slow() -> str:
-        begun.set()
-        go_on.wait()
-        return "done"
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
-        serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        serving.start()
-        answers: list[httpx2.Response] = []
-        asking = threading.Thread(target=lambda: answers.append(httpx2.get(f"{url}/slow", timeout=60)), daemon=True)
-        while not server.started:
-            serving.join(0.01)
-        asking.start()
-        begun.wait()
-        server.should_exit = True
-        serving.join(0.3)
-        assert serving.is_alive()
-        go_on.set()
-        serving.join()
-        asking.join()
-    assert answers[0].json() == "done"
+def test_a_span_holds_no_query() -> None:
+    attributes: dict[str, object] = {}
+    span = SimpleNamespace(set_attribute=attributes.__setitem__)
+    without_query(cast("Span", span), {"type": "http", "path": "/api/v1/artifacts", "query_string": b"text=hidden"})
+    assert set(attributes.values()) == {"", "/api/v1/artifacts"}

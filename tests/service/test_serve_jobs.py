@@ -16,10 +16,7 @@ import pytest
 from maskreg.errors import ConfigError, UsageError
 from maskreg.service.start import Options, open_service
 from tests.e2e.running import Person, big_pair, same_files
-from tests.servers import Postgres, S3Server
 from tests.service.test_serve import Running, serving
-
-FILES, SERVERS = "files", "servers"
 
 
 @dataclass(frozen=True)
@@ -61,47 +58,16 @@ class Lab:
 
 
 @pytest.fixture
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    """A server over SQLite and a folder, or over PostgreSQL and S3."""
+def lab(tmp_path: Path) -> Lab:
+    """A server over SQLite and a folder."""
     source, target = big_pair(tmp_path / "models", 32)
     target = target.rename(tmp_path / "target")
     server, client = Person(tmp_path / "server"), Person(tmp_path / "client")
     server.run("extract", source, target, "--name", "team/opd", "--family", "toy")
     options: tuple[str, ...] = ("--jobs", "1", "--sources", str(source.parent), "--outputs", str(tmp_path / "outputs"))
-    if request.param == SERVERS:
-        postgres: Postgres = request.getfixturevalue("postgres")
-        s3: S3Server = request.getfixturevalue("s3_server")
-        server.env |= s3.env()
-        store, catalog = f"s3://{s3.new_bucket()}/registry", postgres.new_database()
-        server.run("db", "upgrade", "--catalog", catalog)
-        server.run("remote", "add", "store", store, "--catalog", catalog, "--endpoint", s3.endpoint)
-        server.run("push", "team/opd", "--remote", "store")
-        # Nothing of it is left on the machine of the server but what jobs bring there.
-        server = Person(tmp_path / "server-2", {**s3.env()})
-        server.run("remote", "add", "store", store, "--catalog", catalog, "--endpoint", s3.endpoint)
-        options = (*options, "--remote", "store")
     return Lab(server, client, options, source, target, tmp_path / "outputs")
 
 
-@pytest.mark.parametrize("lab", [SERVERS], indirect=True)
-def test_a_client_has_the_server_patch_and_merge(lab: Lab) -> None:
-    with serving(lab.server, *lab.options) as running:
-        lab.knows(running)
-        assert lab.client.run("jobs", "sources", "--on", "lab") == "source\n"
-        assert lab.client.run("apply", "team/opd", "--on", "lab", "-o", "patched") == "team/patched\n"
-        assert same_files(lab.outputs / "team" / "patched", lab.target)
-        merge = ("merge", "team/opd", "--method", "scale", "--set", "factor=0.5", "--name", "team/half:v1")
-        job = lab.client.json(*merge, "--on", "lab")
-        assert job["state"] == "done", job
-        again = lab.client.json("apply", "team/half:v1", "--on", "lab", "--source", "source", "-o", "half")
-        assert again["result"]["digest"] == job["result"]["digest"]
-        assert again["result"]["verified_tensors"] == again["result"]["tensors"] == 8
-        events = running.get("/api/v1/audit", lab.client.env["MASKREG_TOKEN"]).json()["items"]
-        assert {event["action"] for event in events} >= {"submit job", "job done"}
-    assert running.status == 0
-
-
-@pytest.mark.parametrize("lab", [FILES], indirect=True)
 def test_a_server_that_is_killed_goes_on_with_its_jobs(lab: Lab) -> None:
     with serving(lab.server, *lab.options) as running:
         lab.knows(running)
@@ -119,7 +85,6 @@ def test_a_server_that_is_killed_goes_on_with_its_jobs(lab: Lab) -> None:
     assert list((lab.outputs / ".attempts").iterdir()) == []
 
 
-@pytest.mark.parametrize("lab", [FILES], indirect=True)
 def test_a_worker_apart_from_the_server_does_its_jobs(lab: Lab) -> None:
     folders = lab.options[2:]
     with serving(lab.server, "--no-worker", *folders, "--job-limit", "running=1") as running:

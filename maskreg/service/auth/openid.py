@@ -84,11 +84,7 @@ def mapping(grants: tuple[str, ...]) -> dict[str, dict[str, Role]]:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A sign-in that was begun.
-
-    Attributes:
-        cookie: what the browser keeps; all else follows from it.
-    """
+    """A sign-in that was begun."""
 
     cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 

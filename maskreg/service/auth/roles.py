@@ -36,8 +36,6 @@ class Principal:
 
     Attributes:
         name: recorded as the writer of ref entries and events; empty for a visitor who did not sign in.
-        grants: the role by project; ``EVERY_PROJECT`` holds in all.
-        public: projects that every visitor can read.
         token: id of the token that was shown, or that a session was signed in with; empty without one.
         id: of the account; who comes back under an old name has another. Empty for a visitor.
         deleted: projects that were deleted: they do not exist, for an admin of the server neither.
@@ -121,11 +119,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Token:
-    """A token without its secret.
-
-    Attributes:
-        id: the second part of its text.
-    """
+    """A token without its secret."""
 
     id: str
     name: str

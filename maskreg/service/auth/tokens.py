@@ -40,7 +40,6 @@ class Scope:
     """The rights of a token.
 
     Attributes:
-        project: where it can be used; ``*`` for all projects of its owner.
         expires: how long, from now; None for ever.
     """
 

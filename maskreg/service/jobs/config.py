@@ -38,7 +38,6 @@ class Sources:
     """The checkpoints that jobs can read, named by the operator; clients cannot give paths.
 
     Attributes:
-        named: paths by name.
         folders: their subfolders are offered too, by their own names; ``named`` goes first.
     """
 
@@ -91,9 +90,7 @@ class JobConfig:
     """What workers need to know of a server; it holds no connection and no secret, and is sent to their processes.
 
     Attributes:
-        url: of the database with the queue and the accounts.
         outputs: the folder where checkpoints are written, as ``PROJECT/NAME``.
-        signing_key: as :func:`signer_of` takes it.
     """
 
     settings: Settings

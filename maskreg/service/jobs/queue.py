@@ -65,10 +65,6 @@ class JobLimits:
     """How much a server does at the same time, and for how long.
 
     Attributes:
-        running: jobs at the same time, over all workers.
-        running_per_project: jobs of one project at the same time.
-        waiting_per_project: jobs of one project that wait.
-        seconds: how long an attempt can take.
         attempts: how often a job is begun whose worker is killed, or crashes.
         bytes_per_project: the most that the checkpoints of a project can have together; 0 for any size.
     """
@@ -87,8 +83,6 @@ class Meter:
 
     Attributes:
         phase: what it does, in the imperative; empty before it begins.
-        done: bytes of the phase that are done.
-        total: bytes of the phase.
     """
 
     phase: str = ""
@@ -101,11 +95,8 @@ class NewJob:
     """A job that is about to be submitted.
 
     Attributes:
-        kind: what it does: ``apply``, ``merge`` or ``extract``.
         project: whose quota it uses, and whose members see it.
-        by: name of the principal who submits it.
         output: what it makes; no two jobs that have not ended make the same.
-        request: what exactly to do; artifacts are pinned.
     """
 
     kind: str
@@ -120,16 +111,8 @@ class Job(NewJob):
     """A job as it is now.
 
     Attributes:
-        id: cannot be guessed.
-        number: in the order of submission.
-        state: where it is on its way.
-        progress: how far it is.
         attempt: how often it was begun.
-        created: when it was submitted.
-        started: when the latest attempt began; None before the first.
-        finished: when it ended; None before.
         canceled_by: who stopped it, or wants it to stop; empty otherwise.
-        result: what it made; None unless it is done.
         error: ``code``, ``title`` and perhaps ``hint``; None unless it failed.
     """
 
@@ -229,12 +212,7 @@ class JobQueue:
     # For workers
 
     def claim(self, worker: str, limits: JobLimits) -> Claim | None:
-        """Take the oldest job that can begin; None when there is none.
-
-        Args:
-            worker: who takes it; unique among all workers.
-            limits: how many run at the same time.
-        """
+        """Take the oldest job that can begin, for a worker whose name is unique; None when there is none."""
         with self._database.read() as connection:
             # Idle workers look without a lock.
             if not _count(connection, _free(now(connection))):
@@ -275,12 +253,7 @@ class JobQueue:
             return _job_with(connection, claim.job.id) if kept else None
 
     def release(self, claim: Claim, *, counted: bool) -> None:
-        """Give a job back, to be begun again; a claim that was lost is ignored.
-
-        Args:
-            claim: the job.
-            counted: whether this was an attempt; False where the worker had to leave.
-        """
+        """Give a job back, to be begun again; this was an attempt where it is counted. A lost claim is ignored."""
         values = _UNTOUCHED | {"state": JobState.QUEUED, "attempt": claim.job.attempt - (not counted)}
         with self._database.write() as connection:
             connection.execute(update(JobRow).where(claim.holds).values(values))
