@@ -19,8 +19,8 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.transfer.pull import pull
-from maskreg.registry.transfer.push import push
+from maskreg.registry.pull import pull
+from maskreg.registry.push import push
 from maskreg.service.api import objects
 from maskreg.service.app import create_app
 from maskreg.settings import Settings

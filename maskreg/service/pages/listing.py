@@ -26,8 +26,8 @@ from maskreg.service.gateway.visibility import visible
 from maskreg.service.pages.rendering import page
 from maskreg.service.problems import sentence
 from maskreg.words import percent
-from maskreg.workspace.browse import Page, browse
 from maskreg.workspace.lineage import layer_densities
+from maskreg.workspace.search import Page, browse
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
