@@ -119,7 +119,7 @@ def sources(output: Output, remote: str | None) -> None:
 
 
 def _progress(job: RemoteJob) -> str:
-    done, total = int(job.progress.get("done", 0)), int(job.progress.get("total", 0))
+    done, total = job.progress.done, job.progress.total
     return percent(min(1.0, done / total)) if job.state == "running" and total else ""
 
 
@@ -134,9 +134,9 @@ def _describe(output: Output, job: RemoteJob) -> None:
         *((name, value) for name, value in (("started", job.started), ("finished", job.finished)) if value),
         ("attempt", str(job.attempt)),
     ]
-    if job.state == "running" and job.progress.get("total"):
-        done, total = (human_bytes(int(job.progress[name])) for name in ("done", "total"))
-        rows.append(("progress", f"{job.progress.get('phase')}: {done} of {total}, {_progress(job)}"))
+    if progress := _progress(job):
+        done, total = human_bytes(job.progress.done), human_bytes(job.progress.total)
+        rows.append(("progress", f"{job.progress.phase}: {done} of {total}, {progress}"))
     rows += [(str(key), str(value)) for key, value in (job.result or {}).items() if isinstance(value, str | int)]
     if job.error:
         rows.append(("error", str(job.error.get("title"))))
@@ -154,25 +154,14 @@ WAIT = click.option(
 
 
 def refuse_here_only(**options: object) -> None:
-    """Refuse options that are about this machine, in a command that works on a server.
-
-    Args:
-        options: values by option, in Python's spelling; those that are set are refused.
-
-    Raises:
-        click.UsageError: one is set.
-    """
+    """Refuse options that are about this machine, in a command that works on a server."""
     for name, value in {**options, "engine": engine_given()}.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} is about this machine; leave it out with --on")
 
 
 def tell_submitted(output: Output, space: Workspace, job: RemoteJob, *, wait: bool) -> None:
-    """Follow a job to its end, and print what it made; or print its id alone.
-
-    Raises:
-        MaskregError: why it failed.
-    """
+    """Follow a job to its end, and print what it made; or print its id alone."""
     if not wait:
         if output.json:
             output.document(job.to_json())
@@ -185,11 +174,7 @@ def tell_submitted(output: Output, space: Workspace, job: RemoteJob, *, wait: bo
 
 
 def follow_job(output: Output, space: Workspace, job: RemoteJob) -> RemoteJob:
-    """The job at its end. Ctrl-C leaves it as it is, and says how to go on.
-
-    Raises:
-        MaskregError: why it failed.
-    """
+    """The job at its end. Ctrl-C leaves it as it is, and says how to go on."""
     from maskreg.workspace import jobs
 
     try:

@@ -12,6 +12,7 @@ A request that may have been carried out is sent again only when carrying it out
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -24,7 +25,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from maskreg.errors import ConfigError, MaskregError, UnavailableError
 from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import is_loopback, service_url, token_for
-from maskreg.store.message import Answer, LostError, Message, document, refused, understanding
+from maskreg.store.message import DEFAULT_ANSWER_BYTES, Answer, LostError, Message, document, refused, understanding
 from maskreg.version import __version__
 
 if TYPE_CHECKING:
@@ -97,6 +98,17 @@ class Connection:
     def document(self, message: Message) -> dict[str, Any]:
         """The document that a request is answered with."""
         return document(self.url, self.ask(message).data)
+
+    def call(
+        self, method: str, path: str, body: object = None, *, max_bytes: int = DEFAULT_ANSWER_BYTES
+    ) -> dict[str, Any]:
+        """The document that a request with a document, or with none, is answered with; only ``GET`` is sent again."""
+        content = b"" if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} if content else {}
+        repeatable = method == "GET"
+        return self.document(
+            Message(method, path, headers=headers, content=content, max_bytes=max_bytes, repeatable=repeatable)
+        )
 
     def send_elsewhere(self, url: str, headers: Mapping[str, str], data: bytes) -> None:
         """Put bytes where a signed link of the service leads, without the token."""

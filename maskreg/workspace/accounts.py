@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from maskreg.document import checked
@@ -17,7 +16,7 @@ from maskreg.result import Result
 from maskreg.settings import Settings
 from maskreg.settings.credentials import check_token, forget, known_services, remember, service_url
 from maskreg.store.connection import Connection
-from maskreg.store.message import Message, understanding
+from maskreg.store.message import understanding
 from maskreg.workspace.workspace import Workspace, opened
 
 T = TypeVar("T")
@@ -168,7 +167,7 @@ def create_token(
     seconds = None if expires is None else int(expires.total_seconds())
     wish = {"role": role, "name": name or "", "expires_s": seconds}
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
-        return _read(service, NewToken, _ask(service, "POST", f"/projects/{_quoted(project)}/tokens", wish))
+        return _read(service, NewToken, service.call("POST", f"/projects/{_quoted(project)}/tokens", wish))
 
 
 def tokens(
@@ -182,7 +181,7 @@ def tokens(
     """
     path = "/tokens" if project is None else f"/projects/{_quoted(project)}/tokens"
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
-        return tuple(_read(service, list[Token], _ask(service, "GET", path).get("items")))
+        return tuple(_read(service, list[Token], service.call("GET", path).get("items")))
 
 
 def revoke_token(token: str, *, server: str | None = None, workspace: Workspace | None = None) -> Token:
@@ -193,7 +192,7 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
         server: as for :func:`whoami`.
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
-        return _read(service, Token, _ask(service, "DELETE", f"/tokens/{quote(token, safe='')}"))
+        return _read(service, Token, service.call("DELETE", f"/tokens/{quote(token, safe='')}"))
 
 
 def _quoted(project: str) -> str:
@@ -232,13 +231,7 @@ def _connected(space: Workspace, url: str, token: str | None = None) -> Iterator
 
 
 def _whoami(service: Connection) -> Identity:
-    return _read(service, Identity, _ask(service, "GET", "/whoami") | {"url": service.url})
-
-
-def _ask(service: Connection, method: str, path: str, body: object = None) -> dict[str, Any]:
-    content = b"" if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json"} if content else {}
-    return service.document(Message(method, path, headers=headers, content=content, repeatable=method == "GET"))
+    return _read(service, Identity, service.call("GET", "/whoami") | {"url": service.url})
 
 
 def _read(service: Connection, kind: type[T], row: object) -> T:

@@ -1,9 +1,8 @@
-"""Jobs: apply, merge and extract on a server, which has the checkpoints."""
+"""Jobs: apply, merge and extract on a server, which has the checkpoints; ``remote`` names it, or is the default one."""
 
 from __future__ import annotations
 
 import builtins
-import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.store.connection import Connection
-from maskreg.store.message import Message, sentence, understanding
+from maskreg.store.message import sentence, understanding
 from maskreg.workspace.extract import ExtractOptions
 from maskreg.workspace.workspace import Workspace, as_ref, opened
 
@@ -31,21 +30,26 @@ _MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
+class JobProgress(Result):
+    """How far a job is: ``done`` of ``total`` bytes of a phase, which is empty before the job begins."""
+
+    phase: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class RemoteJob(Result):
     """A job of a server.
 
     Attributes:
         remote: the server, as it is called here.
-        id: of the job.
         kind: ``apply``, ``merge`` or ``extract``.
         state: ``queued``, ``running``, ``done``, ``failed`` or ``canceled``.
         project: whose quota it uses.
         output: what it makes: the name of a checkpoint on the server, or of an artifact.
-        by: who submitted it.
         request: what exactly it does; artifacts are pinned.
-        progress: ``phase``, and ``done`` and ``total`` bytes of it.
         attempt: how often it was begun.
-        created, started, finished: when; ``started`` and ``finished`` are None before.
         canceled_by: who stopped it, or wants it to stop; empty otherwise.
         result: what it made, and the ``root`` of the checkpoint; None unless it is done.
         error: ``code``, ``title`` and perhaps ``hint``; None unless it failed.
@@ -59,7 +63,7 @@ class RemoteJob(Result):
     output: str
     by: str
     request: Mapping[str, Any]
-    progress: Mapping[str, Any]
+    progress: JobProgress
     attempt: int
     created: str
     started: str | None
@@ -178,12 +182,7 @@ def extract(
 
 
 def show(id: str, remote: str | None = None, *, workspace: Workspace | None = None) -> RemoteJob:
-    """A job of a server.
-
-    Args:
-        id: of the job.
-        remote: name of the server; the default remote when left out.
-    """
+    """A job of a server."""
     with _server(remote, workspace) as server:
         return server.job("GET", f"/patches/{_segment(id)}")
 
@@ -199,8 +198,6 @@ def list(
     """Jobs of a server in the projects that the token can read, the newest first.
 
     Args:
-        remote: name of the server; the default remote when left out.
-        project: of this project only.
         states: in these states only, such as ``running``.
         limit: at most this many, up to 200.
     """
@@ -215,10 +212,6 @@ def list(
 def cancel(id: str, remote: str | None = None, *, workspace: Workspace | None = None) -> RemoteJob:
     """Stop a job of a server: at once while it waits, within seconds when it runs. It leaves nothing.
 
-    Args:
-        id: of the job.
-        remote: name of the server; the default remote when left out.
-
     Raises:
         ConflictError: it is done, or has failed.
         NotAllowedError: the token has too low a role in the job's project.
@@ -229,9 +222,6 @@ def cancel(id: str, remote: str | None = None, *, workspace: Workspace | None = 
 
 def sources(remote: str | None = None, *, workspace: Workspace | None = None) -> builtins.list[str]:
     """The names of the checkpoints that a server offers to jobs.
-
-    Args:
-        remote: name of the server; the default remote when left out.
 
     Raises:
         NotFoundError: the server runs no jobs.
@@ -244,10 +234,6 @@ def wait(
     id: str, remote: str | None = None, *, progress: Progress = SILENT, workspace: Workspace | None = None
 ) -> RemoteJob:
     """Wait until a job of a server has ended. Interrupting this does not stop the job.
-
-    Args:
-        id: of the job.
-        remote: name of the server; the default remote when left out.
 
     Raises:
         MaskregError: why the job failed, of the kind that the same work here would have raised.
@@ -268,13 +254,13 @@ def wait(
                 time.sleep(POLL_S)
                 continue
             # The server reports the whole again and again; the listener is told what was added.
-            now = (job.attempt, *(job.progress.get(name, 0) for name in ("phase", "total")))
-            if job.progress.get("phase") and (now != phase or int(job.progress["done"]) < done):
-                phase, done = now, 0
-                progress.start(str(job.progress["phase"]), int(job.progress["total"]))
-            if phase and int(job.progress["done"]) > done:
-                progress.advance(int(job.progress["done"]) - done)
-                done = int(job.progress["done"])
+            now = job.progress
+            if now.phase and ((job.attempt, now.phase, now.total) != phase or now.done < done):
+                phase, done = (job.attempt, now.phase, now.total), 0
+                progress.start(now.phase, now.total)
+            if phase and now.done > done:
+                progress.advance(now.done - done)
+                done = now.done
             if job.is_final:
                 return job.check()
             time.sleep(POLL_S)
@@ -289,13 +275,7 @@ class JobServer:
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """The document that a request is answered with."""
-        content = b"" if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"} if body is not None else {}
-        # A repeated submission would be refused as another job with the same output.
-        message = Message(
-            method, path, headers=headers, content=content, max_bytes=_MAX_BYTES, repeatable=method == "GET"
-        )
-        return self.connection.document(message)
+        return self.connection.call(method, path, body, max_bytes=_MAX_BYTES)
 
     def job(self, method: str, path: str, body: object = None) -> RemoteJob:
         """The job that a request is answered with."""
@@ -304,10 +284,7 @@ class JobServer:
     def read(self, row: Mapping[str, Any]) -> RemoteJob:
         """A job from its document."""
         with understanding(self.connection.url):
-            job = checked(RemoteJob, {**row, "remote": self.name}, self.connection.url)
-            for name in ("done", "total"):
-                int(job.progress[name])
-            return job
+            return checked(RemoteJob, {**row, "remote": self.name}, self.connection.url)
 
 
 @contextmanager
@@ -325,10 +302,7 @@ def _server(name: str | None, workspace: Workspace | None) -> Iterator[JobServer
                 new_url="https://HOST",
             )
         if settings.offline:
-            raise UnavailableError(
-                f"remote {remote.name} is not asked while offline is set",
-                offline=True,
-            )
+            raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
         yield JobServer(remote.name, Connection(remote.url, remote.options))
 
 
