@@ -155,21 +155,6 @@ def test_a_module_that_peft_does_not_take_is_refused_by_name(
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("config", [None, {}, {"architectures": ["NewForCausalLM"]}, {"architectures": ["pipeline"]}])
-def test_a_checkpoint_of_an_unknown_class_is_refused(
-    tmp_path: Path, space: maskreg.Workspace, config: dict[str, Any] | None
-) -> None:
-    tensors = saved("llama", tmp_path / "source")
-    (tmp_path / "source" / "config.json").unlink()
-    if config is not None:
-        (tmp_path / "source" / "config.json").write_text(json.dumps(config))
-    trained(tmp_path, {**tensors, f"{Q}.weight": moved_in(tensors[f"{Q}.weight"], 32, 1)}, space)
-    with pytest.raises(UsageError, match="names of its modules are not known") as caught:
-        maskreg.convert_to("toy", "shira", tmp_path / "out", workspace=space)
-    assert caught.value.hint
-
-
 @pytest.fixture
 def pair(tmp_path: Path) -> dict[str, Tensor]:
     """Tensors of a source with two linear layers; it is at ``source``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ from maskreg.analysis.comparison import ConsensusPicture
 from maskreg.checkpoint.roles import Selection
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.heat import consensus_heat
-from maskreg.reports.page import consensus_plot, page, plots_of
+from maskreg.reports.page import page
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme
-from tests.browser import CONTRASTS, Opened
 from tests.reports.conftest import named
 
 MASKS = 3
@@ -54,14 +52,6 @@ def test_blocks_lie_where_their_coordinates_are(theme: Theme, size: Size) -> Non
     assert bright[-1] > bright[0]
 
 
-def test_its_table_is_the_consensus() -> None:
-    result, ratios = picture((40, 30))
-    plot = consensus_plot(2, result)
-    assert plot.name == "consensus-2"
-    counts = np.bincount(np.rint(ratios * MASKS).astype(int).reshape(-1), minlength=MASKS + 1)
-    assert [row[:2] for row in plot.numbers.rows] == [(str(k), f"{n:,}") for k, n in enumerate(counts)]
-
-
 @pytest.fixture(scope="module")
 def three(masks: tuple[NamedMask, NamedMask], home: Path) -> tuple[NamedMask, ...]:
     return *masks, named(home, "team/toy-sft:v1", 0.2, 200)
@@ -92,22 +82,3 @@ def test_the_page_says_what_it_counts(three: tuple[NamedMask, ...], selected: Fi
     assert "FFN ratios" not in html
     assert "Consensus of 3 masks in model.layers.3.self_attn.q_proj.weight" in html
     assert "Consensus of 3 masks" not in page(gather(three[0], three[1:2]), "1")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 800, 1400])
-def test_it_fits_every_screen(browser: Any, selected: Findings, tmp_path: Path, scheme: str, width: int) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(page(selected, "1"), encoding="utf-8")
-    with Opened(browser, path, scheme, viewport={"width": width, "height": 800}) as opened:
-        view = opened.page
-        assert opened.said == []
-        assert view.evaluate("document.documentElement.scrollWidth") <= width
-        shape = "narrow" if width < 768 else "wide"
-        drawn = view.locator(f"#plot-consensus-1 svg.{shape}-plot >> visible=true")
-        assert drawn.count() == 1
-        box = drawn.bounding_box()
-        assert box["width"] <= width
-        assert box["height"] >= 150
-        assert view.locator("svg.plot >> visible=true").count() == len(plots_of(selected))
-        assert [text for ratio, text in view.evaluate(CONTRASTS) if ratio < 4.5] == []

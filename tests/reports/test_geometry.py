@@ -6,7 +6,7 @@ import pytest
 
 from maskreg.errors import FormatError
 from maskreg.reports.geometry import Beside, Energy, Summary, geometry_of, trajectory_of
-from tests.reports.conftest import analysis, figure, run_of
+from tests.reports.conftest import analysis, run_of
 
 
 def test_figures_of_an_analysis() -> None:
@@ -18,14 +18,6 @@ def test_figures_of_an_analysis() -> None:
     assert list(found.layers) == ["2", "10"]
     assert found.energy == {"ffn": Energy(0.6, Beside(0.75, 0.5), Beside(1.25, None))}
     assert found.concentration == {"concentration_1pct": Beside(0.144, 0.158)}
-
-
-def test_figures_that_were_not_asked_for_are_not_there() -> None:
-    document = analysis()
-    document["total"] = {"figures": {"nss": figure(None)}, "concentration": {}}
-    document["layers"] = {"1": {"figures": {}}, "2": {"figures": {"stable_rank": figure(None)}}}
-    found = geometry_of("a", document)
-    assert (found.energies, found.layers) == ({}, {})
 
 
 def test_points_of_a_trajectory() -> None:

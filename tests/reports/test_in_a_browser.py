@@ -60,15 +60,6 @@ def test_no_screen_scrolls_sideways_and_plots_fit_it(browser: Any, path: Path, f
         assert view.evaluate(SMALLEST) >= 9.5
 
 
-def test_tables_that_are_wider_than_a_phone_scroll_by_key(browser: Any, path: Path) -> None:
-    with Opened(browser, path, "light", viewport={"width": 360, "height": 800}) as opened:
-        beside = opened.page.get_by_role("region", name="Overlap beside each null")
-        assert beside.evaluate("e => e.scrollWidth > e.clientWidth")
-        beside.focus()
-        opened.page.keyboard.press("ArrowRight")
-        assert beside.evaluate(SCROLLED)
-
-
 @pytest.mark.parametrize(("scheme", "choice", "ground"), [("light", "dark", "dark"), ("dark", "light", "light")])
 def test_the_theme_changes_without_a_script(browser: Any, path: Path, scheme: str, choice: str, ground: str) -> None:
     with Opened(browser, path, scheme, java_script_enabled=False) as opened:
@@ -81,34 +72,6 @@ def test_the_theme_changes_without_a_script(browser: Any, path: Path, scheme: st
         opened.page.emulate_media(media="print")
         assert opened.page.locator("html").evaluate(style) == GROUNDS["light"]
         assert not opened.page.locator(".theme").is_visible()
-
-
-def test_what_is_folded_is_printed(browser: Any, path: Path) -> None:
-    with Opened(browser, path, "light", java_script_enabled=False) as opened:
-        words = opened.page.locator("dl.definitions")
-        shown = "e => e.checkVisibility() && e.getBoundingClientRect().height > 100"
-        assert not words.evaluate(shown)
-        opened.page.emulate_media(media="print")
-        assert words.evaluate(shown)
-
-
-def test_every_plot_downloads_without_a_network(browser: Any, path: Path, found: Findings) -> None:
-    begins = {"svg": b"<?xml", "png": b"\x89PNG"}
-    with Opened(browser, path, "light", java_script_enabled=False, offline=True) as opened:
-        links = opened.page.locator("a[download]")
-        assert links.count() == 2 * len(plots_of(found))
-        for number in range(links.count()):
-            with opened.page.expect_download() as download:
-                links.nth(number).click()
-            name = download.value.suggested_filename
-            assert name.startswith("team-toy-opd-v1-")
-            assert download.value.path().read_bytes().startswith(begins[name.rpartition(".")[2]])
-
-
-def test_it_needs_no_script(browser: Any, path: Path, found: Findings) -> None:
-    with Opened(browser, path, "light", java_script_enabled=False) as opened:
-        assert opened.page.locator("svg.plot >> visible=true").count() == len(plots_of(found))
-        assert opened.page.locator("#answer").inner_text().startswith(("More", "No more", "Not settled", "Cannot tell"))
 
 
 def test_a_word_shows_its_definition(browser: Any, path: Path) -> None:
@@ -127,15 +90,6 @@ def test_a_word_shows_its_definition(browser: Any, path: Path) -> None:
         assert not tip.is_visible()
 
 
-def test_a_definition_leads_to_the_glossary(browser: Any, path: Path) -> None:
-    with Opened(browser, path, "light") as opened:
-        opened.page.get_by_role("button", name="headroom", exact=True).first.click()
-        opened.page.locator("a[href='#headroom'] >> visible=true").click()
-        # The glossary is folded until a link leads into it.
-        opened.page.locator("#headroom").wait_for(state="visible")
-        assert 0 <= opened.page.locator("#headroom").bounding_box()["y"] < LAPTOP["height"]
-
-
 def test_everything_that_takes_the_focus_has_a_name(browser: Any, path: Path) -> None:
     with Opened(browser, path, "light") as opened:
         assert opened.page.evaluate(NAMELESS) == []
@@ -148,11 +102,6 @@ SMALLEST = """() => Math.min(...[...document.querySelectorAll('svg.plot text')].
     / t.ownerSVGElement.viewBox.baseVal.width))"""
 """Size of the smallest text in a visible plot, in CSS pixels."""
 
-SCROLLED = """e => new Promise(done => {
-  const look = left => e.scrollLeft > 0 || !left ? done(e.scrollLeft > 0) : requestAnimationFrame(() => look(left - 1));
-  look(600);
-})"""
-"""Whether an element scrolls sideways within 600 frames."""
 
 NAMELESS = """() => [...document.querySelectorAll('a, button, input, summary, [tabindex], th')].filter(
   e => !(e.innerText || e.textContent || e.ariaLabel || (e.labels && e.labels[0].textContent))).map(e => e.outerHTML)"""

@@ -6,23 +6,18 @@ import dataclasses
 import xml.etree.ElementTree as ET
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from maskreg.analysis.comparison import Comparison
 from maskreg.analysis.evidence import STRIPED
 from maskreg.analysis.pairwise import PairAnswer, PairMatrix
 from maskreg.analysis.verdict import Outcome
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.heat import headroom_map, texts_of
-from maskreg.reports.notebook import matrix_html
 from maskreg.reports.page import matrix_plot, page, plots_of
 from maskreg.reports.pictures import svg
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme
-from maskreg.workspace.compare import MaskComparison
-from tests.browser import CONTRASTS, Opened
 from tests.reports.conftest import EVIL, named
 
 OUTCOMES = (Outcome.MORE, Outcome.OPEN, Outcome.SAME, Outcome.RELATED, Outcome.LESS, Outcome.OPEN)
@@ -103,30 +98,3 @@ def test_the_table_has_what_the_map_shows(several: Findings) -> None:
     assert all(cell.attrib["scope"] in ("col", "row") for cell in table.iter("th"))
     corrected = dataclasses.replace(several.others[0], corrected=Outcome.LESS)
     assert "for these two masks alone" in page(dataclasses.replace(several, others=(corrected,)), "1")
-
-
-def test_a_notebook_shows_the_map(several: Findings) -> None:
-    assert several.matrix is not None
-    html = matrix_html(several.matrix)
-    assert html.count("<img") == 1
-    assert "Of 3 pairs, " in html
-    assert "Headroom is over what is expected of " in html
-    assert MaskComparison((), Comparison((), None, (), several.matrix))._repr_html_() == html
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_readable_on_three_screens(browser: Any, several: Findings, tmp_path: Path, scheme: str) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(page(dataclasses.replace(several, matrix=matrix(7)), "1.2.3"), encoding="utf-8")
-    with Opened(browser, path, scheme) as opened:
-        view = opened.page
-        for width in (360, 800, 1400):
-            view.set_viewport_size({"width": width, "height": 800})
-            assert view.evaluate("document.documentElement.scrollWidth") <= width
-            drawn = view.locator("#plot-matrix svg >> visible=true")
-            assert drawn.count() == 1
-            assert drawn.bounding_box()["width"] <= width
-        view.locator("#plot-matrix summary").click()
-        assert view.get_by_role("rowheader", name="team/a0, team/c2").is_visible()
-        assert [(ratio, text) for ratio, text in view.evaluate(CONTRASTS) if ratio < 4.5] == []
-        assert opened.said == []

@@ -7,7 +7,6 @@ from base64 import b64decode
 
 import pytest
 
-from maskreg.errors import UnavailableError
 from maskreg.extras import install_command
 from maskreg.reports.findings import Findings, NamedMask
 from maskreg.reports.notebook import artifact_html, overlaps_html
@@ -43,16 +42,6 @@ def test_a_comparison_is_its_verdicts_figures_and_bars(found: Findings) -> None:
     assert "exponent-matched random" in texts
     assert len(pictures(parsed)) == 3
     assert "The overlaps of the first 3 pairs are drawn." in texts
-
-
-def test_what_is_out_of_reach_is_said(masks: tuple[NamedMask, NamedMask], monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*_: object) -> None:
-        raise UnavailableError("team does not answer")
-
-    monkeypatch.setattr("maskreg.reports.modules.grid_of", unreachable)
-    parsed = Parsed(artifact_html(masks[0]))
-    assert pictures(parsed) == []
-    assert "Density by layer is left out: team does not answer." in "".join(parsed.texts)
 
 
 def test_without_the_libraries_it_says_how_to_get_them(

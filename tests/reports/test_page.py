@@ -12,14 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from maskreg.errors import ConfigError
-from maskreg.extras import install_command
 from maskreg.reports.findings import Findings, NamedMask, gather
-from maskreg.reports.geometry import Growth
-from maskreg.reports.numbers import MOST_GROUPS, group_numbers
 from maskreg.reports.page import page, plots_of, slug
-from maskreg.reports.pictures import Plot, export, png, svg
-from maskreg.reports.theme import DARK, LIGHT, THEMES, require_libraries
+from maskreg.reports.pictures import export, png, svg
+from maskreg.reports.theme import DARK, LIGHT, THEMES
 from maskreg.words import percent, points, times
 from tests.reports.conftest import EVIL
 
@@ -143,24 +139,6 @@ def test_every_plot_has_its_numbers_as_a_table(found: Findings, html: str) -> No
     assert row[-1].endswith(" points")
 
 
-def test_groups_of_a_trajectory_that_moved_least_are_left_out(found: Findings) -> None:
-    run = found.trajectory
-    assert run is not None
-    assert group_numbers(dataclasses.replace(run, groups={})) is None
-    still = dataclasses.replace(run.points[0], relative_norm=0.0)
-    groups = {str(n): Growth((dataclasses.replace(still, relative_norm=n),), None) for n in range(MOST_GROUPS + 3)}
-    numbers = group_numbers(dataclasses.replace(run, groups=groups))
-    assert numbers is not None
-    assert (len(numbers.rows), numbers.left_out, numbers.rows[0][0]) == (MOST_GROUPS, 3, "3")
-
-
-def test_figures_stand_as_mean_median_and_weighted_mean(html: str) -> None:
-    """A preset prints the one that its paper prints."""
-    texts = " ".join(" ".join(Parsed(html).texts).split())
-    assert re.search(r"low geo 0.30@rel:0.001 .* 0.750 \(0.600\) 0.500 \(0.400\) 0.610 \(0.410\) 0.300", texts)
-    assert "geo: unweighted mean over matrices" in texts
-
-
 def test_the_same_findings_give_the_same_bytes(found: Findings, html: str) -> None:
     assert page(found, "1.2.3") == html
     assert not re.search(r"20\d\d-\d\d-\d\d", html)
@@ -180,22 +158,6 @@ def test_a_mask_alone(masks: tuple[NamedMask, NamedMask]) -> None:
     assert "One mask alone cannot tell" in " ".join(Parsed(page(found, "1.2.3")).texts)
 
 
-def test_masks_of_nothing_have_no_overlap_to_draw(
-    found: Findings, masks: tuple[NamedMask, NamedMask], tmp_path: Path
-) -> None:
-    from maskreg.artifact.reader import Artifact
-    from maskreg.flow.masks import combine
-    from maskreg.ref import Card
-    from maskreg.store.file import FileStore
-
-    digest = combine([masks[0].artifact] * 2, tmp_path, how="xor")
-    nothing = NamedMask("nothing", Artifact.open(FileStore(tmp_path), digest), Card())
-    made = gather(nothing, masks[:1])
-    assert "overlap-1" not in plots_of(made)
-    assert "undefined" in page(made, "1.2.3")
-    ET.fromstring(svg(plots_of(made)["density"], LIGHT))
-
-
 def test_pictures_are_svg_whose_words_are_words(found: Findings) -> None:
     for plot in plots_of(found).values():
         for theme in THEMES:
@@ -207,14 +169,6 @@ def test_pictures_are_svg_whose_words_are_words(found: Findings) -> None:
             assert SAID[plot.name] in words
     names = "".join(ET.fromstring(svg(plots_of(found)["density"], LIGHT)).itertext())
     assert "$\\frac{1}{2}$" in names
-
-
-def test_colors_follow_the_theme(found: Findings) -> None:
-    for plot in plots_of(found).values():
-        light, dark = svg(plot, LIGHT), svg(plot, DARK)
-        assert LIGHT.ground in light
-        assert DARK.ground in dark
-        assert LIGHT.ground not in dark or plot.name == "density"  # where numbers lie on dark cells
 
 
 def test_export(found: Findings, tmp_path: Path) -> None:
@@ -242,45 +196,6 @@ def test_a_large_model_still_fits(found: Findings) -> None:
     assert "70 smaller tensors are omitted" in html
     assert "tensor99" in html
     assert len(html) < 4_000_000
-
-
-def test_what_draws_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_libraries()
-    for name in ("matplotlib", "jinja2"):
-        with monkeypatch.context() as patch, pytest.raises(ConfigError, match=name) as raised:
-            patch.setitem(__import__("sys").modules, name, None)
-            require_libraries()
-        assert raised.value.hint == install_command("report")
-
-
-def test_a_plot_says_what_it_shows(found: Findings, html: str) -> None:
-    parsed = Parsed(html)
-    drawn = [attributes for tag, attributes in parsed.tags if tag == "svg"]
-    assert len(drawn) == 2 * len(plots_of(found))
-    assert all(attributes["role"] == "img" for attributes in drawn)
-    assert all(isinstance(plot, Plot) and plot.alt for plot in plots_of(found).values())
-
-
-def test_the_verdict_is_said_once_and_leads_to_how_it_is_judged(found: Findings, html: str) -> None:
-    parsed = Parsed(html)
-    texts = " ".join(" ".join(parsed.texts).split())
-    assert texts.count(" ".join(found.others[0].verdict.sentence.split())) == 1
-    assert texts.count("under every null that decides") == 1
-    assert "#judged" in parsed.all("href")
-
-
-def test_the_contents_are_the_headings(html: str) -> None:
-    contents = re.search(r'<nav class="contents".*?</nav>', html, re.DOTALL)
-    assert contents is not None
-    assert re.findall(r'href="#([^"]*)">', contents[0]) == re.findall(r'<h2 id="([^"]*)"', html)
-
-
-def test_several_masks_share_the_tables(found: Findings) -> None:
-    second = dataclasses.replace(found.others[0], name="team/second:v1")
-    two = page(dataclasses.replace(found, others=(found.others[0], second)), "1.2.3")
-    assert two.count("observed / expected") == 1
-    assert two.count(">reference</th>") == 1
-    assert two.count('scope="rowgroup"') == 4
 
 
 def test_every_plot_has_its_files_with_it(found: Findings, html: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -15,7 +14,7 @@ from maskreg.reports.findings import Findings
 from maskreg.reports.heat import heat_map, written
 from maskreg.reports.modules import Grid
 from maskreg.reports.pictures import compact
-from maskreg.reports.shades import channels, ink_on, scale, shade
+from maskreg.reports.shades import ink_on, scale
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme, colored
 
 
@@ -32,14 +31,6 @@ def test_zero_weights_stand_apart(found: Findings) -> None:
     assert labels == ["zero", "2⁻⁶", "2⁻⁷", "2⁻⁸"]
     lines = curve(exponents, LIGHT).axes[0].get_lines()
     assert [len(np.asarray(line.get_xdata())) for line in lines[:2]] == [3, 1]
-
-
-def test_nothing_but_zeros(found: Findings) -> None:
-    assert found.exponents is not None
-    members = np.zeros(256, np.int64)
-    members[0] = 10
-    exponents = dataclasses.replace(found.exponents, members=members, moved=members, expected=None)
-    assert [label.get_text() for label in curve(exponents, LIGHT, NARROW).axes[-1].get_xticklabels()] == ["zero"]
 
 
 def test_colors_run_over_what_most_coordinates_have() -> None:
@@ -75,18 +66,6 @@ def test_a_module_of_which_nothing_moved_has_no_color(theme: Theme, size: Size) 
     (image,) = axes.get_images()
     assert np.asarray(image.get_array())[0, :, 3].tolist() == [0, 1]
     assert [text.get_text() for text in axes.texts] == ["0", "40.0"]
-
-
-def test_the_map_without_a_library_is_that_of_matplotlib() -> None:
-    colors = mpl.colormaps[LIGHT.heat]
-    for at in range(256):
-        red, green, blue, _ = colors(at)
-        assert channels(shade(at / 255)) == pytest.approx((red, green, blue), abs=6 / 255)
-
-
-def test_groups_that_change_nothing_are_left_out() -> None:
-    drawn = '<svg><g id="a"><g><path/><g clip-path="url(#b)"><g/><text>a &lt;g> b</text></g></g></g><g id="b"/></svg>'
-    assert compact(drawn) == '<svg><path/><g clip-path="url(#b)"><text>a &lt;g> b</text></g><g id="b"/></svg>'
 
 
 def test_ink_has_the_contrast_that_text_needs() -> None:

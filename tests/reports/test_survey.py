@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +12,10 @@ from maskreg.analysis.survey import Survey
 from maskreg.reports import findings as module
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.heat import headroom_map
-from maskreg.reports.page import page, plots_of, survey_plot
+from maskreg.reports.page import plots_of, survey_plot
 from maskreg.reports.pictures import svg
 from maskreg.reports.theme import LIGHT, NARROW
 from maskreg.reports.words import OPEN, answer
-from tests.browser import CONTRASTS, Opened
 from tests.reports.conftest import EVIL, named
 
 
@@ -54,24 +51,3 @@ def test_labels_leave_out_what_all_names_begin_with_and_fit() -> None:
     assert axes.get_xlabel() == "team/run"
     assert len(headroom_map(run(200), LIGHT, NARROW).axes[0].get_yticklabels()) <= 20
     assert len(svg(survey_plot(run(200)), LIGHT)) < 300_000
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_two_hundred_checkpoints_are_readable_on_three_screens(
-    browser: Any, surveyed: Findings, tmp_path: Path, scheme: str
-) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(page(dataclasses.replace(surveyed, survey=run(200)), "1.2.3"), encoding="utf-8")
-    assert path.stat().st_size < 2_000_000
-    with Opened(browser, path, scheme) as opened:
-        view = opened.page
-        for width in (360, 800, 1400):
-            view.set_viewport_size({"width": width, "height": 800})
-            assert view.evaluate("document.documentElement.scrollWidth") <= width
-            drawn = view.locator("#plot-survey svg >> visible=true")
-            assert drawn.count() == 1
-            assert drawn.bounding_box()["width"] <= width
-        view.locator("#plot-survey summary").click()
-        assert view.get_by_role("rowheader", name="team/run:step-1990").is_visible()
-        assert [(ratio, text) for ratio, text in view.evaluate(CONTRASTS) if ratio < 4.5] == []
-        assert opened.said == []
