@@ -123,7 +123,7 @@ def with_options(*groups: Sequence[Option]) -> Option:
     type=IntegerType(1, 1 << 62),
     default=1 << 32,
     show_default=True,
-    help="Coordinates of all masks together that a page or a request compares.",
+    help="Coordinates of all masks together that a page compares.",
 )
 @click.option("--oidc-issuer", default="", metavar="URL", help="OpenID provider that people sign in with.")
 @click.option("--oidc-client-id", default="", metavar="ID", help="What the provider calls this server.")

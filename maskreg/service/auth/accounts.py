@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from cachetools import TTLCache
-
-from maskreg.errors import MaskregError, TryAgainError, UnauthenticatedError
+from maskreg.errors import MaskregError, UnauthenticatedError
 from maskreg.service.auth import identity
 from maskreg.service.auth.changes import account, audited, record
 from maskreg.service.auth.chores import Checks, Chores
@@ -20,7 +17,6 @@ from maskreg.service.auth.roles import Audited, Principal
 from maskreg.service.auth.tokens import Sessions, Tokens
 
 _USED = timedelta(minutes=1)
-_MOST_NOTED = 65_536
 
 _log = logging.getLogger("maskreg.service.auth")
 
@@ -37,8 +33,6 @@ class Accounts:
         self.people = People(database)
         self.chores = Chores(database)
         self.checks = Checks(database)
-        self._lock = threading.Lock()
-        self._noted: TTLCache[str, bool] = TTLCache(_MOST_NOTED, _USED.total_seconds())
 
     @classmethod
     def open(cls, url: str) -> Accounts:
@@ -89,17 +83,8 @@ class Accounts:
         before = datetime.now(UTC) - _USED
         if last is not None and last >= before:
             return
-        with self._lock:
-            # Of requests in parallel, one writes.
-            if token in self._noted:
-                return
-            self._noted[token] = True
         try:
             self.tokens.used(token, before)
-        except TryAgainError:
-            # The database is busy; the next request notes the use.
-            with self._lock:
-                self._noted.pop(token, None)
         except MaskregError as error:
             # The disk is full or read-only; requests that only read are still answered.
             _log.warning("the use of token %s is not noted: %s", token, error)
