@@ -124,7 +124,7 @@ def routers() -> Iterator[tuple[str, APIRouter]]:
 
 def create_app(service: Service) -> FastAPI:
     """The application of a server."""
-    follower = Follower(service, service.workspace.settings.home / "follow.lock")
+    follower = Follower(service)
     threads: list[Background] = [follower, housekeeper(service)]
 
     @asynccontextmanager

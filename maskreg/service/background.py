@@ -2,8 +2,7 @@
 
 ::
 
-    follower      every FOLLOW_SECONDS, in one process of a machine: index what went past all servers into the store,
-                  and write down the names that cannot be described, for the answers of all processes to say so
+    follower      every FOLLOW_SECONDS, in each process: index what went past all servers into the store
     housekeeper   chores, in one process of all servers on a database at a time:
       refresh       sign the state of the projects' tags anew, long before readers would refuse it
       verify        hash and open artifacts that were uploaded, or whose verification was requested
@@ -16,8 +15,6 @@ one of them have each (:mod:`maskreg.service.auth.chores`), and another one does
 
 from __future__ import annotations
 
-import fcntl
-import json
 import logging
 import threading
 import time
@@ -25,19 +22,15 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
 from maskreg.catalog.query import Query
-from maskreg.digest import Digest
-from maskreg.disk import creating, replacing
-from maskreg.errors import DataError, MaskregError
+from maskreg.errors import MaskregError
 from maskreg.registry.searching import LeftOut
 from maskreg.registry.signing import refresh_due
-from maskreg.result import plain
 from maskreg.service.auth.chores import Chores
 from maskreg.service.context import Service
 from maskreg.service.gateway.admission import tidy
@@ -70,7 +63,7 @@ class Background(ABC):
     @asynccontextmanager
     async def during(self, _: FastAPI) -> AsyncIterator[None]:
         """Take turns for as long as an application runs; leaving waits for the turn that is under way."""
-        thread = threading.Thread(target=self.run, name=self.name, daemon=True)
+        thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         thread.start()
         try:
             yield
@@ -78,8 +71,7 @@ class Background(ABC):
             self._stop.set()
             await run_in_threadpool(thread.join)
 
-    def run(self) -> None:
-        """Take turns until stopped; a subclass can hold something around all of them."""
+    def _run(self) -> None:
         while not self.is_stopping:
             try:
                 self.turn()
@@ -93,42 +85,18 @@ FOLLOW_SECONDS = 300.0
 
 
 class Follower(Background):
-    """A thread that follows the store."""
+    """A thread that follows the store; ``left_out`` are the names that the last look could not describe."""
 
     name = "follower"
     trouble = "the catalog is not up to date"
 
-    def __init__(self, service: Service, lock: Path, seconds: float = FOLLOW_SECONDS) -> None:
+    def __init__(self, service: Service, seconds: float = FOLLOW_SECONDS) -> None:
         super().__init__(seconds)
         self.left_out: tuple[LeftOut, ...] = ()
         self._service = service
-        self._lock = lock
-        self._shared = lock.with_name(f"{lock.name}.left-out.json")
-        self._opened: BinaryIO | None = None
-
-    def run(self) -> None:
-        """Take turns, the lock file staying open: its holder looks for all processes until it ends."""
-        try:
-            super().run()
-        finally:
-            if self._opened is not None:
-                self._opened.close()
 
     def turn(self) -> None:
-        """Look, or read what the process that looks has written down."""
-        if self._opened is None:
-            with creating(self._lock):
-                self._lock.parent.mkdir(parents=True, exist_ok=True)
-                self._opened = self._lock.open("ab")
-        if _lock_now(self._opened):
-            self.look()
-            with replacing(self._shared, sync=False) as file:
-                file.write(json.dumps([plain(name) for name in self.left_out]).encode())
-        else:
-            self.left_out = _read(self._shared)
-
-    def look(self) -> None:
-        """Bring the catalog up to date once."""
+        """Bring the catalog up to date."""
         registry = self._service.registry
         if registry.catalog_problem is not None:
             # It can be gone; without this a catalog that could not be opened once is never opened again.
@@ -140,24 +108,6 @@ def left_out(app: FastAPI) -> tuple[LeftOut, ...]:
     """Names that an application's searches lack, as far as its follower knows."""
     running: Follower | None = getattr(app.state, "follower", None)
     return running.left_out if running is not None else ()
-
-
-def _read(path: Path) -> tuple[LeftOut, ...]:
-    try:
-        rows = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return ()
-    return tuple(
-        LeftOut(row["ref"], Digest(row["digest"]) if row["digest"] else None, DataError(row["reason"])) for row in rows
-    )
-
-
-def _lock_now(lock: BinaryIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 LOOK_S = 2.0

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
 
 from maskreg.errors import UnavailableError
-from maskreg.service.background import Background, Follower
-from tests.service.serving import service_in
+from maskreg.service.background import Background
 
 
 class Turns(Background):
@@ -67,22 +64,3 @@ def test_the_end_of_an_application_waits_for_the_turn_that_is_under_way() -> Non
     run_until_enough(turns)
     assert done.is_set()
     assert turns.count == 1
-
-
-def test_a_follower_whose_folder_cannot_be_written_tries_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    lock = tmp_path / "follow.lock"
-    lock.mkdir()
-
-    async def run() -> None:
-        with closing(service_in(tmp_path / "home")) as service:
-            async with Follower(service, lock, seconds=0.01).during(FastAPI()):
-                while "cannot be written" not in caplog.text:
-                    await asyncio.sleep(0.01)
-                lock.rmdir()
-                while not lock.with_name("follow.lock.left-out.json").exists():
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(asyncio.wait_for(run(), 30))
-    assert lock.is_file()

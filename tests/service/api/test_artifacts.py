@@ -235,5 +235,5 @@ def test_what_was_written_past_the_server_is_taken_in(lab: Lab) -> None:
         Ref("team", "straight", "v1"), after=None, digest=lab.digests["opd"], card=maskreg.Card(), by="carl"
     )
     assert "team/straight:v1" not in refs(lab.get("/artifacts"))
-    Follower(lab.service, lab.workspace.root / "follow.lock").look()
+    Follower(lab.service).turn()
     assert "team/straight:v1" in refs(lab.get("/artifacts"))
