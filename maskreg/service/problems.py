@@ -174,11 +174,6 @@ def next_step(error: MaskregError) -> str:
     return ": ".join(part for part in (error.hint, step) if part)
 
 
-def status_of(error: MaskregError) -> int:
-    """The HTTP status of an error."""
-    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-
-
 def problem(
     status: int,
     title: str,
@@ -200,36 +195,41 @@ def problem(
 
 
 def problem_of(error: MaskregError) -> JSONResponse:
-    """The answer for an error that :func:`~public_of` gave."""
-    status = status_of(error)
-    title, hint = without_paths(error.message), without_paths(next_step(error))
+    """The answer for an error that :func:`public_of` gave."""
+    status, title, hint, more = _parts(error)
+    return problem(status, title, code=error.code, hint=hint, **more)
+
+
+def _parts(error: MaskregError) -> tuple[int, str, str, dict[str, Any]]:
+    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    headers = {
+        401: {"WWW-Authenticate": "Bearer"},
+        # The rest of the body can still come, and would pass for the next request.
+        408: {"Connection": "close"},
+        429: {"Retry-After": str(getattr(error, "retry_after_s", 1))},
+        503: {"Retry-After": "1"},
+    }.get(status)
     told = {name: str(value) for name, value in error.facts.items() if name in _PUBLIC}
-    return problem(status, title, code=error.code, hint=hint, facts=told, headers=_headers(status, error))
+    title, hint = without_paths(error.message), without_paths(next_step(error))
+    return status, title, hint, {"facts": told, "headers": headers}
 
 
 def _no_page(*_: object) -> None:
     return None
 
 
-def _headers(status: int, error: MaskregError) -> dict[str, str] | None:
-    if status == 401:
-        return {"WWW-Authenticate": "Bearer"}
-    if status == 408:
-        # The rest of the body can still come, and would pass for the next request.
-        return {"Connection": "close"}
-    if status in (429, 503):
-        return {"Retry-After": str(getattr(error, "retry_after_s", 1))}
-    return None
-
-
 def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
     """Answer every error of an app in this form. An unexpected exception says nothing about itself; the log does."""
+
+    def answered(request: Request, status: int, title: str, code: str, hint: str = "", **more: Any) -> Response:
+        page = as_page(request, status, title, code, "" if hint == _DESCRIBED else hint)
+        return page or problem(status, title, code=code, hint=hint, **more)
 
     @app.exception_handler(MaskregError)
     def _known(request: Request, error: MaskregError) -> Response:
         public = public_of(error)
-        title, hint = without_paths(public.message), without_paths(next_step(public))
-        return as_page(request, status_of(public), title, public.code, hint) or problem_of(public)
+        status, title, hint, more = _parts(public)
+        return answered(request, status, title, public.code, hint, **more)
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:
@@ -237,12 +237,14 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
             # A body that a route refused while the framework read it.
             return _known(request, error.__cause__)
         headers = dict(error.headers) if error.headers else None
-        if error.status_code == 405:
+        code, title = UsageError.code, f"the request cannot be read: {error.detail}"
+        if error.status_code == 404:
+            code, title = NotFoundError.code, "there is nothing at this address"
+        elif error.status_code == 405:
+            title = f"this address does not take {request.method}"
             # The framework names the methods of one route, and an address can have several.
             headers = {"Allow": ", ".join(method for method in _METHODS if _answers(app, request, method))}
-        code, title = _of_framework(request, error)
-        page = as_page(request, error.status_code, title, code, "")
-        return page or problem(error.status_code, title, code=code, hint=_DESCRIBED, headers=headers)
+        return answered(request, error.status_code, title, code, _DESCRIBED, headers=headers)
 
     @app.exception_handler(ClientDisconnect)
     def _gone(request: Request, _: ClientDisconnect) -> Response:
@@ -251,18 +253,14 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
 
     @app.exception_handler(Exception)
     def _unknown(request: Request, _: Exception) -> Response:
-        title = "the server failed; its log says why"
-        page = as_page(request, 500, title, MaskregError.code, "")
-        answer = page or problem(500, title, code=MaskregError.code)
+        answer = answered(request, 500, "the server failed; its log says why", MaskregError.code)
         # The middleware that adds it to other answers is not reached by this one.
         answer.headers[HEADER] = request_id()
         return answer
 
     @app.exception_handler(RequestValidationError)
     def _malformed(request: Request, error: RequestValidationError) -> Response:
-        title = sentence(error.errors()[0])
-        page = as_page(request, 422, title, UsageError.code, "")
-        return page or problem(422, title, code=UsageError.code, hint=_DESCRIBED)
+        return answered(request, 422, sentence(error.errors()[0]), UsageError.code, _DESCRIBED)
 
 
 def is_taken(app: FastAPI, scope: Scope) -> bool:
@@ -273,15 +271,6 @@ def is_taken(app: FastAPI, scope: Scope) -> bool:
 def _answers(app: FastAPI, request: Request, method: str) -> bool:
     methods = (method, "GET") if method == "HEAD" else (method,)
     return any(is_taken(app, {**request.scope, "method": method}) for method in methods)
-
-
-def _of_framework(request: Request, error: HTTPException) -> tuple[str, str]:
-    # The code and the sentence of what no route of this server has refused.
-    if error.status_code == 404:
-        return NotFoundError.code, "there is nothing at this address"
-    if error.status_code == 405:
-        return UsageError.code, f"this address does not take {request.method}"
-    return UsageError.code, f"the request cannot be read: {error.detail}"
 
 
 def sentence(error: Mapping[str, Any]) -> str:
