@@ -92,20 +92,6 @@ def test_a_project_admin_does_not_lift_its_quota(client: TestClient) -> None:
     assert ask(client, "GET", "/projects/elsewhere", "stranger-token")["max_bytes"] == 1000
 
 
-def test_members_come_and_go(client: TestClient) -> None:
-    assert (
-        ask(client, "PUT", "/projects/elsewhere/members/ada", "stranger-token", json={"role": "admin"})["by"] == "eve"
-    )
-    assert ask(client, "GET", "/whoami", "writer-token")["projects"] == {"team": "writer"}
-    members = ask(client, "GET", "/projects/elsewhere/members", "stranger-token")["items"]
-    assert [(member["name"], member["role"]) for member in members] == [("ada", "admin"), ("eve", "admin")]
-    ask(client, "DELETE", "/projects/team/members/ada", status=204)
-    ask(client, "GET", "/whoami", "writer-token", 401)
-    ask(client, "DELETE", "/projects/team/members/ada", status=404)
-    actions = [event["action"] for event in ask(client, "GET", "/projects/team/audit")["items"]]
-    assert actions[0] == "revoke"
-
-
 @pytest.mark.parametrize("path", ["", "/members", "/tokens", "/audit"])
 def test_what_does_not_exist_does_not_for_the_admin_of_the_server_either(client: TestClient, path: str) -> None:
     assert ask(client, "GET", f"/projects/nothing{path}", status=404)["title"] == "there is no project nothing"

@@ -106,3 +106,47 @@ def test_the_cookie_is_no_token_and_the_token_no_cookie(browser: TestClient, sit
     thief = site.client()
     thief.cookies.set(COOKIE, ADMIN, domain="localhost.local")
     assert thief.get("/api/v1/whoami").status_code == 401
+
+
+def test_the_cookie_is_for_this_server_and_not_for_scripts(site: Site) -> None:
+    app = create_app(site.service)
+    for url, secure in (("http://localhost", False), ("https://masks.example", True)):
+        answer = TestClient(app, url, follow_redirects=False).post("/sign-in", data={"token": " writer-token\n"})
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=lax" in cookie and "Max-Age=43200" in cookie
+        assert ("Secure" in cookie, "writer-token" in cookie) == (secure, False)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"Origin": "null"},
+        {"Origin": "http://localhost.evil.example"},
+        {"Origin": "http://localhost:81"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost"},
+        {"Sec-Fetch-Site": ""},
+    ],
+    ids=str,
+)
+def test_a_page_elsewhere_changes_nothing(browser: TestClient, site: Site, sent: dict[str, str]) -> None:
+    assert browser.post("/api/v1/projects", json={"name": "forged"}, headers=sent).status_code == 403
+    assert site.client().post("/sign-in", data={"token": ADMIN}, headers=sent).status_code == 403
+
+
+def test_a_page_of_this_server_changes_something_behind_a_proxy_too(browser: TestClient) -> None:
+    sent = {"Sec-Fetch-Site": "same-origin", "Origin": "https://masks"}
+    assert browser.post("/api/v1/projects", json={"name": "own"}, headers=sent).status_code == 201
+
+
+def test_a_bearer_token_goes_before_the_cookie(browser: TestClient) -> None:
+    assert browser.get("/api/v1/whoami", headers=headers("reader-token")).json()["name"] == "bob"
+    assert browser.get("/api/v1/whoami", headers=headers("wrong")).status_code == 401
+
+
+def test_signing_in_again_ends_the_session_before(browser: TestClient) -> None:
+    cookie = browser.cookies[COOKIE]
+    assert browser.post("/sign-in", data={"token": ADMIN}, headers={"Origin": "http://localhost"}).status_code == 303
+    browser.cookies.clear()
+    browser.cookies.set(COOKIE, cookie, domain="localhost.local")
+    assert browser.get("/api/v1/whoami").status_code == 401

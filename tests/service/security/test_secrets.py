@@ -12,7 +12,6 @@ from urllib.parse import quote
 import pytest
 
 from maskreg.artifact.layout import artifact_prefix
-from maskreg.errors import UnauthenticatedError
 from maskreg.service.auth.roles import EVERY_PROJECT, Role
 from maskreg.service.auth.tokens import Scope
 from tests.service.labs import fill
@@ -90,35 +89,6 @@ def test_no_refusal_repeats_a_token(site: Site) -> None:
         answer = client.request(method, path, headers={"Authorization": f"Token {wrong}", "Accept": "text/html"})
         assert wrong not in answer.text, path
         assert wrong not in str(answer.headers), path
-
-
-def test_a_member_who_comes_back_regains_nothing(site: Site) -> None:
-    accounts = site.service.accounts
-    token = accounts.tokens.create("carol", Scope("team", Role.WRITER), ROOT).token
-    session = accounts.sessions.begin(accounts.authenticate(token))
-    assert accounts.authenticate(token).role("team") is Role.WRITER
-    accounts.members.revoke("team", "carol", ROOT)
-    accounts.members.grant("team", "carol", Role.READER, ROOT)
-    with pytest.raises(UnauthenticatedError):
-        accounts.authenticate(token)
-    back = accounts.sessions.principal(session)
-    assert back is None or back.role("team") is Role.NONE
-
-
-def test_a_project_that_comes_back_has_no_member_of_before(site: Site) -> None:
-    accounts = site.service.accounts
-    client = site.client(ADMIN)
-    assert client.post("/api/v1/projects", json={"name": "phoenix"}).status_code == 201
-    token = accounts.tokens.create("fred", Scope("phoenix", Role.ADMIN), ROOT).token
-    assert client.delete("/api/v1/projects/phoenix").status_code == 204
-    assert client.post("/api/v1/projects", json={"name": "phoenix"}).status_code == 403
-    with pytest.raises(UnauthenticatedError):
-        accounts.authenticate(token)
-    assert client.post("/api/v1/projects", json={"name": "phoenix", "reuse": True}).status_code == 201
-    with pytest.raises(UnauthenticatedError):
-        accounts.authenticate(token)
-    members = client.get("/api/v1/projects/phoenix/members").json()["items"]
-    assert "fred" not in [member["name"] for member in members]
 
 
 def test_a_token_that_has_expired_is_none(site: Site) -> None:
