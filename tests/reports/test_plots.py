@@ -12,9 +12,8 @@ from maskreg.flow.geometry.exponents import BIAS
 from maskreg.reports.curve import APART, curve, shown
 from maskreg.reports.findings import Findings
 from maskreg.reports.heat import heat_map, written
-from maskreg.reports.modules import Grid
+from maskreg.reports.modules import Grid, ink_on, scale
 from maskreg.reports.pictures import compact
-from maskreg.reports.shades import ink_on, scale
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme, colored
 
 

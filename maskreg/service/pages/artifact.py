@@ -14,7 +14,7 @@ from maskreg.artifact.manifest import Group, Manifest
 from maskreg.catalog.query import Query
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
-from maskreg.reports.shades import CIVIDIS, scale, table
+from maskreg.reports.modules import CIVIDIS, scale, table
 from maskreg.service.access import Needs
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, NotFoundError, UnauthenticatedError
 from maskreg.ref import Ref
-from maskreg.reports.shades import CIVIDIS, channels, ink_on
+from maskreg.reports.modules import CIVIDIS, channels, ink_on
 from maskreg.reports.templates import Definitions, environment
 from maskreg.reports.theme import DARK, LIGHT
 from maskreg.service.access import COOKIE, PUBLIC, principal_of
