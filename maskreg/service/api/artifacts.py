@@ -178,7 +178,6 @@ def _artifact(
         name: models.Part(codec=part.codec, objects=part.objects, size=part.size, present=name in summary.present)
         for name, part in manifest.parts.items()
     }
-    check = latest_check(service.registry, digest)
     return models.Artifact(
         digest=digest,
         kind=manifest.kind,
@@ -191,7 +190,7 @@ def _artifact(
         more_refs=more,
         rlvr_overlap=overlap(summary.rlvr_overlap),
         seed_overlap=overlap(summary.seed_overlap),
-        verified=None if check is None else models.Check.model_validate(check),
+        verified=latest_check(service.registry, digest),
         waits_for_verification=service.accounts.checks.is_pending(digest),
         manifest=manifest.to_json(),
     )

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from maskreg.catalog.query import COLUMNS, Column
 from maskreg.digest import Digest
+from maskreg.service.gateway.verification import Check
 
 T = TypeVar("T")
 
@@ -112,24 +113,6 @@ class Pointer(Model):
     ref: str
     by: str
     at: datetime
-
-
-class Damaged(Model):
-    """One object of an artifact that is damaged."""
-
-    key: str
-    fault: str
-
-
-class Check(Model):
-    """The latest verification of an artifact: all objects hashed, and opened as readers open them."""
-
-    ok: bool
-    by: str
-    at: datetime
-    objects: int = Field(description="Objects that were hashed.")
-    bytes: int = Field(description="Their size.")
-    damaged: list[Damaged] = Field(description="What is damaged; the first ones of many.")
 
 
 class Artifact(Model):
