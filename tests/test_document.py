@@ -223,7 +223,7 @@ from maskreg.catalog.query import SearchResult
 from maskreg.catalog.query import Event, Measurement
 from maskreg.document import checked
 from maskreg.errors import FormatError
-from maskreg.exchange.lineage import Lineage
+from maskreg.exchange.base import Lineage
 from maskreg_cli.pipe import Record
 
 kinds = [Manifest, Lineage, Record, SearchResult, Measurement, Event]

@@ -3,6 +3,14 @@
 A format is one file of this room with two functions, and one line in :data:`maskreg.exchange.FORMATS`. It holds values
 or a mask. Values come back as the target checkpoint, computed from the source while it is read; so extraction makes of
 it the artifact that it makes of any pair.
+
+What maskreg writes beside an update lets it come back as the artifact that it was. It is one JSON text, in
+whatever place for metadata the format has; other tools skip it::
+
+    {"schema": "maskreg.exchange/1", "digest": "sha256:...", "kind": "delta", "rule": "exact",
+     "source": {"root": ..., "hub": ...}, "target": {...}, "checks": {"model.norm.weight": "32 hex digits", ...}}
+
+Nothing of it is believed: each tensor that is read is held against its check, and the source against its root.
 """
 
 from __future__ import annotations
@@ -10,16 +18,102 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
+import msgspec
+
+from maskreg.artifact.manifest import Manifest, Sha256
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.exchange.lineage import Lineage
-from maskreg.exchange.outgoing import Outgoing
-from maskreg.limits import Limits
+from maskreg.checkpoint.opening import HubId
+from maskreg.digest import Digest
+from maskreg.document import canonical, checked, parse_object
+from maskreg.errors import BadRuleError, FormatError
+from maskreg.limits import LIMITS, Limits
+from maskreg.ref import printable
+from maskreg.tensors.info import shown
+from maskreg.tensors.rules import parse_rule
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+
+KEY = "maskreg"
+"""The key of the text in a format's metadata."""
+
+Check = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
+_HUB = Annotated[str, msgspec.Meta(max_length=512)]
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Identity of a checkpoint: its root, and its hub id if it has one."""
+
+    root: Sha256
+    hub: _HUB = ""
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an update in another format comes from.
+
+    Attributes:
+        removed_files: small files of the source that the target lacks.
+        checks: by tensor name, the fingerprint of the target's tensor; of masks the xxh3-128 of its packed bits.
+    """
+
+    schema: Literal["maskreg.exchange/1"]
+    digest: Sha256
+    kind: Literal["mask", "delta", "baseline"]
+    rule: str
+    source: Origin
+    target: Origin
+    reversible: bool = False
+    removed_files: tuple[str, ...] = ()
+    parents: tuple[Sha256, ...] = ()
+    recipe: dict[str, Any] | None = None
+    checks: dict[str, Check] = {}
+
+
+def lineage_of(
+    digest: Digest, manifest: Manifest, checks: Mapping[str, str], *, removed_files: tuple[str, ...] = ()
+) -> str:
+    """The text that says where an artifact's update comes from."""
+    lineage = Lineage(
+        schema="maskreg.exchange/1",
+        digest=str(digest),
+        kind=manifest.kind,  # type: ignore[arg-type]  # an analysis is refused before
+        rule=manifest.rule,
+        source=Origin(root=manifest.source.root, hub=manifest.source.hub),
+        target=Origin(root=manifest.target.root, hub=manifest.target.hub),
+        reversible="reverse" in manifest.parts,
+        removed_files=removed_files,
+        parents=manifest.parents,
+        recipe=manifest.recipe,
+        checks=dict(checks),
+    )
+    return canonical(msgspec.to_builtins(lineage)).decode()
+
+
+def parse_lineage(text: Any, document: str, limits: Limits = LIMITS) -> Lineage | None:
+    """Read the text back."""
+    if text is None:
+        return None
+    if not isinstance(text, str) or printable(text) != text:
+        raise FormatError(f"{document}: {KEY}: not a text that can be printed")
+    value = parse_object(
+        text.encode(),
+        f"{document}: {KEY}",
+        max_bytes=limits.tensors_json_bytes,
+        max_values=4 * limits.tensors + limits.json_values,
+    )
+    lineage = checked(Lineage, value, f"{document}: {KEY}")
+    for hub in (lineage.source.hub, lineage.target.hub):
+        if hub and HubId.parse(hub) is None:
+            raise FormatError(f"{document}: {KEY}: {shown(hub)} is not a hub id")
+    try:
+        parse_rule(lineage.rule)
+    except BadRuleError as error:
+        raise FormatError(f"{document}: {KEY}: {error.message}") from error
+    return lineage
 
 
 @dataclass(frozen=True)
@@ -91,6 +185,3 @@ class Format:
     write: Callable[..., Written]
     read: Reader
     options: Mapping[str, Any] = field(default_factory=dict)
-
-
-__all__ = ["BoolBlocks", "Format", "Masks", "Outgoing", "Reader", "Values", "Written"]

@@ -14,7 +14,7 @@ from maskreg.checkpoint.files import small_files
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, fingerprint, leaf_hashes
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, NotFoundError
-from maskreg.exchange.lineage import Lineage
+from maskreg.exchange.base import Lineage
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo, shown
 from maskreg.tensors.leaves import leaf_count

@@ -15,7 +15,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import can_run_code, check_small_file
 from maskreg.errors import UsageError
-from maskreg.exchange.lineage import lineage_of
+from maskreg.exchange.base import lineage_of
 from maskreg.mask import unpack
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
@@ -189,7 +189,7 @@ class Outgoing:
         return tuple(sorted(self._file_names(FILES) - self.files.keys()))
 
     def lineage(self) -> str:
-        """The text that says where the values come from; see :mod:`maskreg.exchange.lineage`."""
+        """The text that says where the values come from; see :mod:`maskreg.exchange.base`."""
         checks = {name: row.target_fingerprint for name, row in self.artifact.by_name.items() if row.target_fingerprint}
         removed = tuple(sorted(self._file_names(REVERSE_FILES) - self._file_names(FILES)))
         return lineage_of(self.artifact.digest, self.artifact.manifest, checks, removed_files=removed)

@@ -15,8 +15,7 @@ from maskreg.checkpoint.plan import OutputPlan
 from maskreg.checkpoint.safetensors import build_shard
 from maskreg.checkpoint.writer import CheckpointWriter
 from maskreg.disk import creating, filling
-from maskreg.exchange.base import Written
-from maskreg.exchange.lineage import KEY
+from maskreg.exchange.base import KEY, Written
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.tensors.info import TensorInfo
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.safetensors import open_path
 from maskreg.errors import FormatError
-from maskreg.exchange.base import Format, Masks, Written
+from maskreg.exchange.base import KEY, Format, Masks, Written, parse_lineage
 from maskreg.exchange.incoming import tensor_of
-from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.output import lineage_metadata, masks_written, one_file_plan, path_of, planned_output
 from maskreg.limits import Limits

@@ -27,9 +27,8 @@ from maskreg.checkpoint.files import read_whole
 from maskreg.checkpoint.plan import OutputPlan
 from maskreg.checkpoint.safetensors import build_shard, open_path
 from maskreg.errors import FormatError, UsageError
-from maskreg.exchange.base import Format, Values, Written
+from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
 from maskreg.exchange.incoming import parse_document, require_folder, target_of, tensor_of
-from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import (
     file_notes,

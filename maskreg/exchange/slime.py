@@ -32,9 +32,8 @@ from maskreg.checkpoint.layouts import INDEX_NAME, parse_index
 from maskreg.checkpoint.plan import grouped
 from maskreg.checkpoint.safetensors import SafetensorsCheckpoint, build_header
 from maskreg.errors import CorruptError, FormatError, UsageError
-from maskreg.exchange.base import Format, Values, Written
+from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
 from maskreg.exchange.incoming import OTHER_VALUES, Patch, parse_document, require_folder, target_of, tensor_of
-from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import json_file, new_folder, sync_file, values_written
 from maskreg.limits import Limits

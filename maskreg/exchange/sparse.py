@@ -25,9 +25,8 @@ import numpy as np
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.safetensors import open_path
 from maskreg.errors import CorruptError, FormatError
-from maskreg.exchange.base import Format, Values, Written
+from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
 from maskreg.exchange.incoming import target_of, tensor_of
-from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import lineage_metadata, offsets_in, one_file_plan, path_of, planned_output, values_written
 from maskreg.limits import Limits

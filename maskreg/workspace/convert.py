@@ -21,8 +21,7 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace,
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
-    from maskreg.exchange.base import Format, Masks, Values, Written
-    from maskreg.exchange.lineage import Lineage
+    from maskreg.exchange.base import Format, Lineage, Masks, Values, Written
 
 
 @dataclass(frozen=True)

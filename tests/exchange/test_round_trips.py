@@ -11,7 +11,7 @@ import pytest
 import maskreg
 from maskreg.errors import FormatError, NoSpaceError
 from maskreg.exchange import FORMATS
-from maskreg.exchange.lineage import parse_lineage
+from maskreg.exchange.base import parse_lineage
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.progress import Silent
 from tests.exchange.conftest import Lab
