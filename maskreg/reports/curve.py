@@ -13,8 +13,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.verdict import null_label
 from maskreg.flow.geometry.exponents import BIAS, ByExponent
+from maskreg.reports.drawing import Drawing
 from maskreg.reports.geometry import Geometry, Summary, Trajectory
-from maskreg.reports.pictures import Drawing
 from maskreg.reports.theme import WIDE, Size, Theme, in_percent, in_points
 from maskreg.words import percent
 

@@ -13,8 +13,8 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import FuncFormatter
 
 from maskreg.analysis.comparison import ConsensusPicture
+from maskreg.reports.drawing import Drawing
 from maskreg.reports.modules import Grid, Values, ink_on, scale, table
-from maskreg.reports.pictures import Drawing
 from maskreg.reports.theme import WIDE, Size, Theme, in_percent
 from maskreg.words import three_digits
 

@@ -93,8 +93,9 @@ def overlaps_html(pairs: Sequence[PairOverlap]) -> str:
 def _fragment(
     mask: NamedArtifact | None, pairs: Sequence[PairOverlap], plots: Sequence[Plot], notes: Sequence[str]
 ) -> str:
+    from maskreg.reports.drawing import SCREEN_DPI
     from maskreg.reports.page import address, card_of
-    from maskreg.reports.pictures import SCREEN_DPI, png
+    from maskreg.reports.pictures import png
     from maskreg.reports.templates import plain_label, render
     from maskreg.reports.theme import LIGHT
 

@@ -16,6 +16,7 @@ from maskreg.analysis.verdict import RULE
 from maskreg.glossary import GEOMETRY, explain
 from maskreg.reports import words
 from maskreg.reports.curve import curve, growth, overlap_bars, spectra
+from maskreg.reports.drawing import SCREEN_DPI
 from maskreg.reports.geometry import STABLE, Summary, Trajectory
 from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
 from maskreg.reports.numbers import (
@@ -29,7 +30,7 @@ from maskreg.reports.numbers import (
     spectra_numbers,
     survey_numbers,
 )
-from maskreg.reports.pictures import SCREEN_DPI, Plot, compact, inline, png, svg
+from maskreg.reports.pictures import Plot, compact, inline, png, svg
 from maskreg.reports.templates import Definitions, render
 from maskreg.reports.theme import DARK, LIGHT
 from maskreg.words import counted, percent

@@ -9,28 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
 from PIL import Image
 
 from maskreg.disk import creating, filling, replacing
+from maskreg.reports.drawing import Drawing
 from maskreg.reports.numbers import Numbers
 from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
-
-SCREEN_DPI = 150
-"""Resolution of the pictures that a page or a notebook carries."""
 
 PNG_DPI = 200
 
 _COLORS = 256
-
-
-class Drawing(Figure):
-    """A figure of Matplotlib, to be changed and saved like any other."""
-
-    def _repr_png_(self) -> bytes:
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=SCREEN_DPI)
-        return buffer.getvalue()
 
 
 @dataclass(frozen=True)
