@@ -213,7 +213,10 @@ def _value(value: Any) -> Any:
 def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int = 1) -> Any:
     """TRL's configuration of one of several processes."""
     recipe = RECIPES[setup.recipe]
-    parts = processes * int(setup.config.get("gradient_accumulation_steps", 1))
+    accumulated = setup.config.get("gradient_accumulation_steps", 1)
+    if type(accumulated) is not int or accumulated < 1:
+        raise UsageError(f"gradient_accumulation_steps cannot be {accumulated!r}", hint="a whole number, at least 1")
+    parts = processes * accumulated
     share, rest = divmod(setup.batch_size, parts)
     if rest:
         raise UsageError(
@@ -222,7 +225,7 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int 
         )
     defaults = {
         "bf16": False, "disable_tqdm": True, "logging_steps": 1, "report_to": [],
-        "dataloader_pin_memory": torch.cuda.is_available(), "use_cpu": not torch.accelerator.is_available(),
+        "dataloader_pin_memory": torch.cuda.is_available(), "use_cpu": not torch.cuda.is_available(),
     }  # fmt: skip
     own: dict[str, Any] = {
         "output_dir": str(folder), "per_device_train_batch_size": share, "learning_rate": setup.lr, "seed": setup.seed,

@@ -58,6 +58,7 @@ CONFIGS = {
     "wrong.yaml": "lr_scheduler_type: steep\n",
     "list.yaml": "- 1\n",
     "parts.yaml": "gradient_accumulation_steps: 3\n",
+    "none.yaml": "gradient_accumulation_steps: 0\n",
 }
 
 
@@ -85,6 +86,7 @@ CONFIGS = {
         (["--config", "fixed.yaml"], 2, "save_only_model cannot be set"),
         (["--config", "wrong.yaml"], 2, "steep is not a valid SchedulerType"),
         (["--config", "list.yaml"], 65, "no mapping"),
+        (["--config", "none.yaml"], 2, "gradient_accumulation_steps cannot be 0"),
         (["--config", "parts.yaml"], 2, "batches of 4 records cannot be taken in 3 equal parts"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
