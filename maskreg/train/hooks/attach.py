@@ -23,13 +23,7 @@ from maskreg.train.optim.parameter import refuse_sparse
 
 
 class Frozen(ABC):
-    """The frozen coordinates of the local part of one parameter.
-
-    Attributes:
-        name: in the running model.
-        parameter: may be sharded.
-        shape: of the whole parameter when the mask was attached.
-    """
+    """The frozen coordinates of the local part of one parameter."""
 
     def __init__(self, name: str, parameter: torch.Tensor) -> None:
         self.name = name
@@ -206,10 +200,6 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskL
         optimizer: over parameters of the model, all of which the mask covers.
         mask: by name (``"name:tag"``), as an artifact, or by the names in the checkpoint; a masked optimizer may have
             its own.
-
-    Raises:
-        UsageError: there is no mask, or it does not cover a parameter that the optimizer trains.
-        WrongCheckpointError: the mask is of another model.
     """
     masks = None if mask is None else mask_of(mask)
     while not isinstance(optimizer, MaskedOptimizer) and hasattr(optimizer, "optimizer"):

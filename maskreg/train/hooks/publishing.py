@@ -16,12 +16,7 @@ class Publishes(Protocol):
     """What publishes weights, such as a ``maskreg.Publisher``."""
 
     def publish(self, weights: torch.nn.Module, *, meta: Mapping[str, str] | None = None) -> Any:
-        """Publish the weights of a model as they are now.
-
-        Args:
-            weights: the model.
-            meta: metadata of what is published.
-        """
+        """Publish the weights of a model as they are now."""
 
     def publish_sharded(self, model: torch.nn.Module, *, meta: Mapping[str, str] | None = None) -> Any:
         """The same of a model that is sharded over processes; called by all of them."""

@@ -67,15 +67,7 @@ class PackedGradient(_StandIn):
         *,
         shape: torch.Size | None = None,
     ) -> None:
-        """Take entries that are packed already.
-
-        Args:
-            like: the local part of the parameter.
-            entries: fp32 ``[nnz]``.
-            bits: the mask.
-            backend: packs and sums; the fastest for each tensor by default.
-            shape: of as many elements, if it differs from ``like``.
-        """
+        """Take entries that are packed already; ``like`` is the local part of the parameter."""
         self.entries = entries
         self.bits = bits
         self._backend = backend

@@ -25,13 +25,7 @@ RANGE = 1 << 13
 
 
 class Range(NamedTuple):
-    """Words ``[begin, end)`` of one of the tensors.
-
-    Attributes:
-        number: of the range among all.
-        tensor: which of them.
-        begin, end: words.
-    """
+    """Words ``[begin, end)`` of one of the tensors; ``number`` counts the ranges of all."""
 
     number: int
     tensor: int

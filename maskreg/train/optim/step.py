@@ -25,15 +25,7 @@ class AdamWFactors(NamedTuple):
 
     Example, the first step (t = 1) with lr 0.1, betas 0.9 and 0.99, eps and decay 0, from w = 1 with g = 2: m = 0.2,
     v = 0.04, root = 10, size = 1, so w = 1 - 0.2 / (0.2 * 10) = 0.9: one step of size lr against the gradient's sign.
-
-    Attributes:
-        keep: ``1 - lr * weight_decay``.
-        part1: ``1 - beta1``.
-        beta2: decay of the second moment.
-        part2: ``1 - beta2``.
-        root: one over the root of the second moment's bias correction.
-        eps: added to the root of the second moment.
-        size: the rate over the first moment's bias correction.
+    ``keep`` is ``1 - lr * weight_decay``; ``part1``, ``part2`` are ``1 - beta``; ``size`` is ``lr / (1 - beta1^t)``.
     """
 
     keep: float
@@ -49,14 +41,7 @@ class AdamWFactors(NamedTuple):
 class AdamWStep:
     """One step of AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2), as torch.optim.AdamW takes it.
 
-    Attributes:
-        lr: learning rate.
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        eps: added to the root of the second moment.
-        weight_decay: decoupled.
-        step: number of this step, from 1.
-        scale: multiplies the gradient first; below 1 where gradients are clipped.
+    ``step`` is its number, from 1; ``scale`` multiplies the gradient first, below 1 where gradients are clipped.
     """
 
     lr: float
@@ -82,16 +67,7 @@ class AdamWStep:
 
 @dataclass(frozen=True)
 class SGDStep:
-    """One step of SGD with momentum as in Sutskever et al. (ICML 2013), as torch.optim.SGD takes it.
-
-    Attributes:
-        lr: learning rate.
-        momentum: decay of the velocity; 0 keeps none.
-        weight_decay: times the weights, added to the gradient.
-        nesterov: use Nesterov momentum.
-        step: number of this step, from 1.
-        scale: multiplies the gradient first.
-    """
+    """One step of SGD with momentum as in Sutskever et al. (ICML 2013), as torch.optim.SGD takes it."""
 
     lr: float
     momentum: float
