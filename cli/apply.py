@@ -86,8 +86,7 @@ def _on_server(output: Output, remote: str, ref_text: str, *, revert: bool, wait
 
 
 def _tell(output: Output, applied: Applied) -> None:
-    if output.json:
-        output.document(applied.to_json())
+    if output.printed(applied):
         return
     output.notes(applied.notes)
     output.note_files(applied.out, kept=applied.kept_files, skipped=applied.skipped_files)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
-from maskreg.ref import Ref, ShortDigest, printable
+from maskreg.ref import Ref, printable
 from maskreg.settings.keys import parse_size
 from maskreg.words import counted, human_bytes
 
@@ -36,8 +35,7 @@ def list_(output: Output) -> None:
     from maskreg.workspace.cache import cached
 
     items = cached(workspace=workspace(output))
-    if output.json:
-        output.document([item.to_json() for item in items])
+    if output.printed(items):
         return
     rows = [
         (f"{item.pulled_at:%Y-%m-%d %H:%M}", human_bytes(item.size), ", ".join(map(str, item.refs))) for item in items
@@ -51,7 +49,7 @@ def list_(output: Output) -> None:
 @click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.pass_obj
-def rm(output: Output, refs: tuple[Ref | Digest | ShortDigest, ...], dry_run: bool) -> None:
+def rm(output: Output, refs: tuple[Ref, ...], dry_run: bool) -> None:
     """Remove artifacts that were pulled, with their names. A pull brings them back."""
     from maskreg.workspace.cache import cached, prune_cache
     from maskreg.workspace.several import tags_of
@@ -94,8 +92,7 @@ def verify(output: Output) -> None:
 
 
 def _report(output: Output, pruned: Pruned) -> None:
-    if output.json:
-        output.document({**pruned.to_json(), "freed": pruned.freed})
+    if output.printed({**pruned.to_json(), "freed": pruned.freed}):
         return
     for item in pruned.removed:
         output.data(f"{item.digest.short} {human_bytes(item.size)} {', '.join(map(str, item.refs))}")

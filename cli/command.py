@@ -6,14 +6,12 @@ import importlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .exits import BROKEN_PIPE, INTERRUPTED
 from .next_step import ARGUMENTS
 from .output import Output
 
@@ -138,11 +136,7 @@ class Command(_WithExample):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command.
-
-        Raises:
-            ConfigError: ``MASKREG_KERNELS`` names kernels that this machine does not have.
-        """
+        """Run the command."""
         # Also where the command would not need them, so that all agree.
         if os.environ.get("MASKREG_KERNELS"):
             from maskreg.native import library
@@ -170,11 +164,7 @@ class Group(_WithExample, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand.
-
-        Raises:
-            click.UsageError: there is no subcommand of that name.
-        """
+        """Find the subcommand."""
         name = args[0]
         if self.get_command(ctx, name) is None:
             # Users of other tools type their words: git remote rm, docker volume ls.
@@ -198,10 +188,12 @@ class LazyGroup(Group):
         sections: by heading in the help, each command and its module beside this one.
     """
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, sections: Mapping[str, Sequence[str]], modules: Mapping[str, str], **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._sections = sections
-        self._modules = {name: module for commands in sections.values() for name, module in commands.items()}
+        self._modules = {name: modules.get(name, name) for names in sections.values() for name in names}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands' names, in the order of the help."""
@@ -227,24 +219,3 @@ class LazyGroup(Group):
         module, _, name = self._modules[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), name or "command")
         return command
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Parse the arguments."""
-        with _exits_kept():
-            return super().make_context(*args, **kwargs)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        with _exits_kept():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _exits_kept() -> Iterator[None]:
-    # click's main() would turn these into exit code 1; it lets SystemExit through.
-    try:
-        yield
-    except BrokenPipeError as error:
-        raise SystemExit(BROKEN_PIPE) from error
-    except (KeyboardInterrupt, click.Abort) as error:
-        raise SystemExit(INTERRUPTED) from error

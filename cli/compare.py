@@ -105,9 +105,7 @@ def command(
     finally:
         # What was measured is not lost when it cannot be recorded.
         note_catalog(space, space.local)
-        if output.json:
-            output.document(result.to_json())
-        else:
+        if not output.printed(result):
             output.data(text(result, by, verbose=verbose))
     if not output.json:
         for measurement in result.recorded:

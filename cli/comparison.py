@@ -29,13 +29,7 @@ _START = "say --start yes if training of A or of B began at the source, bit for 
 
 
 def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> str:
-    """A comparison as text: the answer, the masks, the figures that it rests on, groups, and notes.
-
-    Args:
-        result: the masks and their comparison.
-        by: one of :data:`~maskreg_cli.table.GROUPS` for a line on each group; None for none.
-        verbose: every figure, and every line of groups, however many.
-    """
+    """A comparison as text: the answer, the masks, the figures that it rests on, groups, and notes."""
     comparison = result.comparison
     letters = [_letter(number) for number in range(len(result.masks))]
     named = list(zip(combinations(letters, 2), comparison.pairs, strict=True))
@@ -199,10 +193,7 @@ def _titles(first: Row, *groups: OverlapFigures, verbose: bool) -> list[Row]:
 
 
 def _last_columns(figures: OverlapFigures, *, verbose: bool) -> Row:
-    """Ratios under three nulls; headroom and odds ratio under the finest stratification that is defined.
-
-    Unless verbose, only ratio and headroom under the latter.
-    """
+    """Ratios under three nulls; headroom and odds ratio under the finest stratification that is defined."""
     nulls = figures.nulls
     matched = not nulls[MATCHED].reason
     headroom = percent(_headroom(figures))
@@ -275,13 +266,7 @@ _LEGEND = (
 def directions(
     named: Sequence[tuple[tuple[str, str], UpdatePair]], by: str | None, *, verbose: bool = False
 ) -> list[str]:
-    """Cosine, orthogonal energy and shared channels of every pair of updates; then cosines by group.
-
-    Args:
-        named: every pair with the letters of both.
-        by: one of :data:`~maskreg_cli.table.GROUPS` for a line on each group; None for none.
-        verbose: every group.
-    """
+    """Cosine, orthogonal energy and shared channels of every pair of updates; then cosines by group."""
     rows: list[Row] = [("updates", "cosine", "sd", "orthogonal", "by tensor", "top channels", "by chance")]
     for letters, pair in named:
         channels = (three_digits(pair.channels.jaccard), three_digits(pair.channels.expected))

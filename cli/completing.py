@@ -19,13 +19,7 @@ _REMOTE = ("remote", "remote_name")
 
 
 def offer(param: click.Parameter, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Completions for the word at the cursor; none where no list of values exists.
-
-    Args:
-        param: the argument or option to complete.
-        ctx: the command line so far.
-        incomplete: the beginning of the word.
-    """
+    """Completions for the word at the cursor; none where no list of values exists."""
     known = _values_of(ctx, param)
     shown = str(param.make_metavar(ctx))
     items: list[CompletionItem] = []

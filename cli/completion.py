@@ -33,7 +33,5 @@ def command(ctx: click.Context, shell: str) -> None:
         # Else bash takes the colon of name:tag for the end of a word.
         script = f"COMP_WORDBREAKS=${{COMP_WORDBREAKS//:/}}\n{script}"
     output = ctx.ensure_object(Output)
-    if output.json:
-        output.document({"shell": shell, "script": script})
-    else:
+    if not output.printed({"shell": shell, "script": script}):
         output.data(script)

@@ -24,8 +24,7 @@ def show(output: Output, origin: bool) -> None:
     from maskreg.workspace import config
 
     settings = config.show(workspace=workspace(output))
-    if output.json:
-        output.document([setting.to_json() for setting in settings])
+    if output.printed(settings):
         return
     for setting in settings:
         output.data(f"{setting.key} = {setting.value}" + (f"    ({setting.origin})" if origin else ""))
@@ -39,9 +38,7 @@ def get(output: Output, key: str) -> None:
     from maskreg.workspace import config
 
     setting = config.get(key, workspace=workspace(output))
-    if output.json:
-        output.document({"key": setting.key, "value": setting.value})
-    else:
+    if not output.printed({"key": setting.key, "value": setting.value}):
         output.value(setting.value)
 
 
@@ -75,9 +72,7 @@ def path(output: Output) -> None:
     from maskreg.workspace import config
 
     location = str(config.path(workspace=workspace(output)))
-    if output.json:
-        output.document({"path": location})
-    else:
+    if not output.printed({"path": location}):
         output.value(location)
 
 
@@ -85,7 +80,4 @@ def _write(output: Output, key: str, value: str) -> None:
     from maskreg.workspace import config
 
     written = config.set(key, value, workspace=workspace(output))
-    if output.json:
-        output.document(written.to_json())
-    else:
-        output.note(f"{key} {'set' if value else 'unset'} in {written.path}")
+    output.tell(written, f"{key} {'set' if value else 'unset'} in {written.path}")

@@ -77,18 +77,9 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
 
     with output.progress() as progress:
         output.note_slow_kernels()
-        converted = convert_to(
-            artifact,
-            to,
-            out,
-            source=options["source"],
-            options=format_options,
-            with_code=options["with_code"],
-            force=options["force"],
-            download=options["download"],
-            progress=progress,
-            workspace=workspace(output),
-        )
+        how = {key: options[key] for key in ("source", "with_code", "force", "download")}
+        how |= {"progress": progress, "workspace": workspace(output)}
+        converted = convert_to(artifact, to, out, options=format_options, **how)
     _tell(output, converted)
 
 
@@ -105,15 +96,8 @@ def _read(output: Output, subject: str, from_: str, options: dict[str, Any]) -> 
     keys = ("family", "method", "license", "description", "with_code", "force", "download")
     with output.progress() as progress:
         output.note_slow_kernels()
-        stored = convert_from(
-            subject,
-            from_,
-            source,
-            name,
-            **{key: options[key] for key in keys},
-            progress=progress,
-            workspace=workspace(output),
-        )
+        how = {key: options[key] for key in keys} | {"progress": progress, "workspace": workspace(output)}
+        stored = convert_from(subject, from_, source, name, **how)
     tell_stored(output, stored)
 
 
@@ -125,8 +109,7 @@ def _refuse(options: dict[str, Any], names: tuple[str, ...], direction: str) -> 
 
 
 def _tell(output: Output, converted: Converted) -> None:
-    if output.json:
-        output.document(converted.to_json())
+    if output.printed(converted):
         return
     output.notes(converted.notes)
     output.note_files(converted.out, kept=converted.kept_files)

@@ -49,10 +49,7 @@ def upgrade(output: Output, remote: str | None, catalog: str | None) -> None:
         upgraded = db.upgrade(remote, workspace=space)
         before, after = upgraded.before, upgraded.after
         upgrade_own(f"sqlite:///{space.root / 'service.db'}" if remote is None else space.registry(remote).catalog_url)
-    if output.json:
-        output.document({"before": before, "after": after})
-    else:
-        output.note(f"schema {before or 'none'} -> {after}")
+    output.tell({"before": before, "after": after}, f"schema {before or 'none'} -> {after}")
 
 
 @command.command(example="maskreg db current")
@@ -63,9 +60,7 @@ def current(output: Output, remote: str | None) -> None:
     from maskreg.workspace import db
 
     schema = db.current(remote, workspace=workspace(output))
-    if output.json:
-        output.document(schema.to_json())
-    else:
+    if not output.printed(schema):
         output.data(schema.revision or "none")
 
 
@@ -77,9 +72,7 @@ def check(output: Output, remote: str | None) -> None:
     from maskreg.workspace import db
 
     schema = db.check(remote, workspace=workspace(output))
-    if output.json:
-        output.document(schema.to_json())
-    else:
+    if not output.printed(schema):
         output.data(f"usable, schema {schema.revision}" if schema.usable else "does not exist yet")
 
 
@@ -92,8 +85,7 @@ def rebuild(output: Output, remote: str | None) -> None:
 
     with output.progress() as progress:
         rebuilt = db.rebuild(remote, progress=progress, workspace=workspace(output))
-    if output.json:
-        output.document(rebuilt.to_json())
+    if output.printed(rebuilt):
         return
     for error in rebuilt.damaged:
         output.note(f"left out: {error.message}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from maskreg.digest import Digest
-from maskreg.ref import Ref, ShortDigest
+from maskreg.ref import Ref
 from maskreg.words import counted, percent, whole
 
 from .command import Command, workspace
@@ -31,14 +30,7 @@ if TYPE_CHECKING:
 @click.argument("b", type=REF)
 @selecting
 @click.pass_obj
-def command(
-    output: Output,
-    /,
-    a: Ref | Digest | ShortDigest,
-    b: Ref | Digest | ShortDigest,
-    roles: tuple[str, ...],
-    layers: str,
-) -> None:
+def command(output: Output, /, a: Ref, b: Ref, **options: Any) -> None:
     """List what changed from artifact A to artifact B.
 
     Manifest and card, source and target, tensors that were added, removed or have another shape or dtype, density by
@@ -48,9 +40,8 @@ def command(
     from maskreg.workspace.diff import diff
 
     with output.progress() as progress:
-        difference = diff(a, b, roles=roles, layers=layers, progress=progress, workspace=workspace(output))
-    if output.json:
-        output.document(difference.to_json())
+        difference = diff(a, b, **options, progress=progress, workspace=workspace(output))
+    if output.printed(difference):
         return
     for line in _lines(difference):
         output.data(line)

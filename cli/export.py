@@ -45,9 +45,7 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
         exported = export(ref, file, force=force, progress=progress, workspace=workspace(output))
     if out == "-":
         sys.stdout.buffer.flush()
-    elif output.json:
-        output.document(exported.to_json())
-    else:
+    elif not output.printed(exported):
         output.note(f"{exported.ref} ({exported.digest.short}), {human_bytes(exported.size)}")
         output.value(out)
 
@@ -75,9 +73,7 @@ def import_(output: Output, file: str, ref: Ref | None) -> None:
     stream = sys.stdin.buffer if file == "-" else file
     with output.progress() as progress:
         imported = import_(stream, ref, progress=progress, workspace=workspace(output))
-    if output.json:
-        output.document(imported.to_json())
-    else:
+    if not output.printed(imported):
         output.note(
             f"{counted(imported.objects, 'object')}, {human_bytes(imported.bytes)} imported, the rest was present"
         )

@@ -118,11 +118,7 @@ def command(
 
 
 def pair_of(checkpoints: Sequence[str]) -> tuple[str, str]:
-    """The source and the target of one extraction.
-
-    Raises:
-        click.UsageError: fewer or more than two.
-    """
+    """The source and the target of one extraction."""
     if len(checkpoints) < 2:
         raise click.UsageError(f"Missing argument '{('SOURCE', 'TARGET')[len(checkpoints)]}'.")
     if len(checkpoints) > 2:
@@ -134,19 +130,7 @@ def pair_of(checkpoints: Sequence[str]) -> tuple[str, str]:
 
 
 def sweep_run(output: Output, pattern: str, checkpoints: Sequence[str], *, onto: str, **options: Any) -> None:
-    """Extract from every checkpoint that a pattern matches, and print a table.
-
-    Args:
-        output: the output of the process.
-        pattern: the checkpoints.
-        checkpoints: the arguments: the source, or nothing.
-        onto: ``source`` or ``previous``.
-        options: as :func:`maskreg.sweep` takes them.
-
-    Raises:
-        click.UsageError: more than a source, or a source of one checkpoint that is compared with those before it.
-        MaskregError: what went wrong with the first checkpoint that failed, after the table.
-    """
+    """Extract from every checkpoint that a pattern matches, and print a table."""
     from maskreg.workspace.sweep import sweep
 
     if len(checkpoints) > 1:
@@ -160,15 +144,8 @@ def sweep_run(output: Output, pattern: str, checkpoints: Sequence[str], *, onto:
         )
     output.note_slow_kernels()
     with output.progress() as progress:
-        result = sweep(
-            pattern,
-            options.pop("name"),
-            source=source,
-            onto=onto,  # type: ignore[arg-type] # click has checked it
-            **options,
-            progress=progress,
-            workspace=workspace(output),
-        )
+        options |= {"source": source, "onto": onto, "progress": progress, "workspace": workspace(output)}
+        result = sweep(pattern, options.pop("name"), **options)
     _print(output, result)
     if result.failed:
         output.reported = output.json
@@ -181,8 +158,7 @@ def sweep_run(output: Output, pattern: str, checkpoints: Sequence[str], *, onto:
 
 
 def _print(output: Output, result: Sweep) -> None:
-    if output.json:
-        output.document(result.to_json())
+    if output.printed(result):
         return
     if output.quiet:
         for row in result.checkpoints:

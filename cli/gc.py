@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("--remote", help="Collect on a remote, not in the local registry.")
 @click.option(
     "--yes-delete-many",
+    "delete_many",
     is_flag=True,
     help="Delete more than half of all artifacts and more than 10.",
 )
@@ -46,14 +46,7 @@ if TYPE_CHECKING:
     help="Accept the list of tags although it is empty, or lacks known entries.",
 )
 @click.pass_obj
-def command(
-    output: Output,
-    grace: timedelta,
-    dry_run: bool,
-    remote: str | None,
-    yes_delete_many: bool,
-    trust_listing: bool,
-) -> None:
+def command(output: Output, /, dry_run: bool, remote: str | None, **options: Any) -> None:
     """Delete artifacts that no tag points to.
 
     Also deletes what interrupted work left behind. Safe while others push: an artifact that
@@ -69,16 +62,8 @@ def command(
             output.note(f"{verb} {_described(artifact)}")
 
     with output.progress() as progress:
-        report = gc(
-            grace,
-            dry_run=dry_run,
-            remote=remote,
-            trust_listing=trust_listing,
-            delete_many=yes_delete_many,
-            announce=announce,
-            progress=progress,
-            workspace=workspace(output),
-        )
+        how: Any = {"announce": announce, "progress": progress, "workspace": workspace(output)}
+        report = gc(dry_run=dry_run, remote=remote, **options, **how)
     _print(output, report)
     if report.overtaken:
         output.reported = output.json
@@ -98,8 +83,7 @@ def _described(artifact: Collected) -> str:
 
 
 def _print(output: Output, report: Garbage) -> None:
-    if output.json:
-        output.document(report.to_json())
+    if output.printed(report):
         return
     for artifact in report.collected:
         output.data(f"{artifact.digest}  {human_bytes(artifact.bytes)}")

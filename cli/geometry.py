@@ -50,15 +50,7 @@ _POINT = (
 
 
 def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None, *, verbose: bool = False) -> str:
-    """An analysis: one sentence, pooled numbers, the figures of the literature's headlines, and groups.
-
-    Args:
-        name: of the analysis.
-        digest: of the analysis.
-        document: its ``analysis.json``.
-        by: one of :data:`~maskreg_cli.table.GROUPS` for a line on each group; None for none.
-        verbose: every figure with mean, median, maximum and weighted mean, and every group.
-    """
+    """An analysis: one sentence, pooled numbers, the figures of the literature's headlines, and groups."""
     total = document["total"]
     scope = f"{counted(total['tensors'], 'tensor')}, {counted(total['numel'], 'coordinate')}"
     about = (("name", name), ("digest", digest), ("of", document["of"]), ("tensors", scope))
@@ -79,12 +71,7 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None
 
 
 def trajectory(document: Mapping[str, Any], *, verbose: bool = False) -> str:
-    """A trajectory: one line for each checkpoint; then the same of each group of tensors, if there are any.
-
-    Args:
-        document: what ``maskreg.trajectory`` returned.
-        verbose: every group; else a long list is folded where stdout is a terminal.
-    """
+    """A trajectory: one line for each checkpoint; then the same of each group of tensors, if there are any."""
     names = {name for point in document["checkpoints"] for name in point["figures"]}
     chosen = _columns(names)
     titles = (*(title for title, _ in _POINT), *chosen, *document["checkpoints"][0]["concentration"])
@@ -225,13 +212,7 @@ _FIGURES = ("v_spread", "v_zero", "m_gradient", "m_update", "step_update")
 
 
 def momentum(document: Mapping[str, Any], by: str | None, *, verbose: bool = False) -> str:
-    """The mean of every figure over the weights, and pooled; then a line for each group.
-
-    Args:
-        document: what ``maskreg.moments`` returned.
-        by: ``role``, ``layer`` or ``tensor``; None for none.
-        verbose: every group.
-    """
+    """The mean of every figure over the weights, and pooled; then a line for each group."""
     if by == "module":
         raise click.UsageError("the state of an optimizer has no figures by module; use --by role, layer or tensor")
     total = document["total"]
@@ -263,13 +244,7 @@ def _cells(row: Mapping[str, float | None]) -> Row:
 
 
 def published(name: str, tables: Sequence[TableBeside], notes: Sequence[str]) -> str:
-    """Each table: its paper, what it is about, what it printed, this update, and why figures of it are missing.
-
-    Args:
-        name: of the analysis.
-        tables: of the papers.
-        notes: about the analysis.
-    """
+    """Each table: its paper, what it is about, what it printed, this update, and why figures of it are missing."""
     lines = paragraph(f"this update: {name}; beside it stands what rounding alone makes of noise as strong")
     for each in tables:
         lines += ["", *paragraph(each.cite)]

@@ -82,8 +82,7 @@ def show(output: Output, /, id: str, remote: str | None, wait: bool) -> None:
     if wait:
         tell_done(output, follow_job(output, space, job))
         return
-    if output.json:
-        output.document(job.to_json())
+    if output.printed(job):
         return
     _describe(output, job)
 
@@ -97,10 +96,7 @@ def cancel(output: Output, id: str, remote: str | None) -> None:
     from maskreg.workspace import jobs
 
     job = jobs.cancel(id, remote, workspace=workspace(output))
-    if output.json:
-        output.document(job.to_json())
-    else:
-        output.note(f"canceled {job.id}" if job.is_final else f"{job.id} stops within seconds")
+    output.tell(job, f"canceled {job.id}" if job.is_final else f"{job.id} stops within seconds")
 
 
 @command.command(example="maskreg jobs sources --on lab")
@@ -111,8 +107,7 @@ def sources(output: Output, remote: str | None) -> None:
     from maskreg.workspace import jobs
 
     names = jobs.sources(remote, workspace=workspace(output))
-    if output.json:
-        output.document(names)
+    if output.printed(names):
         return
     for name in names:
         output.data(name)
@@ -163,8 +158,7 @@ def refuse_here_only(**options: object) -> None:
 def tell_submitted(output: Output, space: Workspace, job: RemoteJob, *, wait: bool) -> None:
     """Follow a job to its end, and print what it made; or print its id alone."""
     if not wait:
-        if output.json:
-            output.document(job.to_json())
+        if output.printed(job):
             return
         output.note(f"submitted to {job.remote}; follow it: maskreg jobs show {job.id} --wait{_on(job)}")
         output.value(job.id)
@@ -188,8 +182,7 @@ def follow_job(output: Output, space: Workspace, job: RemoteJob) -> RemoteJob:
 
 def tell_done(output: Output, job: RemoteJob) -> None:
     """Print what a job made."""
-    if output.json:
-        output.document(job.to_json())
+    if output.printed(job):
         return
     result = job.result or {}
     for note in result.get("notes", ()):

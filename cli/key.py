@@ -73,8 +73,7 @@ def list_(output: Output, project: str | None, remote: str | None) -> None:
     from maskreg.workspace import keys
 
     listed = keys.list(project, remote=remote, workspace=workspace(output))
-    if output.json:
-        output.document([key.to_json() for key in listed])
+    if output.printed(listed):
         return
     if output.quiet:
         for key in listed:
@@ -122,10 +121,7 @@ def export(output: Output, project: str, file: str, remote: str | None, force: b
     from maskreg.workspace import keys
 
     written = keys.export(project, file, remote=remote, force=force, workspace=workspace(output))
-    if output.json:
-        output.document(written.to_json())
-    else:
-        output.note(f"{file} holds the private key of {written.key}: with it, anyone can sign {project}")
+    output.tell(written, f"{file} holds the private key of {written.key}: with it, anyone can sign {project}")
 
 
 @command.command("import", example="maskreg key import team.pem")
@@ -136,10 +132,7 @@ def import_(output: Output, file: str) -> None:
     from maskreg.workspace import keys
 
     kept = keys.import_(file, workspace=workspace(output))
-    if output.json:
-        output.document(kept.to_json())
-    else:
-        output.note(f"this machine signs with {kept.key}")
+    output.tell(kept, f"this machine signs with {kept.key}")
 
 
 @command.command(example="maskreg key trust team ed25519:KEY --remote lab")
@@ -208,11 +201,7 @@ NOT_SIGNED = 1
 
 
 def show_signatures(output: Output, report: Signatures) -> None:
-    """Print which key vouches for each tag, and end the command with 1 when some are unsigned.
-
-    Raises:
-        DataError: no trusted key vouches for a tag of a signed project.
-    """
+    """Print which key vouches for each tag, and end the command with 1 when some are unsigned."""
     if output.json:
         # The document says what is wrong; a second one would not parse beside it.
         output.reported = True

@@ -144,11 +144,7 @@ _NUMBERS = _FIGURES | {column.name for column in COLUMNS.values() if column.type
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """The fields in ``ref,density``.
-
-    Raises:
-        click.BadParameter: a field that does not exist, or none.
-    """
+    """The fields in ``ref,density``."""
     names = tuple(name.strip().replace("-", "_") for name in text.split(","))
     for name in names:
         if name not in FIELDS:
@@ -157,11 +153,7 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def layout_of(text: str) -> Callable[[Listed], str]:
-    """What writes a name as the text says, such as ``{ref} {density:.3f}``.
-
-    Raises:
-        click.BadParameter: the text names a field that does not exist, or is malformed.
-    """
+    """What writes a name as the text says, such as ``{ref} {density:.3f}``."""
     try:
         pieces = list(string.Formatter().parse(text.replace("\\t", "\t").replace("\\n", "\n")))
     except ValueError as error:
@@ -193,12 +185,6 @@ def lines(entries: Sequence[Listed], fields: Sequence[str], *, header: bool) -> 
 
 def show_table(entries: Sequence[Listed], fields: Sequence[str], *, header: bool, whole: bool) -> list[str]:
     """Print names as a table on a terminal.
-
-    Args:
-        entries: the names.
-        fields: the columns, in this order.
-        header: whether their names stand above them.
-        whole: show every column, and let lines wrap; else as many as the terminal has room for.
 
     Returns:
         The columns that were left out.

@@ -44,10 +44,7 @@ def command(output: Output, url: str, from_stdin: bool) -> None:
     if not token:
         raise click.UsageError("standard input is empty; it has to be the token")
     signed_in = accounts.login(url, token, workspace=workspace(output))
-    if output.json:
-        output.document(signed_in.to_json())
-    else:
-        output.note(f"logged in to {signed_in.url} as {signed_in.name}; the token is in {signed_in.kept}")
+    output.tell(signed_in, f"logged in to {signed_in.url} as {signed_in.name}; the token is in {signed_in.kept}")
 
 
 @click.command(cls=Command, example="maskreg logout https://masks.lab.example")
@@ -63,10 +60,7 @@ def logout(output: Output, url: str | None) -> None:
     from maskreg.workspace import accounts
 
     left = accounts.logout(url, workspace=workspace(output))
-    if output.json:
-        output.document(left.to_json())
-    else:
-        output.note(f"logged out of {left.url}" if left.removed else f"no one was logged in to {left.url}")
+    output.tell(left, f"logged out of {left.url}" if left.removed else f"no one was logged in to {left.url}")
 
 
 @click.command(cls=Command, example="maskreg whoami --server https://masks.lab.example")
@@ -77,8 +71,7 @@ def whoami(output: Output, server: str | None) -> None:
     from maskreg.workspace import accounts
 
     identity = accounts.whoami(server, workspace=workspace(output))
-    if output.json:
-        output.document(identity.to_json())
+    if output.printed(identity):
         return
     output.data(identity.name)
     if not output.quiet:
@@ -132,8 +125,7 @@ def create(output: Output, /, project: str, expires: timedelta | str, **options:
 
     length = expires if isinstance(expires, timedelta) else None
     made = accounts.create_token(project, expires=length, workspace=workspace(output), **options)  # type: ignore[arg-type]
-    if output.json:
-        output.document(made.to_json())
+    if output.printed(made):
         return
     until = f"until {made.expires_at:%Y-%m-%d}" if made.expires_at else "until it is revoked"
     output.note(f"token {made.id}: {made.name} is {made.role} in {made.project}, {until}")
@@ -149,8 +141,7 @@ def list_(output: Output, project: str | None, server: str | None) -> None:
     from maskreg.workspace import accounts
 
     listed = accounts.tokens(project, server=server, workspace=workspace(output))
-    if output.json:
-        output.document([token.to_json() for token in listed])
+    if output.printed(listed):
         return
     for token in listed:
         expires = f"expires {token.expires_at:%Y-%m-%d}" if token.expires_at else "does not expire"
@@ -168,7 +159,4 @@ def revoke(output: Output, token: str, server: str | None) -> None:
     from maskreg.workspace import accounts
 
     revoked = accounts.revoke_token(token, server=server, workspace=workspace(output))
-    if output.json:
-        output.document({"id": revoked.id, "revoked": True})
-    else:
-        output.note(f"revoked token {revoked.id} of {revoked.name}")
+    output.tell({"id": revoked.id, "revoked": True}, f"revoked token {revoked.id} of {revoked.name}")

@@ -20,64 +20,24 @@ from .exits import BROKEN_PIPE, BUG, CANNOT_WRITE, INTERRUPTED, TERMINATED, Fail
 from .output import DeclinedError, Output
 
 SECTIONS = {
-    "Updates": {
-        "extract": "extract",
-        "apply": "apply",
-        "retrain": "retrain",
-        "combine": "combine",
-        "merge": "merge",
-        "squash": "squash",
-        "convert": "convert",
-    },
-    "Sharing": {
-        "pull": "pull",
-        "push": "push",
-        "follow": "follow",
-        "cache": "cache",
-        "remote": "remote",
-        "jobs": "jobs",
-        "export": "export",
-        "import": "export:import_",
-    },
-    "Evidence": {
-        "show": "show",
-        "baseline": "baseline",
-        "compare": "compare",
-        "survey": "survey",
-        "analyze": "analyze",
-        "report": "report",
-    },
-    "Registry": {
-        "list": "list",
-        "log": "tag:log",
-        "diff": "diff",
-        "tag": "tag",
-        "mv": "tag:mv",
-        "annotate": "tag:annotate",
-        "rm": "tag:rm",
-        "restore": "tag:restore",
-        "verify": "verify",
-        "key": "key",
-        "gc": "gc",
-        "db": "db",
-    },
-    "Service": {
-        "serve": "serve",
-        "worker": "serve:worker",
-        "login": "login",
-        "logout": "login:logout",
-        "whoami": "login:whoami",
-        "token": "login:token",
-    },
-    "Setup": {
-        "doctor": "doctor",
-        "config": "config",
-        "completion": "completion",
-    },
+    "Updates": ("extract", "apply", "retrain", "combine", "merge", "squash", "convert"),
+    "Sharing": ("pull", "push", "follow", "cache", "remote", "jobs", "export", "import"),
+    "Evidence": ("show", "baseline", "compare", "survey", "analyze", "report"),
+    "Registry": ("list", "log", "diff", "tag", "mv", "annotate", "rm", "restore", "verify", "key", "gc", "db"),
+    "Service": ("serve", "worker", "login", "logout", "whoami", "token"),
+    "Setup": ("doctor", "config", "completion"),
 }
-"""Every command and its module, with its name there unless that is ``command``, by heading in the help."""
+"""Every command, by heading in the help."""
 
-COMMANDS = [name for commands in SECTIONS.values() for name in commands]
+MODULES = {
+    "import": "export:import_",
+    **{name: f"tag:{name}" for name in ("log", "mv", "annotate", "rm", "restore")},
+    **{name: f"login:{name}" for name in ("logout", "whoami", "token")},
+    "worker": "serve:worker",
+}
+"""Commands that are not called ``command`` in a module of their own name."""
+
+COMMANDS = [name for names in SECTIONS.values() for name in names]
 """Every command."""
 
 
@@ -95,6 +55,7 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.command(
     cls=LazyGroup,
     sections=SECTIONS,
+    modules=MODULES,
     context_settings={"help_option_names": ["-h", "--help"]},
     example="""
     maskreg extract ./Qwen3-8B ./Qwen3-8B-opd --name qwen3-8b-opd
@@ -118,9 +79,6 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Args:
-        argv: the arguments; None for the arguments of the process.
-
     Returns:
         The exit code.
     """
@@ -139,7 +97,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = Output(debug=os.environ.get("MASKREG_DEBUG", "") not in ("", "0"))
     status = 0
     try:
-        status = _run(args, output)
+        try:
+            if "_MASKREG_COMPLETE" in os.environ:
+                cli.main(args, prog_name="maskreg")
+            with cli.make_context("maskreg", args, obj=output) as context:
+                cli.invoke(context)
+        except click.exceptions.Exit as error:
+            status = error.exit_code
+        except BrokenPipeError:
+            raise
+        # The only place that catches everything: an unexpected error becomes a file and exit code 70.
+        except BaseException as error:  # noqa: BLE001, RUF100
+            described = failure(error, output.context)
+            status = described.exit
+            if not isinstance(error, SystemExit) or status in (INTERRUPTED, TERMINATED):
+                _report(error, described, args, output)
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
@@ -151,19 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _run(args: list[str], output: Output) -> int:
-    try:
-        result = cli.main(args, prog_name="maskreg", standalone_mode=False, obj=output)
-    # The only place that catches everything: an unexpected error becomes a file and exit code 70.
-    except BaseException as error:  # noqa: BLE001, RUF100
-        described = failure(error, output.context)
-        if isinstance(error, SystemExit) and described.exit not in (INTERRUPTED, TERMINATED):
-            return described.exit
-        return _report(error, described, args, output)
-    return result if isinstance(result, int) else 0
-
-
-def _report(error: BaseException, described: Failure, args: list[str], output: Output) -> int:
+def _report(error: BaseException, described: Failure, args: list[str], output: Output) -> None:
     try:
         if output.debug:
             import traceback
@@ -184,9 +144,7 @@ def _report(error: BaseException, described: Failure, args: list[str], output: O
     except BrokenPipeError:
         raise
     except OSError:
-        # No stream takes the message; the exit code still says it.
-        return described.exit
-    return described.exit
+        pass  # no stream takes the message; the exit code still says it
 
 
 def _save_traceback(error: BaseException) -> str:

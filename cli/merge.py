@@ -97,14 +97,8 @@ def command(
 
     output.note_slow_kernels()
     with output.progress() as progress:
-        merged = merge(
-            refs,
-            weights=dict(weights) or None,
-            settings=dict(settings),
-            **options,
-            progress=progress,
-            workspace=workspace(output),
-        )
+        given: Any = {"weights": dict(weights) or None, "settings": dict(settings)}
+        merged = merge(refs, **given, **options, progress=progress, workspace=workspace(output))
     _tell(output, merged)
 
 
@@ -138,8 +132,7 @@ def _repeated(pairs: Sequence[tuple[str, object]]) -> str:
 
 
 def _tell(output: Output, merged: Merged) -> None:
-    if output.json:
-        output.document(merged.to_json())
+    if output.printed(merged):
         return
     output.notes(merged.notes)
     if merged.out is not None:

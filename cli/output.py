@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -71,6 +71,19 @@ class Output:
         # Only ASCII, which every locale can encode; a path may hold any bytes.
         click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
+    def printed(self, result: Any) -> bool:
+        """Print a result as JSON, if that was asked for; False where the command has to say it in words."""
+        if self.json:
+            rows = not hasattr(result, "to_json") and isinstance(result, list | tuple)
+            values = [getattr(row, "to_json", lambda row=row: row)() for row in (result if rows else [result])]
+            self.document(values if rows else values[0])
+        return self.json
+
+    def tell(self, result: Any, sentence: str) -> None:
+        """Print a result as JSON, or a remark about it."""
+        if not self.printed(result):
+            self.note(sentence)
+
     def record(self, value: object) -> None:
         """Print one line of NDJSON, and flush it."""
         self.make_room()
@@ -127,11 +140,7 @@ class Output:
             self.waiting.clear()
 
     def ask(self, question: str) -> bool:
-        """Ask a question on stderr, with nothing drawn beside it; True for yes.
-
-        Raises:
-            DeclinedError: the answer was no.
-        """
+        """Ask a question on stderr, with nothing drawn beside it; True for yes."""
         with self.alone():
             if not click.confirm(question, err=True):
                 raise DeclinedError

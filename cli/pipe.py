@@ -62,11 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     remote: Annotated[str, msgspec.Meta(max_length=255)] = ""
 
     def check(self, manifest: Manifest, command: str = "apply") -> None:
-        """Compare what the pipe says with the artifact itself.
-
-        Raises:
-            PipeError: they differ.
-        """
+        """Compare what the pipe says with the artifact itself."""
         claimed = (self.kind, self.size, self.source.root, self.source.params)
         actual = (manifest.kind, manifest.size, manifest.source.root, manifest.source.params)
         if claimed != actual:
@@ -103,15 +99,8 @@ def end(count: int, error: dict[str, object] | None = None) -> dict[str, object]
 def read(data: bytes, command: str = "apply") -> Record | Ref | Digest | ShortDigest:
     """Take the one artifact out of a pipe that was read to its end.
 
-    Args:
-        data: what came down the pipe.
-        command: the command that reads it, such as ``apply``; for messages.
-
     Returns:
         A record, or what names an artifact when the pipe held one bare line.
-
-    Raises:
-        PipeError: none or several, no end record, an error upstream, an unknown schema.
     """
     try:
         return _read(data)
@@ -186,18 +175,7 @@ def _record(value: dict[str, Any]) -> Record:
 
 
 def named_or_piped(workspace: Workspace, text: str, progress: Progress) -> Named:
-    """Open the artifact that an argument names; of ``-`` the one that a pipe names, pulled where it has to be.
-
-    Args:
-        workspace: where the artifact is.
-        text: what was typed.
-        progress: progress callback, in bytes read.
-
-    Raises:
-        PipeError: the pipe does not name exactly one artifact, or the command before it failed.
-        NotFoundError: there is no such artifact.
-        DataError: it is damaged.
-    """
+    """Open the artifact that an argument names; of ``-`` the one that a pipe names, pulled where it has to be."""
     if text != "-":
         return workspace.find(text)
     from maskreg.workspace.workspace import Named

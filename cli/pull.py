@@ -35,14 +35,7 @@ if TYPE_CHECKING:
 @click.option("--only", type=click.Choice(["mask", "delta", "reverse", "analysis"]), help="Bring only this part.")
 @click.option("--allow-rollback", is_flag=True, help="Take the remote's tag as it is, even if its log went back.")
 @click.pass_obj
-def command(
-    output: Output,
-    /,
-    refs: tuple[Ref | Digest | ShortDigest, ...],
-    remote: str | None,
-    only: str | None,
-    allow_rollback: bool,
-) -> None:
+def command(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], only: str | None, **options: Any) -> None:
     """Bring artifacts into the local registry, or find them there.
 
     When stdout is not a terminal, or with --json, prints one JSON record for each artifact and an end record that
@@ -55,7 +48,6 @@ def command(
         from maskreg.registry.pull import DEFAULT_PARTS
         from maskreg.workspace.pull import pull
 
-        options: dict[str, Any] = {"remote": remote, "allow_rollback": allow_rollback}
         options["parts"] = (only,) if only else DEFAULT_PARTS
         options["to_apply"] = only is None and not output.json and _is_pipe()
         space = workspace(output)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from maskreg.digest import Digest
@@ -27,15 +29,7 @@ from .values import REF
 @click.option("--force", is_flag=True, help="Replace what another user set the tag to.")
 @click.option("--allow-rollback", is_flag=True, help="Take the remote's tag as it is, even if its log went back.")
 @click.pass_obj
-def command(
-    output: Output,
-    /,
-    refs: tuple[Ref | Digest | ShortDigest, ...],
-    remote: str | None,
-    tag: str | None,
-    force: bool,
-    allow_rollback: bool,
-) -> None:
+def command(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], tag: str | None, **options: Any) -> None:
     """Publish artifacts on a remote.
 
     All of them must exist, or none is sent. Missing objects are transferred first, each one hashed; the tag is set
@@ -53,15 +47,7 @@ def command(
     done = []
     with output.progress() as progress:
         for artifact in artifacts:
-            pushed = push(
-                artifact,
-                remote=remote,
-                tag=tag,
-                force=force,
-                progress=progress,
-                allow_rollback=allow_rollback,
-                workspace=space,
-            )
+            pushed = push(artifact, tag=tag, **options, progress=progress, workspace=space)
             done.append(pushed)
             if not output.json:
                 output.data(str(pushed.ref.pinned(pushed.digest)))

@@ -67,9 +67,7 @@ def add(output: Output, /, name: str, url: str, as_default: bool, **options: str
     from maskreg.workspace import remotes
 
     added = remotes.add(name, url, default=as_default, workspace=workspace(output), **options)  # type: ignore[arg-type]
-    if output.json:
-        output.document(added.to_json())
-    else:
+    if not output.printed(added):
         output.note(f"added {name} ({added.url}): {_works(added)}")
         if added.default:
             output.note(f"{name} is the default remote")
@@ -82,8 +80,7 @@ def list_(output: Output) -> None:
     from maskreg.workspace import remotes
 
     entries = remotes.list(workspace=workspace(output))
-    if output.json:
-        output.document([entry.to_json() for entry in entries])
+    if output.printed(entries):
         return
     for entry in entries:
         mark = "\tdefault" if entry.default else ""
@@ -98,10 +95,7 @@ def remove(output: Output, name: str) -> None:
     from maskreg.workspace import remotes
 
     remotes.remove(name, workspace=workspace(output))
-    if output.json:
-        output.document({"name": name, "removed": True})
-    else:
-        output.note(f"removed {name}; its data is untouched")
+    output.tell({"name": name, "removed": True}, f"removed {name}; its data is untouched")
 
 
 @command.command(
@@ -145,9 +139,7 @@ def check(output: Output, name: str | None, allow_rollback: bool) -> None:
     from maskreg.workspace import remotes
 
     checked = remotes.check(name, allow_rollback=allow_rollback, workspace=workspace(output))
-    if output.json:
-        output.document(checked.to_json())
-    else:
+    if not output.printed(checked):
         output.data(f"{checked.name}: {_works(checked, usable_catalog=bool(checked.catalog))}")
     if not checked.keeps_tags:
         raise ConfigError(

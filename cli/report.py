@@ -56,8 +56,7 @@ def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any
         result = report(
             ref, trajectory=_trajectory(trajectory), **options, progress=progress, workspace=workspace(output)
         )
-    if output.json:
-        output.document(result.to_json())
+    if output.printed(result):
         return
     output.note("\n".join(paragraph(result.sentence)))
     for path in (result.path, *result.plots):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     ref_text: str,
-    remote: str | None,
     raw: bool,
     by: str | None,
     roles: tuple[str, ...],
     layers: str,
     verbose: bool,
-    allow_rollback: bool,
+    **options: Any,
 ) -> None:
     """Print the summary of an artifact.
 
@@ -65,7 +65,8 @@ def command(
     from .summary import Grouping, Subject, summary
 
     output = ctx.ensure_object(Output)
-    if allow_rollback and not remote:
+    remote = options["remote"]
+    if options["allow_rollback"] and not remote:
         raise click.UsageError("--allow-rollback is about the tag of a remote: add --remote NAME")
     if ref_text == "-" and remote:
         raise click.UsageError("a pipe names an artifact of the local registry: leave --remote out")
@@ -84,10 +85,10 @@ def command(
     else:
         artifact = REF.convert(ref_text, None, ctx)
     if raw:
-        sys.stdout.buffer.write(manifest_bytes(artifact, remote=remote, allow_rollback=allow_rollback, workspace=space))
+        sys.stdout.buffer.write(manifest_bytes(artifact, **options, workspace=space))
         sys.stdout.buffer.flush()
         return
-    description = show(artifact, remote=remote, allow_rollback=allow_rollback, workspace=space)
+    description = show(artifact, **options, workspace=space)
     if output.json:
         output.document(description.to_json(by, selection))
         return

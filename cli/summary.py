@@ -65,16 +65,7 @@ def summary(
     groups: Grouping | None = None,
     verbose: bool = False,
 ) -> str:
-    """The summary of an artifact, in lines that fit the terminal: one sentence, the figures, and where they lie.
-
-    Args:
-        subject: the artifact.
-        present: parts that the registry holds; None when unknown.
-        overlaps: recorded overlaps with the reference mask and with another seed; None where there is none.
-        notes: remarks by the command that made it.
-        groups: bars of these groups alone; None for roles and layers.
-        verbose: whole digests, the whole recipe, and every layer.
-    """
+    """The summary of an artifact, in lines that fit the terminal: one sentence, the figures, and where they lie."""
     manifest, card = subject.manifest, subject.card
     lines = [
         *paragraph(_sentence(manifest)),
@@ -144,8 +135,7 @@ def _groups(subject: Subject, chosen: Grouping | None, *, verbose: bool) -> list
 
 def tell_stored(output: Output, stored: Stored) -> None:
     """Print an artifact that a command has made and stored."""
-    if output.json:
-        output.document(stored.to_json())
+    if output.printed(stored):
         return
     if output.quiet:
         output.data(str(stored.ref.pinned(stored.digest) if stored.ref else stored.digest))

@@ -49,19 +49,12 @@ def command(ctx: click.Context, /, refs: tuple[Ref | str, ...], verbose: bool, *
 
     with output.progress() as progress:
         result = survey(*refs, **options, progress=progress, workspace=workspace(output))
-    if output.json:
-        output.document(result.to_json())
-    else:
+    if not output.printed(result):
         output.data(text(result, verbose=verbose))
 
 
 def text(result: MaskSurvey, *, verbose: bool = False) -> str:
-    """A survey as text: a sentence, and a line on every mask.
-
-    Args:
-        result: the masks and their survey.
-        verbose: fold nothing.
-    """
+    """A survey as text: a sentence, and a line on every mask."""
     survey = result.survey
     lines = paragraph(survey.sentence)
     named = {name: number for number, name in enumerate(survey.names)}

@@ -28,12 +28,6 @@ def table(rows: Iterable[Row], *, right: int = 1, first: int = 0, labels: int = 
 
         tensor                  density        tensor                  lift
         lm_head.weight           25.3 %        lm_head.weight         1.02x
-
-    Args:
-        rows: tuples of equal length.
-        right: index of the first right-aligned column.
-        first: least width of the first column, with the gap after it.
-        labels: how many columns say what a row is of, from the first on.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -102,11 +96,7 @@ _EXTREMES = 3  # lines that stay with the lowest figures, and with the highest
 
 
 def width(otherwise: int = UNLIMITED) -> int:
-    """Columns of the terminal; the variable ``COLUMNS`` wins.
-
-    Args:
-        otherwise: columns where stdout is not a terminal.
-    """
+    """Columns of the terminal; the variable ``COLUMNS`` wins."""
     return shutil.get_terminal_size((otherwise, 24)).columns
 
 
@@ -116,13 +106,7 @@ def paragraph(text: str, *, indent: str = "") -> list[str]:
 
 
 def row(label: str, text: str, column: int) -> list[str]:
-    """A label and its text; further lines begin under the text.
-
-    Args:
-        label: on the left.
-        text: on the right.
-        column: where the text begins, counted from 0.
-    """
+    """A label and its text; further lines begin under the text."""
     lines = _wrapped(text, max(width() - column, 1)) or [""]
     return [f"{label if not number else '':<{column}}{line}" for number, line in enumerate(lines)]
 
@@ -147,14 +131,6 @@ def folded(
 
     Nothing is left out where stdout is not a terminal: pipes and files get every line, unbroken.
 
-    Args:
-        groups: what is listed, in order.
-        score: the figure whose extremes are kept; None where it is undefined.
-        things: the noun for the lines, in the plural.
-        by: the name of that figure.
-        whole: keep every line.
-        to_see_all: option or command that shows everything.
-
     Returns:
         The lines that stay, in order; and the line about the others, in a list that is empty if there are none.
     """
@@ -176,13 +152,7 @@ _SQUARE = 12
 
 
 def matrix(letters: Sequence[str], pairs: PairMatrix, *, verbose: bool) -> list[str]:
-    """The square of headrooms, similar masks beside each other, and a line on every pair.
-
-    Args:
-        letters: of the masks.
-        pairs: the figures.
-        verbose: print the square, and fold nothing, however many masks there are.
-    """
+    """The square of headrooms, similar masks beside each other, and a line on every pair."""
     lines = paragraph(pairs.terms)
     if verbose or width() >= UNLIMITED or len(letters) <= _SQUARE:
         lines += ["", *_square(letters, pairs)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import click
 
-from maskreg.digest import Digest
 from maskreg.errors import UsageError
-from maskreg.ref import Ref, ShortDigest, printable
+from maskreg.ref import Ref, printable
 
 from .command import Command, again, workspace
 from .output import Output
@@ -39,8 +39,7 @@ def command(output: Output, ref: Ref, new: tuple[str, ...], remote: str | None, 
     from maskreg.workspace.tag import tag
 
     names = tag(ref, *new, immutable=immutable, remote=remote, workspace=workspace(output))
-    if output.json:
-        output.document([name.to_json() for name in names])
+    if output.printed(names):
         return
     for name in names:
         output.data(str(name.ref.pinned(name.digest)))
@@ -60,9 +59,7 @@ def command(output: Output, ref: Ref, new: tuple[str, ...], remote: str | None, 
 @click.option("--remote", help="Rename on a remote, not in the local registry.")
 @click.option("--force", is_flag=True, help="Replace a name that points to another artifact.")
 @click.pass_obj
-def mv(
-    output: Output, /, old: Ref | Digest | ShortDigest, new: str, all_tags: bool, remote: str | None, force: bool
-) -> None:
+def mv(output: Output, /, old: Ref, new: str, remote: str | None, **options: Any) -> None:
     """Rename the tag OLD to NEW.
 
     NEW is [project/]name[:tag]; without a tag it keeps the tag of OLD. The history of OLD stays, and `restore` brings
@@ -72,9 +69,8 @@ def mv(
     """
     from maskreg.workspace.move import mv
 
-    moved = mv(old, new, all_tags=all_tags, force=force, remote=remote, workspace=workspace(output))
-    if output.json:
-        output.document([row.to_json() for row in moved])
+    moved = mv(old, new, remote=remote, **options, workspace=workspace(output))
+    if output.printed(moved):
         return
     for row in moved:
         output.data(str(row.new.pinned(row.digest)))
@@ -96,7 +92,7 @@ def mv(
 @click.option("--remote", help="Remove them on a remote, not in the local registry.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
-def rm(output: Output, refs: tuple[Ref | Digest | ShortDigest, ...], remote: str | None, yes: bool) -> None:
+def rm(output: Output, refs: tuple[Ref, ...], remote: str | None, yes: bool) -> None:
     """Remove tags.
 
     All of them must exist, or none is removed. `restore` brings a tag back until `gc` has deleted the artifact.
@@ -133,9 +129,7 @@ def restore(output: Output, ref: Ref, remote: str | None) -> None:
     from maskreg.workspace.tag import restore
 
     restored = restore(ref, remote=remote, workspace=workspace(output))
-    if output.json:
-        output.document(restored.to_json())
-    else:
+    if not output.printed(restored):
         output.data(str(restored.ref.pinned(restored.digest)))
 
 
@@ -155,34 +149,15 @@ def restore(output: Output, ref: Ref, remote: str | None) -> None:
 @click.option("--description", help="One paragraph for people.")
 @click.option("--meta", type=PAIR, multiple=True, help="Run metadata; repeatable. An empty value removes the key.")
 @click.pass_obj
-def annotate(
-    output: Output,
-    ref: Ref,
-    remote: str | None,
-    family: str | None,
-    method: str | None,
-    license: str | None,
-    description: str | None,
-    meta: tuple[tuple[str, str], ...],
-) -> None:
+def annotate(output: Output, /, ref: Ref, meta: tuple[tuple[str, str], ...], **options: Any) -> None:
     """Change the card of an artifact.
 
     Family, method, license, description and run metadata. The artifact and its digest stay the same.
     """
     from maskreg.workspace.tag import annotate
 
-    annotated = annotate(
-        ref,
-        family=family,
-        method=method,
-        license=license,
-        description=description,
-        meta=dict(meta),
-        remote=remote,
-        workspace=workspace(output),
-    )
-    if output.json:
-        output.document(annotated.to_json())
+    annotated = annotate(ref, meta=dict(meta), **options, workspace=workspace(output))
+    if output.printed(annotated):
         return
     for key, value in annotated.card.to_json().items():
         rows = value.items() if isinstance(value, dict) else [(key, value)]
@@ -214,8 +189,7 @@ def log(output: Output, ref: Ref, remote: str | None, allow_rollback: bool) -> N
     if allow_rollback and not remote:
         raise click.UsageError("--allow-rollback is about the tag of a remote: add --remote NAME")
     entries = log(ref, remote=remote, allow_rollback=allow_rollback, workspace=workspace(output))
-    if output.json:
-        output.document([entry.to_json() for entry in entries])
+    if output.printed(entries):
         return
     if output.quiet:
         for entry in entries:

@@ -11,70 +11,72 @@ from typing import Any
 import click
 
 from maskreg.digest import Digest
-from maskreg.errors import UsageError
-from maskreg.ref import Ref, ShortDigest, parse_artifact
+from maskreg.errors import MaskregError, UsageError
+from maskreg.ref import Ref, is_pattern, parse_artifact
 
 from .output import Output
 from .table import paragraph
 
 
-class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """An artifact: ``[project/]name[:tag][@sha256:...]``, a digest, or the first digits of one."""
+class Parsed(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """Text that a function makes a value of; a ``ValueError`` of it is an error of usage."""
 
-    name = "ref"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse what names an artifact."""
-        return value if isinstance(value, Ref | Digest | ShortDigest) else parse_artifact(value)
-
-
-class RefsType(RefType):
-    """An artifact, or a pattern of references such as ``team/run:step-*``."""
-
-    name = "refs"
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Leave a pattern as it is; parse everything else."""
-        from maskreg.ref import is_pattern
-
-        return value if isinstance(value, str) and is_pattern(value) else super().convert(value, param, ctx)
-
-
-class NameType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A name for an artifact: ``[project/]name[:tag]``."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
-        """Parse a reference, and refuse a digest."""
-        ref = value if isinstance(value, Ref) else Ref.parse(value)
-        if ref.digest is not None:
-            self.fail("a new artifact has no digest yet; drop @sha256:...", param, ctx)
-        return ref
-
-
-class RangeType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A range that includes both ends: ``0.4..0.6``, ``0.4..``, ``..0.6``, or one number."""
-
-    name = "lo..hi"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
-        """Parse a range; an open end is minus or plus infinity."""
-        if isinstance(value, tuple):
+        """Parse a text; what is no text was parsed before."""
+        if not isinstance(value, str) or isinstance(value, Digest):
             return value
-        from maskreg.catalog.query import parse_range
-
         try:
-            return parse_range(value)
-        except UsageError as error:
-            self.fail(error.message, param, ctx)
+            return self._parse(value)
+        except MaskregError:
+            raise
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-def _bounds(least: float | None, most: float | None) -> str:
-    """Bounds of a number, for the help; empty where there are none."""
-    if least is None:
-        return "" if most is None else f"{most:g} at most"
-    return f"{least:g} or more" if most is None else f"{least:g} to {most:g}"
+def _name(text: str) -> Ref:
+    ref = Ref.parse(text)
+    if ref.digest is not None:
+        raise ValueError("a new artifact has no digest yet; drop @sha256:...")
+    return ref
+
+
+def _range(text: str) -> tuple[float, float]:
+    from maskreg.catalog.query import parse_range
+
+    try:
+        return parse_range(text)
+    except UsageError as error:
+        raise ValueError(error.message) from error
+
+
+def _duration(text: str) -> timedelta:
+    from maskreg.settings.keys import parse_duration
+
+    return parse_duration(text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(f"{text!r} is not key=value")
+    return key, value
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text!r} is not a finite number")
+    return number
+
+
+def _share(text: str) -> float:
+    number = text.strip().removesuffix("%")
+    share = _number(number) / (100 if text.strip().endswith("%") else 1)
+    if not 0 <= share < 1:
+        raise ValueError(f"{text!r} is no share; write 0.01 or 1%")
+    return share
 
 
 _MOST = (1 << 31) - 1
@@ -99,7 +101,9 @@ class NumberType(click.FloatRange):
     name = "number"
 
     def _describe_range(self) -> str:
-        return _bounds(self.min, self.max)
+        if self.min is None:
+            return ""
+        return f"{self.min:g} or more" if self.max is None else f"{self.min:g} to {self.max:g}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse a number."""
@@ -107,64 +111,6 @@ class NumberType(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
         return number
-
-
-class ShareType(NumberType):
-    """A share, as ``0.01`` or ``1%``."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share, 0 to less than 1."""
-        text = str(value).strip()
-        number = super().convert(text.removesuffix("%"), param, ctx)
-        share = float(number) / 100 if text.endswith("%") else float(number)
-        if not 0 <= share < 1:
-            self.fail(f"{text!r} is no share; write 0.01 or 1%.", param, ctx)
-        return share
-
-
-class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A length of time: ``7d``, ``12h``, ``30m``, ``0s``."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Parse a length of time."""
-        if isinstance(value, timedelta):
-            return value
-        from maskreg.settings.durations import parse_duration
-
-        try:
-            return parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class PairType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """``key=value``."""
-
-    name = "key=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Split at the first ``=``."""
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = value.partition("=")
-        if not key or not equals:
-            self.fail(f"{value!r} is not key=value", param, ctx)
-        return key, text
-
-
-class WeightType(PairType):
-    """``REF=number``."""
-
-    name = "ref=w"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Split at the first ``=``, and parse the number."""
-        key, text = super().convert(value, param, ctx)
-        return key, NUMBER.convert(text, param, ctx)
 
 
 class OutType(click.Path):
@@ -196,20 +142,20 @@ class FolderType(click.Path):
         return value if isinstance(value, str) and "://" in value else super().convert(value, param, ctx)
 
 
-REF = RefType()
-REFS = RefsType()
-NAME = NameType()
-RANGE = RangeType()
-DURATION = DurationType()
-PAIR = PairType()
+REF = Parsed("ref", parse_artifact)
+REFS = Parsed("refs", lambda text: text if is_pattern(text) else parse_artifact(text))
+NAME = Parsed("name", _name)
+RANGE = Parsed("lo..hi", _range)
+DURATION = Parsed("duration", _duration)
+PAIR = Parsed("key=value", _pair)
 SEED = IntegerType(0, (1 << 64) - 1)
 NATURAL = IntegerType(0)
 POSITIVE = IntegerType(1)
 NUMBER = NumberType()
-SHARE = ShareType()
+SHARE = Parsed("share", _share)
 OUT = OutType()
 CHECKPOINT_OUT = OutType(of_checkpoint=True)
-WEIGHT = WeightType()
+WEIGHT = Parsed("ref=w", lambda text: (_pair(text)[0], _number(_pair(text)[1])))
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 FORCE = click.option("--force", is_flag=True, help="Move a name that others may use; its history keeps what it was.")
@@ -228,16 +174,7 @@ PAPER = click.option(
 
 
 def explanation(output: Output, name: str, command: str) -> None:
-    """Print the glossary's entry.
-
-    Args:
-        output: where to.
-        name: the figure or word, as people typed it.
-        command: the command that was used, for hints.
-
-    Raises:
-        UsageError: it is not in the glossary.
-    """
+    """Print the glossary's entry."""
     from maskreg.glossary import explain
 
     first, *others = explain(name, command)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maskreg.digest import Digest
-from maskreg.ref import Ref, ShortDigest
+from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
 
 from .command import Command, engine_options, workspace
@@ -37,13 +36,7 @@ if TYPE_CHECKING:
 @engine_options
 @click.pass_obj
 def command(
-    output: Output,
-    /,
-    refs: tuple[Ref | Digest | ShortDigest, ...],
-    everything: bool,
-    remote: str | None,
-    signatures: bool,
-    recount: bool,
+    output: Output, /, refs: tuple[Ref, ...], everything: bool, remote: str | None, signatures: bool, recount: bool
 ) -> None:
     """Check stored artifacts and tags, and list what is damaged.
 

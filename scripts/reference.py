@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property, partial
 from types import ModuleType
 from typing import Any
@@ -247,7 +247,9 @@ def _attributes(value: type) -> list[tuple[str, str]]:
             for name, member in vars(base).items():
                 if isinstance(member, property | cached_property) and _is_public(name):
                     items[name] = Docstring.of(member).text.partition("\n")[0]
-    return list(items.items())
+    shared = dict(Docstring.of(workspace).sections["Attributes"])
+    own = fields(value) if is_dataclass(value) else ()
+    return list(({each.name: shared[each.name] for each in own if each.name in shared} | items).items())
 
 
 def _methods(value: type) -> Iterator[tuple[str, str]]:

@@ -99,6 +99,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="a minute of tests: no servers, programs or torch")
+    parser.addoption("--update", action="store_true", help="write what commands print now into tests/cli/golden")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from maskreg.errors import ConfigError, MaskregError, NoSpaceError, NotFoundError, RefusedError, UnavailableError
 from maskreg.settings import StoreOptions
-from maskreg.settings.urls import check_address
+from maskreg.settings.remotes import check_address
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

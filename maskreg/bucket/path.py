@@ -39,7 +39,7 @@ from maskreg.errors import (
 from maskreg.extras import requiring
 from maskreg.parallel import DaemonPool, interruptible
 from maskreg.settings import StoreOptions
-from maskreg.settings.urls import check_address
+from maskreg.settings.remotes import check_address
 
 if TYPE_CHECKING:
     from obstore.store import BackoffConfig, ClientConfig, ObjectStore, RetryConfig, S3Config, S3Store

@@ -24,7 +24,7 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
 from maskreg.catalog.file import connect, writable
 from maskreg.disk import make_root
 from maskreg.errors import CannotCreateError, ConfigError
-from maskreg.settings.urls import check_catalog
+from maskreg.settings.remotes import check_catalog
 
 LOCK_SECONDS = 30
 """How long PostgreSQL waits for another's lock."""

@@ -1,6 +1,6 @@
 """What a user chose, and where each choice came from: flag, environment, file or default."""
 
-from maskreg.settings.editing import add_remote, checked, remove_remote, set_value
+from maskreg.settings.file import add_remote, checked, remove_remote, set_value
 from maskreg.settings.loading import Settings
 from maskreg.settings.remotes import DEFAULT_JOBS, Remote, StoreOptions
 

@@ -35,12 +35,7 @@ _PORTS = {"https": 443, "http": 80}
 
 
 def service_url(url: str) -> str:
-    """The one form of a service's URL: lower case, without the usual port and without a slash at its end.
-
-    Raises:
-        ConfigError: not ``https://HOST[:PORT][/PATH]``; ``http://`` is for this machine only, because a token would
-            travel in the clear.
-    """
+    """The one form of a service's URL: lower case, without the usual port and without a slash at its end."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -72,15 +67,7 @@ def credentials_path(env: Mapping[str, str] | None = None) -> Path:
 
 
 def check_token(token: str, name: str) -> str:
-    """A token that can be sent: one line of it is a header.
-
-    Args:
-        token: the text.
-        name: what messages call it; they never hold the text.
-
-    Raises:
-        UsageError: it is not one word.
-    """
+    """A token that can be sent: one line of it is a header."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError(
             f"{name} is not one word of letters, digits and punctuation",
@@ -91,18 +78,7 @@ def check_token(token: str, name: str) -> str:
 
 
 def token_for(url: str, env: Mapping[str, str] | None = None) -> str:
-    """The token to show to a service; empty without a login.
-
-    Args:
-        url: the service.
-        env: the environment; the process's when left out. ``MASKREG_TOKEN`` in it wins.
-
-    Raises:
-        ConfigError: not the URL of a service, or the file is malformed.
-        NotAllowedError: others may read the file.
-        UnavailableError: the keyring that has the token does not answer.
-        UsageError: the variable holds more than one word.
-    """
+    """The token to show to a service; empty without a login."""
     env = os.environ if env is None else env
     service = service_url(url)
     if token := env.get(VARIABLE, "").strip():
@@ -114,19 +90,8 @@ def token_for(url: str, env: Mapping[str, str] | None = None) -> str:
 def remember(url: str, token: str, env: Mapping[str, str] | None = None) -> str:
     """Keep a token, in the keyring where one works, else in the file.
 
-    Args:
-        url: the service.
-        token: of one line, without blanks.
-        env: the environment; the process's when left out.
-
     Returns:
         Where it is kept: ``keyring``, or the path of the file.
-
-    Raises:
-        ConfigError: not the URL of a service, or the file is malformed.
-        UsageError: not one word.
-        NotAllowedError: others may read the file.
-        CannotCreateError: the file cannot be written.
     """
     service, path = service_url(url), credentials_path(env)
     check_token(token, "the token")
@@ -137,14 +102,7 @@ def remember(url: str, token: str, env: Mapping[str, str] | None = None) -> str:
 
 
 def forget(url: str, env: Mapping[str, str] | None = None) -> bool:
-    """Remove the token of a service; False when there was none.
-
-    Raises:
-        ConfigError: not the URL of a service, or the file is malformed.
-        NotAllowedError: others may read the file.
-        UnavailableError: the keyring that has the token does not answer.
-        CannotCreateError: the file cannot be written.
-    """
+    """Remove the token of a service; False when there was none."""
     service, path = service_url(url), credentials_path(env)
     entries = _read(path)
     entry = entries.pop(service, None)
@@ -157,12 +115,7 @@ def forget(url: str, env: Mapping[str, str] | None = None) -> bool:
 
 
 def known_services(env: Mapping[str, str] | None = None) -> list[str]:
-    """The services with a stored token, by URL.
-
-    Raises:
-        ConfigError: the file is malformed.
-        NotAllowedError: others may read it.
-    """
+    """The services with a stored token, by URL."""
     return sorted(_read(credentials_path(env)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +27,6 @@ _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([KMGTkmgt]?)B?")
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Where settings are read from.
-
-    Attributes:
-        flags: texts from the command line, by key.
-        env: the environment.
-        file: the configuration file, parsed.
-        path: that file.
-    """
-
-    flags: Mapping[str, str]
-    env: Mapping[str, str]
-    file: Mapping[str, Any]
-    path: Path
-
-
-@dataclass(frozen=True)
 class Key:
     """One top-level setting.
 
@@ -60,28 +44,21 @@ class Key:
     parse: Callable[[str, str], Any]
     default: Callable[[], Any]
 
-    def choose(self, sources: Sources) -> tuple[Any, str]:
-        """The value and its origin: a flag wins over the environment, that over the file, that over the default.
-
-        Raises:
-            ConfigError: the winning text is invalid.
-        """
-        if text := sources.flags.get(self.name):
+    def choose(
+        self, flags: Mapping[str, str], env: Mapping[str, str], file: Mapping[str, Any], path: Path
+    ) -> tuple[Any, str]:
+        """The value and its origin: a flag wins over the environment, that over the file, that over the default."""
+        if text := flags.get(self.name):
             flag = f"--{self.name.replace('_', '-')}"
             return self.parse(text, flag), flag
-        if text := sources.env.get(self.variable):
+        if text := env.get(self.variable):
             return self.parse(text, self.variable), self.variable
-        if self.name in sources.file:
-            value = sources.file[self.name]
-            return self.read(value, f"{sources.path}: {self.name}"), str(sources.path)
+        if self.name in file:
+            return self.read(file[self.name], f"{path}: {self.name}"), str(path)
         return self.default(), "default"
 
     def read(self, value: Any, origin: str) -> Any:
-        """The value of the setting from what the file holds.
-
-        Raises:
-            ConfigError: it is invalid.
-        """
+        """The value of the setting from what the file holds."""
         if isinstance(value, list):
             return self.parse(",".join(map(str, value)), origin)
         return self.parse(value, origin) if isinstance(value, str) else value
@@ -114,15 +91,7 @@ def _flag(text: str, origin: str) -> bool:
 
 
 def parse_size(text: str, origin: str) -> int:
-    """A number of bytes, such as ``50GB`` or ``1.5TB``.
-
-    Args:
-        text: the text.
-        origin: where it was written, for messages.
-
-    Raises:
-        ConfigError: it is no size.
-    """
+    """A number of bytes, such as ``50GB`` or ``1.5TB``."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{origin}: {text!r} is not a size", hint="write 50GB, 500MB or 1.5TB")
@@ -159,3 +128,19 @@ def as_text(value: object) -> str:
 
 
 KNOWN_KEYS_HINT = f"known: {', '.join(KEYS)}, remotes.NAME.({'|'.join(REMOTE_KEYS)})"
+
+
+_LONGEST = timedelta(weeks=5_200)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_duration(text: str) -> timedelta:
+    """A length of time, such as ``7d``, ``12h``, ``30m`` or ``0s``."""
+    match = re.fullmatch(r"([0-9]{1,6})([smhdw])", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration; write 7d, 12h, 30m or 0s")
+    length = timedelta(**{_UNITS[match[2]]: int(match[1])})
+    if length > _LONGEST:
+        # Dates begin with the year 1, so a longer time before now may not be one.
+        raise ValueError(f"{text!r} is more than {_LONGEST.days // 7}w")
+    return length

@@ -10,7 +10,7 @@ from typing import Any
 
 from maskreg.errors import ConfigError, UnavailableError
 from maskreg.settings.file import config_path, read_file
-from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT, Sources, as_text
+from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT, as_text
 from maskreg.settings.remotes import Remote, StoreOptions, default_jobs, parse_name, unknown_remote
 
 
@@ -46,27 +46,18 @@ class Settings:
 
     @classmethod
     def load(cls, env: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None) -> Settings:
-        """Read the settings: flags win over the environment, that over the file, that over defaults.
-
-        Args:
-            env: the environment; the process's when left out. An empty variable counts as not set.
-            flags: values from the command line by key (``config`` names another file); same texts as ``env``.
-
-        Raises:
-            ConfigError: the file is not TOML, has an unknown key or a value of the wrong type, or a flag or
-                variable has an invalid value.
-        """
+        """Read the settings: flags win over the environment, that over the file, that over defaults."""
         env = os.environ if env is None else env
         flags = flags or {}
         if unknown := set(flags) - set(KEYS) - {"config"}:
             raise ConfigError(f"{min(unknown)!r} is not a setting", hint=KNOWN_KEYS_HINT)
         path = config_path(env, flags)
-        sources = Sources(flags, env, read_file(path), path)
+        file = read_file(path)
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
         for name, key in KEYS.items():
-            values[name], origins[name] = key.choose(sources)
-        remotes: Mapping[str, Remote] = sources.file["remotes"]
+            values[name], origins[name] = key.choose(flags, env, file, path)
+        remotes: Mapping[str, Remote] = file["remotes"]
         for remote in remotes.values():
             origins.update({f"remotes.{remote.name}.{key}": str(path) for key in remote.table()})
         return cls(config_path=path, remotes=remotes, origins=origins, **values)
@@ -77,11 +68,7 @@ class Settings:
         return self.default_remote or (next(iter(self.remotes)) if len(self.remotes) == 1 else "")
 
     def remote(self, name: str | None = None) -> Remote:
-        """The remote called ``name``; without a name the default or the only one.
-
-        Raises:
-            ConfigError: there is no such remote, none at all, or several and no default; or the name is empty.
-        """
+        """The remote called ``name``; without a name the default or the only one."""
         if name is None:
             name = self.meant_remote or None
         if name is not None:
@@ -103,14 +90,7 @@ class Settings:
         )
 
     def options_of(self, url: str) -> StoreOptions:
-        """How to talk to the service of a checkpoint's URL: as the nearest remote in its bucket, else by the AWS chain.
-
-        Args:
-            url: such as ``s3://bucket/prefix``.
-
-        Raises:
-            UnavailableError: offline is set.
-        """
+        """How to talk to the service of a checkpoint's URL: as the nearest remote in its bucket, or AWS's chain."""
         if self.offline:
             raise UnavailableError(f"{url} is not read: offline is set", hint="unset MASKREG_OFFLINE")
         bucket = url.split("/")[:3]

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
+from urllib.parse import parse_qsl, unquote
 
 from maskreg.errors import ConfigError
 from maskreg.parallel import available_cpus
-from maskreg.settings.urls import check_address, check_catalog
 
 DEFAULT_JOBS = 8
 """Objects in transfer at the same time, by default."""
@@ -91,15 +91,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def parse_name(text: str, origin: str) -> str:
-    """Check the name of a remote.
-
-    Args:
-        text: the name.
-        origin: where it was written, for messages.
-
-    Raises:
-        ConfigError: it is malformed or reserved.
-    """
+    """Check the name of a remote."""
     if not _NAME.fullmatch(text):
         raise ConfigError(f"{origin}: {text!r} is not a name (letters, digits, '-' and '_')")
     if text == "local":
@@ -108,12 +100,7 @@ def parse_name(text: str, origin: str) -> str:
 
 
 def unknown_remote(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a remote that is not configured; suggests the most similar name.
-
-    Args:
-        name: what was written.
-        known: names of the remotes that are configured.
-    """
+    """The error for a remote that is not configured; suggests the most similar name."""
     import difflib
 
     names = sorted(known)
@@ -126,17 +113,7 @@ def unknown_remote(name: str, known: Iterable[str]) -> ConfigError:
 
 
 def parse_remote(name: str, table: object, origin: object) -> Remote:
-    """Parse the table ``[remotes.NAME]``.
-
-    Args:
-        name: the remote's name.
-        table: its content.
-        origin: the file it is from, for messages.
-
-    Raises:
-        ConfigError: an unknown key, an invalid value, a missing or relative URL, a password in a URL, or a catalog that
-            is not in PostgreSQL.
-    """
+    """Parse the table ``[remotes.NAME]``."""
     where = f"{origin}: remotes.{name}"
     parse_name(name, f"{origin}: remotes")
     if not isinstance(table, dict):
@@ -172,3 +149,81 @@ def _project_keys(text: str, where: str) -> tuple[str, ...]:
     if len({pair.partition("=")[0] for pair in pairs}) < len(pairs):
         raise ConfigError(f"{where}: a project has two keys", hint="name the current one")
     return pairs
+
+
+CATALOG_KEYS = (
+    *("application_name", "channel_binding", "client_encoding", "connect_timeout", "gssencmode", "host", "hostaddr"),
+    *("keepalives", "keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname", "load_balance_hosts"),
+    *("passfile", "port", "require_auth", "requirepeer", "service", "sslcert", "sslcrl", "sslcrldir", "sslkey"),
+    *("ssl_max_protocol_version", "ssl_min_protocol_version", "sslmode", "sslnegotiation", "sslrootcert", "sslsni"),
+    *("target_session_attrs", "tcp_user_timeout"),
+)
+"""Query keys of a catalog's URL. Missing on purpose: ``password``, ``sslpassword``, ``options`` and ``dbname``, which
+may be a whole connection string."""
+
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)"
+_ADDRESS = re.compile(rf"[a-z][a-z0-9+.-]*://(?:{_HOST}(?::[0-9]+)?)?(?:/[^?#]*)?", re.IGNORECASE)
+_CATALOG = re.compile(
+    r"(?P<scheme>postgresql(?:\+psycopg)?)://"
+    r"(?:(?P<user>[^:@/?#]*)(?P<password>:[^@/?#]*)?@)?"
+    rf"(?P<host>{_HOST})?(?P<port>:[0-9]+)?(?P<database>/[^:@/?#]*)?(?:\?(?P<query>[^#]*))?"
+)
+_WORD = re.compile(r"[\w.@$+ -]*")
+_VALUE = re.compile(r"[\w.,:/~+ -]*")
+_USER_AND_PASSWORD = re.compile(r"//[^/]*:.*@|//[^/]+@")
+_STORE_HINT = "remove it; credentials come from the AWS chain, such as AWS_PROFILE"
+_SERVICE_HINT = "remove it; log in with a token instead"
+_CATALOG_HINT = "put the password into ~/.pgpass (mode 0600) or the environment variable PGPASSWORD"
+_CATALOG_FORM = "write postgresql+psycopg://USER@HOST/DATABASE"
+
+
+def check_address(url: str, where: str) -> None:
+    """Check the URL of a store or of a service; a text without a scheme is a path, and passes."""
+    if "://" not in url or _ADDRESS.fullmatch(url):
+        return
+    decoded = _decoded(url)
+    if "?" in decoded or "#" in decoded or _USER_AND_PASSWORD.search(decoded):
+        fault = "a URL must not hold a password, a user, a query or a fragment"
+        is_service = decoded.lower().startswith(("https://", "http://"))
+        raise ConfigError(
+            f"{where}: {fault}",
+            hint=_SERVICE_HINT if is_service else _STORE_HINT,
+            **({"token_of": "URL"} if is_service else {}),
+        )
+    raise ConfigError(f"{where}: malformed URL", new_url="s3://BUCKET/PREFIX", or_url="https://HOST[:PORT]")
+
+
+def check_catalog(url: str, where: str) -> None:
+    """Check the URL of a catalog in PostgreSQL."""
+    if not url.startswith(("postgresql://", "postgresql+psycopg://")):
+        raise ConfigError(f"{where}: not the URL of a PostgreSQL database", hint=_CATALOG_FORM)
+    match = _CATALOG.fullmatch(url)
+    if match is None:
+        secret = _USER_AND_PASSWORD.search(_decoded(url))
+        fault = "a URL must not hold a password" if secret else "malformed URL"
+        raise ConfigError(f"{where}: {fault}", hint=_CATALOG_HINT if secret else _CATALOG_FORM)
+    user, database = match["user"] or "", match["database"] or ""
+    if not (_WORD.fullmatch(unquote(user)) and _WORD.fullmatch(unquote(database[1:]))):
+        fault = "a user and a database consist of letters, digits and . @ $ + - _; a URL must not hold a password"
+        raise ConfigError(f"{where}: {fault}", hint=_CATALOG_HINT)
+    bare = f"{match['scheme']}://{user}{'@' * bool(user)}{match['host'] or ''}{match['port'] or ''}{database}"
+    if match["password"] is not None:
+        raise ConfigError(f"{where}: a URL must not hold a password; write {bare}", hint=_CATALOG_HINT)
+    if not _harmless(match["query"] or ""):
+        raise ConfigError(
+            f"{where}: a URL must not hold a password; its query may only have options that cannot hold one, such as "
+            f"sslmode, passfile and connect_timeout; write {bare}",
+            hint=f"{_CATALOG_HINT}, and other options into PGOPTIONS",
+        )
+
+
+def _harmless(query: str) -> bool:
+    pairs = parse_qsl(query, keep_blank_values=True)
+    return all(key in CATALOG_KEYS and _VALUE.fullmatch(value) for key, value in pairs)
+
+
+def _decoded(text: str) -> str:
+    # Each round shortens the text, so this ends.
+    while (plain := unquote(text)) != text:
+        text = plain
+    return text

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from maskreg.errors import ConfigError
 from maskreg.settings import StoreOptions
-from maskreg.settings.urls import check_address
+from maskreg.settings.remotes import check_address
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.file import FileStore
 

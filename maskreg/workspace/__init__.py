@@ -1,6 +1,6 @@
 """The use cases: what the command line, Python and a service call.
 
-What an argument means, and what is raised, where a use case says nothing else:
+What an argument means, what a result has and what is raised, where a use case or a result says nothing else:
 
 Args:
     artifact: a reference, a digest or its first digits, an open artifact, or the result of an earlier call.
@@ -21,6 +21,7 @@ Args:
     license: SPDX identifier.
     description: one paragraph for people.
     meta: run metadata.
+    out: the file or folder to write.
     force: replace an output that exists, of whose folder other files stay; or move a name that others may use (it was
         pulled or pushed, or another user has set it), whose history keeps the old artifact.
     dry_run: do nothing but say what would be done.
@@ -35,6 +36,26 @@ Args:
         ``DistributedDataParallel``.
     progress: told how far the work is, in bytes unless its phase counts something else.
     workspace: the settings, the local registry and the remotes; by default what the environment says.
+
+Attributes:
+    ref: the name of the artifact; None when it has none, or was given as a digest or open.
+    digest: the artifact.
+    was: the other artifact that the name pointed to before; None when there was none.
+    card: what people say about the artifact.
+    n: number of the entry in the name's log, from 1.
+    by: who did it.
+    at: when, by the clock of who did it (aware, UTC).
+    size: bytes of all objects.
+    source: the checkpoint that was used.
+    out: the file or folder that was written.
+    path: the file.
+    kept_files: files that were in the output's folder, and that ``force`` left there.
+    skipped_files: weight files and folders beside the source that were not copied.
+    notes: remarks for people, one sentence each.
+    selection: the tensors that were counted.
+    remote: name of the remote; empty without one.
+    dry_run: nothing was done.
+    error: what is wrong, with its facts; None when nothing is.
 
 Raises:
     UsageError: arguments that make no sense or contradict each other; or no name where one is needed.

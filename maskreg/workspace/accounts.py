@@ -29,7 +29,6 @@ class Identity(Result):
     """The owner of a token at a service.
 
     Attributes:
-        url: of the service.
         name: recorded as the writer of tags.
         projects: the role by project; ``*`` is all projects.
     """
@@ -55,7 +54,6 @@ class LoggedOut(Result):
     """A token that is not kept any more.
 
     Attributes:
-        url: of the service.
         removed: false when there was none.
     """
 
@@ -101,10 +99,6 @@ class NewToken(Token):
 
 def login(url: str, token: str, *, workspace: Workspace | None = None) -> LoggedIn:
     """Check a token with its service, and keep it.
-
-    Args:
-        url: of the service.
-        token: to keep.
 
     Raises:
         ConfigError: not the URL of a service.
@@ -188,7 +182,6 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
     """Revoke a token of one's own, or of a project that one is an admin of.
 
     Args:
-        token: its id.
         server: as for :func:`whoami`.
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:

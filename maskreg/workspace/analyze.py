@@ -33,9 +33,7 @@ class Analysis:
     """The geometry of an update.
 
     Attributes:
-        ref: name of the artifact that holds it; None when it has none.
         artifact: that artifact, of kind ``analysis``.
-        was: the artifact that the name pointed to before; None when there was none, or it was this one.
         analysis: every figure, as JSON values; ``maskreg analyze --explain`` and the glossary define them.
     """
 
@@ -169,6 +167,7 @@ def trajectory(
         source: where the run began.
         checkpoints: two or more, in the order of the run; ``"out/step-*"`` stands for all that match it, step 2 before
             step 10.
+        by: ``role``, ``layer``, ``module`` or ``tensor`` for rows of every such group of tensors too.
         metrics: groups of figures beyond the cheap ones: ``angles``, ``shift``, ``projection``, ``coverage`` and
             ``concentration``, as in an analysis but without rounding nulls.
         presets: definitions of coverage; all by default.

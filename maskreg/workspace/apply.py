@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Applied(ApplyResult):
-    """A checkpoint that an artifact was applied to make.
-
-    Attributes:
-        ref: name of the artifact; None when it was given as a digest or open.
-        digest: the artifact.
-        source: the checkpoint that was patched.
-    """
+    """A checkpoint that an artifact was applied to make."""
 
     ref: Ref | None
     digest: Digest

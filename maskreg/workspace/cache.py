@@ -44,7 +44,6 @@ class Pruned(Result):
     Attributes:
         removed: the artifacts that went, the one that was pulled longest ago first.
         kept: bytes that the others take.
-        dry_run: nothing was removed.
     """
 
     removed: tuple[Cached, ...]

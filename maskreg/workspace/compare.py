@@ -46,8 +46,6 @@ class MaskComparison:
         masks: the masks, in the order in which they were given.
         comparison: figures of every pair, consensus and stripes.
         recorded: measurements that were stored in the catalog.
-        notes: what could not be recorded, one sentence each.
-        selection: the tensors that were compared.
         updates: the directions of every pair of updates; empty unless requested.
         consensus_maps: how far the masks agree about each tensor; empty unless a map was requested.
     """
@@ -142,6 +140,8 @@ def compare(
         smallest_effect: the smallest headroom that matters to the verdict, 0 to 1.
         start: whether training of one run or more started at the source, bit for bit: ``yes``, ``no`` or ``unknown``.
             Off the bf16 grid, as in a resumed run, two updates share more by chance. By default what the cards say.
+        by: the groups of tensors that pairs have figures of, where there are more than eight masks. Pairs of fewer
+            masks have figures of all groups.
         updates: measure the angle between updates too, and the MLP channels that they move most. Needs the source,
             and artifacts with values.
         consensus_map: a file to write, of NumPy's format ``.npz``: for every coordinate of the tensors that are

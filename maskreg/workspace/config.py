@@ -34,7 +34,6 @@ class Written(Result):
     Attributes:
         key: the key that was written.
         value: its value as text; None when it was removed.
-        path: the configuration file.
     """
 
     key: str

@@ -29,16 +29,10 @@ class Converted(Result):
     """What an artifact was converted to.
 
     Attributes:
-        ref: name of the artifact; None when it was given as a digest or open.
-        digest: the artifact.
         format: what it was converted to.
-        source: the checkpoint whose values were needed; None for a mask.
-        out: the file or folder.
         tensors: tensors in it.
         coordinates: values in it, or coordinates of its masks.
         bytes: size of its files.
-        kept_files: files that were in the output's folder, and that ``force`` left there.
-        notes: what the format does not hold of the artifact, and other remarks, one sentence each.
     """
 
     ref: Ref | None
@@ -72,7 +66,6 @@ def convert_to(
 
     Args:
         to: the format, such as ``slime``.
-        out: the file or folder to write.
         source: the checkpoint that the artifact applies to, for formats of values. Without one, it is looked for where
             this machine has seen it, then in the hub cache.
         options: options of the format by name, such as ``{"encoding": "overwrite"}``.

@@ -63,8 +63,6 @@ class Difference(Result):
         changed: tensors whose shape or dtype differs, on either side.
         roles: density by role, also where it is the same.
         masks: how the masks overlap; None where a mask is not in the local registry.
-        notes: remarks for people, one sentence each.
-        selection: the tensors that are listed and counted; fields are of the artifacts as a whole.
     """
 
     a: str

@@ -42,7 +42,6 @@ class Finding(Result):
         what: the subject of the check.
         status: ``ok``, ``bad``, or ``note`` for a remark that needs no action.
         detail: what was found.
-        error: the same as an error, with its facts; None when there is nothing to do.
     """
 
     what: str

@@ -29,9 +29,6 @@ def export(
 
     Every object is hashed. A file appears when it is complete; a stream is written front to back.
 
-    Args:
-        out: the file to write, or a binary stream.
-
     Raises:
         PartAbsentError: no part of it is in the local registry.
     """

@@ -49,12 +49,10 @@ class Followed(Result):
     """Weights that were brought to where a tag points.
 
     Attributes:
-        ref: the tag.
         digest: the artifact whose target the weights are now.
         root: their identity.
         links: how many artifacts were applied; 0 where the weights were there already.
         bytes: transferred from the remote.
-        card: what people say about the artifact, such as the step.
         out: the checkpoint; None for a model in memory.
     """
 
@@ -100,7 +98,6 @@ class Follower(Closing):
     moment at which no reader uses the weights. :meth:`step` is both.
 
     Attributes:
-        ref: the tag.
         every_s: seconds between two looks.
     """
 
@@ -322,7 +319,6 @@ def follow(
 
     Args:
         model: a module or a state dict that is the source of the chain, or what any of its links gives.
-        ref: the tag.
         at: the artifact whose target the model is. Left out, the model is hashed; one that is sharded over processes
             is taken for the source of the chain.
         remote: where the tag is; by default the default remote, or the local registry where there is none.

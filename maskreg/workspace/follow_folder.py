@@ -80,7 +80,6 @@ def follow_folder(
     while, so that a server that has one open can go on reading it.
 
     Args:
-        ref: the tag.
         out: the folder; made when there is none.
         source: the checkpoint that the chain began from, or one that any of its links gave.
         remote: where the tag is; by default the default remote, or the local registry where there is none.

@@ -101,7 +101,6 @@ def apply(
 
     Args:
         artifact: a reference on the server; pinned to the digest that it has now.
-        remote: name of the server; the default remote when left out.
         source: name of a checkpoint that the server offers; looked for among all of them when left out.
         output: name of the new checkpoint there; the name of the artifact when left out.
         project: whose quota the job uses; the artifact's project when left out.
@@ -137,8 +136,6 @@ def merge(
 
     Args:
         artifacts: references on the server, in order; each pinned to the digest that it has now.
-        name: ``[project/]name[:tag]`` of the new artifact there.
-        remote: name of the server; the default remote when left out.
         method: as for :func:`maskreg.merge`.
         weights: in the order of the artifacts; 1 each when left out.
         settings: of the method; ``mask`` is a reference on the server.
@@ -174,8 +171,6 @@ def extract(
     Args:
         source: name of a checkpoint that the server offers.
         target: name of another, that post-training made of it.
-        name: ``[project/]name[:tag]`` of the new artifact there.
-        remote: name of the server; the default remote when left out.
     """
     body = {"kind": "extract", "source": source, "target": target, "name": str(as_ref(name)), **options}
     return _submit(body, remote, workspace)
@@ -198,6 +193,7 @@ def list(
     """Jobs of a server in the projects that the token can read, the newest first.
 
     Args:
+        project: of this project only.
         states: in these states only, such as ``running``.
         limit: at most this many, up to 200.
     """

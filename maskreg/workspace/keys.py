@@ -26,7 +26,6 @@ class ProjectKey(Result):
     Attributes:
         project: whose tags it signs.
         registry: ``local``, or the remote's name.
-        n: number of the key, from 1 on.
         key: the public key.
         at: when it began, by the clock of its maker (aware, UTC).
         by: who made it.
@@ -63,7 +62,6 @@ class KeyFile(Result):
 
     Attributes:
         key: its public key.
-        path: the file.
     """
 
     key: PublicKey
@@ -152,10 +150,6 @@ def export(
     workspace: Workspace | None = None,
 ) -> KeyFile:
     """Write the private key of a project to a file that only its owner can read, for a backup or another machine.
-
-    Args:
-        project: its name.
-        out: the file.
 
     Raises:
         CannotCreateError: the file cannot be written.

@@ -26,14 +26,10 @@ class LogEntry(Result):
     """One change of a tag.
 
     Attributes:
-        ref: the tag.
-        n: number of the entry, from 1.
         id: names the entry and everything before it; ``annotate`` and others take it as ``expected``.
         action: what it did.
         digest: what the tag points to from then on; None when it was removed.
         deleted: whether the tag was removed.
-        by: who changed it.
-        at: when, by the clock of the writer (aware, UTC).
         origin: uuid of the registry that it was pulled from; empty when it was set in this one.
         immutable: whether the tag must never point to another artifact.
     """

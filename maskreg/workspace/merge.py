@@ -35,10 +35,6 @@ class Merged(Result):
         report: coordinates that moved before and after, conflicts and sign disagreements, by role.
         artifact: the artifact; None when none was to be made.
         out: the checkpoint; None when none was to be written.
-        source: the checkpoint that the artifacts were made from.
-        notes: remarks for people, one sentence each.
-        skipped_files: weight files and folders beside the source that were not copied.
-        kept_files: files that were in the output's folder, and that ``force`` left there.
     """
 
     method: str

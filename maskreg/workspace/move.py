@@ -23,7 +23,6 @@ class Moved(Result):
         old: the name that was removed; its history stays, and ``restore`` brings it back.
         new: the name that it has now.
         digest: the artifact.
-        was: the other artifact that the new name pointed to until now; None when there was none.
     """
 
     old: Ref

@@ -79,10 +79,6 @@ def overlap(
 ) -> Figure:
     """The overlap of two masks, as bars beside the expectation of every null and the maximum.
 
-    Args:
-        mask: a reference, a digest or an open artifact.
-        against: the other mask.
-
     Raises:
         UsageError: a mask is empty; or there is no such theme.
     """

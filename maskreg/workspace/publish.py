@@ -87,7 +87,7 @@ class Publisher(Closing):
             source: the checkpoint that training began from, or one that a link gave; without one it is looked for
                 where this machine has seen it.
             remote: where to push every link; without one they stay in the local registry.
-                        reversible: readers can go back from every link.
+            reversible: readers can go back from every link.
             parts: what is pushed; readers need ``delta``, and ``reverse`` to go back.
 
         Raises:

@@ -26,7 +26,6 @@ class Pulled(Named):
 
     Attributes:
         path: its directory.
-        remote: name of the remote that was asked; empty when none was.
         fetched_objects: objects that were transferred.
         fetched_bytes: their size.
         reused_bytes: size of the objects that were in the local registry already.

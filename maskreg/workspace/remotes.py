@@ -96,7 +96,6 @@ def add(
         url: ``s3://bucket/prefix``, ``file:///path``, a path, or ``https://host`` of a service.
         catalog: catalog in PostgreSQL, ``postgresql+psycopg://host/database``.
         endpoint: base URL of an S3-compatible service.
-        region: region name.
         profile: profile of the shared AWS configuration.
         addressing: bucket in the path or in the host name.
         checksums: when to use request and response checksums.

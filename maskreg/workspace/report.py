@@ -42,7 +42,6 @@ class Report(Result):
         matrix: all masks beside each other, as JSON values; None for two and for one.
         survey: the same of more masks than are compared, without answers; then ``against`` is empty.
         papers: tables of papers with the analysis beside them, as JSON values.
-        selection: the tensors that were counted.
         consensus: of three masks or more, how many hold each coordinate: of each matrix, where there are at most four,
             as JSON values.
     """
@@ -85,8 +84,6 @@ def report(
     Needs the ``report`` extra. Without the source, the page leaves out what needs it.
 
     Args:
-        artifact: the mask: a reference, a digest or an open artifact.
-        out: the page to write.
         against: other masks to compare it with; ``"team/run:step-*"`` stands for all tags that match it. More than
             fifteen are surveyed: see :func:`survey`.
         analysis: the geometry of the update, as ``analyze`` stored it; by default the artifact that is named like

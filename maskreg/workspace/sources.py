@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.bucket import Location, is_url
-from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint, fingerprint_root, leaf_hashes
+from maskreg.digest import Digest
 from maskreg.errors import (
     AlreadyAppliedError,
     ConfigError,
@@ -17,19 +17,13 @@ from maskreg.errors import (
     WrongCheckpointError,
     prefixed,
 )
-from maskreg.words import human_bytes
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Side
     from maskreg.checkpoint import Checkpoint
-    from maskreg.digest import LeafHashes
-    from maskreg.tensors.info import TensorInfo
 
 ResultT = TypeVar("ResultT")
-
-HASHED_BYTES = 2 << 30
-"""Size of the largest checkpoint that is hashed for a message: about a second."""
 
 
 def with_source(
@@ -110,8 +104,6 @@ def _explained(
 ) -> WrongCheckpointError:
     """Complete the error for a wrong checkpoint: its path, both roots, and where the right one was last seen."""
     error.message = f"{checkpoint.path}: {error.message}; expected root {Digest(side.root).short}"
-    if not side.cast:
-        error.message += f", found {_root_of(checkpoint)}"
     error.args = (error.message,)
     for path in _seen(workspace, side):
         if path == str(checkpoint.path.absolute()):
@@ -123,28 +115,6 @@ def _explained(
     else:
         error.hint += "" if "last seen" in error.hint else "; this machine has not seen it"
     return error
-
-
-def _root_of(checkpoint: Checkpoint) -> str:
-    """The identity of a checkpoint, shortened, unless reading all of it would keep its user waiting."""
-    size = sum(info.nbytes for info in checkpoint.tensors.values())
-    if size > HASHED_BYTES:
-        return f"another (not hashed, for it has {human_bytes(size)})"
-    hashed = [
-        (name, info.dtype, info.shape, fingerprint(_leaves_of(checkpoint, info)))
-        for name, info in checkpoint.tensors.items()
-    ]
-    return Digest(fingerprint_root(hashed)).short
-
-
-def _leaves_of(checkpoint: Checkpoint, info: TensorInfo) -> LeafHashes:
-    import numpy as np
-
-    from maskreg.checkpoint.ahead import blocks_ahead
-
-    blocks = blocks_ahead(info.name, info.numel, checkpoint)
-    spans = [leaf_hashes(checkpoint.read(info.name, start, stop)) for start, stop in blocks]
-    return np.concatenate(spans) if spans else np.empty((0, FINGERPRINT_BYTES), np.uint8)
 
 
 def _seen(workspace: Workspace, side: Side) -> list[str]:

@@ -38,7 +38,6 @@ def squash(
     to the disk in between. Under another tag of the same name, readers that are far behind find it.
 
     Args:
-        artifact: the last link.
         since: squash only the links above this one; all when left out.
         source: the checkpoint that the first of the links applies to. Without one, it is looked for where this machine
             has seen it, then in the hub cache.

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stored(Named):
-    """An artifact that was made and stored in the local registry.
-
-    Attributes:
-        was: the artifact that the name pointed to before; None when there was none, or it was this one.
-        notes: remarks for people, one sentence each.
-    """
+    """An artifact that was made and stored in the local registry."""
 
     was: Digest | None = None
     notes: tuple[str, ...] = ()
@@ -84,27 +79,25 @@ class Naming:
         return self.head.card if self.head is not None and self.head.digest == digest else card
 
     def store(self, digest: Digest, card: Card, notes: Sequence[str] = ()) -> Stored:
-        """Point the name at an artifact."""
-        local = self._workspace.local
-        was = self._publish(local, self.ref, digest, card) if self.ref else None
-        note_catalog(self._workspace, local)
-        return Stored(self.ref, local.artifact(digest), card, was, tuple(notes))
-
-    def _publish(self, local: Registry, ref: Ref, digest: Digest, card: Card) -> Digest | None:
-        user = self._user() if self._careful else ""
-        if user and self.head is not None and self.head.digest not in (None, digest):
-            raise ConflictError(
-                f"{ref} stays at {self.head.last_digest and self.head.last_digest.short}, because it {user}; the new "
-                f"artifact is {digest.short}, and is kept",
-                keep=Ref(ref.project, ref.name, digest=digest),
-                keep_as=ref.tag,
-            )
-        try:
-            local.publish(ref, digest, card=card, after=self.head)
-        except (ConflictError, ImmutableTagError) as error:
+        """Point the name at an artifact; where the name must not move to it, the artifact is kept."""
+        local, ref, was = self._workspace.local, self.ref, None
+        if ref:
             kept = Ref(ref.project, ref.name, digest=digest)
-            raise type(error)(error.message, keep=kept, keep_as="OTHER-TAG") from error
-        return note_move(self._workspace, ref, self.head, digest)
+            user = self._user() if self._careful else ""
+            if user and self.head is not None and self.head.digest not in (None, digest):
+                raise ConflictError(
+                    f"{ref} stays at {self.head.last_digest and self.head.last_digest.short}, because it {user}; the "
+                    f"new artifact is {digest.short}, and is kept",
+                    keep=kept,
+                    keep_as=ref.tag,
+                )
+            try:
+                local.publish(ref, digest, card=card, after=self.head)
+            except (ConflictError, ImmutableTagError) as error:
+                raise type(error)(error.message, keep=kept, keep_as="OTHER-TAG") from error
+            was = note_move(self._workspace, ref, self.head, digest)
+        note_catalog(self._workspace, local)
+        return Stored(ref, local.artifact(digest), card, was, tuple(notes))
 
 
 def shared_family(operands: Sequence[Named]) -> str:

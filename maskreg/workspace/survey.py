@@ -24,7 +24,6 @@ class MaskSurvey:
     Attributes:
         masks: the masks, in the order in which they were given.
         survey: figures of every pair.
-        selection: the tensors that were counted.
     """
 
     masks: tuple[Named, ...]

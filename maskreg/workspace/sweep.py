@@ -55,7 +55,6 @@ class Swept(Result):
         status: ``new``: extracted now; ``kept``: extracted before, by this or another sweep; ``waiting``: not yet, in
             a dry run; ``failed``.
         onto: the checkpoint that it was compared with.
-        digest: its artifact; None while there is none.
         density: share of the compared coordinates that moved; None while there is no artifact.
         ffn_density: the same of the FFN.
         size: of the artifact in bytes.

@@ -28,11 +28,7 @@ class Tagged(Result):
     """A name of an artifact.
 
     Attributes:
-        ref: the name.
-        digest: the artifact that it points to.
-        n: number of the entry in the name's log, from 1.
         immutable: whether the name must never point to another artifact.
-        was: the other artifact that the name pointed to until it moved; None when it did not move.
     """
 
     ref: Ref
@@ -166,14 +162,7 @@ def restore(
 
 @dataclass(frozen=True)
 class Annotated(Result):
-    """A name whose card was changed.
-
-    Attributes:
-        ref: the name.
-        digest: the artifact that it points to.
-        n: number of the entry in the name's log.
-        card: the card from now on.
-    """
+    """A name whose card was changed."""
 
     ref: Ref
     digest: Digest

@@ -18,7 +18,6 @@ from maskreg.engine import running_on
 from maskreg.errors import ConfigError, MaskregError, NotFoundError, UnavailableError, UsageError, prefixed, stating
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
-from maskreg.registry.registry import asks_remote, open_remote
 from maskreg.registry.tags import accept_tag, expand, only_name_of
 from maskreg.result import Brief
 from maskreg.settings import Settings
@@ -64,7 +63,6 @@ class Named(Brief, Displayed):
     Attributes:
         ref: the reference that was given, or by which an open artifact was opened; None for a digest.
         artifact: the artifact.
-        card: its description; empty where no tag points to it.
     """
 
     ref: Ref | None
@@ -168,7 +166,10 @@ class Workspace(Closing):
             UnavailableError: offline is set.
         """
         if name not in self._remotes:
-            registry = self._open.enter_context(open_remote(self.settings, name))
+            remote = self.settings.remote(name)
+            if self.settings.offline:
+                raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
+            registry = self._open.enter_context(Registry.remote(remote, self.settings))
             if registry.witness is not None:
                 registry.witness.note = self.note
             self._remotes[name] = registry
@@ -176,7 +177,8 @@ class Workspace(Closing):
 
     def remote_to_ask(self, name: str | None = None) -> Registry | None:
         """The remote that a pull asks; None when the local registry has to do. Errors as for :meth:`remote`."""
-        return self.remote(name) if asks_remote(self.settings, name) else None
+        asks = name is not None or (self.settings.remotes and not self.settings.offline)
+        return self.remote(name) if asks else None
 
     def registry(self, remote: str | None = None) -> Registry:
         """The remote of that name, or the local registry without a name."""
@@ -244,9 +246,9 @@ class Workspace(Closing):
         return Named(None, registry.artifact(parsed if isinstance(parsed, Digest) else parsed.digest), Card())
 
     def _bring(self, ref: Ref, part: str) -> None:
+        # A part that a pull into a pipe has left out; it stays absent where no remote can give it.
         from maskreg.registry.pull import pull
 
-        # A part that a pull into a pipe has left out; it stays absent where no remote can give it.
         with suppress(ConfigError, NotFoundError, UnavailableError):
             if (remote := self.remote_to_ask()) is not None:
                 pull(self.local, remote, ref, parts=(part,), jobs=self.settings.jobs)
@@ -319,8 +321,9 @@ class Workspace(Closing):
         Returns:
             What was refused until now; empty when nothing was.
         """
-        refused = accept_tag(registry, ref) if allow_rollback else ""
-        if refused:
+        if not allow_rollback:
+            return ""
+        if refused := accept_tag(registry, ref):
             self.note(f"accepted: {refused}")
         return refused
 

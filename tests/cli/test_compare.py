@@ -5,48 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from itertools import combinations
 from pathlib import Path
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.settings import Settings
-from maskreg.words import interval, percent, times
+from maskreg.words import times
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
-
-
-def in_order(told: str, *words: str) -> None:
-    places = [told.index(word) for word in words]
-    assert places == sorted(places)
-
-
-def test_the_answer_comes_first_then_the_figures_that_it_rests_on(run: Run, masks: tuple[str, str, str]) -> None:
-    done = run("compare", *masks[:2])
-    assert done.out.startswith(("Yes: ", "No", "Cannot tell"))
-    in_order(
-        done.out,
-        "the overlap of A and B",
-        "A  one",
-        "density",
-        "in both  ",
-        "null  ",
-        "observed/expected",
-        "the same by row",
-    )
-    assert len(done.out.splitlines()) < 18
-    assert "random per tensor" not in done.out
-    assert done.err.endswith("more: add --verbose or --by role|layer|module|tensor\n")
-    document = run("compare", *masks[:2], "--json").json["pairs"][0]
-    for null, label in (
-        ("exponent-matched", "exponent-matched random"),
-        ("row-column-matched", "the same by row and column"),
-    ):
-        over = document["whole"]["nulls"][null]
-        (line,) = (line for line in done.out.splitlines() if line.startswith(label))
-        figures = (f"{round(over['expected']):,}", times(over["ratio"]), percent(over["headroom"]))
-        assert re.split("  +", line)[1:] == [*figures, interval(over["headroom_interval"])]
 
 
 def test_what_is_known_of_the_start_is_asked_of_the_cards(run: Run, masks: tuple[str, str, str]) -> None:
@@ -62,93 +29,6 @@ def test_what_is_known_of_the_start_is_asked_of_the_cards(run: Run, masks: tuple
         assert run("compare", "two", name, "--json").json["pairs"][0]["verdict"]["start"] == start
     run("annotate", masks[0], "--meta", "start=yes")
     assert (told(), told("--start", "unknown")) == ("yes", "unknown")
-
-
-def test_the_smallest_effect_that_matters_is_a_share(run: Run, masks: tuple[str, str, str]) -> None:
-    for text in ("5%", "0.05"):
-        document = run("compare", *masks[:2], "--smallest-effect", text, "--json").json
-        assert document["pairs"][0]["verdict"]["smallest"] == 0.05
-    for text in ("-1%", "100%", "nan", "x"):
-        run("compare", *masks[:2], f"--smallest-effect={text}", status=2)
-
-
-def test_everything_else_is_one_option_away(run: Run, masks: tuple[str, str, str]) -> None:
-    done = run("compare", *masks[:2], "--verbose")
-    in_order(
-        done.out,
-        "the overlap of A and B",
-        "coverage",
-        "lift ",
-        "uniform random  ",
-        "random per tensor",
-        "rounding alone in both",
-        "odds ratio",
-        "by tensor and exponent",
-        "more means: under every null that decides",
-    )
-    assert "more: add" not in done.err
-
-
-def test_a_line_for_every_group(run: Run, masks: tuple[str, str, str]) -> None:
-    for by, names in (("role", ["ffn", "attention"]), ("layer", ["0", "1"]), ("tensor", list(tensors()))):
-        lines = run("compare", *masks[:2], "--by", by).out.splitlines()
-        assert all(any(line.startswith(name + " ") for line in lines) for name in names)
-    lines = run("compare", *masks[:2], "--by", "module").out.splitlines()
-    (line,) = (line for line in lines if line.startswith("mlp.up_proj "))
-    assert "2,048" in line
-    modules = run("compare", *masks[:2], "--json").json["pairs"][0]["modules"]
-    assert set(modules) == {"model.embed_tokens", "lm_head", "self_attn.q_proj", "mlp.up_proj"}
-    assert modules["mlp.up_proj"]["coordinates"] == 2 * 64 * 16
-
-
-def test_many_masks(run: Run, masks: tuple[str, str, str]) -> None:
-    told = run("compare", *masks, "--stripes", "--by", "role", "--verbose").out
-    for words in ("A B ", "A C ", "B C ", "3 masks", "role, B and C", "C model.layers.0.mlp.up_proj.weight"):
-        assert words in told
-    document = run("compare", *masks, "--stripes", "--json").json
-    assert [pair["digests"] for pair in document["pairs"]] == [
-        [document["masks"][a]["digest"], document["masks"][b]["digest"]] for a, b in ((0, 1), (0, 2), (1, 2))
-    ]
-    assert [row["masks"] for row in document["consensus"]] == [0, 1, 2, 3]
-    assert len(document["stripes"]) == 3
-
-
-def test_the_matrix_of_many_masks(run: Run, masks: tuple[str, str, str]) -> None:
-    run("baseline", "one", "--kind", "subset", "--density", "0.1", "--name", "part")
-    run("annotate", "part", "--meta", "start=yes")
-    done = run("compare", *masks, "part")
-    in_order(
-        done.out,
-        "More than rounding and chance give? Of 6 pairs, ",
-        "Holm",
-        "A  one",
-        "Headroom is over",
-        "headroom  ",
-        "pair  answer",
-    )
-    document = run("compare", *masks, "part", "--json").json
-    square, letters = document["matrix"]["headrooms"], "ABCD"
-    assert "Training started at the source: unknown" in " ".join(done.out.split())
-    for at, (pair, answer) in enumerate(zip(combinations(range(4), 2), document["matrix"]["answers"], strict=True)):
-        a, b = pair
-        (line,) = (line for line in done.out.splitlines() if line.startswith(f"{letters[a]} {letters[b]}  "))
-        assert line.endswith(f"{percent(answer['headroom'])}  {interval(answer['headroom_interval'])}".split("  ")[1])
-        assert (answer["masks"], answer["alone"]) == ([a, b], document["pairs"][at]["verdict"]["outcome"])
-        assert square[a][b] == square[b][a] == answer["headroom"]
-        assert answer["headroom"] == document["pairs"][at]["whole"]["nulls"][document["matrix"]["null"]]["headroom"]
-    assert "A D   related (part was made from one (subset))" in done.out
-    assert [square[mask][mask] for mask in range(4)] == [None] * 4
-    assert document["matrix"]["tested"] == 5
-
-
-def test_the_document_is_exact(run: Run, masks: tuple[str, str, str]) -> None:
-    document = run("compare", *masks[:2], "--json").json
-    (pair,) = document["pairs"]
-    whole = pair["whole"]
-    assert whole["lift"] == whole["nnz_both"] * whole["coordinates"] / (whole["nnz_a"] * whole["nnz_b"])
-    assert set(pair["tensors"]) == set(tensors())
-    assert (document["consensus"], document["stripes"], document["recorded"]) == (None, [], [])
-    assert whole["nulls"]["exponent-matched"]["expected"] > 0
 
 
 def test_without_the_source_less_is_told_and_how_to_get_it(
@@ -172,12 +52,6 @@ def test_the_exit_code_is_the_answer(run: Run, masks: tuple[str, str, str]) -> N
     # A mask beside itself is no evidence.
     run("compare", "one", "one", "--exit-code", status=1)
     assert run("compare", "one", "one").out.startswith("No answer: one and one are the same artifact")
-
-
-def test_definitions_are_one_option_away(run: Run) -> None:
-    assert run("compare", "--explain", "lift").out.startswith("lift: ")
-    assert run("compare", "--explain", "mh", "--json").json["figure"] == "mantel-haenszel"
-    assert "--explain headroom" in run("compare", "--explain", "hedroom", status=2).err
 
 
 def test_every_word_of_every_table_is_explained(run: Run, masks: tuple[str, str, str]) -> None:
@@ -204,26 +78,6 @@ def test_every_word_of_every_table_is_explained(run: Run, masks: tuple[str, str,
     for label in labels:
         assert run("compare", "--explain", label.strip()).out.count(": ") >= 1
     assert "exponent-matched: Null" in run("compare", "--explain", "headroom exponent").out
-
-
-def test_without_the_source_columns_are_beside_tensors(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
-    (tmp_path / "source").rename(tmp_path / "kept")
-    for options, nulls in (((), "tensor tensor"), (("--verbose",), "tensor exponent rounding tensor tensor")):
-        lines = run("compare", *masks[:2], "--by", "role", *options).out.splitlines()
-        at = next(number for number, line in enumerate(lines) if line.startswith("role "))
-        assert lines[at + 1].split() == nulls.split()
-
-
-def test_sentences_name_the_masks(run: Run, masks: tuple[str, str, str]) -> None:
-    document = run("compare", *masks, "--json").json
-    assert [pair["names"] for pair in document["pairs"]] == [list(two) for two in combinations(masks, 2)]
-    for pair in document["pairs"]:
-        assert f"the overlap of {' and '.join(pair['names'])} is" in pair["verdict"]["sentence"]
-    assert set(document["pairs"][0]["whole"]["mantel_haenszel"]) == {
-        "by-tensor",
-        "by-exponent",
-        "by-tensor-and-exponent",
-    }
 
 
 def test_what_makes_masks_alike_is_said(run: Run, masks: tuple[str, str, str]) -> None:
@@ -274,34 +128,12 @@ def test_the_source_may_be_required(run: Run, masks: tuple[str, str, str], tmp_p
     assert "the masks have no common source" in run(*apart, "--require-source", status=66).err
 
 
-def test_usage(run: Run, masks: tuple[str, str, str]) -> None:
-    run("compare", status=2)
-    run("compare", "one", status=2)
-    run("compare", "one", "nobody", status=66)
-    run("compare", "one", "two", "--by", "color", status=2)
-
-
 def test_the_mask_that_is_not_here_is_named(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
     run("remote", "add", "lab", tmp_path / "lab")
     place = Path(os.environ["MASKREG_HOME"]) / "artifacts" / "sha256" / run("show", "one", "--json").json["digest"][7:]
     shutil.rmtree(place / "data.zarr" / "mask" / "c")
     (place / "data.zarr" / "mask" / "zarr.json").unlink()
     assert "next: maskreg pull one --only mask" in run("compare", "one", "two", status=66).err
-
-
-def test_nothing_is_recorded_of_an_empty_mask(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
-    run("extract", tmp_path / "source", tmp_path / "source", "--name", "still", "--mask-only")
-    done = run("compare", "still", "one", "--record", "--json")
-    assert done.json["recorded"] == []
-    assert "note: nothing is recorded of still and one" in done.err
-
-
-def test_masks_that_differ_are_refused_unless_allowed(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
-    run("extract", tmp_path / "source", tmp_path / "two", "--name", "coarse", "--rule", "abs:1e-5", "--mask-only")
-    told = run("compare", "one", "coarse", status=65).err
-    assert "different rules" in told
-    assert "--allow-different" in told
-    assert "note: the masks follow different rules" in run("compare", "one", "coarse", "--allow-different").out
 
 
 def test_recorded_overlaps_are_shown_and_listed(run: Run, masks: tuple[str, str, str]) -> None:

@@ -61,29 +61,3 @@ def test_a_wrong_source_leaves_nothing(run: Run, artifact: str, pair: tuple[Path
     line = ["convert", out, "--from", "slime", "--source", pair[0], "--name", "back"]
     assert "cut short" in run(*line, status=65).err
     assert "back" not in run("list", "-q").out
-
-
-def test_lines_that_make_no_sense_are_refused(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    out = ["-o", tmp_path / "out"]
-    named = ["--source", pair[0], "--name", "x"]
-    for words, message in (
-        ([REF, *out], "choose one: --to FORMAT"),
-        ([REF, "--to", "slime", "--from", "slime", *out], "choose one: --to FORMAT"),
-        ([REF, "--to", "gguf", *out], "'gguf' is not one of"),
-        ([REF, "--to", "slime"], "say where to write"),
-        ([REF, "--to", "slime", "-o", ""], "a path must not be empty"),
-        ([REF, "--to", "slime", *out, "--name", "x"], "--name goes with --from"),
-        (["No Ref", "--to", "slime", *out], "No Ref"),
-        ([REF, "--to", "slime", *out, "--version", "0"], "version 0 cannot follow version 0"),
-        ([REF, "--to", "sparse-safetensors", *out, "--encoding", "xor"], "no option 'encoding'"),
-        ([tmp_path, "--from", "slime", *named, *out], "-o goes with --to"),
-        ([tmp_path, "--from", "slime", *named, "--encoding", "xor"], "--encoding goes with --to"),
-        ([tmp_path, "--from", "slime", "--name", "x"], "needs the checkpoint and a name"),
-    ):
-        assert message in run("convert", *words, status=2).err
-    missing = run("convert", tmp_path, "--from", "slime", *named, status=66)
-    assert "model.safetensors.index.json: a file" in missing.err
-    assert "next: slime is a directory with" in missing.err
-    assert "no such file or folder" in run("convert", tmp_path / "no", "--from", "slime", *named, status=66).err
-    run("extract", *pair, "--name", "mask-alone", "--mask-only")
-    assert "is a mask" in run("convert", "mask-alone", "--to", "slime", "--source", pair[0], *out, status=66).err

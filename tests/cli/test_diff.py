@@ -54,16 +54,3 @@ def test_what_changed_is_listed(run: Run, artifact: str, pair: tuple[Path, Path]
     assert isinstance(fields["moved"][0], int)
     for form in ("size\n  A  {:,} bytes\n  B  {:,} bytes\n", "moved\n  A  {:,}\n  B  {:,}\n"):
         assert form.format(*fields[form.partition("\n")[0]]) in told
-
-
-def test_one_artifact_differs_from_itself_in_nothing(run: Run, artifact: str) -> None:
-    document = run("diff", artifact, REF, "--json").json
-    assert [row["name"] for row in document["fields"]] == ["family", "method"]
-    assert (document["masks"]["only_a"], document["masks"]["only_b"]) == (0, 0)
-    assert "the same artifact" in run("diff", artifact[:12], REF).out
-    assert "there is no nobody" in run("diff", REF, "nobody", status=66).err
-
-
-def test_other_sources_are_no_lineage(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
-    run("extract", pair[1], pair[0], "--name", "back")
-    assert "note: the sources differ, so these artifacts are not of one lineage" in run("diff", REF, "back").err

@@ -31,20 +31,6 @@ def test_a_selection_is_part_of_what_is_said_about_masks(run: Run) -> None:
     assert "a and b both hold no coordinates of what is compared" in " ".join(said.split())
 
 
-@pytest.mark.usefixtures("updates")
-def test_the_hint_about_a_role_names_one_that_is_there(run: Run) -> None:
-    assert (
-        "the roles here are ffn, attention, embedding, lm_head"
-        in run("compare", "a", "b", "--role", "router", status=2).err
-    )
-
-
-@pytest.mark.usefixtures("updates")
-def test_a_file_that_exists_is_said_once(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "map.npz").touch()
-    assert run("compare", "a", "b", "--consensus-map", tmp_path / "map.npz", status=73).err.count("exists already") == 1
-
-
 def test_without_the_source_no_answer_speaks_of_rounding(run: Run, updates: dict[str, Tensor], tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "c", {key: moved(tensor, 0.3, 7) for key, tensor in updates.items()})
     run("extract", tmp_path / "source", tmp_path / "c", "--name", "c")
@@ -65,13 +51,3 @@ def test_an_analysis_says_which_tensors_it_leaves_out(run: Run) -> None:
 def test_a_figure_that_is_undefined_is_not_said_to_be_unmeasured(run: Run) -> None:
     said = " ".join(run("analyze", "a", "--paper", "geo").out.split())
     assert "no matrix has principal_geo_0.30@rel:0.001: they are too small" in said
-
-
-@pytest.mark.usefixtures("updates")
-def test_options_without_effect_are_refused(run: Run, tmp_path: Path) -> None:
-    run("analyze", "a")
-    assert "is an analysis already" in run("analyze", "a-analysis", "--role", "q_proj", status=2).err
-    follow = ("analyze", "--trajectory", tmp_path / "source", tmp_path / "a", tmp_path / "b")
-    assert "--name changes nothing of --trajectory" in run(*follow, "--name", "x", status=2).err
-    moments = ("analyze", "--optimizer", tmp_path / "state.pt", "a")
-    assert "--metrics changes nothing of --optimizer" in run(*moments, "--metrics", "rank", status=2).err

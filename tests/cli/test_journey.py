@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
 from maskreg.registry import Registry
 from tests.cli.conftest import Run
-from tests.cli.terminal import Terminal
 from tests.e2e.running import MASKREG, same_files
 
 REF = "toy-opd:v1"
@@ -111,33 +109,6 @@ def test_the_manifest_is_what_the_digest_names(artifact: str) -> None:
     assert "sha256:" + hashlib.sha256(done.stdout).hexdigest() == artifact
 
 
-def test_list_filters_and_sorts(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
-    source, _ = pair
-    run("extract", source, source, "--name", "still", "--family", "other")
-    assert run("list", "toy", "-q").out == f"{REF}\n"
-    assert run("list", "-q", "--density", "0.2..0.9").out == f"{REF}\n"
-    assert run("list", "-q", "--density", "..0.1").out == "still\n"
-    assert run("list", "-q", "--sort", "density:asc").out == f"still\n{REF}\n"
-    assert run("list", "-q", "--sort", "density").out == f"{REF}\nstill\n"
-    assert run("list", "-q", "--sort", "name:asc", "--limit", "1").out == "still\n"
-    assert run("list", "-q", "--family", "nobody").out == ""
-    found = run("list", "--json", "--ffn-lift", "100..").json
-    assert found.pop("error")["code"] == "NOT_FOUND"
-    assert found == {
-        "names": [],
-        "left_out": [],
-        "remark": "nothing in local matches these filters",
-        "hint": "maskreg list",
-    }
-    assert "sort by one of" in run("list", "--sort", "color", status=2).err
-    run("list", "--sort", "name:up", status=2)
-    for option in (["--family"], ["--method"], ["--project"], ["--license"], ["--kind"], ["--density"], []):
-        run("list", *option, "", status=2)
-    header, row = run("list", "--family", "toy").out.splitlines()
-    assert header.split("\t")[:2] == ["ref", "digest"]
-    assert row.split("\t")[:2] == [REF, artifact[:19]]
-
-
 def test_damage_is_listed_and_exits_65(run: Run, artifact: str, tmp_path: Path) -> None:
     folder = Path(os.environ["MASKREG_HOME"]) / "artifacts" / "sha256" / artifact[7:]
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -152,42 +123,6 @@ def test_damage_is_listed_and_exits_65(run: Run, artifact: str, tmp_path: Path) 
     assert REF in done.out
     report = run("verify", "--all", "--json", status=65).json
     assert [row["key"].endswith(key) for row, key in zip(report["damaged"], hurt, strict=True)] == [True, True]
-
-
-def test_usage_errors(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    source, target = pair
-    run("verify", status=2)
-    run("verify", REF, "--all", status=2)
-    run("annotate", REF, status=2)
-    run("extract", source, target, "--name", "x", "--rule", "close", status=2)
-    run("extract", source, target, "--name", "x", "--mask-only", "--reversible", status=2)
-    run("extract", source, target, "--name", f"x@{artifact}", status=2)
-    run("export", REF, "-o", "-", "--json", status=2)
-    run("apply", "Not A Ref", status=2)
-    run("gc", "--grace", "soon", status=2)
-    run("import", tmp_path / "nothing", status=66)
-    run("push", REF, status=78)
-    run("apply", REF, "-o", target, status=73)
-    for command in (["apply", REF], ["extract", source, target, "--name", "x"]):
-        run(*command, "--device", "tpu", status=2)
-    (tmp_path / "file").touch()
-    run("export", REF, "-o", tmp_path / "file" / "below", status=73)
-
-
-def test_a_mask_cannot_be_applied_and_says_what_to_do(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    source, target = pair
-    run("extract", source, target, "--name", "mask", "--mask-only")
-    assert "next: " in run("apply", "mask", "-o", tmp_path / "out", status=66).err
-
-
-def test_there_and_back_again(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    source, target = pair
-    run("extract", source, target, "--name", "both", "--reversible")
-    # Neither side is named: both were seen when the artifact was made.
-    run("apply", "both", "-o", tmp_path / "there")
-    run("apply", "both", "--revert", "-o", tmp_path / "back")
-    assert same_files(tmp_path / "there", target)
-    assert same_files(tmp_path / "back", source)
 
 
 def test_a_seen_checkpoint_that_changed_is_skipped(
@@ -209,44 +144,12 @@ def test_a_seen_checkpoint_that_changed_is_skipped(
     run("apply", REF, "-o", tmp_path / "again")
 
 
-def test_rm_asks_at_a_terminal(artifact: str) -> None:
-    import pty
-
-    terminal, end = pty.openpty()
-    for answer, status in ((b"n\n", 1), (b"y\n", 0)):
-        os.write(terminal, answer)
-        done = subprocess.run([MASKREG, "rm", REF], stdin=end, capture_output=True, text=True)
-        assert done.returncode == status, done.stderr
-        assert "remove toy-opd:v1 (sha256:" in done.stderr
-    os.close(terminal)
-    os.close(end)
-
-
-def test_gc_deletes_what_has_no_name(run: Run, artifact: str) -> None:
-    run("rm", REF, "-y")
-    assert run("gc").out == ""
-    assert run("gc", "--grace", "0s", "--dry-run", "--json").json["collected"][0]["digest"] == artifact
-    assert run("gc", "--grace", "0s").out.startswith(artifact)
-    run("restore", REF, status=66)
-
-
 def test_broken_stdout_does_not_hide_in_a_buffer(artifact: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run([MASKREG, "show", REF], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
-
-
-def test_a_table_at_a_terminal(run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stdout", screen)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "120")
-    run("list")
-    assert REF in screen.getvalue()
-    assert "\t" not in screen.getvalue()
-    assert "\x1b[3" not in screen.getvalue()
 
 
 def test_a_hint_names_the_artifact_that_was_asked_for(

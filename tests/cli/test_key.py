@@ -42,38 +42,6 @@ def key(run: Run, artifact: str, tmp_path: Path) -> str:
     return str(made["key"])
 
 
-def test_a_project_gets_a_key_and_its_tags_are_signed(run: Run, key: str, tmp_path: Path) -> None:
-    shown = run("verify", "--signatures", "toy-opd:v1", "--remote", "lab")
-    assert shown.out.split()[:3] == ["toy-opd:v1", "listed", key[:20]]
-    run("tag", "toy-opd:v1", "v2")
-    run("push", "toy-opd:v2")
-    shown = run("verify", "--signatures", "--all", "--remote", "lab")
-    assert [line.split()[:3] for line in shown.out.splitlines()] == [
-        ["toy-opd:v1", "listed", key[:20]],
-        ["toy-opd:v2", "signed", key[:20]],
-    ]
-    assert shown.err == "1 tag listed, 1 tag signed\n"
-    report = run("verify", "--signatures", "--all", "--remote", "lab", "--json").json
-    assert [tag["key"] for tag in report["tags"]] == [key, key] and report["ok"]
-    assert run("key", "list", "--remote", "lab", "--quiet").out == f"{key}\n"
-    row = run("key", "list", "default", "--remote", "lab").out
-    assert row.startswith("default") and f"{key[:20]}*" in row and row.endswith("signs\n")
-
-
-def test_what_is_not_signed_is_a_negative_answer(run: Run, artifact: str) -> None:
-    shown = run("verify", "--signatures", "--all", status=1)
-    assert (shown.out.split(), shown.err) == (["toy-opd:v1", "unsigned", "-", "-"], "1 tag unsigned\n")
-    report = run("verify", "--signatures", "toy-opd:v1", "--json", status=1).json
-    assert (report["ok"], report["tags"][0]["state"], report["tags"][0]["digest"]) == (False, "unsigned", artifact)
-    run("verify", "--signatures", "nothing", status=66)
-    run("verify", "--signatures", "toy-opd:v1", "--recount", status=2)
-
-
-def test_an_empty_registry_has_nothing_to_sign(run: Run) -> None:
-    assert run("verify", "--signatures", "--all").err == "no tags\n"
-    assert run("key", "list").out == ""
-
-
 def test_the_private_key_is_its_owners_alone(
     run: Run, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,34 +149,6 @@ def test_a_lost_key_is_replaced_and_told_to_readers(
     run("key", "trust", "default", "ed25519:short", "--remote", "lab", status=2)
     run("key", "trust", "default", new, "--remote", "lab")
     run("pull", "toy-opd:v1")
-
-
-def test_requests_that_make_no_sense(run: Run, key: str, tmp_path: Path) -> None:
-    run("key", "create", "Bad Name", status=2)
-    run("key", "create", "paper", "--remote", "lab", "--replace-lost", status=66)
-    run("key", "rotate", "paper", "--remote", "lab", status=66)
-    run("key", "refresh", "paper", "--remote", "lab", status=66)
-    run("key", "list", "paper", "--remote", "lab", status=66)
-    run("key", "trust", "paper", key, "--remote", "lab", status=66)
-    run("key", "sign", "toy-opd:nothing", "--remote", "lab", status=66)
-    run("key", "create", "paper", "--remote", "nas", status=78)
-    run("key", "import", tmp_path / "nothing", status=66)
-    (tmp_path / "text").write_text("not a key")
-    assert "not an unencrypted private key in PEM" in run("key", "import", tmp_path / "text", status=65).err
-    # What was refused has left no private key behind.
-    assert len(list(Path(run("config", "get", "home").out.strip()).glob(".private/*"))) == 1
-
-
-def test_the_local_registry_signs_too(run: Run, artifact: str) -> None:
-    key = run("key", "create", "default", "--quiet").out.strip()
-    run("tag", "toy-opd:v1", "v2")
-    run("annotate", "toy-opd:v1", "--description", "signed")
-    run("rm", "-y", "toy-opd:v2")
-    run("restore", "toy-opd:v2")
-    run("mv", "toy-opd:v2", "toy-opd:v3")
-    rows = [line.split()[:3] for line in run("verify", "--signatures", "--all").out.splitlines()]
-    assert rows == [[f"toy-opd:{tag}", "signed", key[:20]] for tag in ("v1", "v2", "v3")]
-    run("verify", "--all")
 
 
 def test_a_project_without_its_private_key_is_refused_before_the_work(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -45,36 +44,6 @@ def test_a_text_with_marks_is_compared_with_the_whole_reference(run: Run, names:
     assert "is not the beginning of a digest" in run("list", "smol/adam@latest", status=2).err
 
 
-def test_nothing_says_so_with_a_command_and_ends_well(
-    run: Run, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = run("list", "smol/adm")
-    assert told.err == (
-        "nothing in local matches smol/adm; similar: smol/adam:v2, smol/adam:v1\n  next: maskreg list adam\n"
-    )
-    assert len(run("list", "adam", "-q").out.split()) == 2
-    assert run("list", "zzz").err == "nothing in local matches zzz\n  next: maskreg list\n"
-    assert run("list", "zzz", "-q").err == ""
-    nothing = run("list", "--kind", "mask", "--json").json
-    assert (nothing["names"], nothing["left_out"], nothing["hint"]) == ([], [], "maskreg list")
-    assert nothing["error"]["facts"] == {"remote": ""}
-    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "empty"))
-    assert "next: maskreg extract SOURCE TARGET --name NAME" in run("list").err
-    run("remote", "add", "lab", tmp_path / "lab")
-    assert "next: maskreg list --remote lab" in run("list").err
-    assert "lab has no artifacts\n  next: maskreg push REF --remote lab" in run("list", "--remote", "lab").err
-
-
-def test_fields_are_chosen_by_name(run: Run, names: str) -> None:
-    document = run("list", "toy-opd:v1", "--json").json["names"][0]
-    assert run("list", "toy-opd:v1", "--columns", "ref,numel,rlvr-overlap").out == (
-        f"ref\tnumel\trlvr_overlap\ntoy-opd:v1\t{document['numel']:,}\t-\n"
-    )
-    assert run("list", "toy-opd:v1", "--columns", "tag", "-q").out == "v1\n"
-    line = run("list", "toy-opd:v1", "--format", r"{ref}\t{digest} {density:.3f} {rlvr_overlap} {size:>8}|{{}}").out
-    assert line == f"toy-opd:v1\t{names} {document['density']:.3f} - {document['size']:>8}|{{}}\n"
-
-
 def test_every_field_can_be_shown(run: Run, names: str) -> None:
     from maskreg_cli.list import FIELDS
 
@@ -88,26 +57,6 @@ def test_every_field_can_be_shown(run: Run, names: str) -> None:
         )
     shown = run("list", "--help").out.replace(",", " ").split()
     assert set(FIELDS) <= {word.rstrip(".") for word in shown}
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--columns", "ref,nothing"], "there is no field 'nothing'; fields: ref, project"),
-        (["--columns", ""], "there is no field ''"),
-        (["--format", "{ref.__class__}"], "there is no field 'ref.__class__'"),
-        (["--format", "{ref[0]}"], "there is no field 'ref[0]'"),
-        (["--format", "{}"], "there is no field ''"),
-        (["--format", "{ref"], "expected '}'"),
-        (["--format", "{ref!r}"], "only a field and a format"),
-        (["--format", "{size:{nnz}}"], "only a field and a format"),
-        (["--format", "{density:d}"], "density:d:"),
-        (["--format", "{ref}", "--columns", "ref"], "choose one of"),
-        (["--format", "{ref}", "--json"], "choose one of"),
-    ],
-)
-def test_what_is_no_field_is_refused(run: Run, names: str, options: list[str], why: str) -> None:
-    assert why in run("list", *options, status=2).err
 
 
 def test_columns_that_a_terminal_has_no_room_for_are_named(

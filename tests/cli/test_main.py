@@ -85,10 +85,6 @@ def test_help_and_version_import_nothing_heavy(option: str) -> None:
     assert done.stderr == "[] 0\n"
 
 
-def test_version(run: Run) -> None:
-    assert run("--version").out == f"maskreg {__version__}\n"
-
-
 @pytest.mark.parametrize("group", [[], ["remote"], ["config"], ["db"]])
 def test_no_command_shows_help_as_it_is(run: Run, group: list[str]) -> None:
     done = run(*group, status=2)
@@ -104,18 +100,6 @@ def test_a_text_that_is_no_reference_is_not_repeated_in_full(run: Run) -> None:
 @pytest.mark.parametrize(("typed", "meant"), [("aply", "apply"), ("lst", "list"), ("verfy", "verify")])
 def test_an_unknown_command_is_answered_with_the_one_that_was_meant(run: Run, typed: str, meant: str) -> None:
     assert f"did you mean '{meant}'?" in run(typed, status=2).err
-
-
-def test_subcommands_are_suggested_too(run: Run) -> None:
-    assert "did you mean 'remove'?" in run("remote", "remov", status=2).err
-
-
-def test_an_error_is_one_line_and_one_next_step(run: Run) -> None:
-    done = run("show", "nothing-here", status=66)
-    assert done.out == ""
-    assert done.err.startswith("error: there is no nothing-here in local")
-    assert done.err.splitlines()[1].startswith("  next: ")
-    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(

@@ -91,71 +91,6 @@ def test_an_identity_merge_of_a_trained_model_gives_its_bits(run: Run, tmp_path:
     assert (whole["before"], whole["union"], whole["conflicts"]) == ([459_566, 457_275], 493_195, 423_646)
 
 
-def test_a_mask_restricts_an_update(run: Run, two: list[str]) -> None:
-    run("combine", REF, "two", "--how", "and", "--name", "shared")
-    made = run("merge", REF, "--method", "restrict", "--set", "mask=shared", "--name", "less", "--json").json
-    shared = run("show", "shared", "--json").json["manifest"]["totals"]["nnz"]
-    assert made["artifact"]["manifest"]["totals"]["nnz"] == shared
-    assert len(made["artifact"]["manifest"]["parents"]) == 2
-
-
-def test_what_is_refused(run: Run, two: list[str], pair: tuple[Path, Path], tmp_path: Path) -> None:
-    merge = ("merge", REF, "two")
-    assert "--name" in run(*merge, "--method", "linear", status=2).err
-    assert "no merge method" in run(*merge, "--name", "x", status=2).err
-    assert "unknown merge method" in run(*merge, "--method", "mean", "--name", "x", status=2).err
-    assert "nothing to merge" in run("merge", "--method", "linear", "--name", "x", status=2).err
-    assert (
-        "a weight for missing"
-        in run(*merge, "--method", "linear", "--weight", "missing=1", "--name", "x", status=2).err
-    )
-    run(*merge, "--method", "linear", "--weight", "two=nan", "--name", "x", status=2)
-    run(*merge, "--method", "linear", "--weight", "two", "--name", "x", status=2)
-    assert (
-        "twice"
-        in run(*merge, "--method", "ties", "--set", "density=1", "--set", "density=0", "--name", "x", status=2).err
-    )
-    assert "a dry run makes nothing" in run(*merge, "--method", "linear", "--name", "x", "--dry-run", status=2).err
-    run("merge", REF, "missing", "--method", "linear", "--name", "x", status=66)
-    (tmp_path / "here").mkdir()
-    assert "exists already" in run(*merge, "--method", "linear", "-o", tmp_path / "here", status=73).err
-    run(*merge, "--method", "linear", "--name", "x", "--source", pair[1], status=65)
-    source = {n: moved(t, 0.1, 7) for n, t in tensors().items()}
-    other = [make_checkpoint(tmp_path / n, t) for n, t in (("s", source), ("t", tensors()))]
-    run("extract", *other, "--name", "foreign")
-    assert "different sources" in run("merge", REF, "foreign", "--method", "linear", "--name", "x", status=65).err
-    run("extract", *pair, "--name", "masked", "--mask-only")
-    assert "is a mask" in run("merge", "masked", "--method", "linear", "--name", "x", status=66).err
-    assert run("list", "-q").out.count("x\n") == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "status", "said"),
-    [
-        ("method: linear\nartifacts: [", 65, "not YAML"),
-        ("- linear\n", 65, "not a recipe"),
-        ("method: linear\nartifacts: [toy-opd:v1]\nweights: [1]\n", 65, "unknown key 'weights'"),
-        ("method: linear\nartifacts: []\n", 65, "missing or of another kind"),
-        ("artifacts: [toy-opd:v1]\n", 65, "missing or of another kind"),
-        ("method: linear\nartifacts: [{weight: 1}]\n", 65, "neither a reference"),
-        ("method: linear\nartifacts: [{ref: toy-opd:v1, scale: 1}]\n", 65, "unknown key 'scale'"),
-        ("method: linear\nartifacts: [{ref: toy-opd:v1, weight: much}]\n", 2, "the weight of toy-opd:v1 is"),
-        ("method: linear\nartifacts: [toy-opd:v1]\nsettings: {density: 1}\n", 2, "has no setting"),
-        ("method: linear\nartifacts: [{ref: toy-opd:v1, weight: [{filter: zzzz, value: 1}, {value: 2}]}]\n", 2, "zzzz"),
-        ("merge_method: ties\nmodels: [{model: a}]\n", 65, "needs base_model"),
-        ("merge_method: nuslerp\nmodels: [{model: a}]\n", 65, "nuslerp"),
-        ("method: linear\nartifacts: [missing]\n", 66, "missing"),
-    ],
-)
-def test_recipes_that_cannot_be_followed(
-    run: Run, artifact: str, tmp_path: Path, text: str, status: int, said: str
-) -> None:
-    path = tmp_path / "merge.yaml"
-    path.write_text(text)
-    assert said in run("merge", "--recipe", path, "--name", "x", status=status).err
-    assert "leave them out" in run("merge", REF, "--recipe", path, "--name", "x", status=2).err
-
-
 def test_weights_in_python(run: Run, two: list[str], tmp_path: Path) -> None:
     made = [
         maskreg.merge([REF, "two"], method="task-arithmetic", weights=weights)
@@ -167,50 +102,6 @@ def test_weights_in_python(run: Run, two: list[str], tmp_path: Path) -> None:
     assert json.loads(json.dumps(made[0].to_json()))["report"]["whole"]["numel"] == made[0].report.whole.numel
     with pytest.raises(maskreg.UsageError, match="3 weights for 2"):
         maskreg.merge([REF, "two"], method="linear", weights=[1, 1, 1])
-
-
-@pytest.mark.parametrize("name", [(), ("--name", "merged")])
-def test_files_that_are_not_copied_and_files_that_stay_are_said(
-    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, name: tuple[str, ...]
-) -> None:
-    source, out = pair[0], tmp_path / "out"
-    (source / "pytorch_model.bin").write_bytes(b"other weights")
-    line = ("merge", REF, "--method", "linear", "--source", source, "-o", out, *name, "--force")
-    run(*line)
-    (out / "own.txt").write_text("mine")
-    done = run(*line)
-    assert "not copied: pytorch_model.bin\n" in done.err
-    assert f"kept in {out}: own.txt\n" in done.err
-    document = run(*line, "--json").json
-    assert (document["skipped_files"], document["kept_files"]) == (["pytorch_model.bin"], ["own.txt"])
-
-
-def test_an_artifact_that_is_named_twice_is_refused(run: Run, two: list[str]) -> None:
-    line = ("merge", REF, "two", REF, "--method", "ties", "--weight", f"{REF}=2", "--dry-run")
-    assert f"{REF} is named twice" in run(*line, status=2).err
-    run("tag", "two", "best")
-    assert (
-        "two and two:best are one artifact"
-        in run("merge", "two", "two:best", "--method", "ram", "--dry-run", status=2).err
-    )
-
-
-def test_a_recipe_is_text_and_read_as_it_is_written(run: Run, two: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "merge.yaml"
-
-    def refused(text: str, status: int) -> str:
-        path.write_text(text)
-        return run("merge", "--recipe", path, "--dry-run", status=status).err
-
-    start = f"method: linear\nartifacts: ['{REF}', "
-    assert "a key that appears twice" in refused(f"{start}two]\nmethod: ties\n", 65)
-    assert "a key that appears twice" in refused(start + "{ref: two, weight: 1, weight: 3}]\n", 65)
-    assert "the weight of two is '2001-99-99'" in refused(start + "{ref: two, weight: 2001-99-99}]\n", 2)
-    assert "an alias" in refused(start + "&a [x, x], [*a, *a]]\n", 65)
-    assert "nested too deep" in refused(start + "[" * 5000, 65)
-    assert "the mask is ['two']; it must be one" in refused(start[:-2] + "]\nsettings: {mask: [two]}\n", 2)
-    digits = "9" * 5000
-    assert "must be a whole number" in refused(f"method: dare\nartifacts: [two]\nsettings: {{seed: {digits}}}\n", 2)
 
 
 MERGEKIT = """

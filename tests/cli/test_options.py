@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from maskreg_cli.main import COMMANDS, cli
 from maskreg_cli.output import Output
 
 import maskreg
+from scripts.reference import arguments
 
 ON_A_SERVER = ("remote", "wait")
 """Parameters of a command that can have a server do the work."""
@@ -35,7 +35,7 @@ def test_options_are_parameters_of_the_use_case(name: str) -> None:
     assert command is not None
     passed = {param.name for param in command.params if param.expose_value} - OWN[name]
     use_case: Callable[..., Any] = getattr(maskreg, name)
-    assert passed <= set(inspect.signature(use_case).parameters)
+    assert passed <= set(arguments(use_case))
 
 
 def _numbers() -> Iterator[Any]:

@@ -114,14 +114,6 @@ def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Pat
     assert list(folder.iterdir()) == []
 
 
-def test_masks_of_two_rules(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    run("extract", *pair, "--name", "loose", "--rule", "abs:1e-5", "--mask-only")
-    words = ("report", REF, "--against", "loose", "-o", tmp_path / "report.html")
-    assert "--allow-different" in run(*words, status=65).err
-    run(*words, "--allow-different")
-    assert "different rules" in (tmp_path / "report.html").read_text()
-
-
 def test_words_from_elsewhere_are_words(run: Run, artifact: str, tmp_path: Path) -> None:
     with Registry.local(Settings.load()) as here:
         here.publish(Ref.parse(REF), Digest(artifact), card=Card(EVIL, EVIL, EVIL, EVIL, {EVIL: EVIL}))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 
-from maskreg.words import percent, three_digits
+from maskreg.words import percent
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
-from tests.cli.conftest import Run, tensors
+from tests.cli.conftest import Run
 
 
 def test_groups_of_selected_tensors(run: Run, artifact: str) -> None:
@@ -58,19 +57,6 @@ def test_what_is_recorded_of_a_selection_says_which(run: Run, masks: tuple[str, 
     assert listed["rlvr_overlap"] == shown["lift"]
 
 
-def test_what_differs_can_be_selected(run: Run, masks: tuple[str, str, str]) -> None:
-    counts = run("compare", *masks[:2], "--role", "q_proj", "--layers", "0", "--json").json["pairs"][0]["whole"]
-    words = ("diff", *masks[:2], "--role", "q_proj", "--layers", "0")
-    document = run(*words, "--json").json
-    assert document["selection"] == {"roles": ["q_proj"], "layers": "0"}
-    both = counts["nnz_both"]
-    assert document["masks"] == {"only_a": counts["nnz_a"] - both, "only_b": counts["nnz_b"] - both, "both": both}
-    densities = {"name": "attention", "a": counts["nnz_a"] / 256, "b": counts["nnz_b"] / 256}
-    assert document["roles"] == [densities]
-    assert "of tensors, only what --role q_proj --layers 0 selects" in run(*words).out
-    assert "--role q_proj" in run("diff", *masks[:2], "--role", "qproj", status=2).err
-
-
 def test_the_parts_of_a_fused_matrix_compare_as_if_stored_alone(run: Run, tmp_path: Path) -> None:
     rows = {"q_proj": 32, "k_proj": 16, "v_proj": 16}
     at = "model.layers.0.self_attn.{}.weight"
@@ -113,29 +99,6 @@ def test_rows_that_cannot_be_read_alone_are_refused(run: Run, tmp_path: Path) ->
     told = run("show", "odd", "--role", "up_proj", status=2).err
     assert "cannot be read alone" in told
     assert "--role gate_up_proj takes it whole" in told
-
-
-def test_directions_of_updates_are_shown_and_explained(run: Run, tmp_path: Path) -> None:
-    source = tensors()
-    start = make_checkpoint(tmp_path / "source", source)
-    for name, seed in (("a", 1), ("b", 2)):
-        end = make_checkpoint(tmp_path / name, {key: moved(tensor, 0.5, seed) for key, tensor in source.items()})
-        run("extract", start, end, "--name", name)
-        run("extract", start, end, "--name", f"{name}-mask", "--mask-only")
-    document = run("compare", "a", "b", "--source", start, "--updates", "--by", "role", "--json").json["updates"][0]
-    assert document["names"] == ["a", "b"]
-    shown = run("compare", "a", "b", "--source", start, "--updates", "--by", "role").out
-    assert re.search(rf"\nA B +{three_digits(document['whole']['cosine'])} ", shown)
-    assert "role, A and B" in shown
-    for word in ("cosine", "cosine_sd", "orthogonal", "by tensor", "top channels", "by chance", "sd"):
-        assert run("compare", "--explain", word).out
-    assert run("compare", "a", "b", "--source", start, "--json").json["updates"] == []
-    refused = run("compare", "a", "b-mask", "--source", start, "--updates", status=66).err
-    assert "not how far" in refused
-    assert "leave --updates out" in refused
-    # Directions are nothing that could be left out for want of a source.
-    start.rename(start.with_name("moved"))
-    run("compare", "a", "b", "--updates", status=66)
 
 
 def test_a_consensus_map_is_written_once(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:

@@ -106,18 +106,6 @@ def test_an_admin_renames_on_a_service_and_of_a_writer_nothing_is_half_done(
     assert digest_of(ada("pull", "team/fresh:v1", "--json")) == pushed
 
 
-def test_a_writer_cannot_remove_and_an_admin_can(people: dict[str, Person], pushed: str) -> None:
-    ada, root = people["ada"], people["root"]
-    assert "admin" in ada("rm", "team/toy:v1", "--remote", "lab", "-y", status=77).err
-    root("rm", "team/toy:v1", "--remote", "lab", "-y")
-    assert "restore" in ada("pull", "team/toy:v1", "--remote", "lab", status=66).err
-    assert "admin" in ada("push", "team/toy:v1", "--force", status=77).err
-    root("restore", "team/toy:v1", "--remote", "lab")
-    ada("tag", "team/toy:v1", "v2", "--remote", "lab")
-    assert [row["by"] for row in ada("log", "team/toy:v1", "--remote", "lab", "--json").json] == ["ada", "root", "root"]
-    assert digest_of(ada("pull", "team/toy:v2", "--json")) == pushed
-
-
 def test_an_admin_of_the_server_collects_garbage(people: dict[str, Person], pushed: str) -> None:
     ada, root = people["ada"], people["root"]
     root("rm", "team/toy:v1", "--remote", "lab", "-y")

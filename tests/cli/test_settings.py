@@ -29,18 +29,6 @@ class Careless(Wrapped):
         return True
 
 
-def test_config_is_set_shown_and_unset(run: Run) -> None:
-    path = run("config", "path").out.strip()
-    assert path == os.environ["MASKREG_CONFIG"]
-    run("config", "set", "jobs", "4")
-    assert run("config", "get", "jobs").out == "4\n"
-    assert f"jobs = 4    ({path})" in run("config", "show", "--origin").out
-    run("config", "unset", "jobs")
-    assert "jobs = 8    (default)" in run("config", "show", "--origin").out
-    run("config", "get", "no-such-key", status=66)
-    run("config", "set", "jobs", "many", status=78)
-
-
 def test_remotes_are_added_listed_and_removed(run: Run, tmp_path: Path) -> None:
     assert run("remote", "list").out == ""
     run("remote", "add", "one", tmp_path / "one")
@@ -61,14 +49,6 @@ def test_remotes_are_added_listed_and_removed(run: Run, tmp_path: Path) -> None:
     assert [path for path in (tmp_path / "two").rglob("*") if path.is_file()] == []
 
 
-def test_several_remotes_and_no_default(run: Run, artifact: str, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        run("remote", "add", name, tmp_path / name)
-    run("config", "set", "default_remote", "")
-    assert "next: maskreg remote default one" in run("push", "toy-opd:v1", status=78).err
-    assert run("pull", "toy-opd:v1", "--json", status=78).out.count('"maskreg.end/1"') == 1
-
-
 @pytest.mark.parametrize(
     "url", ["ftp://host/x", "s3://key:secret@bucket", "s3://"], ids=["scheme", "password", "no bucket"]
 )
@@ -76,34 +56,6 @@ def test_a_url_that_cannot_be_meant_is_refused(run: Run, url: str) -> None:
     done = run("remote", "add", "lab", url, status=78)
     assert "secret" not in done.err
     assert run("remote", "list").out == ""
-
-
-def test_a_setting_that_the_next_command_could_not_use_is_refused(run: Run, tmp_path: Path) -> None:
-    run("remote", "add", "lab", tmp_path / "lab")
-    before = Path(os.environ["MASKREG_CONFIG"]).read_bytes()
-    for key, value, step in (
-        ("remotes.lab.url", "ftp://host/x", "maskreg config set remotes.lab.url s3://BUCKET/PREFIX"),
-        ("remotes.lab.url", "s3://", "maskreg config set remotes.lab.url s3://BUCKET/PREFIX"),
-        ("remotes.lab.url", "http://host:9000", "maskreg config set remotes.lab.endpoint http://host:9000"),
-        ("default_remote", "nowhere", "maskreg remote add nowhere URL"),
-    ):
-        assert f" {step}\n" in run("config", "set", key, value, status=78).err
-    assert Path(os.environ["MASKREG_CONFIG"]).read_bytes() == before
-    run("config", "set", "default_remote", "lab")
-    run("config", "set", "remotes.lab.url", "s3://bucket/team")
-
-
-@pytest.mark.parametrize(
-    ("url", "step"),
-    [
-        ("http://foo", "maskreg remote add lab s3://BUCKET/PREFIX --endpoint http://foo"),
-        ("ftp://host/x", "next: maskreg remote add lab s3://BUCKET/PREFIX"),
-        ("s3://", "next: maskreg remote add lab s3://BUCKET/PREFIX"),
-        ("file://host/x", "next: maskreg remote add lab file:///absolute/path"),
-    ],
-)
-def test_an_address_that_is_no_store_is_answered_with_one_that_is(run: Run, url: str, step: str) -> None:
-    assert run("remote", "add", "lab", url, status=78).err.endswith(f" {step}\n")
 
 
 @pytest.fixture
@@ -152,28 +104,6 @@ def test_a_reader_pulls_and_does_not_push(
     assert (doctor["remote lab"]["status"], doctor["remote lab"]["detail"]) == ("note", f"{url}: {read_only}, 1 tag")
     run("pull", "toy-opd:v1")
     assert "s3:PutObject" in run("push", "toy-opd:v1", "--tag", "mine", status=77).err
-
-
-def test_a_folder_that_vanished_is_not_an_empty_registry(run: Run, artifact: str, tmp_path: Path) -> None:
-    run("remote", "add", "nas", tmp_path / "nas")
-    run("push", "toy-opd:v1")
-    (tmp_path / "nas").rename(tmp_path / "elsewhere")
-    for line in (
-        ["list", "--remote", "nas"],
-        ["show", "toy-opd:v1", "--remote", "nas"],
-        ["push", "toy-opd:v1"],
-        ["pull", "toy-opd:v2"],
-        ["verify", "--all", "--remote", "nas"],
-        ["gc", "--remote", "nas"],
-        ["remote", "check", "nas"],
-    ):
-        assert f"{tmp_path / 'nas'}: the folder of this registry is not there" in run(*line, status=69).err, line
-    assert "is not there" in run("doctor", status=1).out
-    assert not (tmp_path / "nas").exists()
-    (tmp_path / "elsewhere").rename(tmp_path / "nas")
-    run("pull", "toy-opd:v1")
-    run("remote", "add", "new", tmp_path / "new")
-    assert (tmp_path / "new").is_dir()
 
 
 def modes(folder: Path) -> set[int]:
@@ -293,11 +223,6 @@ def test_a_damaged_catalog_that_cannot_be_renamed_says_where_to_look(
     refused = run("db", "rebuild", status=77).err
     assert "catalog.db cannot be renamed (Read-only file system)" in refused
     assert refused.endswith(f"next: ls -ld {home}\n")
-
-
-def test_a_remote_without_a_catalog_says_so(run: Run, tmp_path: Path) -> None:
-    run("remote", "add", "lab", tmp_path / "lab")
-    assert "its store alone is the registry" in run("db", "current", "--remote", "lab", status=78).err
 
 
 def test_doctor_finds_nothing_on_a_fresh_machine(run: Run, tmp_path: Path) -> None:

@@ -115,9 +115,3 @@ def test_a_name_that_is_too_long(
     file.write_bytes(b"")
     run("apply", REF, "-o", file / "out", status=73)
     assert not list(tmp_path.glob("maskreg-trace-*"))
-
-
-def test_an_output_needs_a_name(run: Run, artifact: str) -> None:
-    run("apply", REF, "-o", "", status=2)
-    run("apply", REF, "-o", "", "--force", status=2)
-    run("export", REF, "-o", "", status=2)

@@ -11,7 +11,6 @@ from maskreg_cli.summary import Subject, layers_in_order, summary
 from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Part, Side, Totals
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
-from maskreg.words import human_bytes
 
 DIGEST = Digest.of(b"manifest")
 ROOT = str(Digest.of(b"root"))
@@ -59,43 +58,6 @@ def _text(*, present: list[str] | None = None, notes: tuple[str, ...] = ()) -> s
     return text
 
 
-def test_it_says_everything() -> None:
-    text = _text(present=[], notes=("two tensors are stored whole",))
-    for said in (
-        "team/x:v1",
-        str(DIGEST),
-        "exact, on bf16 codes",
-        "40.0 %, 400,000 of 1,000,000",
-        "400,007 coordinates with other bits",
-        "Qwen/Qwen3-8B@abc",
-        "target: bf16 cast of a wider checkpoint",
-        "qwen3-8b",
-        "opd",
-        "apache-2.0",
-        "First run.",
-        "two tensors are stored whole",
-        f"parent       {DIGEST}",
-        "122.1 KiB in 2 objects, bits, not present",
-    ):
-        assert said in text
-    assert "seed         17" in text
-
-
-@pytest.mark.parametrize(
-    ("label", "value", "share", "lift"),
-    [
-        ("energy", "90.0 %", "75.0 %", "1.20x"),
-        ("density", "50.0 %", "75.0 %", "1.25x"),
-        ("share", "93.8 %", "75.0 %", "1.25x"),
-    ],
-)
-def test_each_ffn_ratio_stands_beside_parameter_share_and_lift(label: str, value: str, share: str, lift: str) -> None:
-    (line,) = [line for line in _text().splitlines() if line.startswith(f"FFN {label}")]
-    assert value in line
-    assert f"params {share}" in line
-    assert line.endswith(f"lift {lift}")
-
-
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
 def test_bars_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -124,12 +86,6 @@ def test_layers_come_in_model_order() -> None:
     assert list(order) == ["0", "1", "2", "10", "visual.0", ""]
 
 
-def test_an_inexact_delta_says_so() -> None:
-    text = summary(Subject(None, DIGEST, manifest(exact=False, rule="abs:1e-5")))
-    assert "the result is not the target" in text
-    assert "abs:1e-5" in text
-
-
 def test_nothing_moved() -> None:
     none = FfnRatios(
         param_share=None,
@@ -142,10 +98,3 @@ def test_nothing_moved() -> None:
     )
     totals = Totals(numel=0, nnz=0, differing=0, energy=0.0, roles={}, layers={}, ffn=none)
     assert "by role: nothing" in summary(Subject(None, DIGEST, manifest(totals=totals)))
-
-
-def test_sizes_for_people() -> None:
-    cases = [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB")]
-    assert [human_bytes(count) for count, _ in cases] == [text for _, text in cases]
-    assert human_bytes((1 << 20) - 1) == "1.0 MiB"
-    assert human_bytes(1 << 60) == "1024.0 PiB"

@@ -25,9 +25,3 @@ def test_a_pattern_stands_for_many(run: Run, masks: tuple[str, str, str]) -> Non
     document = run("survey", "team/run:step-*", masks[1], "--json").json
     assert [row["ref"] for row in document["masks"]][:2] == ["team/run:step-9", "team/run:step-10"]
     assert document["jaccard"][0][1] == 1
-
-
-def test_one_mask_is_no_survey(run: Run, masks: tuple[str, str, str]) -> None:
-    assert "at least two masks" in run("survey", masks[0], status=2).err
-    assert "two masks or more" in run("survey", masks[0], masks[0], status=2).err
-    run("survey", "team/none:*", status=66)

@@ -85,14 +85,6 @@ def test_digests_are_shortened_where_they_do_not_fit(run: Run) -> None:
     assert digest in at_terminal(80, "show", "one", "--verbose")
 
 
-def test_bars_of_one_kind_of_group(run: Run, artifact: str) -> None:
-    told = run("show", "toy-opd:v1", "--by", "role").out
-    assert "by role" in told
-    assert "by layer" not in told
-    assert told.startswith("39.")
-    assert "gives the target's bytes exactly.\n" in " ".join(told.split(" "))
-
-
 def test_an_analysis_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     group = {
         "numel": 1_000_000,
@@ -126,22 +118,6 @@ def test_an_analysis_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told.startswith(
         "25.0 % of 1,000,000 coordinates moved, by 0.00456 of the norm of the weights (rounding null"
     )
-
-
-@pytest.mark.usefixtures("deep")
-def test_groups_of_an_artifact_are_modules_and_tensors_too(run: Run) -> None:
-    norm = NAME.format("*").partition("*.")[2].removesuffix(".weight")
-    shown = run("show", "one", "--by", "module").out
-    assert f"by module\n  {'lm_head':<{len(norm)}} " in shown, shown
-    assert "by role" not in shown
-    groups = run("show", "one", "--by", "module", "--json").json["groups"]
-    assert list(groups) == ["lm_head", "mlp.up_proj", norm]
-    assert groups["mlp.up_proj"]["numel"] == LAYERS * 32 * 16
-    assert groups["mlp.up_proj"]["density"] == groups["mlp.up_proj"]["nnz"] / groups["mlp.up_proj"]["numel"]
-    tensors = run("show", "one", "--by", "tensor", "--json").json["groups"]
-    assert len(tensors) == 1 + 2 * LAYERS
-    assert sum(group["nnz"] for group in tensors.values()) == sum(group["nnz"] for group in groups.values())
-    assert "groups" not in run("show", "one", "--json").json
 
 
 def test_only_one_file_asks_for_the_width_of_the_terminal() -> None:
