@@ -338,7 +338,7 @@ def batches(
     most: int = BATCH_NUMEL,
     near: Callable[[TaskT], str] | None = None,
 ) -> Iterator[list[TaskT]]:
-    """Tasks in their order, small ones together, but not those of different places; see :func:`ordered`.
+    """Tasks in their order, small ones together, but never tasks of different places; see :func:`ordered`.
 
     ``near``: where a task's data lies, empty for anywhere.
     """

@@ -242,7 +242,7 @@ class PairOverlap:
 class Comparison(Brief):
     """Two or more masks compared, and the pairs of more beside each other: consensus and matrix.
 
-    ``stripes`` are for each mask those of its matrices by name, where asked for.
+    ``stripes`` are for each mask its matrices' stripes by name, where asked for.
     """
 
     pairs: tuple[PairOverlap, ...]

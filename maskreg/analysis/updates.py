@@ -50,7 +50,7 @@ def mlp_of(name: str, shape: Sequence[int]) -> tuple[str, int] | None:
 class ChannelOverlap:
     """What two updates have in common of the channels that each moves most, over the MLPs of a model.
 
-    ``jaccard`` is the mean over MLPs of Jaccard's index, ``expected`` that of its expectation for random sets of that
+    ``jaccard`` is the mean over MLPs of Jaccard's index, ``expected`` its mean for random sets of that
     size. MLPs that an update leaves as they were are left out.
     """
 

@@ -217,7 +217,7 @@ def _close_all(files: dict[Location, OpenFile]) -> None:
 
 
 class StoredCheckpoint(Checkpoint):
-    """A checkpoint in files that are open, with others beside them: in a folder, less those of its ``own``."""
+    """A checkpoint in files that are open, with others beside them: in a folder, less its ``own``."""
 
     def __init__(
         self, path: Location, files: Files, companions: Location | None, own: frozenset[str], hub: str, limits: Limits

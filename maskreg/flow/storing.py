@@ -45,7 +45,7 @@ def add_span(
 ) -> int:
     """Add the next coordinates of a mask; returns how many of them moved.
 
-    ``span`` is empty for the row of a tensor without coordinates. Leaves are the source's: those of the span, or all of
+    ``span`` is empty for the row of a tensor without coordinates. Leaves are the source's: the span's, or all of
     the tensor's with any one of its spans. With the last span come the tensor's other names.
     """
     (start, stop), nnz = span, 0

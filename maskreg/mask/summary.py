@@ -45,7 +45,7 @@ class FfnShares:
     """The three quantities that the literature calls "FFN ratio", each with its lift over what chance predicts.
 
     None where a denominator is 0. A lift of 1 is what the FFN's share of the compared parameters predicts. The energy
-    share is that of "Dense Supervision, Sparse Updates" (arXiv 2606.13657, table 3).
+    share is defined in "Dense Supervision, Sparse Updates" (arXiv 2606.13657, table 3).
     """
 
     param_share: float | None

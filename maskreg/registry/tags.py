@@ -1,4 +1,4 @@
-"""Tags: add one, edit its card, remove it, restore it, find those of an artifact, or take a remote's as they are."""
+"""Tags: add one, edit its card, remove it, restore it, find an artifact's, or take a remote's as they are."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Args:
     project: its name.
     theme: of a plot, ``light`` or ``dark``.
     jobs: threads; by default one per CPU, at most 16.
-    group: processes that hold the model; by default all if it is sharded, or those of its
+    group: processes that hold the model; by default all if it is sharded, or the ones of its
         ``DistributedDataParallel``.
     progress: told how far the work is, in bytes unless its phase counts something else.
     workspace: the settings, the local registry and the remotes; by default what the environment says.

@@ -325,7 +325,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what :meth:`state_dict` returned, in any number of processes; a collective call.
 
-        State waits as it is until masks are found, which may be at the first step. That of another mask or optimizer
+        State waits as it is until masks are found, which may be at the first step. State of another mask or optimizer
         is refused.
         """
         # PyTorch adds to the defaults what groups need not have.

@@ -212,7 +212,7 @@ def load_tokenizer(path: str | Path) -> Any:
 def check_vocabularies(student: Any, teacher: Any, student_tokenizer: Any, teacher_tokenizer: Any) -> None:
     """Reject a teacher whose token ids mean other tokens than the student's.
 
-    Sizes are those of the models' configurations, which are often padded beyond their tokenizers.
+    Sizes are from the models' configurations, which are often padded beyond their tokenizers.
     """
     student_size, teacher_size = (config.get_text_config().vocab_size for config in (student, teacher))
     hint = "choose a teacher of the student's family; distillation across tokenizers is not supported"
@@ -247,7 +247,7 @@ def read_records(path: Path, recipe: Recipe, tokenizer: Any) -> list[dict[str, A
             _check_record(record, where, recipe, tokenizer)
             if records and record.keys() != records[0].keys():
                 raise FormatError(
-                    f"{where}: its fields are {', '.join(record) or 'none'}, and those of the first record "
+                    f"{where}: its fields are {', '.join(record) or 'none'}, and the first record has "
                     f"{', '.join(records[0])}",
                     hint="give all records the same fields",
                 )
