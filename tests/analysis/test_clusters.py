@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from maskreg.analysis.evidence import MATCHED, STRIPED, OverlapSums, figures_of, sums_from_classes
+from maskreg.analysis.clusters import OBSERVED, SIZE_A, SIZE_B, Spread
+from maskreg.analysis.evidence import (
+    BY_BOTH,
+    GLOBAL,
+    MATCHED,
+    STRIPED,
+    OverlapFigures,
+    OverlapSums,
+    figures_of,
+    sums_from_classes,
+)
 from maskreg.analysis.excess import Z95
 from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.analysis.margins import margins_of
@@ -49,6 +61,51 @@ def clustered(sums: np.ndarray) -> float:
     return float(((sums - sums.mean()) ** 2).sum() * sums.size / (sums.size - 1))
 
 
+def two_way(influence: np.ndarray) -> float:
+    rows, columns = clustered(influence.sum(1)), clustered(influence.sum(0))
+    single = (influence**2).sum()
+    return float(np.sqrt(max(rows + columns - single, single / 2)))
+
+
+def test_standard_errors_are_those_of_influences_coordinate_by_coordinate() -> None:
+    masks = pair()
+    figures, (p, q) = figures_of(sums_of(masks)), rates(masks)
+    a, b = masks.a.astype(float), masks.b.astype(float)
+    observed, expected = (a * b).sum(), (p * q).sum()
+    # d(E) of a coordinate is q A + p B - p q, so d(i - E) is (A - p)(B - q).
+    excess = (a - p) * (b - q)
+    over = figures.nulls[MATCHED]
+    assert over.expected == pytest.approx(expected)
+    assert over.standard_error == pytest.approx(two_way(excess))
+    expects = a * b - excess
+    ratio = two_way(a * b / expected - observed / expected**2 * expects)
+    assert over.ratio_interval == pytest.approx((observed / expected - Z95 * ratio, observed / expected + Z95 * ratio))
+    size = min((a.sum(), a), (b.sum(), b), key=lambda pair: pair[0])
+    room = size[0] - expected
+    headroom = (observed - expected) / room
+    error = two_way((a * b - expects - headroom * (size[1] - expects)) / room)
+    assert over.headroom_interval == pytest.approx((headroom - Z95 * error, headroom + Z95 * error))
+
+
+def test_influences_below_chance_and_on_the_uniform_null_are_by_the_number_of_coordinates_too() -> None:
+    """Dense masks that share few: the bound below is |A| + |B| - n, and uniform masks share |A| |B| / n."""
+    rng = np.random.default_rng(3)
+    a = rng.random((60, 90)) < 0.7
+    b = np.where(a, rng.random(a.shape) < 0.6, rng.random(a.shape) < 0.9)
+    over = figures_of(sums_of(Pair(np.full(a.shape, 0x3F81, np.uint16), a, b)))
+    p, q, n, both = a.mean(), b.mean(), a.size, (a & b).sum()
+    expected, least = p * q * n, a.sum() + b.sum() - n
+    headroom = (both - expected) / (expected - least)
+    assert headroom < -0.1
+    excess, room = (a - p) * (b - q), (a * q + b * p - p * q) - (a + 0.0 + b - 1)
+    error = two_way((excess - headroom * room) / (expected - least))
+    for null in (GLOBAL, MATCHED):
+        assert over.nulls[null].headroom == pytest.approx(headroom)
+        interval = headroom - Z95 * error, headroom + Z95 * error
+        assert over.nulls[null].headroom_interval == pytest.approx(interval)
+        assert over.nulls[null].standard_error == pytest.approx(two_way(excess))
+
+
 def part(masks: Pair, rows: slice, columns: slice) -> Pair:
     codes, a, b = masks
     return Pair(codes[rows, columns].copy(), a[rows, columns].copy(), b[rows, columns].copy())
@@ -57,6 +114,25 @@ def part(masks: Pair, rows: slice, columns: slice) -> Pair:
 def excess_of_each(masks: Pair) -> np.ndarray:
     p, q = rates(masks)
     return np.asarray((masks.a - p) * (masks.b - q))
+
+
+def test_a_channel_of_the_residual_stream_is_one_cluster_in_all_tensors() -> None:
+    """One tensor has 60 channels in its columns, another in its rows, a third in the rows of two matrices."""
+    masks = pair()
+    reads = part(masks, slice(0, 30), slice(0, 60))
+    writes = part(masks, slice(30, 90), slice(60, 90))
+    codes, a, b = part(masks, slice(30, 90), slice(90, 140))
+    stacked = Pair(np.concatenate([codes, codes[::-1]]), np.concatenate([a, a[::-1]]), np.concatenate([b, b[::-1]]))
+    alone = part(masks, slice(0, 20), slice(60, 140))
+    sums = sums_of(reads, Channels("columns", 60)) + sums_of(alone) + sums_of(writes, Channels("rows", 60))
+    sums += sums_of(stacked, Channels("rows", 60))
+    by_tensor = [excess_of_each(tensor) for tensor in (reads, writes, stacked, alone)]
+    first, second, third, fourth = by_tensor
+    channels = first.sum(0) + second.sum(1) + third.sum(1).reshape(2, 60).sum(0)
+    lines = (first.sum(1), second.sum(0), third.sum(0), fourth.sum(0), fourth.sum(1))
+    variance = sum(map(clustered, lines)) + clustered(channels)
+    variance -= sum(float((excess**2).sum()) for excess in by_tensor)
+    assert figures_of(sums).nulls[MATCHED].standard_error == pytest.approx(np.sqrt(variance))
 
 
 def test_a_neuron_is_one_cluster_in_all_matrices_of_its_ffn() -> None:
@@ -114,6 +190,27 @@ def test_intervals_are_right_where_channels_have_rates_of_their_own_in_all_tenso
     assert without < 0.75
 
 
+def test_the_interval_of_an_odds_ratio_is_by_its_influence() -> None:
+    masks = pair()
+    figures = figures_of(sums_of(masks))
+    exponents = masks.codes >> 7 & 0xFF
+    alike, apart = np.zeros(masks.codes.shape), np.zeros(masks.codes.shape)
+    totals = np.zeros(2)
+    for exponent in np.unique(exponents):
+        inside = exponents == exponent
+        n = inside.sum()
+        x, y = masks.a[inside], masks.b[inside]
+        neither, only_a, only_b, both = (~x & ~y).sum(), (x & ~y).sum(), (~x & y).sum(), (x & y).sum()
+        totals += both * neither / n, only_a * only_b / n
+        alike[inside] = np.where(x & y, neither, np.where(~x & ~y, both, 0)) / n - both * neither / n**2
+        apart[inside] = np.where(x & ~y, only_b, np.where(~x & y, only_a, 0)) / n - only_a * only_b / n**2
+    ratio = totals[0] / totals[1]
+    assert figures.mantel_haenszel[BY_BOTH] == pytest.approx(ratio)
+    error = two_way(alike / totals[0] - apart / totals[1])
+    low, high = figures.mantel_haenszel_intervals[BY_BOTH] or (0.0, 0.0)
+    assert (np.log(low), np.log(high)) == pytest.approx((np.log(ratio) - Z95 * error, np.log(ratio) + Z95 * error))
+
+
 @pytest.mark.parametrize("name", [*(name for name in INDEPENDENT if name.startswith("scaled")), "striped, sigma .6"])
 def test_what_rows_and_columns_add_is_what_a_dense_fit_adds(name: str) -> None:
     masks = part(INDEPENDENT[name](np.random.default_rng(3)), slice(0, 160), slice(0, 90))
@@ -165,3 +262,60 @@ def test_masks_that_share_only_busy_rows_and_columns_share_what_is_expected() ->
         headrooms.append(figures.nulls[STRIPED].headroom or 0)
     # To the first order: the effects are products here, and the model adds them.
     assert abs(np.mean(headrooms)) < 0.3 * (figures.nulls[MATCHED].headroom or 0)
+
+
+def test_what_rows_and_columns_hold_too_often_is_all_but_what_both_masks_explain() -> None:
+    masks = pair()
+    masks = Pair(np.full_like(masks.codes, 0x3F81), masks.a, masks.b)
+    explained = []
+    for bits in (masks.a, masks.b):
+        deviation = bits - bits.mean()
+        height, width = bits.shape
+        by_line = (deviation.mean(1) ** 2).sum() * width + (deviation.mean(0) ** 2).sum() * height
+        explained.append(by_line / (deviation**2).sum())
+    # To the first order: the effects here come from noise, not from rates.
+    assert margins_of(grid_of(masks)).counted_twice == pytest.approx(1 - explained[0] * explained[1], abs=1e-3)
+
+
+def test_standard_errors_of_strongly_striped_masks_are_not_too_large() -> None:
+    """Of 150 draws, the spread of the difference against the standard error; rows and columns explain a third."""
+    rng = np.random.default_rng(8)
+    codes = np.full((48, 64), 0x3F81, np.uint16)
+    deviations = []
+    for _ in range(150):
+        rates = [0.5 + rng.choice([-0.2, 0.2], (48, 1)) + rng.choice([-0.2, 0.2], (1, 64)) for _ in range(2)]
+        sums = sums_of(Pair(codes, *(rng.random(codes.shape) < rate for rate in rates)))
+        over = figures_of(sums).nulls[STRIPED]
+        deviations.append((sums.counts.both - (over.expected or 0)) / (over.standard_error or 0))
+    assert 0.88 < np.std(deviations) < 1.12
+
+
+def test_standard_errors_of_masks_with_the_same_stripes_are_those_of_their_noise() -> None:
+    """Rows and columns differ from others of their bin, and the masks agree in that: it is expected line by line."""
+    variances = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        steps = np.exp(0.3 - rng.normal(0, 0.6, (300, 1)) - rng.normal(0, 0.6, (1, 256)))
+        rates = np.vectorize(math.erfc)(steps / math.sqrt(2))
+        a, b = (rng.random(rates.shape) < rates for _ in range(2))
+        over = figures_of(sums_of(Pair(np.full(rates.shape, 0x3F81, np.uint16), a, b))).nulls[STRIPED]
+        variances.append(((over.standard_error or 0) ** 2, ((rates * (1 - rates)) ** 2).sum()))
+    estimated, true = np.sum(variances, axis=0)
+    assert estimated == pytest.approx(true, rel=0.15)
+
+
+def test_groups_add_up() -> None:
+    masks = pair()
+    one = sums_of(masks)
+    both = figures_of(one + one)
+    alone: OverlapFigures = figures_of(one)
+    # Twice as many independent clusters: the variance of the sum doubles.
+    assert both.nulls[MATCHED].standard_error == pytest.approx(np.sqrt(2) * (alone.nulls[MATCHED].standard_error or 0))
+    assert both.nulls[MATCHED].headroom == pytest.approx(alone.nulls[MATCHED].headroom)
+
+
+def test_one_more_sum_is_a_weighted_sum_of_the_others() -> None:
+    spread = sums_of(pair()).spread
+    more = spread.with_sum("half", {SIZE_A: 0.5, SIZE_B: 0.5})
+    assert more.sd({"half": 1.0}) == pytest.approx(spread.sd({SIZE_A: 0.5, SIZE_B: 0.5}))
+    assert (spread + Spread()).sd({OBSERVED: 1.0}) == (Spread() + spread).sd({OBSERVED: 1.0})
