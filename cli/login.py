@@ -108,10 +108,8 @@ def _server_option(function: click.decorators.FC) -> click.decorators.FC:
     maskreg token create --project team --role reader --json
     """
 )
-@click.option("--project", required=True, help="Where it may be used; '*' for all projects.")
-@click.option(
-    "--role", type=click.Choice(["reader", "writer", "admin"]), required=True, help="The most that it may do."
-)
+@click.option("--project", required=True, help="Project that it is for; '*' for all projects.")
+@click.option("--role", type=click.Choice(["reader", "writer", "admin"]), required=True, help="Its highest role.")
 @click.option("--name", help="Whose it is, recorded as the writer of tags [default: your own name].")
 @click.option("--expires", type=_ExpiryType(), default="30d", show_default=True, help="From now on, or never.")
 @_server_option
@@ -155,7 +153,7 @@ def list_(output: Output, project: str | None, server: str | None) -> None:
 @_server_option
 @click.pass_obj
 def revoke(output: Output, token: str, server: str | None) -> None:
-    """Revoke the token ID; who shows it from now on is refused."""
+    """Revoke the token ID; requests with it are refused from now on."""
     from maskreg.workspace import accounts
 
     revoked = accounts.revoke_token(token, server=server, workspace=workspace(output))

@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             if "_MASKREG_COMPLETE" in os.environ:
                 cli.main(args, prog_name="maskreg")
-            with cli.make_context("maskreg", args, obj=output) as context:
+            with cli.make_context("maskreg", list(args), obj=output) as context:
                 cli.invoke(context)
         except click.exceptions.Exit as error:
             status = error.exit_code

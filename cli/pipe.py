@@ -180,8 +180,6 @@ def named_or_piped(workspace: Workspace, text: str, progress: Progress) -> Named
         return workspace.find(text)
     from maskreg.workspace.workspace import Named
 
-    from .pipe import MAX_BYTES, read
-
     # Read to the end before anything is touched: only the end record says that the upstream command succeeded.
     command = click.get_current_context().info_name or ""
     record = read(sys.stdin.buffer.read(MAX_BYTES + 1), command)

@@ -281,7 +281,7 @@ def ordered(
     With ``in_flight=4``, task 4 is drawn only when the result of task 0 has been taken. So at most ``in_flight``
     tasks wait, run or hold a result, and memory does not grow with their number. An exception of a task is raised
     in its turn; closing the generator cancels waiting tasks and joins running ones, which then, and after a signal,
-    wait for no service any more (:mod:`maskreg.parallel`).
+    wait for no service any more.
 
     Handing a task to another thread takes some fifty microseconds, which is more than a tensor of a thousand elements
     does. So with ``size``, small tasks share a place in the window::

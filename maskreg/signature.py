@@ -57,7 +57,7 @@ class PublicKey(str):
 
 
 class Signer(Protocol):
-    """Who can sign with a private key, wherever that key is."""
+    """Signs with a private key, wherever it is kept."""
 
     @property
     def key(self) -> PublicKey:

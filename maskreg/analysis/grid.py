@@ -8,8 +8,8 @@ about that follows from these counts; no coordinate is kept::
            .7 .5 .5         0 1 1         0 1 0             0 3 1                                           0 1 0 1, ...
 
 Tensors of more than two dimensions are matrices of their last one. Beyond ``MAX_LINES`` rows, or columns, neighbors are
-counted as one, which bounds memory; a wider cluster is still a cluster. :mod:`maskreg.analysis.grid` counts more of
-them as one where there are very many classes.
+counted as one, which bounds memory; a wider cluster is still a cluster. Where there
+are very many classes, more of them are counted as one.
 """
 
 from __future__ import annotations

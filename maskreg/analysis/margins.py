@@ -2,7 +2,7 @@
 
 Updates are striped: each row and each column has its own rate, from activations and from Adam's second moments. The
 null keeps, for each mask and tensor, how many coordinates moved in every class of the source's codes, in every row and
-in every column, and nothing else. :mod:`maskreg.analysis.margins` fits it to both masks, and says what they share then.
+in every column, and nothing else. It is fitted to both masks, which says what they share then.
 
 Of a tensor of more than ``grid.MOST_POINTS`` coordinates a part is taken, evenly spread over rows and columns. A line
 of it is to move as many coordinates as the whole line does beyond what its classes expect, in proportion; lines of

@@ -140,7 +140,7 @@ class _Part:
 
 
 class Upload:
-    """An object that is being written; an :class:`~maskreg.checkpoint.bucket_output.OutputFile`.
+    """An object that is being written; an :class:`~maskreg.checkpoint.output.OutputFile`.
 
     Attributes:
         path: of the object.

@@ -21,7 +21,7 @@ An update is a sum of outer products of activations and gradients, so few compon
    rounded to -31 .. 31. So strong components have large factors, and weak ones, whose product matters less, fewer
    levels and shorter codes.
 
-The same input gives the same factors on every machine, see :mod:`maskreg.codec.factors`.
+The same input gives the same factors on every machine, as said below.
 
 The directions in which most rows of a matrix vary, by subspace iteration.
 

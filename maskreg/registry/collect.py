@@ -5,7 +5,7 @@ The protocol with push is described in :mod:`maskreg.registry.settle`. Collectin
     take over    lift the markers of collections that died
     look         list refs, read names
     find         artifacts that no live ref points to, and no link with one stands on; all objects older than the
-                 grace period; nothing contradicts the listing           (maskreg.registry.collect)
+                 grace period; nothing contradicts the listing
     announce     say what will go
     per batch    write a marker for each; list refs again
       per artifact   named now, or its listing changed?    spare it
@@ -19,7 +19,7 @@ that is killed has done what it deleted, and the next one begins anew.
 All ages are by the store's clock: when an object was written, and when an entry was that took a name away. The times
 that writers put into entries are for people.
 
-What a garbage collection may delete, and what it checks before it believes that.
+**Doubts**: what a collection checks before it believes that an artifact can be deleted.
 
 A store that answers wrongly (a proxy with an empty answer, a cache, a restored backup) makes names disappear, and
 artifacts without a name are deleted. A lost name shows in one of these::

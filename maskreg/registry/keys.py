@@ -15,7 +15,7 @@ object here that is replaced::
 
     keys/team/fresh.json    {n: 2, key: K2, previous: id1, heads: H3, at: later, signatures: {K2}}
 
-What this machine keeps of keys: pins, the latest key document of each project that it has seen, and private keys.
+**What this machine keeps** of keys: pins, the latest key document of each project that it has seen, and private keys.
 
 Pins are in the local registry's store, beside what was seen of tags (:mod:`maskreg.registry.witness`)::
 

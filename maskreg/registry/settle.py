@@ -25,16 +25,13 @@ For example, push reuses all objects of an old, unnamed artifact::
 
 Step 6 is for a collection without a grace period, which a fresh time does not stop: it may take the artifact for a
 candidate after 3, mark it after 4 and list the refs before 5. For the same reason an artifact that is whole can be
-named, or found to be named, where its manifest may not be written again: only the time that no collection takes an
-artifact without a name is not extended.
-
-Whose marker may be lifted by others, and why that is safe: :mod:`maskreg.registry.settle`.
+named, or found to be named, where its manifest must not be written again: its grace period is then not extended.
 
 A stale listing shows holes, and may hide markers. So what it lacks is read directly. It is there: after a few more
 looks push gives up rather than upload everything again. It is not there: a collection has deleted it, and push starts
 over.
 
-The markers of garbage collections, and how a dead collection's are told from a living one's.
+**Markers** of garbage collections, and how a dead collection's are told from a living one's.
 
 A collection keeps one record, ``gc/runs/<run>.json``, as long as it has markers, ``doomed/sha256/<hex>/<run>``. A
 marker is outside the artifact, whose prefix holds nothing else, and there is one for each collection, so that none

@@ -256,7 +256,7 @@ def accept_tag(registry: Registry, ref: Ref) -> str:
         try:
             registry.head(ref)
         except UntrustedError:
-            # Not for who reads to accept: only who has the key of the project can vouch for it.
+            # A reader cannot accept this: only the holder of the project's key can vouch for it.
             if known is not None:
                 registry.witness.remember(registry.uuid, known)
             raise

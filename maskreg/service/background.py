@@ -195,7 +195,7 @@ class Housekeeper(Background):
 
 
 def housekeeper(service: Service, look_s: float = LOOK_S) -> Housekeeper:
-    """Who does the chores of a service."""
+    """The housekeeper of a service."""
     checks = service.accounts.checks
 
     def refresh(_: Callable[[], None]) -> None:

@@ -62,7 +62,7 @@ class SlowError(UnavailableError):
     """The body of a request stopped coming."""
 
 
-_log = logging.getLogger("maskreg.service.faults")
+_log = logging.getLogger("maskreg.service.problems")
 
 _OPERATOR = "the operator finds the reason in the server's log"
 _LATER = f"try again in a moment; {_OPERATOR}"

@@ -25,7 +25,7 @@ from maskreg.limits import LIMITS
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import REFS, RefEntry, numbered
 
-ASK = "run the same command again in a minute; if it fails again, ask who runs the store"
+ASK = "run the same command again in a minute; if it fails again, ask the operator of the store"
 """The next step where a store contradicts itself."""
 
 _LOOKS = 4
@@ -196,7 +196,7 @@ def removal(url: str, *keys: str) -> str:
     """A shell command, for people to read before they run it, that removes objects of a store; or who can do that."""
     parts = urlsplit(url)
     if parts.scheme in ("https", "http"):
-        return f"ask who runs {url} to remove {' and '.join(keys)}"
+        return f"ask the operator of {url} to remove {' and '.join(keys)}"
     if parts.scheme == "s3":
         return " && ".join(f"aws s3 rm {shlex.quote(f'{url}/{key}')}" for key in keys)
     return shlex.join(["rm", *(f"{unquote(parts.path)}/{key}" for key in keys)])

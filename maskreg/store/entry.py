@@ -14,7 +14,7 @@ Where the project has a key (:mod:`maskreg.registry.trust`), an entry also names
 fixes who signed the entry before. The signature itself is over the rest of the payload, ``previous`` included, so a
 signed entry vouches for everything before it.
 
-Back references: beside each artifact's digest, which entries of the ref log name it.
+**Back references**: beside each artifact's digest, which entries of the ref log name it.
 
 Garbage collection knows by a listing of the log what has a name. A listing that lacks a tag (a cache, a proxy, a lost
 page) would make its artifact garbage. So a writer leaves a trace under the artifact's digest first::

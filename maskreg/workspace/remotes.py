@@ -88,7 +88,7 @@ def add(
     """Add a remote to the configuration file.
 
     First a small object is put, read, listed and deleted, and create-only writes are tried. A store without them
-    could lose tags; it is refused unless its catalog is PostgreSQL. One that may only be read is accepted when there
+    could lose tags and is refused. One that can only be read is accepted when there
     is a registry in it, and a service that wants a token before anything is tried, with a note. A folder that does not
     exist is made. The catalog is opened too; one without a schema is accepted, with a note.
 

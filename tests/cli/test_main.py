@@ -109,6 +109,7 @@ def test_an_unknown_command_is_answered_with_the_one_that_was_meant(run: Run, ty
         (["show", "--json", "--bad-option"], "USAGE", 2),
         (["show", "Not A Ref", "--json"], "NAME_INVALID", 2),
         (["no-such-command", "--json"], "USAGE", 2),
+        (["--json", "no-such-command"], "USAGE", 2),
         (["config", "set", "no.such.key", "x", "--json"], "CONFIG", 78),
     ],
 )

@@ -98,7 +98,7 @@ def test_what_has_a_name_is_not_on_its_way(
         push(local, remote, Ref("team", "new", "v0"))
         assert remote.resolve(Ref("team", "new", "v0")).digest == first
         assert on_their_way(lab) == set()
-        with pytest.raises(QuotaError, match="project team may hold"):
+        with pytest.raises(QuotaError, match="the quota of project team"):
             push(local, remote, Ref("team", "new", "v1"))
         second = local.resolve(Ref("team", "new", "v1")).digest
         assert not list(lab.workspace.local.store.list(f"artifacts/sha256/{second.hex}/"))

@@ -240,5 +240,5 @@ def test_both_writers_must_want_the_mark(store: Store) -> None:
 
 @pytest.mark.parametrize("url", ["https://lab.example", "http://127.0.0.1:8470"])
 def test_who_reads_through_a_service_is_told_who_can_remove_an_object(url: str) -> None:
-    assert removal(url, "refs/a", "refs/b") == f"ask who runs {url} to remove refs/a and refs/b"
+    assert removal(url, "refs/a", "refs/b") == f"ask the operator of {url} to remove refs/a and refs/b"
     assert removal("s3://lab/team", "refs/a") == "aws s3 rm s3://lab/team/refs/a"

@@ -1,4 +1,4 @@
-// Counts on packed bits, by class and by stripe: maskreg/analysis/contingency.py and maskreg/mask/scan.py, ranking.py and
+// Counts on packed bits, by class and by stripe: maskreg/analysis/contingency.py and maskreg/mask/draw.py, ranking.py and
 // rounding.py define what is computed.
 #include "bits.h"
 #include "histogram.h"

@@ -1,4 +1,4 @@
-// Draws of coordinates by random words: maskreg/mask/philox.py and maskreg/mask/scan.py define what is computed.
+// Draws of coordinates by random words: maskreg/mask/philox.py and maskreg/mask/draw.py define what is computed.
 //
 //     for each tile of 4,096 coordinates:
 //         its words, all at once

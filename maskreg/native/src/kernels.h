@@ -280,7 +280,7 @@ void maskreg_fit_columns(const uint16_t *source, int64_t n, int64_t rows, int64_
                          int32_t lowest, const int8_t *row_scales, const int16_t *rates, const int32_t *moved,
                          int8_t *shifts);
 
-// Coordinates of a tensor, and whose random words they have; maskreg/mask/scan.py.
+// Coordinates of a tensor, and whose random words they have; maskreg/mask/draw.py.
 typedef struct {
     uint64_t seed;
     uint64_t tensor;          // stands for it
@@ -346,7 +346,7 @@ typedef struct {
 // Count 2x2 tables by class: `rows` is [rows of the span, kinds, 4] and `columns` [kinds, 4, columns], both added to.
 void maskreg_count_grid(const maskreg_grid *grid, uint32_t *rows, uint32_t *columns, maskreg_listed *listed);
 
-// Counts of some lines by class and cell; maskreg/analysis/lines.py.
+// Counts of some lines by class and cell; maskreg/analysis/grid.py.
 typedef struct {
     void *const *counts;  // [kinds], of each class [4, length]
     int64_t kinds;
@@ -364,7 +364,7 @@ void maskreg_add_listed(const maskreg_lines *lines, const uint32_t *numbers, con
 enum { MASKREG_SUMS = 8, MASKREG_MOST_SUMS = 32 };
 void maskreg_sum_lines(const maskreg_lines *lines, const double *weights, int64_t m, double *sums);
 
-// Coordinates of a matrix by the numbers of their class, row and column; maskreg/analysis/scales.py.
+// Coordinates of a matrix by the numbers of their class, row and column; maskreg/analysis/margins.py.
 typedef struct {
     const uint32_t *classes;  // [n]
     const uint32_t *rows;

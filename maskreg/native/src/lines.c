@@ -1,4 +1,4 @@
-// How far classes, rows and columns move a mask: maskreg/analysis/scales.py.
+// How far classes, rows and columns move a mask: maskreg/analysis/margins.py.
 #include "loops.h"
 
 enum {

@@ -74,7 +74,7 @@ class NewProject(Body):
 
 
 class Visibility(Body):
-    """Who may read a project."""
+    """The visibility of a project."""
 
     public: bool
 
@@ -222,9 +222,9 @@ def own_tokens(service: Served, principal: SignedIn) -> Items[Token]:
 
 @router.post("/tokens", status_code=201, dependencies=[Depends(_not_kept)])
 def create_own_token(service: Served, principal: Owner, body: OwnTokenRequest) -> NewToken:
-    """Make a token for oneself, which may no more than the sender.
+    """Make a token for oneself, with at most the sender's rights.
 
-    Who sends a token has to be an admin, so that one that was stolen cannot be exchanged for one that lasts.
+    A sender with a token must be an admin, so that a stolen token cannot be exchanged for one that lasts.
     """
     if body.name not in ("", principal.name):
         raise UsageError("this makes tokens of one's own", hint="an admin of a project makes them for others")

@@ -198,7 +198,7 @@ def _artifact(
 
 @router.post("/artifacts/{digest}/verify", status_code=202, response_class=Response)
 def verify(digest: DigestPath, service: Served, principal: Writer) -> None:
-    """Let the server hash and open an artifact again, soon; by who may write to a project that names it."""
+    """Let the server hash and open an artifact again, soon; for writers of a project that names it."""
     known = Digest(digest)
     check_may_read(service.registry, principal, known)
     check_may_verify(service.registry, principal, known)
@@ -226,7 +226,7 @@ def measurements(
 ) -> Response:
     """Numbers that were measured on an artifact, such as its overlap with other masks.
 
-    Those against an artifact that you may not read are left out.
+    Comparisons with artifacts that you cannot read are left out.
     """
     known = Digest(digest)
     check_may_read(service.registry, principal, known)

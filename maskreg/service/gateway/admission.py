@@ -56,11 +56,11 @@ def check_room(
     used = sum(sizes.values())
     if limits.max_artifacts is not None and len(sizes) + more > limits.max_artifacts:
         raise QuotaError(
-            f"project {project} may hold {counted(limits.max_artifacts, 'artifact')}, and has {len(sizes)}"
+            f"the quota of project {project} is {counted(limits.max_artifacts, 'artifact')}, and it has {len(sizes)}"
         )
     if limits.max_bytes is not None and used + size > limits.max_bytes:
         raise QuotaError(
-            f"project {project} may hold {human_bytes(limits.max_bytes)}, has {human_bytes(used)}, "
+            f"the quota of project {project} is {human_bytes(limits.max_bytes)}, it has {human_bytes(used)}, "
             f"and the artifact has {human_bytes(size)}"
         )
 

@@ -86,7 +86,7 @@ class Objects:
     def read_links(self, prefix: str, principal: Principal) -> Callable[[str], str]:
         """What returns a link to read an object, by its key, or an empty text where there is none.
 
-        There is none to what belongs to no artifact, to what the principal may not read, and beyond so many.
+        Only objects of an artifact that the principal can read get one, and at most ``_LINKS`` in a listing.
         """
         digest = parse_key(f"{prefix}{MANIFEST}").digest
         if digest is None or not allows(Kind.OBJECT, Action.READ, principal, self._named.projects(digest, principal)):

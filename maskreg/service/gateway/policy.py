@@ -208,6 +208,6 @@ def check(key: Key, action: Action, principal: Principal, projects: Collection[s
     else:
         scope = "on this server" if who is _Who.SERVER else "in some project"
     raise NotAllowedError(
-        f"{principal.name} may not {action} {key.kind.value}: that needs the role {role.name.lower()} {scope}",
+        f"{principal.name} cannot {action} {key.kind.value}: that needs the role {role.name.lower()} {scope}",
         hint=ROLE_HINT,
     )

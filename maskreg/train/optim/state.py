@@ -8,7 +8,7 @@ In memory, the state of one parameter covers its local part::
     exp_avg, exp_avg_sq or momentum_buffer, fp32 [nnz here]
 
 Saved, every vector is in the order of the whole mask, ``[nnz]``; for sharded parameters as a DTensor in even chunks,
-which checkpoints know how to gather, split again and load. See :mod:`maskreg.train.optim.state` for the conversion.
+which checkpoints know how to gather, split again and load.
 """
 
 from __future__ import annotations

@@ -79,11 +79,11 @@ def test_a_project_holds_as_much_as_its_quota_says(lab: Lab) -> None:
     assert put_tag(lab, "team/refs/opd/again", str(lab.digests["opd"]))[0] == 201
     status, problem = put_tag(lab, "team/refs/other/v1", str(lab.digests["hidden"]), ADMIN)
     assert (status, problem["code"]) == (507, "QUOTA_EXCEEDED")
-    assert problem["title"] == "project team may hold 2 artifacts, and has 2"
+    assert problem["title"] == "the quota of project team is 2 artifacts, and it has 2"
     lab.service.accounts.projects.change("team", ROOT, max_artifacts=None, max_bytes=1)
     status, problem = put_tag(lab, "team/refs/other/v1", str(lab.digests["hidden"]), ADMIN)
     assert (status, problem["code"]) == (507, "QUOTA_EXCEEDED")
-    assert problem["title"].startswith("project team may hold 1 B, has ")
+    assert problem["title"].startswith("the quota of project team is 1 B, it has ")
     lab.service.accounts.projects.change("team", ROOT, max_bytes=1 << 40)
     assert put_tag(lab, "team/refs/other/v1", str(lab.digests["hidden"]), ADMIN)[0] == 201
 
