@@ -43,7 +43,7 @@ class _WithTorchrun(Command):
     cls=_WithTorchrun,
     example="""
     maskreg retrain qwen3-8b-opd --recipe opd --teacher ./Qwen3-32B --data prompts.jsonl -o run
-    maskreg retrain qwen3-8b-opd --recipe grpo --reward rewards:right --data prompts.jsonl -o run --config grpo.yaml
+    maskreg retrain qwen3-8b-opd --recipe grpo --reward rewards:right --data prompts.jsonl -o run
     maskreg retrain qwen3-8b-opd --source ./Qwen3 --recipe sft --data pairs.jsonl -o run -- --nproc-per-node 8
     maskreg retrain --control full --source ./Qwen3-8B --recipe sft --data pairs.jsonl -o full
     """,
