@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     """,
 )
 @click.argument("refs", type=REF, nargs=-1, metavar="[REF]...")
-@click.option("--all", "everything", is_flag=True, help="Verify every tag and artifact, and the catalog.")
+@click.option("--all", "everything", is_flag=True, help="Verify every tag and artifact, and the catalog's file.")
 @click.option("--remote", help="Verify a remote, not the local registry.")
 @click.option("--signatures", is_flag=True, help="Say which keys vouch for the tags, and hash nothing.")
 @click.option("--recount", is_flag=True, help="Count the mask's bits, and compare them with the figures.")
@@ -41,9 +41,9 @@ def command(
     """Check stored artifacts and tags, and list what is damaged.
 
     Every object of each artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
-    registry.  Exits with 65 when anything is damaged;
-    with 69, 77 or 78, as `db check` does, when the catalog could not be looked at. A service named with --remote is
-    asked to verify each artifact itself, too; its page says what came of it.
+    registry, and the structure of the catalog's file, whose rows `db rebuild` can make again from the store. Exits with
+    65 when anything is damaged; with 69, 77 or 78, as `db check` does, when the catalog could not be looked at. A
+    service named with --remote is asked to verify each artifact itself, too; its page says what came of it.
 
     With --signatures it lists which key vouches for each tag, and since when: `signed` by it, or `listed` in what it
     found when it began. Exits with 1 when a tag is in a project without a key, and with 65 when its signature is wrong.

@@ -55,7 +55,7 @@ class Damage:
     Attributes:
         digest: the artifact; None for what belongs to none.
         names: live references that point to it, or the tag whose log it is.
-        key: the object, as the store names it; the catalog's address for its rows.
+        key: the object, as the store names it; ``catalog`` for the catalog's file.
         fault: what is wrong, for a message.
         error: the same as an error, with its facts.
     """
