@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from maskreg_cli.next_step import next_step
 
-from maskreg.errors import CorruptError, NotAllowedError, UntrustedError
+from maskreg.errors import CorruptError, NotAllowedError, UntrustedError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.keys import Pins, fresh_key
@@ -217,3 +217,14 @@ def test_a_statement_of_the_future_is_refused_until_a_right_clock_replaces_it(st
     time.forward(8)
     with pytest.raises(UntrustedError, match=r"expired at .* clock of this machine is wrong, which says 2026-03-09"):
         at(time, reader(frozen, memory)).head(REF)
+
+
+def test_a_statement_of_the_future_is_not_accepted(store: MemoryStore, time: Time) -> None:
+    elsewhere = snapshot(store)
+    time.forward(1)
+    refresh(at(time, writer(elsewhere, KEY)), "team")
+    data = elsewhere.get(fresh_key("team"), max_bytes=MAX)
+    time.forward(-1)
+    with pytest.raises(UsageError, match=r"of 2026-03-02 .* clock of this machine says 2026-03-01"):
+        at(time, writer(store, KEY)).trust.accept_renewal("team", data)
+    assert store.head(fresh_key("team")) is None

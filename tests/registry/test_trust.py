@@ -134,6 +134,12 @@ def test_a_writer_without_the_right_is_refused(store: MemoryStore, attack: Calla
         set_to(writer(store, KEY), B)
 
 
+def test_two_signatures_are_none(store: MemoryStore) -> None:
+    forge(store, 3, KEY, EVES)
+    with pytest.raises(DataError, match="an entry has one signature"):
+        reader(store, MemoryStore()).head(REF)
+
+
 def test_what_was_refused_is_not_remembered(store: MemoryStore) -> None:
     memory = MemoryStore()
     reader(store, memory).head(REF)

@@ -132,6 +132,16 @@ def test_an_answer_for_another_browser_is_refused(browser: TestClient, service: 
     assert COOKIE not in other.cookies
 
 
+def test_an_answer_is_good_once(browser: TestClient) -> None:
+    address = to_provider(browser)
+    cookie = browser.cookies["maskreg_sign_in"]
+    back = at_provider(address, "ada-1")
+    assert browser.get(back).status_code == 303
+    browser.cookies.clear()
+    browser.cookies.set("maskreg_sign_in", cookie, path="/sign-in/oidc")
+    assert browser.get(back).status_code == 401
+
+
 @pytest.mark.parametrize("change", ["nonce", "audience", "refusal", "no code", "verifier", "state"])
 def test_what_the_provider_did_not_say_to_us_is_refused(
     change: str, browser: TestClient, service: Service, issuer: str, monkeypatch: pytest.MonkeyPatch

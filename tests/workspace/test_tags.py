@@ -105,3 +105,20 @@ def test_what_has_changed_since_it_was_seen_is_not_changed(ada: maskreg.Workspac
         maskreg.tag(toy.digest, "toy:new", expected=seen.id, workspace=ada)
     assert maskreg.tag(toy.digest, "toy:new", expected="absent", workspace=ada)[0].n == 1
     assert len(maskreg.log("toy:v1", workspace=ada)) == 2
+
+
+def test_a_rename_that_was_interrupted_ends_when_it_is_repeated(
+    ada: maskreg.Workspace, toy: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("maskreg.registry.tags.remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            maskreg.mv("toy:v1", "team/toy", workspace=ada)
+    assert {str(row.ref) for row in maskreg.list(workspace=ada)} == {"toy:v1", "team/toy:v1"}
+    (moved,) = maskreg.mv("toy:v1", "team/toy", workspace=ada)
+    assert (str(moved.new), moved.digest) == ("team/toy:v1", toy.digest)
+    assert [str(row.ref) for row in maskreg.list(workspace=ada)] == ["team/toy:v1"]
+    assert ada.find("team/toy:v1").card == toy.card
