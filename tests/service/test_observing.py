@@ -6,7 +6,9 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 from maskreg.service.access import PUBLIC
 from maskreg.service.app import create_app
@@ -131,6 +135,33 @@ def test_large_documents_are_compressed_and_pages_are_not(client: TestClient) ->
     page = client.get("/glossary", headers={**headers(ADMIN), "Accept": "text/html"})
     assert page.headers["content-type"].startswith("text/html")
     assert "content-encoding" not in page.headers
+
+
+def test_traces_go_where_the_standard_variables_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies: list[bytes] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.end_headers()
+
+    collector = HTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+    with service_in(tmp_path) as service:
+        client = TestClient(create_app(service))
+        client.get("/livez")
+        client.get("/api/v1/artifacts", params={"text": "hidden-word"}, headers=headers("reader-token"))
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    provider.shutdown()
+    collector.shutdown()
+    collector.server_close()
+    sent = b"".join(bodies)
+    assert b"/api/v1/artifacts" in sent
+    assert [word for word in (b"hidden-word", b"reader-token", b"livez") if word in sent] == []
 
 
 @pytest.mark.parametrize(
