@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from maskreg.service.start import Options, open_service, serve
 from maskreg.signature import PrivateKey
 from tests.e2e.running import Person
 from tests.repository import ROOT
-from tests.servers import Postgres, find_program
+from tests.servers import Postgres, find_program, wait_until
 from tests.service.serving import ROOT as ADMINISTRATOR
 
 
@@ -96,6 +97,35 @@ def test_the_first_start_tells_a_token_and_later_ones_do_not(person: Person) -> 
     with serving(person, "--new-admin-token") as server:
         assert server.get("/api/v1/whoami", token).status_code == 401
         assert server.get("/api/v1/whoami", server.said["token"]).status_code == 200
+
+
+def test_a_request_that_was_begun_is_answered_before_the_end(person: Person) -> None:
+    with serving(person) as server:
+        port = httpx2.URL(server.said["url"] or "").port
+        assert port is not None
+        with socket.create_connection(("127.0.0.1", port)) as begun:
+            body = b'{"name": "late"}'
+            head = (
+                "POST /api/v1/projects HTTP/1.1",
+                f"Host: 127.0.0.1:{port}",
+                f"Authorization: Bearer {server.said['token']}",
+                "Content-Type: application/json",
+                f"Content-Length: {len(body)}",
+                "Expect: 100-continue",
+            )
+            begun.sendall("\r\n".join((*head, "", "")).encode())
+            assert begun.recv(4096).startswith(b"HTTP/1.1 100")
+            server.process.send_signal(signal.SIGTERM)
+
+            def closed() -> bool:
+                with socket.socket() as other:
+                    return other.connect_ex(("127.0.0.1", port)) != 0
+
+            assert wait_until(closed, server.process)
+            begun.sendall(body)
+            assert begun.recv(4096).startswith(b"HTTP/1.1 201")
+        server.process.wait()
+    assert server.status == 0
 
 
 def test_several_processes_and_servers_share_a_database(person: Person, postgres: Postgres, tmp_path: Path) -> None:
