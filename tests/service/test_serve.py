@@ -152,7 +152,7 @@ def test_a_dump_of_the_database_brings_the_accounts_back(tmp_path: Path, postgre
     dump, load = (str(find_program(name, folders, "apt-get install postgresql")) for name in ("pg_dump", "pg_restore"))
     old, loaded, file = *(url.replace("+psycopg", "") for url in (old, new)), str(tmp_path / "maskreg.dump")
     subprocess.run([dump, "--format=custom", f"--file={file}", old], check=True)
-    subprocess.run([load, "--exit-on-error", f"--dbname={loaded}", file], check=True)
+    subprocess.run([load, "--exit-on-error", "--no-owner", f"--dbname={loaded}", file], check=True)
     with open_service(Options(store=str(tmp_path / "store"), catalog=new)) as service:
         assert service.accounts.authenticate(token).role("team") is Role.WRITER
 
