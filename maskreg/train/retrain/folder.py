@@ -79,7 +79,7 @@ class RunFolder:
 
     def check(self, setup: RunSetup) -> None:
         """Make sure that the run in this folder, if there is one, has this setup or nothing to lose."""
-        if not self.has_run() or not (self.model.exists() or self.latest_save()):
+        if not self.has_run() or not (self.model.exists() or self._saves()):
             return
         if differences := self.setup().differences(setup):
             raise OutputExistsError(
@@ -134,10 +134,18 @@ class RunFolder:
 
     def resume(self, done: int, environment: Mapping[str, Any]) -> None:
         """Forget the steps after ``done``, which are now taken in this environment."""
+        self.forget_after(done)
         kept = [entry for entry in self.environments() if entry["after_step"] < done]
         if not kept or {**kept[-1], "after_step": 0} != {**environment, "after_step": 0}:
             kept.append({"after_step": done, **environment})
         self._write(_RUN, {**self._read(_RUN), "environments": kept})
+
+    def forget_after(self, done: int) -> None:
+        """Remove the metrics and the saves of the steps after ``done``."""
+        for step, save in self._saves():
+            if step > done:
+                (save / _COMPLETE).unlink()
+                shutil.rmtree(save)
         lines = [line for line in self.metrics() if line["step"] <= done]
         with creating(self._metrics), replacing(self._metrics) as file:
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
@@ -166,9 +174,19 @@ class RunFolder:
             sync_folder(self.checkpoints)
 
     def latest_save(self) -> tuple[int, Path] | None:
-        """Step and folder of the last whole save; None without one."""
+        """Step and folder of the last whole save from which the run can resume; None without one.
+
+        That of the last step must hold the whole model: only Trainer can read shards of FSDP, and it takes at least
+        one step after it has read a save.
+        """
+        steps = self.setup().steps if self.has_run() else 0
+        saves = (save for save in reversed(self._saves()) if save[0] < steps or any(save[1].glob("*.safetensors")))
+        return next(saves, None)
+
+    def _saves(self) -> list[tuple[int, Path]]:
+        """Steps and folders of all whole saves, in order."""
         saves = [file.parent for file in self.checkpoints.glob(f"checkpoint-*/{_COMPLETE}")]
-        return max(((int(save.name.rpartition("-")[2]), save) for save in saves), default=None)
+        return sorted((int(save.name.rpartition("-")[2]), save) for save in saves)
 
     # -- result
 
@@ -185,8 +203,7 @@ class RunFolder:
         if not (self.path / _FAILURE).exists():
             # The nearest base class that is constructed from a message and a hint.
             kind = next(kind for kind in type(error).__mro__ if "__init__" not in vars(kind) or kind is MaskregError)
-            record = {"kind": kind.__name__, "code": error.code, "message": error.message, "hint": error.hint}
-            self._write(_FAILURE, record)
+            self._write(_FAILURE, {"kind": kind.__name__, **error.to_json()})
 
     def take_failure(self) -> MaskregError | None:
         """The error that a process left, which is removed; None without one."""
@@ -194,7 +211,7 @@ class RunFolder:
             return None
         record = self._read(_FAILURE)
         (self.path / _FAILURE).unlink()
-        error: MaskregError = getattr(errors, record["kind"])(record["message"], hint=record["hint"])
+        error: MaskregError = getattr(errors, record["kind"])(record["message"], hint=record["hint"], **record["facts"])
         error.code = record["code"]
         return error
 

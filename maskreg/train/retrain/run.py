@@ -36,6 +36,8 @@ _LIBRARIES = ("torch", "transformers", "trl", "numpy")
 _RENDEZVOUS = ("--standalone", "--rdzv", "--master", "--nnodes", "--node")
 """Prefixes of options that say where processes meet."""
 _POLL_SECONDS = 0.2
+_ENDING_SECONDS = 60
+"""More than the 30 seconds that torchrun itself gives its processes to end."""
 _COPY_NUMEL = 1 << 22
 
 
@@ -45,23 +47,25 @@ StepListener = Callable[[Mapping[str, Any]], None]
 
 def launch(folder: RunFolder, options: Sequence[str], listener: StepListener | None, *, lock: int) -> None:
     """Train the run of a folder to its end: in this process, or with options for torchrun in several."""
-    if not options:
+    reported, _ = folder.latest_save() or (0, None)
+    if not options or reported >= folder.setup().steps:
         train(folder, listener)
         return
     spelled = [option.replace("_", "-") for option in options]
     standalone = [] if any(option.startswith(_RENDEZVOUS) for option in spelled) else ["--standalone"]
     command = [sys.executable, "-m", "torch.distributed.run", *standalone, *options, "-m", __name__, str(folder.path)]
-    latest = folder.latest_save()
-    reported = latest[0] if latest else 0
+    folder.forget_after(reported)  # steps that are taken again are also reported again
     with folder.log.open("wb") as log:
         # In its own session, so that Ctrl-C reaches this process alone, which then ends torchrun in order.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock], start_new_session=True
         )
         try:
-            while process.poll() is None:
+            is_running = True
+            while is_running:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL_SECONDS)
+                is_running = process.poll() is None  # before the metrics are read, so that the last lines are too
                 for line in folder.metrics():
                     if listener and line["step"] > reported:
                         listener(line)
@@ -69,6 +73,9 @@ def launch(folder: RunFolder, options: Sequence[str], listener: StepListener | N
         finally:
             if process.poll() is None:
                 process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_ENDING_SECONDS)
+                process.kill()
                 process.wait()
     failure = folder.take_failure()  # with --max-restarts, a run may succeed after one
     if process.returncode:
@@ -89,21 +96,25 @@ def _ended(status: int, log: Path) -> MaskregError:
     return kind(f"torchrun ended with {status}: {(wrong or lines or ['it printed nothing'])[-1]}", hint=f"less {log}")
 
 
-def train(folder: RunFolder, listener: StepListener | None) -> None:
+def train(folder: RunFolder, listener: StepListener | None, *, rank: int = 0) -> None:
     """Train to the setup's last step, from the last whole save if there is one, and write ``folder.model``."""
     setup, paths = folder.setup(), folder.paths()
     try:
         with closing(open_checkpoint(paths.source)) as source:
-            trainer = _trainer(setup, paths, source, folder)
-            trainer.add_callback(_Progress(folder, listener))
-            latest = folder.latest_save()
-            trainer.train(resume_from_checkpoint=str(latest[1]) if latest else None)
-            write_result(trainer.model, source, folder.model, is_first=trainer.is_world_process_zero())
+            step, save = folder.latest_save() or (0, None)
+            if step < setup.steps:
+                trainer = _trainer(setup, paths, source, folder)
+                trainer.add_callback(_Progress(folder, listener))
+                trainer.train(resume_from_checkpoint=str(save) if save else None)
+                model = trainer.model
+            else:  # Trainer would take a step more
+                model = load_model(str(save), source, setup.dtype)
+            write_result(model, source, folder.model, is_first=rank == 0)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise TryAgainError(
             f"memory ran out: {str(error).strip().partition(chr(10))[0] or type(error).__name__}",
-            hint="free memory and run the same command, which resumes; or begin in another -o with a larger"
-            " gradient_accumulation_steps in --config",
+            hint="free memory and run the same command, which resumes; or begin in another folder with a larger"
+            " gradient_accumulation_steps",
         ) from error
 
 
@@ -123,15 +134,15 @@ def _trainer(setup: RunSetup, paths: RunPaths, source: Checkpoint, folder: RunFo
     if paths.teacher:
         with closing(open_checkpoint(paths.teacher)) as teacher:
             own["teacher_model"] = load_model(paths.teacher, teacher, setup.dtype).eval().requires_grad_(False)
-    if setup.recipe == "grpo":
+    if "reward" in recipe.takes:
         own["reward_funcs"] = load_function(setup.function)
     try:
         data = datasets.Dataset.from_list(records)
         make = getattr(trl(), f"{recipe.method}Trainer")
         trainer = make(model=model, args=args, train_dataset=data, processing_class=tokenizer, **own)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise DataError(f"trl.{recipe.method}Trainer: {error}", hint="change the data, or --config") from error
-    if setup.recipe == "sft" and setup.function:
+        raise DataError(f"trl.{recipe.method}Trainer: {error}", hint="change the data, or keys of TRL") from error
+    if "loss" in recipe.takes and setup.function:
         trainer.compute_loss_func = load_function(setup.function)
     optimizer = masked_sgd if setup.optimizer == "sgd" else masked_adamw
     trainer.optimizer_cls_and_kwargs = optimizer(args, mask, gradients=gradients)
@@ -169,10 +180,10 @@ def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None
     for name, info in state_of(model, source).tensors.items():
         stored = source.tensors[name].dtype
         if info.dtype != stored and (info.dtype != "F32" or stored == "F64") and (name not in mask or mask[name].nnz):
-            raise DataError(
-                f"{name} is stored in {stored} and would be trained in {info.dtype}",
-                hint="--dtype float32" if stored != "F64" else "leave --dtype float32 out, or store all of it in F64",
-            )
+            text = f"{name} is stored in {stored} and would be trained in {info.dtype}"
+            if stored == "F64":
+                raise DataError(text, hint="store all of it in F64, and train it in the stored dtype")
+            raise DataError(text, options={"dtype": "float32"})
 
 
 def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, *, is_first: bool) -> None:
@@ -252,7 +263,7 @@ def main(path: str) -> int:
     """Train this process's share of a run; an exception that is none of maskreg's goes to the log."""
     folder = RunFolder(Path(path))
     try:
-        train(folder, None)
+        train(folder, None, rank=int(os.environ["RANK"]))
     except MaskregError as error:
         folder.record_failure(error)
         return 1

@@ -88,6 +88,15 @@ def test_steps_that_are_taken_again_are_forgotten(folder: RunFolder) -> None:
     assert folder.environments()[1]["after_step"] == 50
 
 
+def test_metrics_and_saves_of_steps_that_are_taken_again_are_removed(folder: RunFolder) -> None:
+    for step in (1, 2, 3):
+        folder.append_metrics({"step": step})
+        save(folder, step)
+    folder.forget_after(2)
+    assert folder.metrics() == [{"step": 1}, {"step": 2}]
+    assert sorted(entry.name for entry in folder.checkpoints.iterdir()) == ["checkpoint-1", "checkpoint-2"]
+
+
 def test_a_save_counts_once_it_is_whole(folder: RunFolder) -> None:
     assert folder.latest_save() is None
     for step in (3, 9, 12):
@@ -102,7 +111,7 @@ def test_a_save_counts_once_it_is_whole(folder: RunFolder) -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (UsageError("a", hint="b"), UsageError),
+        (UsageError("a", hint="b", options={"batch_size": 4}), UsageError),
         (CorruptError("key", "what", hint="h"), DataError),
         (TryAgainError("again"), TryAgainError),
     ],
@@ -113,7 +122,7 @@ def test_failures_are_told_by_another_process(folder: RunFolder, error: MaskregE
     folder.record_failure(UsageError("a later one"))
     told = folder.take_failure()
     assert isinstance(told, kind)
-    assert (told.message, told.hint, told.code) == (error.message, error.hint, error.code)
+    assert told.to_json() == error.to_json()
     assert folder.take_failure() is None
 
 
@@ -125,6 +134,20 @@ def test_a_run_that_has_saved_nothing_makes_way_for_another(folder: RunFolder) -
     with pytest.raises(OutputExistsError, match="seed: 1 there, 0 now"):
         folder.begin(SETUP, PATHS)
     assert folder.setup() == other
+
+
+def test_shards_of_the_last_step_are_no_save_to_resume_from(folder: RunFolder) -> None:
+    save(folder, SETUP.steps - 1)
+    save(folder, SETUP.steps)
+    assert folder.latest_save() == (SETUP.steps - 1, folder.checkpoints / f"checkpoint-{SETUP.steps - 1}")
+    last = folder.checkpoints / f"checkpoint-{SETUP.steps}"
+    (last / "model.safetensors").touch()
+    assert folder.latest_save() == (SETUP.steps, last)
+    folder.forget_after(0)
+    save(folder, SETUP.steps)
+    assert folder.latest_save() is None
+    with pytest.raises(OutputExistsError, match="holds another run"):
+        folder.check(replace(SETUP, seed=1))
 
 
 def test_metrics_that_find_no_room(folder: RunFolder) -> None:
