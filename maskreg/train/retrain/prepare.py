@@ -90,12 +90,14 @@ class RunRequest:
     def control_spec(self) -> BaselineSpec | None:
         """How the control's mask is made; None for the mask itself, and for all coordinates."""
         if self.control and self.control not in CONTROLS:
-            raise UsageError(f"there is no control {self.control!r}", hint=f"--control {', '.join(CONTROLS)}")
+            raise UsageError(f"there is no control {self.control!r}", hint=f"one of: {', '.join(CONTROLS)}")
         if self.control and self.control != FULL:
             return BaselineSpec.of(self.control, seed=self.control_seed)
         if self.control_seed is not None:
             trained = "all coordinates" if self.control else "the mask itself"
-            raise UsageError(f"a control's seed is for controls, but {trained} would be trained", hint="add --control")
+            raise UsageError(
+                f"a control's seed is for controls, but {trained} would be trained", options={"control": "KIND"}
+            )
         return None
 
 
@@ -118,7 +120,7 @@ def prepare(
     if not source.path.is_dir():
         raise UsageError(
             f"{source.path} is a file: training needs the folder of a checkpoint, with configuration and tokenizer",
-            hint=f"--source {source.path.parent}",
+            options={"source": source.path.parent},
         )
     folder = on_disk(source.path, "training")
     config, tokenizer = load_config(folder), load_tokenizer(folder)
@@ -238,7 +240,7 @@ def read_records(path: Path, recipe: Recipe, tokenizer: Any) -> list[dict[str, A
     """The records of a file, one JSON object per line, all with the columns that the recipe trains on."""
     if not path.is_file():
         what = "a directory" if path.is_dir() else "no such file"
-        raise NotFoundError(f"{path}: {what}", hint="--data takes a file with one JSON object per line")
+        raise NotFoundError(f"{path}: {what}", hint="data: a file with one JSON object per line")
     records: list[dict[str, Any]] = []
     for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if line.strip():
@@ -330,5 +332,5 @@ class _OwnCode:
         last = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
         raise UsageError(
             f"{self._name} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})",
-            hint="add --debug to see the traceback",
+            options={"debug": True},
         ) from error

@@ -146,11 +146,11 @@ def check_recipe(name: str, given: Mapping[str, Any]) -> Recipe:
         raise UsageError(f"there is no recipe {name!r}", hint=f"one of: {', '.join(RECIPES)}")
     recipe = RECIPES[name]
     if recipe.needs and not given.get(recipe.needs):
-        raise UsageError(f"recipe {name} needs a {recipe.needs}", hint=f"add --{recipe.needs}")
+        raise UsageError(f"recipe {name} needs a {recipe.needs}", options={recipe.needs: recipe.needs.upper()})
     for option in {option for other in RECIPES.values() for option in other.takes} - set(recipe.takes):
         if given.get(option):
             spelled = option.replace("_", "-")
-            raise UsageError(f"recipe {name} takes no {spelled}", hint=f"leave --{spelled} out")
+            raise UsageError(f"recipe {name} takes no {spelled}", hint=f"leave {spelled} out")
     return recipe
 
 
@@ -185,7 +185,7 @@ def read_config(given: Mapping[str, Any] | str | Path | None, recipe: Recipe) ->
         try:
             given = yaml.safe_load(Path(given).read_bytes())
         except OSError as error:
-            raise UsageError(f"{name}: {error.strerror}", hint="--config takes a YAML file of TRL's keys") from error
+            raise UsageError(f"{name}: {error.strerror}", hint="config: a YAML file of TRL's keys") from error
         except yaml.YAMLError as error:
             raise FormatError(f"{name}: no YAML ({error})") from error
     if not isinstance(given, Mapping):
@@ -193,8 +193,10 @@ def read_config(given: Mapping[str, Any] | str | Path | None, recipe: Recipe) ->
     known = [entry.name for entry in fields(recipe.config)]
     for key in given:
         if key in _OURS:
-            option = _OURS[key].replace("_", "-")
-            raise UsageError(f"{name}: {key} has an option of its own", hint=f"--{option}")
+            option = _OURS[key]
+            raise UsageError(
+                f"{name}: {key} has an option of its own", hint=f"leave {key} out", options={option: option.upper()}
+            )
         if key in _FIXED:
             raise UsageError(f"{name}: {key} cannot be set: the run could not resume", hint=f"leave {key} out")
         if key not in known:
@@ -221,7 +223,7 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int 
     if rest:
         raise UsageError(
             f"batches of {setup.batch_size} records cannot be taken in {parts} equal parts",
-            hint=f"--batch-size {-(-setup.batch_size // parts) * parts}",
+            options={"batch_size": -(-setup.batch_size // parts) * parts},
         )
     defaults = {
         "bf16": False, "disable_tqdm": True, "logging_steps": 1, "report_to": [],
@@ -231,12 +233,11 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int 
         "output_dir": str(folder), "per_device_train_batch_size": share, "learning_rate": setup.lr, "seed": setup.seed,
         "max_steps": setup.steps, "save_strategy": "steps", "save_steps": save_every, "save_total_limit": KEPT_SAVES,
     }  # fmt: skip
-    limit = "max_length" if setup.recipe == "sft" else "max_completion_length"
-    own[limit] = setup.max_length if setup.recipe == "sft" else setup.max_new_tokens
+    own |= {key: getattr(setup, option) for key, option in _OURS.items() if option in recipe.takes}
     try:
         made = recipe.config(**(defaults | setup.config | own))
     except (ImportError, RuntimeError, TypeError, ValueError) as error:
-        raise UsageError(f"trl.{recipe.method}Config: {error}", hint="change --config") from error
+        raise UsageError(f"trl.{recipe.method}Config: {error}", hint="change keys of TRL") from error
     if made.world_size != processes:
         raise ConfigError(f"this is one of {processes} processes, of which Accelerate joins {made.world_size}")
     return made
