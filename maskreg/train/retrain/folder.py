@@ -176,8 +176,8 @@ class RunFolder:
     def latest_save(self) -> tuple[int, Path] | None:
         """Step and folder of the last whole save from which the run can resume; None without one.
 
-        That of the last step must hold the whole model: only Trainer can read shards of FSDP, and it takes at least
-        one step after it has read a save.
+        The save of the last step must hold the whole model: only Trainer can read shards of FSDP, and it takes at
+        least one step after it has read a save.
         """
         steps = self.setup().steps if self.has_run() else 0
         saves = (save for save in reversed(self._saves()) if save[0] < steps or any(save[1].glob("*.safetensors")))
