@@ -56,6 +56,7 @@ NEED_TORCH = [
         "flow/apply/test_sharded.py",
         "flow/apply/test_switching.py",
         "flow/geometry/test_analysis.py",
+        "flow/geometry/test_figures_real.py",
         "flow/geometry/test_momentum.py",
         "flow/geometry/test_selected.py",
     ),
