@@ -249,6 +249,12 @@ class Query:
             raise UsageError(f"the limit {self.limit} is too large", hint="leave the limit out")
         if len(self.text) > MAX_TEXT:
             raise UsageError(f"the search text has {len(self.text)} characters; the limit is {MAX_TEXT}")
+        for key, value in self.filters.items():
+            if key not in RANGE_KEYS and not isinstance(value, str):
+                raise UsageError(f"the filter {key} matches a text, not {value!r}")
+            is_pair = isinstance(value, tuple) and len(value) == 2
+            if key in RANGE_KEYS and not (is_pair and all(isinstance(end, int | float) for end in value)):
+                raise UsageError(f"the filter {key} matches a range, (lowest, highest), not {value!r}")
         for key, (low, high) in self.ranges.items():
             if math.isnan(low) or math.isnan(high) or low > high:
                 raise UsageError(f"{key} {low}..{high} is not a range", hint="write LOW..HIGH")

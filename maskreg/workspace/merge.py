@@ -105,6 +105,8 @@ def merge(
     from maskreg.flow.apply.on_disk import apply
     from maskreg.flow.merge.checkpoint import MergedCheckpoint, compute, store, write
 
+    if isinstance(artifacts, str):
+        raise UsageError(f"artifacts is one text, {artifacts!r}", hint="a list of references")
     request = request_of(artifacts, method, weights, settings, recipe)
     if dry_run and (name is not None or out is not None):
         raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")

@@ -132,7 +132,7 @@ def sweep(
         NotFoundError: nothing matches, or there is no such source.
     """
     base = as_name(name)
-    _check(base, onto, source)
+    _check(pattern, base, onto, source)
     parted(options)
     rows: list[Swept] = []
     with ExitStack() as stack:
@@ -249,13 +249,16 @@ class _Labeled:
         self._progress.advance(n_bytes)
 
 
-def _check(name: Ref, onto: str, source: CheckpointLike | None) -> None:
+def _check(pattern: str, name: Ref, onto: str, source: CheckpointLike | None) -> None:
+    if not pattern:
+        raise UsageError("the pattern of checkpoints is empty", hint="such as out/step-*")
     if onto not in get_args(Onto):
         raise UsageError(f"onto={onto!r}", hint=f"one of {', '.join(get_args(Onto))}")
     if source is None and onto == "source":
         raise UsageError(
             "name the source that the run began with",
-            hint="or compare each checkpoint with the one before it: previous",
+            hint="or compare each checkpoint with the one before it",
+            options={"onto": "previous"},
         )
     if name.tag != DEFAULT_TAG:
         raise UsageError(

@@ -177,6 +177,10 @@ def test_a_page_begins_where_the_last_one_ended_whatever_was_added_or_removed(fu
         (Query(sort="color"), "cannot sort by 'color'"),
         (Query(density=(0.6, 0.4)), "density 0.6..0.4 is not a range"),
         (Query(ffn_lift=(math.nan, 1.0)), "is not a range"),
+        (Query(density="x"), "matches a range"),
+        (Query(density=(0.1, 0.2, 0.3)), "matches a range"),  # type: ignore[arg-type]
+        (Query(density=("a", "b")), "matches a range"),  # type: ignore[arg-type]
+        (Query(kind=(0.1, 0.2)), "matches a text"),
         (Query(limit=-1), "negative"),
         (Query(limit=2**63), "too large"),
         (Query(text="x" * 1001), "1001 characters"),

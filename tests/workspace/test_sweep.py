@@ -142,6 +142,8 @@ def test_a_note_that_cannot_be_written_costs_no_extraction(lab: Lab, ada: maskre
 
 
 def test_what_makes_no_sense_is_refused_before_any_work(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+    with pytest.raises(UsageError, match="is empty"):
+        maskreg.sweep("", "run", source=lab.source, workspace=ada)
     with pytest.raises(UsageError, match="name the source"):
         maskreg.sweep(f"{out}/step-*", "run", workspace=ada)
     with pytest.raises(UsageError, match="a tag of its own"):

@@ -83,7 +83,8 @@ class RunFolder:
             return
         if differences := self.setup().differences(setup):
             raise OutputExistsError(
-                f"{self.path} holds another run: " + "; ".join(differences),
+                self.path,
+                reason=f"and holds another run: {'; '.join(differences)}",
                 hint="choose another -o; or give the options of that run to resume it",
             )
 

@@ -326,7 +326,7 @@ class _OwnCode:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
-        if not isinstance(error, Exception) or isinstance(error, (MaskregError, ImportError)):
+        if not isinstance(error, Exception | SystemExit) or isinstance(error, MaskregError | ImportError):
             return
         frames = traceback.extract_tb(trace)
         last = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])

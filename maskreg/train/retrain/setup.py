@@ -23,6 +23,9 @@ LEAST_TRL = (1, 16)
 LR = {"adamw": 1e-6, "sgd": 1e-2}
 """Default learning rates; SGD's is from Dense Supervision, Sparse Updates, arXiv 2606.13657."""
 
+OF_TRL = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+"""What TRL and the libraries below it raise where data, a reward or a key of the configuration does not suit them."""
+
 KEPT_SAVES = 2
 """More than one, because a machine may die while it writes the last."""
 
@@ -236,8 +239,9 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int 
     own |= {key: getattr(setup, option) for key, option in _OURS.items() if option in recipe.takes}
     try:
         made = recipe.config(**(defaults | setup.config | own))
-    except (ImportError, RuntimeError, TypeError, ValueError) as error:
-        raise UsageError(f"trl.{recipe.method}Config: {error}", hint="change keys of TRL") from error
+    except OF_TRL as error:
+        fault = f"trl.{recipe.method}Config: {type(error).__name__}: {error}"
+        raise UsageError(fault, hint="change the batch size, or keys of TRL") from error
     if made.world_size != processes:
         raise ConfigError(f"this is one of {processes} processes, of which Accelerate joins {made.world_size}")
     return made

@@ -107,6 +107,34 @@ def test_a_loss_of_ones_own(train: Train, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("recipe", "args", "config", "words"),
+    [
+        ("sft", ["--loss", "own_wrong_1:nothing"], "", "SFTTrainer: TypeError"),
+        ("grpo", ["--reward", "own_wrong_2:one"], "num_generations: 2", "returned 1 rewards"),
+        ("grpo", ["--reward", "own_wrong_3:one"], "num_generations: 0", "GRPOConfig: ZeroDivisionError"),
+        ("grpo", ["--reward", "own_wrong_4:each"], "num_generations: 2\nnum_iterations: 0", "took 0 of 3 steps"),
+        ("sft", [], "lr_scheduler_kwargs: 5", "SFTTrainer: TypeError"),
+        ("sft", ["--loss", "own_exit:mine"], "", "own_exit failed: SystemExit"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) and value else "",
+)
+def test_what_does_not_suit_trl_is_no_bug(
+    train: Train, tmp_path: Path, recipe: str, args: list[str], config: str, words: str
+) -> None:
+    code = (
+        "def nothing(outputs, labels, **more):\n    pass\n\n\n"
+        "def one(prompts, **more):\n    return [1.0]\n\n\n"
+        "def each(prompts, **more):\n    return [1.0] * len(prompts)\n"
+    )
+    for number in range(1, 5):  # a module of its own for each case, as this process imports a name once
+        (tmp_path / f"own_wrong_{number}.py").write_text(code)
+    (tmp_path / "own_exit.py").write_text("raise SystemExit(3)")
+    (tmp_path / "own.yaml").write_text(config or "{}")
+    data = write_lines(tmp_path / "asked.jsonl", [{"prompt": f"# {i}+1=", "completion": str(i + 1)} for i in range(8)])
+    assert words in train("--data", data, "--config", "own.yaml", *args, recipe=recipe, status=2).err
+
+
+@pytest.mark.parametrize(
     "record",
     [
         {"messages": [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}]},

@@ -146,7 +146,7 @@ def test_shards_of_the_last_step_are_no_save_to_resume_from(folder: RunFolder) -
     folder.forget_after(0)
     save(folder, SETUP.steps)
     assert folder.latest_save() is None
-    with pytest.raises(OutputExistsError, match="holds another run"):
+    with pytest.raises(OutputExistsError, match="and holds another run"):
         folder.check(replace(SETUP, seed=1))
 
 
