@@ -148,9 +148,7 @@ def examine(digest: Digest, infos: Iterable[ObjectInfo]) -> Candidate:
 
 def check_listing(registry: Registry, names: Names, plan: Plan) -> None:
     """Refuse a listing of the log that has lost names, as far as this machine can tell."""
-    if not plan.candidates:
-        return
-    if not len(names) and plan.complete:
+    if plan.candidates and not len(names) and plan.complete:
         raise DataError(
             f"{registry.url} lists no name at all, and {counted(plan.complete, 'artifact', 'is')} there; "
             "nothing was deleted",

@@ -267,18 +267,20 @@ class Index:
         filled = self._fill(self._or_raise(self._open(_leave)), progress=progress)
         return replace(filled, damaged_catalog=str(moved))
 
-    def audit(self) -> MaskregError | None:
-        """What is wrong with the catalog's file or its database; None also for a registry that has no catalog."""
+    def audit(self) -> list[MaskregError]:
+        """What is wrong with the catalog's file or its database, or which entries it knows that the store has lost."""
         self.close()
         if self.is_unmade() or (catalog := self._open(_leave)) is None:
-            return self.problem
+            return [] if self.problem is None else [self.problem]
         try:
             catalog.check()
+            # The catalog first: what is written meanwhile is behind then, and not lost.
+            known = catalog.all_numbers() if catalog.filled_from() == self._uuid() else {}
+            return list(lost(self._refs.numbers([]), known).values())
         except MaskregError as error:
-            return error
+            return [error]
         finally:
             self.close()
-        return None
 
     def close(self) -> None:
         """Close the catalog's connections and forget its problems."""

@@ -7,7 +7,8 @@ Damage is collected, and never ends the audit. Each kind of thing is counted, so
                   also whether they continue what this machine has seen of them
     artifacts     every object hashed and opened as readers do; with ``recount`` the mask's bits are counted
     guards        the records that garbage collection checks names by are there and can be read
-    catalog       the structure of its file; its rows can be made again from the store
+    catalog       the structure of its file, and the entries that it knows and the store has lost; its other rows can
+                  be made again from the store
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Verified(Result):
         objects: how many objects were hashed.
         bytes: their size.
         recounted: the mask's bits were counted and compared with the figures.
-        catalog: the structure of the catalog's file was checked.
+        catalog: the catalog was checked.
         damaged: everything that is damaged: by artifact and key, then tags, guards, identity and catalog.
         unchecked: why the catalog could not be checked though there is one; None when it was.
     """
@@ -414,15 +415,16 @@ class _Everything(_Looking):
             yield _damage(None, (), CorruptError(IDENTITY, fault, hint=IDENTITY_HINT))
 
     def _catalog(self) -> Iterator[Damage]:
-        if (error := self.registry.index.audit()) is None:
-            return
-        # The catalog does not know which remote it belongs to.
-        error.facts["remote"] = self.registry.remote_name
-        if isinstance(error, DataError):
-            yield Damage(None, (), "catalog", _fault(error), error)
-        else:
-            # A database that is down, or refuses, says nothing about its file.
-            self.unchecked = error
+        for error in self.registry.index.audit():
+            # The catalog does not know which remote it belongs to.
+            error.facts["remote"] = self.registry.remote_name
+            if isinstance(error, CorruptError) and error.key.startswith(REFS):
+                yield _damage(None, (str(ref_of(error.key)),), error)
+            elif isinstance(error, DataError):
+                yield Damage(None, (), "catalog", _fault(error), error)
+            else:
+                # A database that is down, or refuses, says nothing about its file.
+                self.unchecked = error
 
 
 def _of_logs(damaged: Iterable[CorruptError]) -> Iterator[Damage]:

@@ -26,7 +26,7 @@ def verify(
     """Check artifacts, or everything in a registry, and report what is damaged.
 
     Every object is hashed and opened as readers open it, and the log of each artifact's tag is read whole. Without
-    artifacts, all tags and artifacts are checked, the registry's identity, and the structure of its catalog's file.
+    artifacts, all tags and artifacts are checked, the registry's identity, and its catalog.
     Damage is not an error: it is in the result, and does not stop the rest from being verified.
 
     A remote that is a service is asked to verify the artifacts itself, too, in its own time: here they are hashed as

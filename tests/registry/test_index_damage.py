@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from maskreg_cli.next_step import next_step
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Measurement, Query, SearchResult
 from maskreg.digest import Digest
+from maskreg.errors import CorruptError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.registry.collect import collect
 from maskreg.registry.push import push
 from maskreg.registry.tags import remove, tag
 from maskreg.registry.verify import verify
@@ -100,7 +103,7 @@ def test_a_rebuild_in_place_keeps_what_only_the_catalog_holds(home: Path, digest
     with new_local(home) as registry:
         assert registry.index.rebuild().damaged_catalog == ""
         assert registry.search(Query(sort="name", descending=False)).results == expected
-        assert registry.index.audit() is None
+        assert registry.index.audit() == []
         kept = registry.index.use(lambda catalog: [row.value for row in catalog.measurements(digest)])
         assert kept == [0.5, 0.75]
 
@@ -152,3 +155,20 @@ def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(home: Path) -> N
         with new_local(home) as again:
             assert left_out(again) == []
             assert "name-1" in {row.name for row in again.search(Query()).results}
+
+
+# What the store has lost
+
+
+def test_an_entry_that_the_store_has_lost_is_damage_as_long_as_the_catalog_knows_it(home: Path) -> None:
+    ref = Ref.parse("team/name-3")  # its entry 2 removed it, so a search does not name it
+    lost = entry_key(ref, 2)
+    (home / lost).unlink()
+    with new_local(home) as registry:
+        (damage,) = verify(registry).damaged
+        assert (damage.key, damage.names) == (lost, (str(ref),))
+        with pytest.raises(CorruptError) as refused:
+            collect(registry, timedelta(), dry_run=True)
+        assert refused.value.key == lost
+        registry.index.rebuild()
+        assert verify(registry).ok
