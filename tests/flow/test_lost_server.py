@@ -25,8 +25,6 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import UnavailableError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.merge.checkpoint import MergedCheckpoint, write
-from maskreg.flow.merge.recipe import Recipe
 from maskreg.progress import SILENT, Progress, Silent
 from tests.buckets import client_of, log_in, objects_in, options_of, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
@@ -141,16 +139,9 @@ def applying(site: Site, home: Path, progress: Progress) -> None:
         assert apply(site.artifact, source, site.out, progress=progress, jobs=1).to_json()["out"] == str(site.out)
 
 
-def merged(site: Site, home: Path, progress: Progress) -> None:
-    recipe = Recipe.of("linear", [1.0], {})
-    with open_checkpoint(site.stored[0]) as source, MergedCheckpoint([site.artifact], source, recipe) as model:
-        write(model, site.out, progress=progress, jobs=1)
-
-
 WORKS: Mapping[str, Callable[[Site, Path, Progress], None]] = {
     "extract": extracting,
     "apply": applying,
-    "merge": merged,
 }
 
 
@@ -190,8 +181,7 @@ def test_a_server_that_is_gone_ends_the_work_with_nothing_visible(
     assert name == "extract" or site.is_done
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("name", ["extract", "apply"])
+@pytest.mark.parametrize(("name", "jobs"), [("extract", 1), ("apply", 2)])
 def test_an_interrupt_does_not_wait_for_a_server_that_hangs(name: str, jobs: int, site: Site, tmp_path: Path) -> None:
     bucket = site.out.bucket.root.removeprefix("s3://")
     # To find parts of an upload that were left, it has to have begun.

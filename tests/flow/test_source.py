@@ -41,19 +41,14 @@ USES: dict[str, Callable[[Artifact, Checkpoint, Path], Any]] = {
 @pytest.mark.parametrize(
     "use", [pytest.param(use, marks=pytest.mark.torch) if use == "geometry" else use for use in USES]
 )
-@pytest.mark.parametrize("change", ["surplus", "missing"])
-def test_a_source_with_a_tensor_more_or_less_is_refused(use: str, change: str, tmp_path: Path) -> None:
+def test_a_source_with_a_tensor_more_is_refused(use: str, tmp_path: Path) -> None:
     source, target = edge_pair()
     artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
-    tensors = {**source, "more": bf16((3,))}
-    if change == "missing":
-        tensors = {name: tensor for name, tensor in source.items() if name != "empty"}
     with (
-        open_checkpoint(make_checkpoint(tmp_path / "wrong", tensors)) as wrong,
-        pytest.raises(WrongCheckpointError, match=f"{change} in this checkpoint") as caught,
+        open_checkpoint(make_checkpoint(tmp_path / "wrong", {**source, "more": bf16((3,))})) as wrong,
+        pytest.raises(WrongCheckpointError, match="tensor more: surplus"),
     ):
         USES[use](artifact, wrong, tmp_path / "root")
-    assert caught.value.hint.startswith("give the source that the artifact was made from: with root sha256:")
 
 
 def test_a_target_with_a_tensor_more_is_refused(tmp_path: Path) -> None:
@@ -65,9 +60,8 @@ def test_a_target_with_a_tensor_more_is_refused(tmp_path: Path) -> None:
         (lambda: UpdateReader(artifact, opened_source, wrong, open_device("cpu")), WrongTargetError),
         (lambda: apply(artifact, wrong, tmp_path / "out", revert=True), WrongCheckpointError),
     ):
-        with pytest.raises(error, match="tensor more: surplus") as caught:
+        with pytest.raises(error, match="tensor more: surplus"):
             use()
-        assert caught.value.hint.startswith("give the target that the artifact was made from: with root sha256:")
 
 
 def test_masks_of_different_sources_need_the_tensors_they_share_alone(tmp_path: Path) -> None:

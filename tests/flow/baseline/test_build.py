@@ -86,24 +86,14 @@ def test_every_kind_is_a_whole_artifact(kind: str, artifact: Artifact, source: C
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_threads_and_batches_do_not_matter(
+def test_threads_batches_and_blocks_do_not_matter(
     kind: str, artifact: Artifact, source: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = BaselineSpec.of(kind, **OPTIONS.get(kind, {}))
     one = make_baseline(artifact, spec, tmp_path, source, jobs=1)
     monkeypatch.setattr(maskreg.flow.baseline.build, "BATCH_NUMEL", 1000)
+    monkeypatch.setattr(maskreg.tensors.info, "BLOCK_NUMEL", 1 << 18)  # a tensor of many blocks
     assert make_baseline(artifact, spec, tmp_path, source, jobs=4) == one
-
-
-@pytest.mark.parametrize("kind", EVERY_KIND)
-def test_blocks_do_not_matter(
-    kind: str, artifact: Artifact, source: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tensor of many blocks, as one of more than 4 million coordinates has."""
-    spec = BaselineSpec.of(kind, **OPTIONS.get(kind, {}))
-    whole = make_baseline(artifact, spec, tmp_path, source)
-    monkeypatch.setattr(maskreg.tensors.info, "BLOCK_NUMEL", 1 << 18)
-    assert make_baseline(artifact, spec, tmp_path, source) == whole
 
 
 def test_random_ones_have_the_numbers_they_promise(artifact: Artifact, source: Checkpoint, tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ import pytest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.digest import Digest
-from maskreg.errors import ConfigError, CorruptError, NoSpaceError, UsageError
+from maskreg.errors import CorruptError, NoSpaceError, UsageError
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes
 from maskreg.flow.storing import artifact_space
 from maskreg.store import FileStore
 from maskreg.tensors.info import TensorInfo
 from tests.checkpoints import SMALL_FILES, bf16, f32, make_checkpoint, make_pair, moved, widened
-from tests.flow.making import BLOCK, NewMemory, bits, edge_pair, extracted, left_over, opened
+from tests.flow.making import BLOCK, NewMemory, edge_pair, extracted, left_over, opened
 
 
 def values(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float64]:
@@ -85,16 +85,6 @@ def test_two_fp32_checkpoints_have_a_mask(tmp_path: Path) -> None:
     # The noise below bf16 may round up, so the cast differs from the truncation, but on both sides alike.
     assert artifact.manifest.totals.nnz == plain.manifest.totals.nnz
     assert artifact.manifest.source.dtypes == {"F32": 1600}
-
-
-def test_an_absolute_rule_keeps_only_what_it_calls_moved(tmp_path: Path) -> None:
-    source, target = {"w": bf16((100, 100), 1, 1e-3)}, {"w": moved(bf16((100, 100), 1, 1e-3), 0.5)}
-    done = extract(*opened(tmp_path, source, target), tmp_path / "root", rule="abs:1e-5")
-    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target), rule="abs:1e-5")
-    row = artifact.by_name["w"]
-    assert 0 < row.nnz == row.differing < int((source["w"][1] != target["w"][1]).sum())
-    assert not artifact.manifest.exact
-    assert any("abs:1e-05" in note for note in done.notes)
 
 
 def test_parents_and_hub_are_recorded_and_paths_are_not(tmp_path: Path) -> None:
@@ -184,21 +174,6 @@ def test_an_estimate_is_not_exceeded_by_a_dense_update(tmp_path: Path) -> None:
         payload = sum(o.size for o in artifact.manifest.objects if o.key.startswith("data.zarr/"))
         metadata = 20_000  # zarr.json of every array
         assert payload < metadata + estimated_bytes(pairs, mask_only=mask_only, reversible=reversible)
-
-
-@pytest.mark.torch
-def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    source, target = opened(tmp_path, {"w": bits([1])}, {"w": bits([2])})
-    with pytest.raises(ConfigError) as caught:
-        extract(source, target, tmp_path / "root", device="cuda:99")
-    assert "--device cpu" in caught.value.hint
-    assert not (tmp_path / "root").exists()
-
-
-def test_a_single_file_has_no_files_beside_it(tmp_path: Path) -> None:
-    source, target = make_pair(tmp_path)
-    pair = (open_checkpoint(p / "model.safetensors") for p in (source, target))
-    assert extracted(tmp_path / "root", *pair).files() == {}
 
 
 def test_progress_is_told_every_byte_of_both_sides(tmp_path: Path) -> None:

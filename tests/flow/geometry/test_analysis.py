@@ -16,7 +16,7 @@ from maskreg.artifact.analysis import read_analysis
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.errors import PartAbsentError, UsageError, WrongCheckpointError, WrongTargetError
+from maskreg.errors import PartAbsentError, UsageError, WrongTargetError
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.geometry.analysis import AnalysisResult, analysis_spec, analyze
 from maskreg.flow.geometry.measuring import WORK
@@ -136,21 +136,10 @@ def test_the_target_given_and_the_target_made_give_the_same_figures(tmp_path: Pa
     assert given["recipe"]["target"] != made["recipe"]["target"]
 
 
-def test_another_checkpoint_is_refused_on_either_side(tmp_path: Path) -> None:
-    before, after, artifact = small(tmp_path)
-    for source, target in ((after, None), (after, after)):
-        with pytest.raises(WrongCheckpointError):
-            analyze(artifact, source, target, tmp_path, asked())
-    with pytest.raises(WrongTargetError, match="target: "):
-        analyze(artifact, before, before, tmp_path, asked())
-    other, _ = small_pair()
-    del other[NORM]
-    with pytest.raises(WrongCheckpointError, match=NORM):
-        analyze(artifact, open_checkpoint(make_checkpoint(tmp_path / "less", other)), None, tmp_path, asked())
-
-
-def test_a_mask_needs_the_target(tmp_path: Path) -> None:
+def test_a_mask_needs_its_own_target(tmp_path: Path) -> None:
     before, after, artifact = small(tmp_path, mask_only=True)
+    with pytest.raises(WrongTargetError):
+        analyze(artifact, before, before, tmp_path, asked())
     with pytest.raises(PartAbsentError) as caught:
         analyze(artifact, before, None, tmp_path, asked())
     assert "--target" in caught.value.hint
@@ -274,20 +263,6 @@ def test_an_analysis_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     assert (resumed.resumed, heard.tensors) == (2, 3)
     fresh: AnalysisResult = analyze(artifact, before, None, tmp_path, asked())
     assert (fresh.resumed, fresh.digest) == (0, resumed.digest)
-
-
-def test_a_damaged_piece_of_work_is_done_again(tmp_path: Path) -> None:
-    before, _, artifact = small(tmp_path)
-
-    class Stop(Silent):
-        def advance(self, n_bytes: int) -> None:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        analyze(artifact, before, None, tmp_path, asked(), progress=Stop())
-    (piece,) = (tmp_path / WORK).rglob("*.json")
-    piece.write_bytes(piece.read_bytes()[:100])
-    assert analyze(artifact, before, None, tmp_path, asked()).resumed == 0
 
 
 def test_only_what_is_asked_for_is_measured(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from maskreg.checkpoint import Selection, open_checkpoint
-from maskreg.errors import UsageError
 from maskreg.flow.geometry.analysis import analysis_spec, analyze
 from maskreg.flow.geometry.trajectory import trajectory
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
@@ -80,12 +79,3 @@ def test_a_run_can_be_followed_by_selected_tensors(tmp_path: Path) -> None:
         if name.startswith("model.layers.1.")
     )
     assert rows[0][0]["density"] == changed / numel
-
-
-def test_what_no_tensor_is_cannot_be_measured(tmp_path: Path) -> None:
-    source = alone()
-    start, end = opened(tmp_path, source, {name: moved(tensor, 0.3) for name, tensor in source.items()})
-    artifact = extracted(tmp_path, start, end)
-    spec = analysis_spec(selection=Selection.parse(["router"]))
-    with pytest.raises(UsageError, match="no tensor has the role or name 'router'"):
-        analyze(artifact, start, end, tmp_path, spec)
