@@ -67,12 +67,6 @@ def test_concentration_is_pooled_by_energy() -> None:
     assert found == {"value": (5 + 4) / 18, "null": (4 + 4) / (20 + 8)}
 
 
-def test_groups_hold_their_own() -> None:
-    groups = grouped([row("a", "ffn", 100, 10, 0.2), row("b", "attention", 300, 30, 0.4)], "role")
-    assert set(groups) == {"ffn", "attention"}
-    assert groups["ffn"]["figures"]["nss"]["mean"] == 0.2
-
-
 def test_a_row_survives_json() -> None:
     one = row("a", "ffn", 100, 10, 0.2, None, notes=("x",), merged=1)
     assert TensorRow.from_json(json.loads(json.dumps(one.to_json()))) == one

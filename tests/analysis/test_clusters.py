@@ -7,9 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from maskreg.analysis.clusters import OBSERVED, SIZE_A, SIZE_B, Spread
 from maskreg.analysis.evidence import (
-    BY_BOTH,
     GLOBAL,
     MATCHED,
     STRIPED,
@@ -65,26 +63,6 @@ def two_way(influence: np.ndarray) -> float:
     rows, columns = clustered(influence.sum(1)), clustered(influence.sum(0))
     single = (influence**2).sum()
     return float(np.sqrt(max(rows + columns - single, single / 2)))
-
-
-def test_standard_errors_are_those_of_influences_coordinate_by_coordinate() -> None:
-    masks = pair()
-    figures, (p, q) = figures_of(sums_of(masks)), rates(masks)
-    a, b = masks.a.astype(float), masks.b.astype(float)
-    observed, expected = (a * b).sum(), (p * q).sum()
-    # d(E) of a coordinate is q A + p B - p q, so d(i - E) is (A - p)(B - q).
-    excess = (a - p) * (b - q)
-    over = figures.nulls[MATCHED]
-    assert over.expected == pytest.approx(expected)
-    assert over.standard_error == pytest.approx(two_way(excess))
-    expects = a * b - excess
-    ratio = two_way(a * b / expected - observed / expected**2 * expects)
-    assert over.ratio_interval == pytest.approx((observed / expected - Z95 * ratio, observed / expected + Z95 * ratio))
-    size = min((a.sum(), a), (b.sum(), b), key=lambda pair: pair[0])
-    room = size[0] - expected
-    headroom = (observed - expected) / room
-    error = two_way((a * b - expects - headroom * (size[1] - expects)) / room)
-    assert over.headroom_interval == pytest.approx((headroom - Z95 * error, headroom + Z95 * error))
 
 
 def test_influences_below_chance_and_on_the_uniform_null_are_by_the_number_of_coordinates_too() -> None:
@@ -190,27 +168,6 @@ def test_intervals_are_right_where_channels_have_rates_of_their_own_in_all_tenso
     assert without < 0.75
 
 
-def test_the_interval_of_an_odds_ratio_is_by_its_influence() -> None:
-    masks = pair()
-    figures = figures_of(sums_of(masks))
-    exponents = masks.codes >> 7 & 0xFF
-    alike, apart = np.zeros(masks.codes.shape), np.zeros(masks.codes.shape)
-    totals = np.zeros(2)
-    for exponent in np.unique(exponents):
-        inside = exponents == exponent
-        n = inside.sum()
-        x, y = masks.a[inside], masks.b[inside]
-        neither, only_a, only_b, both = (~x & ~y).sum(), (x & ~y).sum(), (~x & y).sum(), (x & y).sum()
-        totals += both * neither / n, only_a * only_b / n
-        alike[inside] = np.where(x & y, neither, np.where(~x & ~y, both, 0)) / n - both * neither / n**2
-        apart[inside] = np.where(x & ~y, only_b, np.where(~x & y, only_a, 0)) / n - only_a * only_b / n**2
-    ratio = totals[0] / totals[1]
-    assert figures.mantel_haenszel[BY_BOTH] == pytest.approx(ratio)
-    error = two_way(alike / totals[0] - apart / totals[1])
-    low, high = figures.mantel_haenszel_intervals[BY_BOTH] or (0.0, 0.0)
-    assert (np.log(low), np.log(high)) == pytest.approx((np.log(ratio) - Z95 * error, np.log(ratio) + Z95 * error))
-
-
 @pytest.mark.parametrize("name", [*(name for name in INDEPENDENT if name.startswith("scaled")), "striped, sigma .6"])
 def test_what_rows_and_columns_add_is_what_a_dense_fit_adds(name: str) -> None:
     masks = part(INDEPENDENT[name](np.random.default_rng(3)), slice(0, 160), slice(0, 90))
@@ -251,32 +208,6 @@ def test_nothing_is_expected_in_rows_that_never_move() -> None:
     assert figures.nulls[STRIPED].expected == pytest.approx(a.sum() * b.sum() / (~still).sum() / 200, rel=5e-3)
 
 
-def test_masks_that_share_only_busy_rows_and_columns_share_what_is_expected() -> None:
-    rng = np.random.default_rng(2)
-    busy = rng.random((400, 1)) * rng.random((1, 500))
-    headrooms = []
-    for _ in range(8):
-        a, b = (rng.random(busy.shape) < rate * busy for rate in (0.9, 0.7))
-        figures = figures_of(sums_of(Pair(np.full(busy.shape, 0x3F81, np.uint16), a, b)))
-        assert (figures.nulls[MATCHED].headroom or 0) > 0.05
-        headrooms.append(figures.nulls[STRIPED].headroom or 0)
-    # To the first order: the effects are products here, and the model adds them.
-    assert abs(np.mean(headrooms)) < 0.3 * (figures.nulls[MATCHED].headroom or 0)
-
-
-def test_what_rows_and_columns_hold_too_often_is_all_but_what_both_masks_explain() -> None:
-    masks = pair()
-    masks = Pair(np.full_like(masks.codes, 0x3F81), masks.a, masks.b)
-    explained = []
-    for bits in (masks.a, masks.b):
-        deviation = bits - bits.mean()
-        height, width = bits.shape
-        by_line = (deviation.mean(1) ** 2).sum() * width + (deviation.mean(0) ** 2).sum() * height
-        explained.append(by_line / (deviation**2).sum())
-    # To the first order: the effects here come from noise, not from rates.
-    assert margins_of(grid_of(masks)).counted_twice == pytest.approx(1 - explained[0] * explained[1], abs=1e-3)
-
-
 def test_standard_errors_of_strongly_striped_masks_are_not_too_large() -> None:
     """Of 150 draws, the spread of the difference against the standard error; rows and columns explain a third."""
     rng = np.random.default_rng(8)
@@ -312,10 +243,3 @@ def test_groups_add_up() -> None:
     # Twice as many independent clusters: the variance of the sum doubles.
     assert both.nulls[MATCHED].standard_error == pytest.approx(np.sqrt(2) * (alone.nulls[MATCHED].standard_error or 0))
     assert both.nulls[MATCHED].headroom == pytest.approx(alone.nulls[MATCHED].headroom)
-
-
-def test_one_more_sum_is_a_weighted_sum_of_the_others() -> None:
-    spread = sums_of(pair()).spread
-    more = spread.with_sum("half", {SIZE_A: 0.5, SIZE_B: 0.5})
-    assert more.sd({"half": 1.0}) == pytest.approx(spread.sd({SIZE_A: 0.5, SIZE_B: 0.5}))
-    assert (spread + Spread()).sd({OBSERVED: 1.0}) == (Spread() + spread).sd({OBSERVED: 1.0})

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.concentration import SHARES, count_of, label, top_energies
+from maskreg.analysis.concentration import count_of, label, top_energies
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,10 +55,3 @@ def test_top_energies_are_those_of_sorted_squares(
     update = np.asarray(update.astype(np.float32), np.float64)
     chosen = tuple(dict.fromkeys(round(share, 3) for share in shares))
     assert of_blocks(update, length, chosen) == pytest.approx(sorted_energies(update, chosen), rel=1e-12, abs=1e-300)
-
-
-def test_an_update_of_one_coordinate_is_all_in_the_smallest_share() -> None:
-    update = np.zeros((100, 100))
-    update[3, 4] = -2.0
-    assert of_blocks(update, 999, SHARES) == dict.fromkeys(map(label, SHARES), 4.0)
-    assert list(map(label, SHARES)) == ["concentration_0.1pct", "concentration_1pct", "concentration_5pct"]

@@ -29,7 +29,6 @@ from maskreg.analysis.evidence import (
     sums_from_counts,
 )
 from maskreg.analysis.overlap import OverlapCounts
-from maskreg.analysis.verdict import null_label
 
 
 def cells(seed: int) -> np.ndarray:
@@ -79,11 +78,6 @@ def test_without_the_source_what_needs_it_says_so() -> None:
 def test_one_undefined_side_leaves_the_other_defined() -> None:
     found = figures_of(sums_from_classes(cells(1), "why", np.full(512, 0.5)))
     assert [found.nulls[null].reason for null in (ROUNDING, ROUNDING_A, ROUNDING_B)] == ["why", "why", ""]
-
-
-def test_masks_are_called_by_their_names() -> None:
-    assert null_label(ROUNDING_A, ("X", "Y")) == "rounding alone in X"
-    assert null_label(ROUNDING_B, ("X", "Y")) == "rounding alone in Y"
 
 
 def test_independent_masks_by_hand() -> None:

@@ -32,11 +32,6 @@ def test_a_coordinate_has_its_number_whatever_is_drawn_beside_it() -> None:
     assert np.array_equal(normals(7, "w", 0, 100), whole[:100])
 
 
-def test_a_run_begins_at_a_tile() -> None:
-    with pytest.raises(ValueError, match="coordinate 5 "):
-        normals(0, "w", 5, 10)
-
-
 @pytest.mark.parametrize("density", [0.02, 0.25, 0.47, 0.8])
 def test_the_null_has_the_density_that_it_was_fitted_to(density: float) -> None:
     before = codes(0.03)

@@ -49,16 +49,6 @@ def test_figures_are_those_of_dense_masks(table: OverlapCounts) -> None:
         assert found.odds_ratio == pytest.approx(both * (~a & ~b).sum() / ((a & ~b).sum() * (b & ~a).sum()))
 
 
-def test_a_mask_beside_itself_nothing_and_its_complement() -> None:
-    same, apart, rest = (
-        overlap_of(t) for t in (OverlapCounts(10, 4, 4, 4), OverlapCounts(10, 4, 5, 0), OverlapCounts(10, 4, 6, 0))
-    )
-    assert (same.coverage_a, same.jaccard, same.lift, same.phi, same.odds_ratio) == (1, 1, 2.5, 1, math.inf)
-    assert same.lift == same.lift_max
-    assert (apart.coverage_a, apart.jaccard, apart.lift, apart.odds_ratio) == (0, 0, 0, 0)
-    assert rest.phi == -1
-
-
 def test_what_has_no_denominator_has_no_value() -> None:
     nothing = overlap_of(OverlapCounts())
     assert all(value is None for value in vars(nothing).values())

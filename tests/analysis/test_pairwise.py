@@ -17,13 +17,6 @@ from maskreg.analysis.verdict import LEVEL, Outcome, chance_of_error, outcome_of
 CHANCES = st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=8)
 
 
-def test_holm_by_hand() -> None:
-    assert holm([0.03, 0.0001, None, 0.6, 0.004], 5) == pytest.approx([0.09, 0.0005, None, 1, 0.016])
-    assert holm([0.01, 0.04, 0.03, 0.005], 4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([], 0) == []
-    assert holm([0.05], 1) == [0.05]
-
-
 @given(CHANCES)
 def test_holm_rejects_what_its_steps_reject(chances: list[float | None]) -> None:
     """The procedure as it was published: from the smallest p on, stop at the first that is not small enough."""

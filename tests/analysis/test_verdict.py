@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -20,10 +18,8 @@ from maskreg.analysis.evidence import (
     sums_from_classes,
     sums_from_counts,
 )
-from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import HIDDEN, Asked, Outcome, Start, start_of_pair, verdict
-from maskreg.mask import pack
 from scripts.calibration.draws import INDEPENDENT, Pair
 from scripts.calibration.measure import figures_of_pair
 from scripts.calibration.training import TRAINED
@@ -51,19 +47,10 @@ def one_class(both: int, chances: float = 0.4) -> OverlapFigures:
     return figures_of(sums_from_classes(cells, np.full(512, chances), np.full(512, chances)))
 
 
-@pytest.mark.parametrize(
-    ("both", "outcome", "begins"),
-    [
-        (2500, Outcome.MORE, "Yes: the overlap of A and B is more than rounding: 1.56x what is expected of "),
-        (700, Outcome.LESS, "No, it is less: "),
-        (1620, Outcome.OPEN, "Cannot tell whether the overlap of A and B is more than rounding, because "),
-    ],
-)
-def test_there_are_three_answers_and_no_answer(both: int, outcome: Outcome, begins: str) -> None:
+@pytest.mark.parametrize(("both", "outcome"), [(2500, Outcome.MORE), (700, Outcome.LESS), (1620, Outcome.OPEN)])
+def test_there_are_three_answers_and_no_answer(both: int, outcome: Outcome) -> None:
     result = verdict(one_class(both), asked=ON_GRID)
-    assert result.outcome is outcome
-    assert result.sentence.startswith(begins)
-    assert bool(result.reason) == (outcome is Outcome.OPEN)
+    assert (result.outcome, bool(result.reason)) == (outcome, outcome is Outcome.OPEN)
 
 
 def test_a_difference_too_small_to_matter_is_no_more() -> None:
@@ -72,8 +59,6 @@ def test_a_difference_too_small_to_matter_is_no_more() -> None:
     assert 20 < (table.both - 16_000_000) / expect_uniform(table).variance ** 0.5 < 40
     result = verdict(counted(table))
     assert result.outcome is Outcome.SAME
-    assert "0.300 % of the headroom" in result.sentence
-    assert "a difference matters from 1.00 % on" in result.sentence
     assert verdict(counted(table), asked=Asked(smallest=0.001)).outcome is Outcome.MORE
 
 
@@ -83,7 +68,6 @@ def test_random_within_exponents_decides() -> None:
     strata[200], strata[250] = (0, 0, 0, 1000), (9000, 0, 0, 0)
     result = verdict(figures_of(sums_from_classes(strata, np.full(512, 0.1), np.full(512, 0.1))))
     assert (result.outcome, result.null) == (Outcome.OPEN, MATCHED)
-    assert "fill whole exponents" in result.sentence
     assert verdict(counted(OverlapCounts(10_000, 1000, 1000, 900))).outcome is Outcome.MORE
 
 
@@ -107,19 +91,12 @@ def test_masks_that_can_share_one_number_only_tell_nothing(table: OverlapCounts)
 
 def test_a_few_coordinates_are_an_anecdote() -> None:
     # One in 500,000 such pairs of masks shares a coordinate, which is not worth a sentence.
-    result = verdict(counted(OverlapCounts(1_000_000, 1, 2, 1)))
-    assert result.outcome is Outcome.OPEN
-    assert "fewer than 10 shared coordinates are no evidence" in result.sentence
+    assert verdict(counted(OverlapCounts(1_000_000, 1, 2, 1))).outcome is Outcome.OPEN
 
 
 def test_a_copy_a_parent_or_a_child_has_no_verdict() -> None:
     result = verdict(one_class(2500), asked=Asked(relation="A and B are the same artifact"))
     assert (result.outcome, result.null) == (Outcome.RELATED, "")
-    assert result.sentence == "No answer: A and B are the same artifact, so their overlap says nothing of training."
-
-
-def test_without_the_source_rounding_stays_open() -> None:
-    assert "cannot be said without the source" in verdict(counted(OverlapCounts(10_000, 5_000, 5_000, 4_000))).sentence
 
 
 def test_what_a_start_off_the_grid_explains_is_not_called_more() -> None:
@@ -128,7 +105,6 @@ def test_what_a_start_off_the_grid_explains_is_not_called_more() -> None:
     assert (figures.nulls[STRIPED].deviations or 0) > 10
     result = verdict(figures)
     assert result.outcome is Outcome.OPEN
-    assert "if training of one of them began at the source, bit for bit, it is more" in result.reason
     assert verdict(figures, asked=ON_GRID).outcome is Outcome.MORE
     assert start_of_pair("unknown", "yes") == "yes"
     assert start_of_pair("unknown", "no") == "no"
@@ -174,17 +150,3 @@ def test_updates_that_know_nothing_of_each_other_are_not_called_more_or_less(nam
     for seed in range(3 if name in INDEPENDENT else 1):
         result = verdict(figures_of_pair(draw(np.random.default_rng([seed, 1]))), asked=Asked(start=start))
         assert result.outcome in (Outcome.OPEN, Outcome.SAME)
-
-
-def test_counts_by_row_and_column_of_a_dense_pair() -> None:
-    pair = INDEPENDENT["striped, sigma .3"](np.random.default_rng(8))
-    a, b, codes = pack(pair.a.reshape(-1)), pack(pair.b.reshape(-1)), pair.codes.reshape(-1)
-    shape = shape_of(pair.codes.shape)
-    assert shape is not None
-    grid = Grid(shape)
-    grid.add(count_grid(a, b, codes, 0, shape))
-    with_lines = figures_of(sums_from_classes(grid.cells, "x", "x", grid, has_lines=True))
-    without = figures_of(sums_from_classes(grid.cells, "x", "x"))
-    assert dataclasses.replace(with_lines.nulls[MATCHED]).expected == without.nulls[MATCHED].expected
-    assert without.nulls[MATCHED].headroom_interval is None
-    assert with_lines.nulls[MATCHED].headroom_interval is not None
