@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
@@ -35,7 +34,6 @@ class SubprocessEngine:
     """See :class:`maskreg.engine.Engine`.
 
     Attributes:
-        callers: modules that have handed out tasks.
         largest_work: bytes of the largest pickled work.
         largest_task: bytes of the largest pickled task.
     """
@@ -47,7 +45,6 @@ class SubprocessEngine:
 
     def forget(self) -> None:
         """Forget what was noted."""
-        self.callers: set[str] = set()
         self.largest_work = self.largest_task = 0
 
     def ordered(
@@ -60,11 +57,6 @@ class SubprocessEngine:
         together: int,
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task there, batch by batch."""
-        frame = sys._getframe(1)
-        while (caller := str(frame.f_globals["__name__"])) == "maskreg.engine":
-            assert frame.f_back is not None
-            frame = frame.f_back
-        self.callers.add(caller)
         pickled: bytes = cloudpickle.dumps(work)
         self.largest_work = max(self.largest_work, len(pickled))
         return self._results(pickled, batches(tasks, size, together, near))

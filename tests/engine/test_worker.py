@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from maskreg.engine.worker import Outcome, Packed, Worker
-from maskreg.errors import CorruptError, RefusedError, WorkerError
-from tests.engine.works import Poisoned, refused, unpicklable_error
+from maskreg.errors import RefusedError
+from tests.engine.works import Poisoned, refused
 
 
 def outcome(work: bytes, *tasks: int) -> Outcome:
@@ -49,24 +49,11 @@ def test_a_work_is_opened_once_and_another_one_replaces_it(tmp_path: Path) -> No
     assert ran(worker, 5) == Outcome((5,))
 
 
-def test_results_before_an_error_are_kept() -> None:
-    result = outcome(pickle.dumps(Poisoned(2)), 0, 1, 2, 3)
-    assert result.results == (0, 1)
-    assert isinstance(result.error, CorruptError)
-    assert str(result.error) == "tensor w2: does not decode"
-
-
 def test_an_error_of_a_machine_names_it() -> None:
     result = outcome(pickle.dumps(refused), 7)
     assert isinstance(result.error, RefusedError)
     assert str(result.error) == f"node {socket.gethostname()}: s3://b: no credentials"
     assert result.error.hint == "set them"
-
-
-def test_an_error_that_cannot_travel_is_told_as_text() -> None:
-    result = outcome(pickle.dumps(unpicklable_error), 7)
-    assert isinstance(result.error, WorkerError)
-    assert "LocalError: at 7" in str(result.error)
 
 
 def test_a_work_that_does_not_open_is_an_error_of_its_tasks() -> None:

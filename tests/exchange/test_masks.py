@@ -55,20 +55,6 @@ def converted(lab: Lab, artifact: Any) -> Stored:
     return maskreg.convert_from(out, "safetensors-mask", lab.source, "back", workspace=lab.space)
 
 
-@pytest.mark.parametrize("name", ["masks.safetensors", "masks"])
-def test_an_earlier_output_is_replaced_on_request(lab: Lab, name: str) -> None:
-    out = lab.folder / name
-    maskreg.convert_to("toy:v1", "safetensors-mask", out, workspace=lab.space)
-    with pytest.raises(maskreg.CannotCreateError):
-        maskreg.convert_to("toy:v1", "safetensors-mask", out, workspace=lab.space)
-    if out.is_dir():
-        (out / "notes.txt").write_text("mine")
-    again = maskreg.convert_to("toy:v1", "safetensors-mask", out, force=True, workspace=lab.space)
-    assert again.kept_files == (("notes.txt",) if out.is_dir() else ())
-    maskreg.convert_from(out, "safetensors-mask", lab.source, "back", workspace=lab.space)
-    assert [path.name for path in lab.folder.iterdir() if path.name.startswith(".")] == []
-
-
 def test_values_of_zero_and_one_are_masks_in_any_dtype(lab: Lab) -> None:
     mask = np.zeros((30, 3), np.bool_)
     mask[4, 1] = mask[29, 2] = True

@@ -56,41 +56,34 @@ def test_what_no_patch_can_hold_is_refused_by_name(lab: Lab, tmp_path: Path, nam
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"shira"}))
-def test_a_full_disk_is_seen_before_anything_is_written(lab: Lab, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = sorted(lab.folder.iterdir())
-    monkeypatch.setattr("maskreg.disk.free_bytes", lambda _: 10)
-    with pytest.raises(NoSpaceError, match="10 are free"):
-        maskreg.convert_to("toy:v1", name, lab.folder / "out", workspace=lab.space)
-    assert sorted(lab.folder.iterdir()) == before
-
-
 class Interrupted(BaseException):
     """What Ctrl-C raises, but for pytest, which would end."""
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"shira"}))
-def test_an_interrupted_conversion_leaves_nothing(lab: Lab, name: str) -> None:
-    class Interrupting(Silent):
-        def advance(self, n_bytes: int) -> None:
-            raise Interrupted
+class Interrupting(Silent):
+    """Presses Ctrl-C after the first block."""
 
-    before = sorted(lab.folder.iterdir())
+    def advance(self, n_bytes: int) -> None:
+        raise Interrupted
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"shira"}))
+def test_a_full_disk_an_interrupt_and_damage_leave_nothing(
+    lab: Lab, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, out = sorted(lab.folder.iterdir()), lab.folder / "out"
+    with monkeypatch.context() as full, pytest.raises(NoSpaceError, match="10 are free"):
+        full.setattr("maskreg.disk.free_bytes", lambda _: 10)
+        maskreg.convert_to("toy:v1", name, out, workspace=lab.space)
     with pytest.raises(Interrupted):
-        maskreg.convert_to("toy:v1", name, lab.folder / "out", progress=Interrupting(), workspace=lab.space)
-    assert sorted(lab.folder.iterdir()) == before
-
-
-@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"shira"}))
-def test_a_damaged_artifact_is_not_converted(lab: Lab, name: str) -> None:
+        maskreg.convert_to("toy:v1", name, out, progress=Interrupting(), workspace=lab.space)
     for path in (lab.folder / "home" / "artifacts").rglob("c/*"):
         if path.is_file():
             data = bytearray(path.read_bytes())
             data[len(data) // 2] ^= 1
             path.write_bytes(data)
-    before = sorted(lab.folder.iterdir())
     with pytest.raises(maskreg.DataError):
-        maskreg.convert_to("toy:v1", name, lab.folder / "out", workspace=lab.space)
+        maskreg.convert_to("toy:v1", name, out, workspace=lab.space)
     assert sorted(lab.folder.iterdir()) == before
 
 

@@ -82,9 +82,7 @@ def trained(folder: Path, target: dict[str, Tensor], space: maskreg.Workspace) -
     ("model", "fits"),
     [
         ("llama", True),
-        ("llama", False),
         ("qwen2", True),
-        ("qwen2.5-vl", True),
         ("qwen2.5-vl", False),
         ("qwen3-moe", True),
     ],

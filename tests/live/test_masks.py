@@ -91,11 +91,12 @@ ALL = [
     pytest.param(models.gpt2, None, id="conv1d"),
     pytest.param(models.qwen3_vl_moe, None, id="stacked"),
     pytest.param(models.qwen3_vl_moe, transposed, id="transposed"),
+    pytest.param(models.dinov2, None, id="cut"),
 ]
 
 
-@pytest.mark.parametrize(("make", "rewrite"), [*ALL, pytest.param(models.dinov2, None, id="cut")])
-def test_each_parameter_has_the_mask_of_what_differs_in_it(
+@pytest.mark.parametrize(("make", "rewrite"), ALL)
+def test_each_parameter_has_the_mask_of_what_differs_in_it_and_is_patched_there_and_back(
     make: Make, rewrite: Callable[[Path], None] | None, tmp_path: Path
 ) -> None:
     pair = Pair(make, tmp_path, rewrite)
@@ -103,15 +104,12 @@ def test_each_parameter_has_the_mask_of_what_differs_in_it(
     assert pair.check(model, dict(model.named_parameters())) > 1000
     compiled: Any = torch.compile(torch.nn.DataParallel(model), backend="eager")
     pair.check(compiled, dict(compiled.named_parameters()))
-
-
-@pytest.mark.parametrize(("make", "rewrite"), ALL)
-def test_a_model_is_patched_there_and_back(make: Make, rewrite: Callable[[Path], None] | None, tmp_path: Path) -> None:
-    pair = Pair(make, tmp_path, rewrite)
-    model, source = pair.load(0), pair.source
-    for revert, wanted in ((False, pair.target), (True, source)):
-        apply_(model, pair.artifact, revert=revert)
-        for (name, p), other in zip(model.named_parameters(), wanted.parameters(), strict=True):
+    if make is models.dinov2:  # has in two tensors what its checkpoints have in one
+        return
+    patched = pair.load(0)
+    for revert, wanted in ((False, pair.target), (True, model)):
+        apply_(patched, pair.artifact, revert=revert)
+        for (name, p), other in zip(patched.named_parameters(), wanted.parameters(), strict=True):
             assert torch.equal(codes(p), codes(other)), name
 
 
