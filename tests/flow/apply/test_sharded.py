@@ -53,11 +53,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def ranks(request: pytest.FixtureRequest, directory: Path) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def ranks(directory: Path) -> list[dict[str, Any]]:
     """What :mod:`tests.flow.apply.sharding` wrote, for each process."""
     script = "tests/flow/apply/sharding.py"
-    return in_processes(script, directory, request.param, MASKREG_HOME=str(directory / "home"))
+    return in_processes(script, directory, 3, MASKREG_HOME=str(directory / "home"))
 
 
 @pytest.mark.usefixtures("quiet")
