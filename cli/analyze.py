@@ -92,7 +92,7 @@ def command(
         return
     if len(operands) != 1:
         raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
-    from maskreg.workspace.analyze import analyze
+    from maskreg.workspace.verbs.analyze import analyze
 
     from .geometry import geometry, published
 
@@ -128,7 +128,7 @@ def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: An
 
     if len(paths) < 3 and not any(map(is_pattern, paths[1:])):
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")
-    from maskreg.workspace.analyze import trajectory
+    from maskreg.workspace.verbs.analyze import trajectory
 
     from .geometry import trajectory as table
 
@@ -144,7 +144,7 @@ def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: An
 def _moments(output: Output, state: str, operands: tuple[str, ...], by: str | None, **options: Any) -> None:
     if len(operands) > 1:
         raise click.UsageError("--optimizer takes one REF at most")
-    from maskreg.workspace.analyze import moments
+    from maskreg.workspace.verbs.analyze import moments
 
     from .geometry import momentum
 

@@ -15,7 +15,7 @@ from .output import Output
 from .values import CHECKPOINT_OUT
 
 if TYPE_CHECKING:
-    from maskreg.workspace.apply import Applied
+    from maskreg.workspace.verbs.apply import Applied
 
 
 @click.command(
@@ -57,7 +57,7 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | No
     if ref_text == "-" and sys.stdin.isatty():
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
-    from maskreg.workspace.apply import apply
+    from maskreg.workspace.verbs.apply import apply
 
     from .pipe import named_or_piped
 
@@ -77,7 +77,7 @@ def _on_server(output: Output, remote: str, ref_text: str, *, revert: bool, wait
         raise click.UsageError("with --on, name the artifact as the server knows it")
     source, name = options.pop("source"), options.pop("out")
     refuse_here_only(device=options.pop("device") != "cpu", **options)
-    from maskreg.workspace import jobs
+    from maskreg.workspace.verbs import jobs
 
     space = workspace(output)
     name = None if name is None else str(name)

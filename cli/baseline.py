@@ -58,7 +58,7 @@ def command(output: Output, /, ref: Ref, kind: str, **options: Any) -> None:
     Kinds from exponent-matched to safe read the source's weights. Without --source, the checkpoint is looked up where
     this machine has seen it, then in the hub cache.
     """  # noqa: D301
-    from maskreg.workspace.baseline import baseline
+    from maskreg.workspace.verbs.baseline import baseline
 
     from .summary import tell_stored
 

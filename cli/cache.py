@@ -17,7 +17,7 @@ from .table import table
 from .values import REF
 
 if TYPE_CHECKING:
-    from maskreg.workspace.cache import Pruned
+    from maskreg.workspace.verbs.cache import Pruned
 
 
 @click.group(cls=Group, example="maskreg cache ls")
@@ -32,7 +32,7 @@ def command() -> None:
 @click.pass_obj
 def list_(output: Output) -> None:
     """List what was pulled, the longest ago first."""
-    from maskreg.workspace.cache import cached
+    from maskreg.workspace.verbs.cache import cached
 
     items = cached(workspace=workspace(output))
     if output.printed(items):
@@ -51,8 +51,8 @@ def list_(output: Output) -> None:
 @click.pass_obj
 def rm(output: Output, refs: tuple[Ref, ...], dry_run: bool) -> None:
     """Remove artifacts that were pulled, with their names. A pull brings them back."""
-    from maskreg.workspace.cache import cached, prune_cache
     from maskreg.workspace.several import tags_of
+    from maskreg.workspace.verbs.cache import cached, prune_cache
 
     space = workspace(output)
     chosen = {tag.digest for tag in tags_of(space, refs) if tag.digest is not None}
@@ -67,7 +67,7 @@ def rm(output: Output, refs: tuple[Ref, ...], dry_run: bool) -> None:
 @click.pass_obj
 def prune(output: Output, max_size: str, dry_run: bool) -> None:
     """Remove what was pulled longest ago, until the cache is no larger than it may be."""
-    from maskreg.workspace.cache import prune_cache
+    from maskreg.workspace.verbs.cache import prune_cache
 
     limit = parse_size(max_size, "--max-size") if max_size else None
     _report(output, prune_cache(max_bytes=limit, dry_run=dry_run, workspace=workspace(output)))
@@ -77,7 +77,7 @@ def prune(output: Output, max_size: str, dry_run: bool) -> None:
 @click.pass_obj
 def verify(output: Output) -> None:
     """Hash everything that was pulled. Exits with 65 when anything is damaged."""
-    from maskreg.workspace.cache import verify_cache
+    from maskreg.workspace.verbs.cache import verify_cache
 
     report = verify_cache(workspace=workspace(output))
     damaged = report.damaged if report else ()

@@ -40,7 +40,7 @@ def command(output: Output, /, refs: tuple[Ref, ...], how: str | None, at_least:
     """
     if (how is None) == (at_least is None):
         raise click.UsageError("choose how to combine the masks: --how and|or|minus|xor, or --at-least K")
-    from maskreg.workspace.combine import combine
+    from maskreg.workspace.verbs.combine import combine
 
     from .summary import tell_stored
 

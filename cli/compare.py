@@ -15,7 +15,7 @@ from .table import GROUPS
 from .values import OUT, REFS, SHARE, explanation, selecting
 
 if TYPE_CHECKING:
-    from maskreg.workspace.compare import Group
+    from maskreg.workspace.verbs.compare import Group
 
 
 @click.command(
@@ -90,8 +90,8 @@ def command(
         return
     if len(refs) < 2 and not any(isinstance(ref, str) for ref in refs):
         raise click.UsageError("name at least two masks")
-    from maskreg.workspace.compare import compare, keep
     from maskreg.workspace.storing import note_catalog
+    from maskreg.workspace.verbs.compare import compare, keep
 
     from .comparison import text
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from maskreg.analysis.comparison import Consensus, ConsensusMap, PairOverlap, Stripes
     from maskreg.analysis.evidence import OverlapFigures
     from maskreg.analysis.updates import Products, UpdatePair
-    from maskreg.workspace.compare import MaskComparison
+    from maskreg.workspace.verbs.compare import MaskComparison
 
 
 _LABEL = 26  # where the figures of the detailed tables begin

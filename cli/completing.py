@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from maskreg.errors import MaskregError
 
 if TYPE_CHECKING:
-    from maskreg.workspace.search import Listing
+    from maskreg.workspace.verbs.search import Listing
 
 _PATHS = ("SOURCE", "CKPT", "PATH", "FILE", "DIR", "JSONL", "STATE", "CHECKPOINT")
 _REMOTE = ("remote", "remote_name")
@@ -54,7 +54,7 @@ def _values_of(ctx: click.Context, param: click.Parameter) -> Callable[[], Itera
 
 
 def _listed(remote: str | None = None, *, ask_default: bool = False) -> Listing:
-    from maskreg.workspace.search import search
+    from maskreg.workspace.verbs.search import search
     from maskreg.workspace.workspace import Workspace
 
     with Workspace() as space:
@@ -74,7 +74,7 @@ def _remotes() -> Iterable[str]:
 
 
 def _settings() -> Iterable[str]:
-    from maskreg.workspace import config
+    from maskreg.workspace.verbs import config
 
     return [setting.key for setting in config.show()]
 

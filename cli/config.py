@@ -21,7 +21,7 @@ def command() -> None:
 @click.pass_obj
 def show(output: Output, origin: bool) -> None:
     """Print every setting."""
-    from maskreg.workspace import config
+    from maskreg.workspace.verbs import config
 
     settings = config.show(workspace=workspace(output))
     if output.printed(settings):
@@ -35,7 +35,7 @@ def show(output: Output, origin: bool) -> None:
 @click.pass_obj
 def get(output: Output, key: str) -> None:
     """Print the value of KEY."""
-    from maskreg.workspace import config
+    from maskreg.workspace.verbs import config
 
     setting = config.get(key, workspace=workspace(output))
     if not output.printed({"key": setting.key, "value": setting.value}):
@@ -69,7 +69,7 @@ def unset(output: Output, key: str) -> None:
 @click.pass_obj
 def path(output: Output) -> None:
     """Print the path of the configuration file, which need not exist."""
-    from maskreg.workspace import config
+    from maskreg.workspace.verbs import config
 
     location = str(config.path(workspace=workspace(output)))
     if not output.printed({"path": location}):
@@ -77,7 +77,7 @@ def path(output: Output) -> None:
 
 
 def _write(output: Output, key: str, value: str) -> None:
-    from maskreg.workspace import config
+    from maskreg.workspace.verbs import config
 
     written = config.set(key, value, workspace=workspace(output))
     output.tell(written, f"{key} {'set' if value else 'unset'} in {written.path}")

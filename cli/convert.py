@@ -15,7 +15,7 @@ from .output import Output
 from .values import NAME, NATURAL, OUT, POSITIVE
 
 if TYPE_CHECKING:
-    from maskreg.workspace.convert import Converted
+    from maskreg.workspace.verbs.convert import Converted
 
 _FORMATS = click.Choice(["slime", "sparse-safetensors", "shira", "safetensors-mask"])
 _OPTIONS = ("encoding", "checksum", "version", "base_version", "nearest", "rank")
@@ -73,7 +73,7 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
         raise click.UsageError("say where to write: -o PATH")
     artifact = parse_artifact(subject)
     format_options = {key: options[key] for key in _OPTIONS if options[key] is not None}
-    from maskreg.workspace.convert import convert_to
+    from maskreg.workspace.verbs.convert import convert_to
 
     with output.progress() as progress:
         output.note_slow_kernels()
@@ -89,7 +89,7 @@ def _read(output: Output, subject: str, from_: str, options: dict[str, Any]) -> 
     name: Ref | None = options["name"]
     if source is None or name is None:
         raise click.UsageError("reading a format needs the checkpoint and a name: --source CKPT --name NAME[:TAG]")
-    from maskreg.workspace.convert import convert_from
+    from maskreg.workspace.verbs.convert import convert_from
 
     from .summary import tell_stored
 

@@ -43,7 +43,7 @@ def upgrade(output: Output, remote: str | None, catalog: str | None) -> None:
         before, after = upgrade_server(catalog)
     else:
         from maskreg.service.auth.database import upgrade_own
-        from maskreg.workspace import db
+        from maskreg.workspace.verbs import db
 
         space = workspace(output)
         upgraded = db.upgrade(remote, workspace=space)
@@ -57,7 +57,7 @@ def upgrade(output: Output, remote: str | None, catalog: str | None) -> None:
 @click.pass_obj
 def current(output: Output, remote: str | None) -> None:
     """Print the catalog's schema revision."""
-    from maskreg.workspace import db
+    from maskreg.workspace.verbs import db
 
     schema = db.current(remote, workspace=workspace(output))
     if not output.printed(schema):
@@ -69,7 +69,7 @@ def current(output: Output, remote: str | None) -> None:
 @click.pass_obj
 def check(output: Output, remote: str | None) -> None:
     """Open the catalog as other commands do; exit 78 when its schema is not this version's."""
-    from maskreg.workspace import db
+    from maskreg.workspace.verbs import db
 
     schema = db.check(remote, workspace=workspace(output))
     if not output.printed(schema):
@@ -81,7 +81,7 @@ def check(output: Output, remote: str | None) -> None:
 @click.pass_obj
 def rebuild(output: Output, remote: str | None) -> None:
     """Recreate the index from the store; measurements and events are kept."""
-    from maskreg.workspace import db
+    from maskreg.workspace.verbs import db
 
     with output.progress() as progress:
         rebuilt = db.rebuild(remote, progress=progress, workspace=workspace(output))

@@ -15,7 +15,7 @@ from .table import table
 from .values import REF, selecting
 
 if TYPE_CHECKING:
-    from maskreg.workspace.diff import Change, Difference
+    from maskreg.workspace.verbs.diff import Change, Difference
 
 
 @click.command(
@@ -37,7 +37,7 @@ def command(output: Output, /, a: Ref, b: Ref, **options: Any) -> None:
     role, and how many coordinates the masks share; of the tensors that --role and --layers choose. How much of that
     is chance says `compare`.
     """
-    from maskreg.workspace.diff import diff
+    from maskreg.workspace.verbs.diff import diff
 
     with output.progress() as progress:
         difference = diff(a, b, **options, progress=progress, workspace=workspace(output))

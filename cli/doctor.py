@@ -30,7 +30,7 @@ def command(ctx: click.Context, directory: Path | str | None) -> None:
     interrupted runs of `apply`, `export` and `report` left in it is removed; of a prefix in a bucket, what stood
     still for an hour.
     """
-    from maskreg.workspace.doctor import findings
+    from maskreg.workspace.verbs.doctor import findings
 
     output = ctx.ensure_object(Output)
     results = []

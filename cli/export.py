@@ -38,7 +38,7 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
         raise click.UsageError("an archive is not printed to a terminal: use -o FILE, or a pipe")
     if "://" in out:
         raise click.UsageError(f"{out} is a URL, and an archive is written to a file; maskreg push writes to a bucket")
-    from maskreg.workspace.export import export
+    from maskreg.workspace.verbs.export import export
 
     file = sys.stdout.buffer if out == "-" else out
     with output.progress() as progress:
@@ -68,7 +68,7 @@ def import_(output: Output, file: str, ref: Ref | None) -> None:
     """
     if file == "-" and sys.stdin.isatty():
         raise click.UsageError("stdin is a terminal: give a FILE, or a pipe")
-    from maskreg.workspace.export import import_
+    from maskreg.workspace.verbs.export import import_
 
     stream = sys.stdin.buffer if file == "-" else file
     with output.progress() as progress:

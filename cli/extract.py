@@ -17,7 +17,7 @@ from .table import Row, table
 from .values import FORCE, NAME, PAIR
 
 if TYPE_CHECKING:
-    from maskreg.workspace.sweep import Sweep, Swept
+    from maskreg.workspace.verbs.sweep import Sweep, Swept
 
 
 @click.command(
@@ -99,14 +99,14 @@ def command(
     if remote is not None:
         refuse_here_only(meta=meta, device=options.pop("device") != "cpu")
         refuse_here_only(**{name: options.pop(name) for name in ("allow_mismatch", "download", "with_code", "force")})
-        from maskreg.workspace import jobs
+        from maskreg.workspace.verbs import jobs
 
         space = workspace(output)
         job = jobs.extract(source, target, options.pop("name"), remote, **options, workspace=space)
         tell_submitted(output, space, job, wait=wait)
         return
     from maskreg.tensors.rules import parse_rule
-    from maskreg.workspace.extract import extract
+    from maskreg.workspace.verbs.extract import extract
 
     from .summary import tell_stored
 
@@ -131,7 +131,7 @@ def pair_of(checkpoints: Sequence[str]) -> tuple[str, str]:
 
 def sweep_run(output: Output, pattern: str, checkpoints: Sequence[str], *, onto: str, **options: Any) -> None:
     """Extract from every checkpoint that a pattern matches, and print a table."""
-    from maskreg.workspace.sweep import sweep
+    from maskreg.workspace.verbs.sweep import sweep
 
     if len(checkpoints) > 1:
         raise click.UsageError("with --each there is a SOURCE and no TARGET; quote the pattern: --each 'out/step-*'")

@@ -16,7 +16,7 @@ from .values import NAME, OUT, POSITIVE, NumberType
 
 if TYPE_CHECKING:
     from maskreg.ref import Ref
-    from maskreg.workspace.follow import Followed, Follower
+    from maskreg.workspace.verbs.follow import Followed, Follower
 
 _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 """What may be gone at the next look: a remote that is away, a tag that is not there yet, a link on its way."""
@@ -56,7 +56,7 @@ def command(output: Output, /, ref: Ref, once: bool, **options: Any) -> None:
     there yet, or a remote that does not answer, is waited for. Start the command again at any time: it goes on where it
     stopped.
     """
-    from maskreg.workspace.follow_folder import follow_folder
+    from maskreg.workspace.verbs.follow_folder import follow_folder
 
     with (
         output.progress() as progress,

@@ -53,7 +53,7 @@ def command(output: Output, /, dry_run: bool, remote: str | None, **options: Any
     is tagged in the meantime is kept. What will go is printed to stderr first. Nothing is
     deleted while listings of the store disagree, or lack tags that were there before.
     """
-    from maskreg.workspace.gc import gc
+    from maskreg.workspace.verbs.gc import gc
 
     verb = "would delete" if dry_run else "deleting"
 

@@ -15,7 +15,7 @@ from .table import table
 from .values import IntegerType
 
 if TYPE_CHECKING:
-    from maskreg.workspace.jobs import RemoteJob
+    from maskreg.workspace.verbs.jobs import RemoteJob
     from maskreg.workspace.workspace import Workspace
 
 
@@ -43,7 +43,7 @@ def command() -> None:
 @click.pass_obj
 def list_(output: Output, /, remote: str | None, project: str | None, states: tuple[str, ...], limit: int) -> None:
     """List the jobs of a server, the newest first."""
-    from maskreg.workspace import jobs
+    from maskreg.workspace.verbs import jobs
 
     entries = jobs.list(remote, project=project, states=states, limit=limit, workspace=workspace(output))
     if output.json:
@@ -75,7 +75,7 @@ def list_(output: Output, /, remote: str | None, project: str | None, states: tu
 @click.pass_obj
 def show(output: Output, /, id: str, remote: str | None, wait: bool) -> None:
     """Show the job ID, or follow it."""
-    from maskreg.workspace import jobs
+    from maskreg.workspace.verbs import jobs
 
     space = workspace(output)
     job = jobs.show(id, remote, workspace=space)
@@ -93,7 +93,7 @@ def show(output: Output, /, id: str, remote: str | None, wait: bool) -> None:
 @click.pass_obj
 def cancel(output: Output, id: str, remote: str | None) -> None:
     """Stop the job ID: at once while it waits, within seconds when it runs. It leaves nothing."""
-    from maskreg.workspace import jobs
+    from maskreg.workspace.verbs import jobs
 
     job = jobs.cancel(id, remote, workspace=workspace(output))
     output.tell(job, f"canceled {job.id}" if job.is_final else f"{job.id} stops within seconds")
@@ -104,7 +104,7 @@ def cancel(output: Output, id: str, remote: str | None) -> None:
 @click.pass_obj
 def sources(output: Output, remote: str | None) -> None:
     """List the checkpoints that a server offers to jobs."""
-    from maskreg.workspace import jobs
+    from maskreg.workspace.verbs import jobs
 
     names = jobs.sources(remote, workspace=workspace(output))
     if output.printed(names):
@@ -169,7 +169,7 @@ def tell_submitted(output: Output, space: Workspace, job: RemoteJob, *, wait: bo
 
 def follow_job(output: Output, space: Workspace, job: RemoteJob) -> RemoteJob:
     """The job at its end. Ctrl-C leaves it as it is, and says how to go on."""
-    from maskreg.workspace import jobs
+    from maskreg.workspace.verbs import jobs
 
     try:
         with output.progress() as progress:

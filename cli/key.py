@@ -22,7 +22,7 @@ from .values import DURATION, REF
 if TYPE_CHECKING:
     from maskreg.registry.signing import Signatures, SignedTag
     from maskreg.registry.verify import Damage
-    from maskreg.workspace.keys import ProjectKey
+    from maskreg.workspace.verbs.keys import ProjectKey
 
 
 _REMOTE = click.option("--remote", help="The project of a remote, not of the local registry.")
@@ -53,7 +53,7 @@ def create(output: Output, project: str, remote: str | None, fresh: timedelta | 
     It vouches for all tags as they are. From then on a tag of PROJECT that was set without the private key, which stays
     on this machine, is refused by all readers. They trust the key that they see first, or one that they were told.
     """
-    from maskreg.workspace import keys
+    from maskreg.workspace.verbs import keys
 
     key = keys.create(project, remote=remote, fresh=fresh, replace_lost=replace_lost, workspace=workspace(output))
     _show(output, key, f"{key.key} signs {project} in {key.registry} from now on")
@@ -70,7 +70,7 @@ def list_(output: Output, project: str | None, remote: str | None) -> None:
     A star marks a key whose private part is on this machine. With --quiet it prints those that sign now, whole: what to
     tell readers for `remote add --project-key`.
     """
-    from maskreg.workspace import keys
+    from maskreg.workspace.verbs import keys
 
     listed = keys.list(project, remote=remote, workspace=workspace(output))
     if output.printed(listed):
@@ -103,7 +103,7 @@ def rotate(output: Output, project: str, remote: str | None, fresh: timedelta | 
     The old key signs the new one, and nothing after that: a copy of it is worth nothing any more. Readers
     who trusted the old key trust the new one.
     """
-    from maskreg.workspace import keys
+    from maskreg.workspace.verbs import keys
 
     key = keys.rotate(project, remote=remote, fresh=fresh, workspace=workspace(output))
     _show(output, key, f"{key.key} signs {project} in {key.registry} from now on, and the key before it nothing")
@@ -118,7 +118,7 @@ def rotate(output: Output, project: str, remote: str | None, fresh: timedelta | 
 @click.pass_obj
 def export(output: Output, project: str, file: str, remote: str | None, force: bool) -> None:
     """Write the private key of PROJECT to FILE, which only its owner can read."""
-    from maskreg.workspace import keys
+    from maskreg.workspace.verbs import keys
 
     written = keys.export(project, file, remote=remote, force=force, workspace=workspace(output))
     output.tell(written, f"{file} holds the private key of {written.key}: with it, anyone can sign {project}")
@@ -129,7 +129,7 @@ def export(output: Output, project: str, file: str, remote: str | None, force: b
 @click.pass_obj
 def import_(output: Output, file: str) -> None:
     """Keep the private key in FILE on this machine, which can then sign with it."""
-    from maskreg.workspace import keys
+    from maskreg.workspace.verbs import keys
 
     kept = keys.import_(file, workspace=workspace(output))
     output.tell(kept, f"this machine signs with {kept.key}")
@@ -145,7 +145,7 @@ def trust(output: Output, project: str, key: str, remote: str | None) -> None:
 
     KEY is what its owner says it is, and not what the registry says.
     """
-    from maskreg.workspace import keys
+    from maskreg.workspace.verbs import keys
 
     trusted = keys.trust(project, key, remote=remote, workspace=workspace(output))
     _show(output, trusted, f"this machine trusts {trusted.key} for {project} in {trusted.registry}")
@@ -160,7 +160,7 @@ def sign(output: Output, refs: tuple[Ref, ...], remote: str | None) -> None:
 
     Look first at what they say: maskreg verify --signatures REF.
     """
-    from maskreg.workspace import keys
+    from maskreg.workspace.verbs import keys
 
     show_signatures(output, keys.sign(*refs, remote=remote, workspace=workspace(output)))
 
@@ -174,7 +174,7 @@ def refresh(output: Output, project: str, remote: str | None) -> None:
 
     A project whose key was made with --fresh needs this regularly, as from cron; a server does it by itself.
     """
-    from maskreg.workspace import keys
+    from maskreg.workspace.verbs import keys
 
     key = keys.refresh(project, remote=remote, workspace=workspace(output))
     until = f", good until {key.good_until:%Y-%m-%d %H:%M:%S} UTC" if key.good_until else ""

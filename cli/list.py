@@ -23,7 +23,7 @@ from .table import width
 from .values import RANGE, IntegerType
 
 if TYPE_CHECKING:
-    from maskreg.workspace.search import Listed
+    from maskreg.workspace.verbs.search import Listed
 
 
 def _column_options(function: Any) -> Any:
@@ -87,7 +87,7 @@ def command(
     created. In --format, each may have a Python format after a colon; \t and \n stand for a tab and a new line. Values
     are the fields of --json.
     """
-    from maskreg.workspace.search import search
+    from maskreg.workspace.verbs.search import search
 
     key, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):

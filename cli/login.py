@@ -32,7 +32,7 @@ def command(output: Output, url: str, from_stdin: bool) -> None:
     user alone. Without --token-stdin it is asked for at the terminal. No option takes a token, because others see the
     arguments of commands. MASKREG_TOKEN in the environment goes before what is kept.
     """
-    from maskreg.workspace import accounts
+    from maskreg.workspace.verbs import accounts
 
     if from_stdin:
         token = sys.stdin.read(_LONGEST).strip()
@@ -57,7 +57,7 @@ def logout(output: Output, url: str | None) -> None:
 
     Copies of the token stay valid: `maskreg token revoke` ends them.
     """
-    from maskreg.workspace import accounts
+    from maskreg.workspace.verbs import accounts
 
     left = accounts.logout(url, workspace=workspace(output))
     output.tell(left, f"logged out of {left.url}" if left.removed else f"no one was logged in to {left.url}")
@@ -68,7 +68,7 @@ def logout(output: Output, url: str | None) -> None:
 @click.pass_obj
 def whoami(output: Output, server: str | None) -> None:
     """Print your name and roles at a service."""
-    from maskreg.workspace import accounts
+    from maskreg.workspace.verbs import accounts
 
     identity = accounts.whoami(server, workspace=workspace(output))
     if output.printed(identity):
@@ -119,7 +119,7 @@ def create(output: Output, /, project: str, expires: timedelta | str, **options:
 
     It is printed once: the service keeps only a hash.
     """
-    from maskreg.workspace import accounts
+    from maskreg.workspace.verbs import accounts
 
     length = expires if isinstance(expires, timedelta) else None
     made = accounts.create_token(project, expires=length, workspace=workspace(output), **options)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def create(output: Output, /, project: str, expires: timedelta | str, **options:
 @click.pass_obj
 def list_(output: Output, project: str | None, server: str | None) -> None:
     """List tokens: id, owner, project, role, and when each expires and was last used."""
-    from maskreg.workspace import accounts
+    from maskreg.workspace.verbs import accounts
 
     listed = accounts.tokens(project, server=server, workspace=workspace(output))
     if output.printed(listed):
@@ -154,7 +154,7 @@ def list_(output: Output, project: str | None, server: str | None) -> None:
 @click.pass_obj
 def revoke(output: Output, token: str, server: str | None) -> None:
     """Revoke the token ID; requests with it are refused from now on."""
-    from maskreg.workspace import accounts
+    from maskreg.workspace.verbs import accounts
 
     revoked = accounts.revoke_token(token, server=server, workspace=workspace(output))
     output.tell({"id": revoked.id, "revoked": True}, f"revoked token {revoked.id} of {revoked.name}")

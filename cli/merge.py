@@ -17,7 +17,7 @@ from .values import CHECKPOINT_OUT, FILE, NAME, PAIR, REF, WEIGHT
 
 if TYPE_CHECKING:
     from maskreg.flow.merge.checkpoint import RoleFigures
-    from maskreg.workspace.merge import Merged
+    from maskreg.workspace.verbs.merge import Merged
 
 
 class _WithMethods(Command):
@@ -93,7 +93,7 @@ def command(
     if remote is not None:
         _on_server(output, remote, refs, dict(weights), dict(settings), wait=wait, **options)
         return
-    from maskreg.workspace.merge import merge
+    from maskreg.workspace.verbs.merge import merge
 
     output.note_slow_kernels()
     with output.progress() as progress:
@@ -118,7 +118,7 @@ def _on_server(
     by_ref = {Ref.parse(text): weight for text, weight in weights.items()}
     if unknown := by_ref.keys() - set(refs):
         raise click.UsageError(f"--weight names {min(unknown)}, which is not merged")
-    from maskreg.workspace import jobs
+    from maskreg.workspace.verbs import jobs
 
     space = workspace(output)
     in_order = [by_ref.get(ref, 1.0) for ref in refs] if weights else None

@@ -199,7 +199,7 @@ def _recorded(workspace: Workspace, record: Record, progress: Progress) -> Artif
         if record.remote not in workspace.settings.remotes:
             _refuse_another(workspace, record, digest)
             raise
-    from maskreg.workspace.pull import pull
+    from maskreg.workspace.verbs.pull import pull
 
     pinned = replace(Ref.parse(record.ref), digest=digest)
     return pull(pinned, remote=record.remote, to_apply=True, progress=progress, workspace=workspace).artifact

@@ -19,7 +19,7 @@ from .output import Output
 from .values import REF
 
 if TYPE_CHECKING:
-    from maskreg.workspace.pull import Pulled
+    from maskreg.workspace.verbs.pull import Pulled
 
 
 @click.command(
@@ -46,7 +46,7 @@ def command(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], onl
     done = 0
     try:
         from maskreg.registry.pull import DEFAULT_PARTS
-        from maskreg.workspace.pull import pull
+        from maskreg.workspace.verbs.pull import pull
 
         options["parts"] = (only,) if only else DEFAULT_PARTS
         options["to_apply"] = only is None and not output.json and _is_pipe()

@@ -36,8 +36,8 @@ def command(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], tag
     last. A tag that another user has set to another artifact since you last pulled or pushed it is left alone, and
     the command exits with 75.
     """
-    from maskreg.workspace.push import push
     from maskreg.workspace.several import tags_of
+    from maskreg.workspace.verbs.push import push
 
     if tag is not None and len(refs) > 1:
         raise click.UsageError("--tag names the tag of one artifact: push them one by one")

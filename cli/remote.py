@@ -12,7 +12,7 @@ from .command import Group, workspace
 from .output import Output
 
 if TYPE_CHECKING:
-    from maskreg.workspace.remotes import AddedRemote
+    from maskreg.workspace.verbs.remotes import AddedRemote
 
 
 @click.group(cls=Group, example="maskreg remote add lab s3://masks/team --default")
@@ -64,7 +64,7 @@ def add(output: Output, /, name: str, url: str, as_default: bool, **options: str
     The catalog is opened too. With --project-key, only a project that this key signs, or one that it handed over to,
     is ever read; without, the key that is seen first is trusted.
     """
-    from maskreg.workspace import remotes
+    from maskreg.workspace.verbs import remotes
 
     added = remotes.add(name, url, default=as_default, workspace=workspace(output), **options)  # type: ignore[arg-type]
     if not output.printed(added):
@@ -77,7 +77,7 @@ def add(output: Output, /, name: str, url: str, as_default: bool, **options: str
 @click.pass_obj
 def list_(output: Output) -> None:
     """List the remotes; the default one is marked."""
-    from maskreg.workspace import remotes
+    from maskreg.workspace.verbs import remotes
 
     entries = remotes.list(workspace=workspace(output))
     if output.printed(entries):
@@ -92,7 +92,7 @@ def list_(output: Output) -> None:
 @click.pass_obj
 def remove(output: Output, name: str) -> None:
     """Forget the remote NAME; its data stays where it is."""
-    from maskreg.workspace import remotes
+    from maskreg.workspace.verbs import remotes
 
     remotes.remove(name, workspace=workspace(output))
     output.tell({"name": name, "removed": True}, f"removed {name}; its data is untouched")
@@ -108,7 +108,7 @@ def remove(output: Output, name: str) -> None:
 @click.pass_obj
 def default(output: Output, name: str | None) -> None:
     """Make NAME the default remote, which commands ask that name none; without NAME print which it is."""
-    from maskreg.workspace import remotes
+    from maskreg.workspace.verbs import remotes
 
     space = workspace(output)
     if name is None:
@@ -136,7 +136,7 @@ def check(output: Output, name: str | None, allow_rollback: bool) -> None:
     before is refused.
     With --allow-rollback it is taken, and so is every tag whose log went back; each is listed.
     """
-    from maskreg.workspace import remotes
+    from maskreg.workspace.verbs import remotes
 
     checked = remotes.check(name, allow_rollback=allow_rollback, workspace=workspace(output))
     if not output.printed(checked):

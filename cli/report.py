@@ -49,7 +49,7 @@ def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any
     where --role and --layers leave at most four.
     """
     from maskreg.reports.theme import require_libraries
-    from maskreg.workspace.report import report
+    from maskreg.workspace.verbs.report import report
 
     require_libraries()
     with output.progress() as progress:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-    from maskreg.workspace.retrain import RetrainResult
+    from maskreg.workspace.verbs.retrain import RetrainResult
 
 _TORCHRUN = "maskreg.torchrun"
 
@@ -106,7 +106,7 @@ def command(ctx: click.Context, /, ref: Ref | None, out: Path, dry_run: bool, **
     Options after -- go to torchrun, as in -- --nproc-per-node 2; without any, one process trains.
     """  # noqa: D301
     output = ctx.ensure_object(Output)
-    from maskreg.workspace.retrain import plan, retrain
+    from maskreg.workspace.verbs.retrain import plan, retrain
 
     space = workspace(output)
     naming = {option: options.pop(option) for option in ("name", "force")}

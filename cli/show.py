@@ -59,7 +59,7 @@ def command(
     `maskreg pull` writes it. --role and --layers choose the tensors that the groups count.
     """
     from maskreg.checkpoint.roles import Selection
-    from maskreg.workspace.show import manifest_bytes, show
+    from maskreg.workspace.verbs.show import manifest_bytes, show
 
     from .pipe import named_or_piped
     from .summary import Grouping, Subject, summary

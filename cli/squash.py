@@ -35,7 +35,7 @@ def command(output: Output, /, ref: Ref, **options: Any) -> None:
     The result is what extracting the two ends of the chain gives. Under another tag of the chain's name, readers that
     are far behind take it in place of the links. The links stay.
     """
-    from maskreg.workspace.squash import squash
+    from maskreg.workspace.verbs.squash import squash
 
     from .summary import tell_stored
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side, Totals
     from maskreg.digest import Digest
     from maskreg.ref import Card, Ref
-    from maskreg.workspace.show import RecordedOverlap
     from maskreg.workspace.storing import Stored
+    from maskreg.workspace.verbs.show import RecordedOverlap
 
     from .output import Output
 

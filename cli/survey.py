@@ -15,7 +15,7 @@ from .table import Row, folded, paragraph, table
 from .values import REFS, selecting
 
 if TYPE_CHECKING:
-    from maskreg.workspace.survey import MaskSurvey
+    from maskreg.workspace.verbs.survey import MaskSurvey
 
 
 @click.command(
@@ -45,7 +45,7 @@ def command(ctx: click.Context, /, refs: tuple[Ref | str, ...], verbose: bool, *
     output = ctx.ensure_object(Output)
     if len(refs) < 2 and not any(isinstance(ref, str) for ref in refs):
         raise click.UsageError("name at least two masks, or a pattern such as 'team/run:step-*'")
-    from maskreg.workspace.survey import survey
+    from maskreg.workspace.verbs.survey import survey
 
     with output.progress() as progress:
         result = survey(*refs, **options, progress=progress, workspace=workspace(output))

@@ -36,7 +36,7 @@ def command(output: Output, ref: Ref, new: tuple[str, ...], remote: str | None, 
     REF keeps its own. NEW is a tag of the same name, or a whole reference when it holds a '/' or a ':'.
     A tag that exists moves, unless it is immutable.
     """
-    from maskreg.workspace.tag import tag
+    from maskreg.workspace.verbs.tag import tag
 
     names = tag(ref, *new, immutable=immutable, remote=remote, workspace=workspace(output))
     if output.printed(names):
@@ -67,7 +67,7 @@ def mv(output: Output, /, old: Ref, new: str, remote: str | None, **options: Any
     it there with --remote; on a service, that needs the role admin in the project of OLD. For a moment both names are
     there; after an interruption the same command removes the old one.
     """
-    from maskreg.workspace.move import mv
+    from maskreg.workspace.verbs.tag import mv
 
     moved = mv(old, new, remote=remote, **options, workspace=workspace(output))
     if output.printed(moved):
@@ -98,7 +98,7 @@ def rm(output: Output, refs: tuple[Ref, ...], remote: str | None, yes: bool) -> 
     All of them must exist, or none is removed. `restore` brings a tag back until `gc` has deleted the artifact.
     """
     from maskreg.workspace.several import tags_of
-    from maskreg.workspace.tag import remove
+    from maskreg.workspace.verbs.tag import remove
 
     space = workspace(output)
     tags = tags_of(space, refs, remote)
@@ -126,7 +126,7 @@ def rm(output: Output, refs: tuple[Ref, ...], remote: str | None, yes: bool) -> 
 @click.pass_obj
 def restore(output: Output, ref: Ref, remote: str | None) -> None:
     """Bring a removed tag back as it was."""
-    from maskreg.workspace.tag import restore
+    from maskreg.workspace.verbs.tag import restore
 
     restored = restore(ref, remote=remote, workspace=workspace(output))
     if not output.printed(restored):
@@ -154,7 +154,7 @@ def annotate(output: Output, /, ref: Ref, meta: tuple[tuple[str, str], ...], **o
 
     Family, method, license, description and run metadata. The artifact and its digest stay the same.
     """
-    from maskreg.workspace.tag import annotate
+    from maskreg.workspace.verbs.tag import annotate
 
     annotated = annotate(ref, meta=dict(meta), **options, workspace=workspace(output))
     if output.printed(annotated):
@@ -184,7 +184,7 @@ def log(output: Output, ref: Ref, remote: str | None, allow_rollback: bool) -> N
     Removed tags have a history too. A digest that is gone from the tag can be used until `gc` deletes its artifact:
     maskreg tag NAME@DIGEST TAG.
     """
-    from maskreg.workspace.log import log
+    from maskreg.workspace.verbs.log import log
 
     if allow_rollback and not remote:
         raise click.UsageError("--allow-rollback is about the tag of a remote: add --remote NAME")

@@ -54,11 +54,11 @@ def command(
     if signatures:
         if recount:
             raise click.UsageError("--signatures looks at no masks: leave out --recount")
-        from maskreg.workspace import keys
+        from maskreg.workspace.verbs import keys
 
         show_signatures(output, keys.verify(*refs, remote=remote, workspace=workspace(output)))
         return
-    from maskreg.workspace.verify import verify
+    from maskreg.workspace.verbs.verify import verify
 
     with output.progress() as progress:
         report = verify(*refs, remote=remote, recount=recount, progress=progress, workspace=workspace(output))

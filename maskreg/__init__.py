@@ -30,36 +30,35 @@ if TYPE_CHECKING:
     from maskreg.ref import Card, Ref
     from maskreg.registry import Registry
     from maskreg.settings import Settings
-    from maskreg.workspace import config, db, jobs, keys, plots, remotes
-    from maskreg.workspace.analyze import analyze, moments, trajectory
-    from maskreg.workspace.apply import apply, apply_, revert_, switch_
-    from maskreg.workspace.baseline import baseline
-    from maskreg.workspace.combine import combine
-    from maskreg.workspace.compare import compare
-    from maskreg.workspace.convert import convert_from, convert_to
-    from maskreg.workspace.diff import diff
-    from maskreg.workspace.doctor import doctor
-    from maskreg.workspace.export import export, import_
-    from maskreg.workspace.extract import extract
-    from maskreg.workspace.follow import Followed, Follower, follow
-    from maskreg.workspace.follow_folder import follow_folder
-    from maskreg.workspace.gc import gc
-    from maskreg.workspace.log import log
-    from maskreg.workspace.merge import merge
-    from maskreg.workspace.move import mv
-    from maskreg.workspace.publish import Published, Publisher, publish
-    from maskreg.workspace.pull import load, pull
-    from maskreg.workspace.push import push
-    from maskreg.workspace.report import report
-    from maskreg.workspace.retrain import retrain
-    from maskreg.workspace.search import search
-    from maskreg.workspace.search import search as list
-    from maskreg.workspace.show import show
-    from maskreg.workspace.squash import squash
-    from maskreg.workspace.survey import survey
-    from maskreg.workspace.sweep import sweep
-    from maskreg.workspace.tag import annotate, remove, restore, tag
-    from maskreg.workspace.verify import verify
+    from maskreg.workspace.verbs import config, db, jobs, keys, plots, remotes
+    from maskreg.workspace.verbs.analyze import analyze, moments, trajectory
+    from maskreg.workspace.verbs.apply import apply, apply_, revert_, switch_
+    from maskreg.workspace.verbs.baseline import baseline
+    from maskreg.workspace.verbs.combine import combine
+    from maskreg.workspace.verbs.compare import compare
+    from maskreg.workspace.verbs.convert import convert_from, convert_to
+    from maskreg.workspace.verbs.diff import diff
+    from maskreg.workspace.verbs.doctor import doctor
+    from maskreg.workspace.verbs.export import export, import_
+    from maskreg.workspace.verbs.extract import extract
+    from maskreg.workspace.verbs.follow import Followed, Follower, follow
+    from maskreg.workspace.verbs.follow_folder import follow_folder
+    from maskreg.workspace.verbs.gc import gc
+    from maskreg.workspace.verbs.log import log
+    from maskreg.workspace.verbs.merge import merge
+    from maskreg.workspace.verbs.publish import Published, Publisher, publish
+    from maskreg.workspace.verbs.pull import load, pull
+    from maskreg.workspace.verbs.push import push
+    from maskreg.workspace.verbs.report import report
+    from maskreg.workspace.verbs.retrain import retrain
+    from maskreg.workspace.verbs.search import search
+    from maskreg.workspace.verbs.search import search as list
+    from maskreg.workspace.verbs.show import show
+    from maskreg.workspace.verbs.squash import squash
+    from maskreg.workspace.verbs.survey import survey
+    from maskreg.workspace.verbs.sweep import sweep
+    from maskreg.workspace.verbs.tag import annotate, mv, remove, restore, tag
+    from maskreg.workspace.verbs.verify import verify
     from maskreg.workspace.workspace import Workspace
 
 __all__ = [
@@ -148,14 +147,14 @@ _HOMES = {
     "ConfigError": "maskreg.errors",
     "DataError": "maskreg.errors",
     "Digest": "maskreg.digest",
-    "Followed": "maskreg.workspace.follow",
-    "Follower": "maskreg.workspace.follow",
+    "Followed": "maskreg.workspace.verbs.follow",
+    "Follower": "maskreg.workspace.verbs.follow",
     "Mask": "maskreg.mask",
     "MaskregError": "maskreg.errors",
     "NotAllowedError": "maskreg.errors",
     "NotFoundError": "maskreg.errors",
-    "Published": "maskreg.workspace.publish",
-    "Publisher": "maskreg.workspace.publish",
+    "Published": "maskreg.workspace.verbs.publish",
+    "Publisher": "maskreg.workspace.verbs.publish",
     "Ref": "maskreg.ref",
     "Registry": "maskreg.registry",
     "Settings": "maskreg.settings",
@@ -164,54 +163,54 @@ _HOMES = {
     "UnavailableError": "maskreg.errors",
     "UsageError": "maskreg.errors",
     "Workspace": "maskreg.workspace.workspace",
-    "analyze": "maskreg.workspace.analyze",
-    "annotate": "maskreg.workspace.tag",
-    "apply": "maskreg.workspace.apply",
-    "apply_": "maskreg.workspace.apply",
-    "baseline": "maskreg.workspace.baseline",
-    "combine": "maskreg.workspace.combine",
-    "compare": "maskreg.workspace.compare",
-    "config": "maskreg.workspace",
-    "convert_from": "maskreg.workspace.convert",
-    "convert_to": "maskreg.workspace.convert",
-    "db": "maskreg.workspace",
-    "diff": "maskreg.workspace.diff",
-    "doctor": "maskreg.workspace.doctor",
+    "analyze": "maskreg.workspace.verbs.analyze",
+    "annotate": "maskreg.workspace.verbs.tag",
+    "apply": "maskreg.workspace.verbs.apply",
+    "apply_": "maskreg.workspace.verbs.apply",
+    "baseline": "maskreg.workspace.verbs.baseline",
+    "combine": "maskreg.workspace.verbs.combine",
+    "compare": "maskreg.workspace.verbs.compare",
+    "config": "maskreg.workspace.verbs",
+    "convert_from": "maskreg.workspace.verbs.convert",
+    "convert_to": "maskreg.workspace.verbs.convert",
+    "db": "maskreg.workspace.verbs",
+    "diff": "maskreg.workspace.verbs.diff",
+    "doctor": "maskreg.workspace.verbs.doctor",
     "errors": "maskreg",
-    "export": "maskreg.workspace.export",
-    "extract": "maskreg.workspace.extract",
-    "follow": "maskreg.workspace.follow",
-    "follow_folder": "maskreg.workspace.follow_folder",
-    "gc": "maskreg.workspace.gc",
-    "import_": "maskreg.workspace.export",
-    "jobs": "maskreg.workspace",
-    "keys": "maskreg.workspace",
-    "list": "maskreg.workspace.search:search",
-    "load": "maskreg.workspace.pull",
-    "log": "maskreg.workspace.log",
-    "merge": "maskreg.workspace.merge",
-    "moments": "maskreg.workspace.analyze",
-    "mv": "maskreg.workspace.move",
+    "export": "maskreg.workspace.verbs.export",
+    "extract": "maskreg.workspace.verbs.extract",
+    "follow": "maskreg.workspace.verbs.follow",
+    "follow_folder": "maskreg.workspace.verbs.follow_folder",
+    "gc": "maskreg.workspace.verbs.gc",
+    "import_": "maskreg.workspace.verbs.export",
+    "jobs": "maskreg.workspace.verbs",
+    "keys": "maskreg.workspace.verbs",
+    "list": "maskreg.workspace.verbs.search:search",
+    "load": "maskreg.workspace.verbs.pull",
+    "log": "maskreg.workspace.verbs.log",
+    "merge": "maskreg.workspace.verbs.merge",
+    "moments": "maskreg.workspace.verbs.analyze",
+    "mv": "maskreg.workspace.verbs.tag",
     "open_checkpoint": "maskreg.checkpoint",
-    "plots": "maskreg.workspace",
-    "publish": "maskreg.workspace.publish",
-    "pull": "maskreg.workspace.pull",
-    "push": "maskreg.workspace.push",
-    "remotes": "maskreg.workspace",
-    "remove": "maskreg.workspace.tag",
-    "report": "maskreg.workspace.report",
-    "restore": "maskreg.workspace.tag",
-    "retrain": "maskreg.workspace.retrain",
-    "revert_": "maskreg.workspace.apply",
-    "search": "maskreg.workspace.search",
-    "show": "maskreg.workspace.show",
-    "squash": "maskreg.workspace.squash",
-    "survey": "maskreg.workspace.survey",
-    "sweep": "maskreg.workspace.sweep",
-    "switch_": "maskreg.workspace.apply",
-    "tag": "maskreg.workspace.tag",
-    "trajectory": "maskreg.workspace.analyze",
-    "verify": "maskreg.workspace.verify",
+    "plots": "maskreg.workspace.verbs",
+    "publish": "maskreg.workspace.verbs.publish",
+    "pull": "maskreg.workspace.verbs.pull",
+    "push": "maskreg.workspace.verbs.push",
+    "remotes": "maskreg.workspace.verbs",
+    "remove": "maskreg.workspace.verbs.tag",
+    "report": "maskreg.workspace.verbs.report",
+    "restore": "maskreg.workspace.verbs.tag",
+    "retrain": "maskreg.workspace.verbs.retrain",
+    "revert_": "maskreg.workspace.verbs.apply",
+    "search": "maskreg.workspace.verbs.search",
+    "show": "maskreg.workspace.verbs.show",
+    "squash": "maskreg.workspace.verbs.squash",
+    "survey": "maskreg.workspace.verbs.survey",
+    "sweep": "maskreg.workspace.verbs.sweep",
+    "switch_": "maskreg.workspace.verbs.apply",
+    "tag": "maskreg.workspace.verbs.tag",
+    "trajectory": "maskreg.workspace.verbs.analyze",
+    "verify": "maskreg.workspace.verbs.verify",
 }
 """Where each public name is: a module, or ``module:name`` where it is called otherwise; modules by their parent."""
 

@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import maskreg
-from maskreg import workspace
 from maskreg.progress import SILENT
+from maskreg.workspace import verbs
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Making": ("extract", "sweep", "baseline", "combine", "merge", "convert_from", "convert_to"),
@@ -106,7 +106,7 @@ class Docstring:
 def arguments(function: Callable[..., Any]) -> dict[str, str]:
     """What is said of each argument of a use case: by itself, by its options, or for all use cases."""
     own = {name.lstrip("*"): text for name, text in Docstring.of(function).sections.get("Args", ())}
-    shared = dict(Docstring.of(workspace).sections["Args"])
+    shared = dict(Docstring.of(verbs).sections["Args"])
     said: dict[str, str] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         options = options_of(function, parameter)
@@ -126,7 +126,7 @@ def options_of(function: Callable[..., Any], parameter: inspect.Parameter) -> ty
 
 def page() -> str:
     """The whole page."""
-    raises = "\n".join(f"- `{name}`: {text}" for name, text in Docstring.of(workspace).sections["Raises"])
+    raises = "\n".join(f"- `{name}`: {text}" for name, text in Docstring.of(verbs).sections["Raises"])
     parts = [INTRODUCTION.format(raises=f"{raises}\n")]
     results: dict[str, type] = {}
     for title, names in SECTIONS.items():
@@ -247,7 +247,7 @@ def _attributes(value: type) -> list[tuple[str, str]]:
             for name, member in vars(base).items():
                 if isinstance(member, property | cached_property) and _is_public(name):
                     items[name] = Docstring.of(member).text.partition("\n")[0]
-    shared = dict(Docstring.of(workspace).sections["Attributes"])
+    shared = dict(Docstring.of(verbs).sections["Attributes"])
     own = fields(value) if is_dataclass(value) else ()
     return list(({each.name: shared[each.name] for each in own if each.name in shared} | items).items())
 

@@ -12,7 +12,7 @@ from keyring.errors import KeyringLocked
 
 from maskreg.errors import ConfigError, NotAllowedError, UnavailableError, UsageError
 from maskreg.settings.credentials import VARIABLE, credentials_path, forget, remember, service_url, token_for
-from maskreg.workspace import accounts
+from maskreg.workspace.verbs import accounts
 
 URL = "https://masks.lab.example"
 

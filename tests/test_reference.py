@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import maskreg
-from maskreg import workspace
+from maskreg.workspace import verbs
 from scripts.reference import SECTIONS, Docstring, arguments, options_of
 
 USE_CASES = [
@@ -40,7 +40,7 @@ def test_every_argument_of_a_use_case_is_documented(name: str) -> None:
 
 def test_what_is_said_for_all_use_cases_holds_for_some() -> None:
     names = {key for name in USE_CASES for key in arguments(getattr(maskreg, name))}
-    shared = {name for name, _ in Docstring.of(workspace).sections["Args"]}
+    shared = {name for name, _ in Docstring.of(verbs).sections["Args"]}
     assert shared - names == {"project", "theme"}  # of keys, and of plots
 
 

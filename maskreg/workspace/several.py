@@ -8,9 +8,8 @@ from dataclasses import replace
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
-from maskreg.ref import DEFAULT_PROJECT, Ref, is_pattern
+from maskreg.ref import DEFAULT_PROJECT, Pattern, Ref, is_pattern
 from maskreg.words import natural
-from maskreg.workspace.search import Pattern, narrowed
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace
 
 
@@ -70,7 +69,7 @@ def _matching(workspace: Workspace, text: str, remote: str | None) -> list[Ref]:
     pattern = Pattern.parse(text if "/" in text else f"{DEFAULT_PROJECT}/{text}")
     assert pattern is not None  # it has a slash
     registry = workspace.registry(remote)
-    rows = registry.search(narrowed(Query(sort="name"), [pattern])).results
+    rows = registry.search(Query(sort="name", filters=pattern.fixed)).results
     refs = [row.ref for row in rows if row.kind != "analysis" and pattern.matches(row.ref, row.digest)]
     if not refs:
         raise NotFoundError(f"nothing in {registry.name} matches {text}", remote=registry.remote_name)

@@ -12,7 +12,7 @@ from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.matrix import METRICS
 from maskreg.analysis.updates import UpdatePair
 from maskreg.checkpoint.roles import GROUPS
-from maskreg.workspace.compare import Group
+from maskreg.workspace.verbs.compare import Group
 
 
 def test_groups_are_those_that_figures_are_grouped_by() -> None:

@@ -41,7 +41,7 @@ def test_without_any_name_nothing_is_deleted_until_that_is_trusted(run: Run, art
 
 def test_a_run_that_was_overtaken_is_no_success(run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     report = Garbage((), (Digest(artifact),), 0, 0, False, overtaken=(Digest(artifact),))
-    monkeypatch.setattr("maskreg.workspace.gc.collect", lambda *_, **__: report)
+    monkeypatch.setattr("maskreg.workspace.verbs.gc.collect", lambda *_, **__: report)
     ended = run("gc", status=75)
     assert "stood still while it deleted" in ended.err
     assert ended.err.endswith("next: maskreg verify --all\n")

@@ -11,7 +11,7 @@ import pytest
 from maskreg.service.app import create_app
 from maskreg.service.jobs.queue import JobLimits, JobState, Meter
 from maskreg.service.jobs.workers import Workers
-from maskreg.workspace import jobs
+from maskreg.workspace.verbs import jobs
 from tests.cli.conftest import Run
 from tests.service.patching import Site, site_in
 from tests.service.serving import listening

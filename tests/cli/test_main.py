@@ -134,7 +134,7 @@ def test_a_bug_leaves_its_trace_in_a_file(run: Run, monkeypatch: pytest.MonkeyPa
     def broken(**_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("maskreg.workspace.config.path", broken)
+    monkeypatch.setattr("maskreg.workspace.verbs.config.path", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     done = run("config", "path", "--json", status=70)
     (trace,) = tmp_path.glob("maskreg-trace-*.txt")

@@ -19,7 +19,7 @@ from maskreg.errors import UnauthenticatedError
 from maskreg.service.app import create_app
 from maskreg.settings.credentials import credentials_path, token_for
 from maskreg.store.connection import Connection
-from maskreg.workspace import accounts
+from maskreg.workspace.verbs import accounts
 from tests.service.serving import ADMIN, listening, service_in
 
 Run = Callable[..., str]

@@ -29,8 +29,8 @@ from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import VARIABLE
 from maskreg.store.connection import Connection
 from maskreg.store.http import HttpStore
-from maskreg.workspace import accounts
-from maskreg.workspace.jobs import JobServer
+from maskreg.workspace.verbs import accounts
+from maskreg.workspace.verbs.jobs import JobServer
 
 Reply = tuple[int, dict[str, str], bytes]
 Scripted = Callable[[str, str, dict[str, str]], Reply | None]

@@ -13,8 +13,8 @@ from maskreg_cli.next_step import next_step
 import maskreg
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.settings import Remote
-from maskreg.workspace import db
 from maskreg.workspace.storing import Stored
+from maskreg.workspace.verbs import db
 from tests.people import not_root
 from tests.workspace.conftest import Lab
 

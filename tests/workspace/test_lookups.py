@@ -8,8 +8,8 @@ import pytest
 from maskreg_cli.next_step import next_step
 
 import maskreg
-from maskreg.workspace.show import manifest_bytes
 from maskreg.workspace.storing import Stored
+from maskreg.workspace.verbs.show import manifest_bytes
 from tests.workspace.conftest import Lab
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import Limits
-from maskreg.workspace.merge_recipe import read_yaml
+from maskreg.workspace.verbs.merge_recipe import read_yaml
 
 
 def read(folder: Path, text: str | bytes) -> object:

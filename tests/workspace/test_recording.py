@@ -15,7 +15,7 @@ from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry, Resolved
 from maskreg.settings import Settings
-from maskreg.workspace.recording import record, reference_of
+from maskreg.workspace.verbs.recording import record, reference_of
 from maskreg.workspace.workspace import Named
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import maskreg
-from maskreg.workspace.search import Listing
 from maskreg.workspace.storing import Stored
+from maskreg.workspace.verbs.search import Listing
 
 SHOWN: dict[str, Callable[[maskreg.Workspace], object]] = {
     "artifact": lambda ada: maskreg.load("toy:v1", workspace=ada),

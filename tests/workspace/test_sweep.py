@@ -10,7 +10,7 @@ import pytest
 
 import maskreg
 from maskreg.errors import NoSpaceError, NotFoundError, UsageError
-from maskreg.workspace.sweep import Swept
+from maskreg.workspace.verbs.sweep import Swept
 from tests.checkpoints import make_checkpoint, moved
 from tests.workspace.conftest import SOURCE, Lab
 
@@ -49,7 +49,7 @@ def test_what_was_extracted_is_not_read_again(
     lab: Lab, ada: maskreg.Workspace, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
-    monkeypatch.delattr("maskreg.workspace.sweep.extract")
+    monkeypatch.delattr("maskreg.workspace.verbs.sweep.extract")
     again = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, family="toy", workspace=ada)
     assert states(again.checkpoints) == ["kept"] * 3
     assert [row.digest for row in again.checkpoints] == [row.digest for row in first.checkpoints]
@@ -118,7 +118,7 @@ def test_a_full_disk_ends_the_sweep_and_the_next_goes_on(
             raise NoSpaceError("the disk is full")
         return maskreg.extract(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("maskreg.workspace.sweep.extract", full_at_the_third)
+    monkeypatch.setattr("maskreg.workspace.verbs.sweep.extract", full_at_the_third)
     with pytest.raises(NoSpaceError):
         maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
     monkeypatch.undo()

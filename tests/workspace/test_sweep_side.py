@@ -11,7 +11,7 @@ import maskreg
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.ahead import HeldCheckpoint
 from maskreg.errors import MaskregError
-from maskreg.workspace.sweep import SweepSide, room_of
+from maskreg.workspace.verbs.sweep import SweepSide, room_of
 from tests.buckets import bucket, client_of, objects_in, server, upload
 from tests.servers import S3Server
 from tests.workspace.conftest import SOURCE, Lab

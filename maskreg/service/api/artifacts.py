@@ -21,8 +21,8 @@ from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import latest_check
 from maskreg.service.gateway.visibility import Remembered, check_may_read, check_may_verify, may_read, visible
-from maskreg.workspace.search import browse
-from maskreg.workspace.show import Summary, summarize
+from maskreg.workspace.verbs.search import browse
+from maskreg.workspace.verbs.show import Summary, summarize
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Group

@@ -24,9 +24,9 @@ from maskreg.service.gateway.verification import request_first_check
 from maskreg.service.gateway.visibility import check_may_read
 from maskreg.service.middleware import DocumentRoute
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.log import changes
-from maskreg.workspace.tag import annotate, remove, restore
-from maskreg.workspace.tag import tag as set_tag
+from maskreg.workspace.verbs.log import changes
+from maskreg.workspace.verbs.tag import annotate, remove, restore
+from maskreg.workspace.verbs.tag import tag as set_tag
 
 router = APIRouter(tags=["names"], route_class=DocumentRoute)
 

@@ -48,11 +48,11 @@ from maskreg.service.jobs.config import JobConfig, signer_of
 from maskreg.service.jobs.queue import Job, JobState, Meter
 from maskreg.service.observing import configure
 from maskreg.service.problems import public_of, without_paths
-from maskreg.workspace.apply import Applied, apply
-from maskreg.workspace.extract import extract
-from maskreg.workspace.merge import Merged, merge
-from maskreg.workspace.push import push
-from maskreg.workspace.tag import tag
+from maskreg.workspace.verbs.apply import Applied, apply
+from maskreg.workspace.verbs.extract import extract
+from maskreg.workspace.verbs.merge import Merged, merge
+from maskreg.workspace.verbs.push import push
+from maskreg.workspace.verbs.tag import tag
 from maskreg.workspace.workspace import Workspace
 
 ResultT = TypeVar("ResultT")

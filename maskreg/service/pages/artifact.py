@@ -22,10 +22,10 @@ from maskreg.service.gateway.verification import latest_check
 from maskreg.service.pages.listing import names
 from maskreg.service.pages.rendering import page, remote_name
 from maskreg.words import counted, percent, times
-from maskreg.workspace import keys
 from maskreg.workspace.lineage import lineage
-from maskreg.workspace.log import log
-from maskreg.workspace.show import show
+from maskreg.workspace.verbs import keys
+from maskreg.workspace.verbs.log import log
+from maskreg.workspace.verbs.show import show
 
 _TAGS = 100
 """Tags of a name that are shown, the newest first."""

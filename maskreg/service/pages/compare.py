@@ -27,8 +27,8 @@ from maskreg.service.gateway.visibility import Remembered
 from maskreg.service.pages.artifact import resolved
 from maskreg.service.pages.rendering import page
 from maskreg.words import counted
-from maskreg.workspace.compare import MaskComparison
-from maskreg.workspace.compare import compare as compare_masks
+from maskreg.workspace.verbs.compare import MaskComparison
+from maskreg.workspace.verbs.compare import compare as compare_masks
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 

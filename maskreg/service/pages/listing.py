@@ -27,7 +27,7 @@ from maskreg.service.pages.rendering import page
 from maskreg.service.problems import sentence
 from maskreg.words import percent
 from maskreg.workspace.lineage import layer_densities
-from maskreg.workspace.search import Page, browse
+from maskreg.workspace.verbs.search import Page, browse
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 

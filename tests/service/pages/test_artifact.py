@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.service.app import create_app
-from maskreg.workspace import keys
+from maskreg.workspace.verbs import keys
 from tests.service.pages.conftest import EVIL, LAYERS, MODULES
 from tests.service.serving import ADMIN, headers, service_in
 

@@ -43,7 +43,7 @@ from maskreg.errors import (
 from maskreg.flow.chain import Chained, root_of, write_weights
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.workspace.follow import EVERY_S, Follower
+from maskreg.workspace.verbs.follow import EVERY_S, Follower
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from maskreg.extras import requiring
 from maskreg.limits import LIMITS, Limits
 from maskreg.ref import parse_artifact
 from maskreg.tensors.info import shown
-from maskreg.workspace.extract import extract
+from maskreg.workspace.verbs.extract import extract
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
 from maskreg.words import counted
 from maskreg.workspace.lineage import ancestry
-from maskreg.workspace.recording import record as record_overlaps
 from maskreg.workspace.several import masks_of
 from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.verbs.recording import record as record_overlaps
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:

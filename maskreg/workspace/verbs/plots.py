@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from maskreg.checkpoint.roles import Selection
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.workspace.compare import compare
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.verbs.compare import compare
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
 if TYPE_CHECKING:

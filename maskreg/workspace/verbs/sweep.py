@@ -36,7 +36,7 @@ from maskreg.limits import LIMITS
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import DEFAULT_TAG, Ref
 from maskreg.result import Result
-from maskreg.workspace.extract import ExtractOptions, extract, merged_card, parted
+from maskreg.workspace.verbs.extract import ExtractOptions, extract, merged_card, parted
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
 
 _SCHEMA = "maskreg.swept/1"

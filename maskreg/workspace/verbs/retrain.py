@@ -13,9 +13,9 @@ from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.pull import pull
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.verbs.pull import pull
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
 if TYPE_CHECKING:

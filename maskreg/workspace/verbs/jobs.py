@@ -17,7 +17,7 @@ from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.store.connection import Connection
 from maskreg.store.message import sentence, understanding
-from maskreg.workspace.extract import ExtractOptions
+from maskreg.workspace.verbs.extract import ExtractOptions
 from maskreg.workspace.workspace import Workspace, as_ref, opened
 
 POLL_S = 0.5

@@ -19,8 +19,8 @@ from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.version import __version__
 from maskreg.words import counted, human_bytes
-from maskreg.workspace.remotes import probed, try_catalog
 from maskreg.workspace.storing import of_catalog
+from maskreg.workspace.verbs.remotes import probed, try_catalog
 from maskreg.workspace.workspace import Workspace, opened
 
 _LOW_BYTES = 5 << 30

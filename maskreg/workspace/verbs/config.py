@@ -8,7 +8,7 @@ from pathlib import Path
 from maskreg.errors import NotFoundError
 from maskreg.result import Result
 from maskreg.settings import Settings, set_value
-from maskreg.workspace.remotes import check_store
+from maskreg.workspace.verbs.remotes import check_store
 from maskreg.workspace.workspace import Workspace, opened
 
 

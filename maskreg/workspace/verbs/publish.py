@@ -21,11 +21,11 @@ from maskreg.registry.pull import bring
 from maskreg.registry.push import Pushed
 from maskreg.result import plain
 from maskreg.update.verified import RecordedSide
-from maskreg.workspace.extract import CardOptions, parted
-from maskreg.workspace.pull import pull
-from maskreg.workspace.push import push
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.verbs.extract import CardOptions, parted
+from maskreg.workspace.verbs.pull import pull
+from maskreg.workspace.verbs.push import push
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name
 
 if TYPE_CHECKING:

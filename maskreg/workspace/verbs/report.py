@@ -13,10 +13,10 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.version import __version__
-from maskreg.workspace.compare import start_of
 from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.several import expanded
 from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.verbs.compare import start_of
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
