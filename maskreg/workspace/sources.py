@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from maskreg.bucket import Location, is_url
+from maskreg.bucket import is_url
 from maskreg.digest import Digest
 from maskreg.errors import (
     AlreadyAppliedError,
@@ -23,34 +23,24 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import Side
     from maskreg.checkpoint import Checkpoint
 
-ResultT = TypeVar("ResultT")
 
+def sources(
+    workspace: Workspace, side: Side, *, source: CheckpointLike | None = None, download: bool = False
+) -> Iterator[AbstractContextManager[Checkpoint]]:
+    """The checkpoint that was given, else each that can be ``side``, until the work succeeds.
 
-def with_source(
-    workspace: Workspace,
-    side: Side,
-    work: Callable[[Checkpoint], ResultT],
-    *,
-    source: CheckpointLike | None = None,
-    download: bool = False,
-) -> tuple[ResultT, Location]:
-    """Do work on the checkpoint that was given, else on the first one that turns out to be ``side``.
+    ::
+
+        for attempt in sources(space, manifest.source):
+            with attempt as checkpoint:
+                result = work(checkpoint)
 
     Tried in turn: paths where this machine has seen that checkpoint, the hub cache at the recorded commit, and with
     ``download`` the hub. A path that no longer exists, or now holds another checkpoint, is skipped.
-
-    Returns:
-        What ``work`` returned, and the path of the checkpoint that it was done on.
     """
     if source is not None:
-        with workspace.checkpoint(source, download=download, side="source") as checkpoint:
-            try:
-                return work(checkpoint), checkpoint.path
-            except AlreadyAppliedError as error:
-                with prefixed(f"{checkpoint.path}: "):
-                    raise error from error.__cause__
-            except WrongCheckpointError as error:
-                raise _explained(workspace, side, checkpoint, error) from error.__cause__
+        yield _given(workspace, side, source, download)
+        return
     tried: list[str] = []
     facts: dict[str, Any] = {"options": {"download": True} if side.hub and not download else {"source": "PATH"}}
     for candidate, from_hub in _candidates(workspace, side, download):
@@ -58,17 +48,17 @@ def with_source(
             tried.append(why)
             continue
         try:
-            opened = workspace.opened_checkpoint(candidate, download=from_hub)
+            checkpoint = workspace.opened_checkpoint(candidate, download=from_hub)
         except MaskregError as error:
             tried.append(f"{candidate} ({error.message})")
             if isinstance(error, ConfigError):  # without the hub's library, a download would not help either
                 facts = {"hint": error.hint, **error.facts}
             continue
-        with closing(opened) as checkpoint:
-            try:
-                return work(checkpoint), checkpoint.path
-            except WrongCheckpointError as error:
-                tried.append(f"{candidate} ({error.message})")
+        wrong: list[WrongCheckpointError] = []
+        yield _attempted(checkpoint, wrong)
+        if not wrong:
+            return
+        tried.append(f"{candidate} ({wrong[0].message})")
     attempts = "; ".join(tried) or "nothing, for this machine has not seen it"
     raise NotFoundError(
         f"the checkpoint that this applies to ({side.hub or Digest(side.root).short}) was not found; tried: {attempts}",
@@ -76,27 +66,47 @@ def with_source(
     )
 
 
-def with_source_if_any(
+def sources_if_any(
     workspace: Workspace,
     side: Side,
-    work: Callable[[Checkpoint | None], ResultT],
     *,
     source: CheckpointLike | None,
     download: bool,
     required: bool,
     without: str = "",
-) -> ResultT:
-    """Like :func:`with_source`, for work that can be done in part without the checkpoint."""
+) -> Iterator[AbstractContextManager[Checkpoint | None]]:
+    """Like :func:`sources`, for work that can be done in part without the checkpoint; the loop must run to its end."""
     try:
-        return with_source(workspace, side, work, source=source, download=download)[0]
+        yield from sources(workspace, side, source=source, download=download)
+        return
     except NotFoundError as error:
         if source is not None or download or required:
             raise
         missing = f"{error.message}{without}"
-    result = work(None)
+    yield nullcontext()
     # Not before: work that fails lacks more.
     workspace.note(missing)
-    return result
+
+
+@contextmanager
+def _given(workspace: Workspace, side: Side, source: CheckpointLike, download: bool) -> Iterator[Checkpoint]:
+    with workspace.checkpoint(source, download=download, side="source") as checkpoint:
+        try:
+            yield checkpoint
+        except AlreadyAppliedError as error:
+            with prefixed(f"{checkpoint.path}: "):
+                raise error from error.__cause__
+        except WrongCheckpointError as error:
+            raise _explained(workspace, side, checkpoint, error) from error.__cause__
+
+
+@contextmanager
+def _attempted(checkpoint: Checkpoint, wrong: list[WrongCheckpointError]) -> Iterator[Checkpoint]:
+    with closing(checkpoint):
+        try:
+            yield checkpoint
+        except WrongCheckpointError as error:
+            wrong.append(error)
 
 
 def _explained(

@@ -9,7 +9,7 @@ import pytest
 
 import maskreg
 from maskreg.artifact.manifest import Side
-from maskreg.workspace.sources import with_source
+from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Stored
 from tests.people import not_root
 from tests.workspace.conftest import Lab
@@ -31,10 +31,6 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
         locked = Path(folder) / "checkpoint"
         locked.mkdir(mode=0)
         Path(folder).chmod(0o755)
-
-        def work(checkpoint: maskreg.Checkpoint) -> None:
-            raise AssertionError(f"{checkpoint.path} could be opened")
-
         with maskreg.Workspace(settings) as workspace:
             workspace.local.index.saw_source(side.root, str(locked))
             workspace.local.index.saw_source(side.root, str(locked / "deeper"))
@@ -43,6 +39,6 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
             settings.home.chmod(0o777)
             (settings.home / "catalog.db").chmod(0o666)
             with not_root(), pytest.raises(maskreg.NotFoundError) as caught:
-                with_source(workspace, side, work)
+                next(sources(workspace, side))
     assert f"tried: {locked / 'deeper'} (Permission denied); {locked} (" in caught.value.message
     assert caught.value.facts["options"] == {"source": "PATH"}

@@ -17,7 +17,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref, is_pattern
 from maskreg.result import plain
 from maskreg.words import counted
-from maskreg.workspace.sources import with_source
+from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
@@ -130,14 +130,12 @@ def analyze(
             digest = _earlier(space, named, ref, lineage_recipe(named.artifact, after, spec, device))
             naming = Naming(space, ref, careful=not force, digest=digest)
             if digest is None:
-
-                def work(before: Checkpoint) -> Digest:
-                    return _measured(space, named, (before, after), spec, device, progress)
-
                 side = named.artifact.manifest.source
-                measured, used = with_source(space, side, work, source=source, download=download)
-                remember(space, side.root, used)
-                digest = measured
+                for attempt in sources(space, side, source=source, download=download):
+                    with attempt as before:
+                        digest = _measured(space, named, (before, after), spec, device, progress)
+                remember(space, side.root, before.path)
+        assert digest is not None
         stored = naming.store(digest, naming.card_for(digest, Card()))
     return Analysis(stored.ref, stored.artifact, stored.was, read_analysis(stored.artifact))
 
@@ -299,8 +297,7 @@ def moments(
         if artifact is None:
             return measure_moments(opened_state, selection=selection, progress=progress)
         update = space.find(artifact).artifact
-
-        def work(checkpoint: Checkpoint) -> dict[str, Any]:
-            return measure_moments(opened_state, update, checkpoint, selection=selection, progress=progress)
-
-        return with_source(space, update.manifest.source, work, source=source, download=download)[0]
+        for attempt in sources(space, update.manifest.source, source=source, download=download):
+            with attempt as checkpoint:
+                figures = measure_moments(opened_state, update, checkpoint, selection=selection, progress=progress)
+        return figures

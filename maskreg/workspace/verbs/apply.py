@@ -16,7 +16,7 @@ from maskreg.flow.apply.on_disk import apply as apply_on_disk
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.update.delta import Delta
-from maskreg.workspace.sources import with_source
+from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import remember, require_free
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
 
-    from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
 
 
@@ -66,23 +65,22 @@ def apply(
         named = space.find(artifact)
         path = _output(space, named.ref, out, source, force=force)
 
-        def work(checkpoint: Checkpoint) -> ApplyResult:
-            return apply_on_disk(
-                named.artifact,
-                checkpoint,
-                path,
-                revert=revert,
-                device=device,
-                force=force,
-                with_code=with_code,
-                progress=progress,
-            )
-
         manifest = named.artifact.manifest
         side = manifest.target if revert else manifest.source
-        written, used = with_source(space, side, work, source=source, download=download)
-        remember(space, side.root, used)
-    return Applied(**vars(written), ref=named.ref, digest=named.digest, source=used)
+        for attempt in sources(space, side, source=source, download=download):
+            with attempt as checkpoint:
+                written = apply_on_disk(
+                    named.artifact,
+                    checkpoint,
+                    path,
+                    revert=revert,
+                    device=device,
+                    force=force,
+                    with_code=with_code,
+                    progress=progress,
+                )
+        remember(space, side.root, checkpoint.path)
+    return Applied(**vars(written), ref=named.ref, digest=named.digest, source=checkpoint.path)
 
 
 def apply_(

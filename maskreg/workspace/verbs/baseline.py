@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from maskreg.bucket import Location
 from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.workspace.sources import with_source
+from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
 if TYPE_CHECKING:
-    from maskreg.checkpoint import Checkpoint
-    from maskreg.flow.baseline.build import BaselineResult
     from maskreg.mask.baseline import BaselineSpec
 
 
@@ -65,23 +62,18 @@ def baseline(
     with opened(workspace) as space, space.engine("baseline"):
         named = space.find(artifact)
         naming = Naming(space, _name(named, spec) if name is None else as_name(name), careful=not force)
-
-        def work(checkpoint: Checkpoint | None) -> BaselineResult:
-            return make_baseline(named.artifact, spec, space.root, checkpoint, progress=progress)
-
-        path: Location | None = None
+        side = named.artifact.manifest.source
         if spec.kind.source:
-            side = named.artifact.manifest.source
-            result, path = with_source(space, side, work, source=source, download=download)
+            for attempt in sources(space, side, source=source, download=download):
+                with attempt as checkpoint:
+                    result = make_baseline(named.artifact, spec, space.root, checkpoint, progress=progress)
+            remember(space, side.root, checkpoint.path)
         else:
             if source is not None:
                 space.note(f"the source was not used: {spec.kind.name} does not look at weights")
-            result = work(None)
+            result = make_baseline(named.artifact, spec, space.root, None, progress=progress)
         card = naming.card_for(result.digest, Card(named.card.family, spec.kind.name).checked())
-        stored = naming.store(result.digest, card, result.notes)
-        if path is not None:
-            remember(space, stored.artifact.manifest.source.root, path)
-        return stored
+        return naming.store(result.digest, card, result.notes)
 
 
 def _name(named: Named, spec: BaselineSpec) -> Ref | None:

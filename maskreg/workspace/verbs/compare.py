@@ -16,7 +16,7 @@ from maskreg.result import plain
 from maskreg.words import counted
 from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.several import masks_of
-from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.sources import sources_if_any
 from maskreg.workspace.verbs.recording import record as record_overlaps
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from maskreg.analysis.pairwise import PairMatrix
     from maskreg.analysis.updates import UpdatePair
     from maskreg.catalog import Measurement
-    from maskreg.checkpoint import Checkpoint
 
 
 Group = Literal["role", "layer", "module", "tensor"]
@@ -167,30 +166,27 @@ def compare(
         maps = _mapped(operands, consensus_map, selection, progress, allow_different=allow_different)
         artifacts, names = [operand.artifact for operand in operands], [operand.name for operand in operands]
         ancestries = [ancestry(artifact, remote=remote, workspace=space) for artifact in artifacts]
-
-        def work(checkpoint: Checkpoint | None) -> tuple[Comparison, tuple[UpdatePair, ...]]:
-            pairs: tuple[UpdatePair, ...] = ()
-            if updates and checkpoint is not None:
-                pairs = compare_updates(artifacts, checkpoint, names, selection=selection, progress=progress)
-            comparison = measure_overlap(
-                artifacts,
-                checkpoint,
-                names=names,
-                allow_different=allow_different,
-                require_source=require_source,
-                stripes=stripes,
-                smallest=smallest_effect,
-                start=start or [start_of(operand) for operand in operands],
-                by=(by,) if by else (),
-                selection=selection,
-                ancestries=ancestries,
-                progress=progress,
-            )
-            return comparison, pairs
-
         side, required = operands[0].artifact.manifest.source, require_source or updates
-        figures = with_source_if_any(space, side, work, source=source, download=download, required=required)
-        result = MaskComparison(operands, figures[0], selection=selection, updates=figures[1], consensus_maps=maps)
+        moves: tuple[UpdatePair, ...] = ()
+        for attempt in sources_if_any(space, side, source=source, download=download, required=required):
+            with attempt as checkpoint:
+                if updates and checkpoint is not None:
+                    moves = compare_updates(artifacts, checkpoint, names, selection=selection, progress=progress)
+                comparison = measure_overlap(
+                    artifacts,
+                    checkpoint,
+                    names=names,
+                    allow_different=allow_different,
+                    require_source=require_source,
+                    stripes=stripes,
+                    smallest=smallest_effect,
+                    start=start or [start_of(operand) for operand in operands],
+                    by=(by,) if by else (),
+                    selection=selection,
+                    ancestries=ancestries,
+                    progress=progress,
+                )
+        result = MaskComparison(operands, comparison, selection=selection, updates=moves, consensus_maps=maps)
         return keep(result, workspace=space) if record else result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -13,7 +13,7 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.result import Result
-from maskreg.workspace.sources import with_source
+from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, Stored, remember, require_free
 from maskreg.workspace.verbs.extract import CardOptions, parted
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
@@ -21,7 +21,7 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace,
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
-    from maskreg.exchange.base import Format, Lineage, Masks, Values, Written
+    from maskreg.exchange.base import Format, Lineage, Masks, Values
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,13 @@ def convert_to(
         # Before any work is done; it is checked again when the output appears.
         require_free(path, force=force, source=source)
         named = space.find(artifact)
-
-        def work(checkpoint: Checkpoint | None) -> Written:
-            update = Outgoing(named.artifact, checkpoint, with_code=with_code, progress=progress)
-            return target_format.write(update, path, force=force, **checked)
-
-        if target_format.holds == "mask":
-            used, written = None, work(None)
-        else:
-            side = named.artifact.manifest.source
-            written, used = with_source(space, side, work, source=source, download=download)
+        side, is_mask, used = named.artifact.manifest.source, target_format.holds == "mask", None
+        for attempt in [nullcontext()] if is_mask else sources(space, side, source=source, download=download):
+            with attempt as checkpoint:
+                update = Outgoing(named.artifact, checkpoint, with_code=with_code, progress=progress)
+                written = target_format.write(update, path, force=force, **checked)
+        if checkpoint is not None:
+            used = checkpoint.path
             remember(space, side.root, used)
     return Converted(ref=named.ref, digest=named.digest, format=target_format.name, source=used, **vars(written))
 

@@ -12,16 +12,15 @@ from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.sources import with_source
+from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, Stored, remember, require_free, shared_family
 from maskreg.workspace.verbs.merge_recipe import artifacts_of, request_of
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
-    from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import ApplyResult
-    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report, Written
+    from maskreg.flow.merge.checkpoint import Report, Written
 
 
 @dataclass(frozen=True)
@@ -125,12 +124,12 @@ def merge(
         plan.check(len(operands), masked=mask is not None)
         updates, masked = [operand.artifact for operand in operands], None if mask is None else mask.artifact
         parents = tuple(each.digest for each in (*operands, *([mask] if mask is not None else [])))
-
-        def work(checkpoint: Checkpoint) -> Merged:
-            stored: Stored | None = None
-            written: Written | ApplyResult | None = None
-            notes: tuple[str, ...] = ()
-            with MergedCheckpoint(updates, checkpoint, plan, mask=masked, **how) as merged:
+        side = operands[0].artifact.manifest.source
+        stored: Stored | None = None
+        written: Written | ApplyResult | None = None
+        notes: tuple[str, ...] = ()
+        for attempt in sources(space, side, source=source, download=download):
+            with attempt as before, MergedCheckpoint(updates, before, plan, mask=masked, **how) as merged:
                 if dry_run:
                     compute(merged, progress=progress)
                 elif name is None and path is not None:
@@ -141,35 +140,21 @@ def merge(
                     notes = made.notes
                     if path is not None:
                         # What was stored is what is written: every block of it is checked once more.
-                        written = applied = apply(stored.artifact, checkpoint, path, force=force, **how)
+                        written = applied = apply(stored.artifact, before, path, force=force, **how)
                         notes += applied.notes
-                return _result(merged, operands, stored, written, (*remarks, *merged.notes, *notes))
-
-        side = operands[0].artifact.manifest.source
-        result, used = with_source(space, side, work, source=source, download=download)
-        remember(space, side.root, used)
-        return result
-
-
-def _result(
-    merged: MergedCheckpoint,
-    operands: Sequence[Named],
-    stored: Stored | None,
-    written: Written | ApplyResult | None,
-    notes: tuple[str, ...],
-) -> Merged:
-    return Merged(
-        method=merged.recipe.method.name,
-        operands=tuple(operand.name for operand in operands),
-        recipe=merged.recipe.to_json(),
-        report=merged.report(),
-        artifact=stored,
-        out=written.out if written else None,
-        source=merged.source.path,
-        notes=notes,
-        skipped_files=written.skipped_files if written else (),
-        kept_files=written.kept_files if written else (),
-    )
+        remember(space, side.root, before.path)
+        return Merged(
+            method=merged.recipe.method.name,
+            operands=tuple(operand.name for operand in operands),
+            recipe=merged.recipe.to_json(),
+            report=merged.report(),
+            artifact=stored,
+            out=written.out if written else None,
+            source=before.path,
+            notes=(*remarks, *merged.notes, *notes),
+            skipped_files=written.skipped_files if written else (),
+            kept_files=written.kept_files if written else (),
+        )
 
 
 def _require_different(operands: Sequence[Named]) -> None:

@@ -9,14 +9,13 @@ from maskreg.checkpoint.roles import Selection
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.workspace.several import expanded
-from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.sources import sources
 from maskreg.workspace.verbs.compare import compare
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from maskreg.checkpoint import Checkpoint
     from maskreg.reports.pictures import Plot
 
 
@@ -49,18 +48,15 @@ def magnitude(
 ) -> Figure:
     """The density of a mask by the magnitude of the source's weights, beside what rounding alone would move."""
     _require_libraries()
-    from maskreg.flow.geometry.exponents import ByExponent, by_exponent
+    from maskreg.flow.geometry.exponents import by_exponent
     from maskreg.reports.page import magnitude_plot
 
     with opened(workspace) as space:
         named = space.find(artifact)
         named.artifact.require("mask")
-
-        def work(checkpoint: Checkpoint | None) -> ByExponent | None:
-            return None if checkpoint is None else by_exponent(named.artifact, checkpoint, progress=progress)
-
-        side = named.artifact.manifest.source
-        counts = with_source_if_any(space, side, work, source=source, download=download, required=True)
+        for attempt in sources(space, named.artifact.manifest.source, source=source, download=download):
+            with attempt as checkpoint:
+                counts = by_exponent(named.artifact, checkpoint, progress=progress)
     if counts is None or not counts.members.any():
         raise UsageError(f"no tensor of {named.name} is stored in bf16, so there is no magnitude to draw")
     return _figure(magnitude_plot(counts), theme)

@@ -21,7 +21,7 @@ from maskreg.registry.pull import bring
 from maskreg.registry.push import Pushed
 from maskreg.result import plain
 from maskreg.update.verified import RecordedSide
-from maskreg.workspace.sources import with_source
+from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.verbs.extract import CardOptions, parted
 from maskreg.workspace.verbs.pull import pull
@@ -342,7 +342,9 @@ class LatestWeights:
                 snapshot, path = Snapshot(checkpoint), checkpoint.path
         elif head is not None:
             first = [*self._chains.below(head)][-1]
-            snapshot, path = with_source(self._space, first.manifest.source, Snapshot)
+            for attempt in sources(self._space, first.manifest.source):
+                with attempt as checkpoint:
+                    snapshot, path = Snapshot(checkpoint), checkpoint.path
         else:
             raise UsageError(
                 f"there is no {self._ref} yet, so its source has to be named", hint="pass source=CHECKPOINT"

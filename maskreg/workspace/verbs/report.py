@@ -15,13 +15,12 @@ from maskreg.result import Result
 from maskreg.version import __version__
 from maskreg.workspace.lineage import ancestry
 from maskreg.workspace.several import expanded
-from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.sources import sources_if_any
 from maskreg.workspace.verbs.compare import start_of
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.analysis.papers import TableBeside
-    from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.reports.findings import Findings, NamedMask
     from maskreg.reports.geometry import Geometry
@@ -113,20 +112,17 @@ def report(
         growth = None if trajectory is None else trajectory_of(trajectory)
         written = b""
         with filling(Path(out), lambda: len(written), what="the page"), replacing(Path(out), force=force) as file:
-
-            def work(checkpoint: Checkpoint | None) -> Findings:
-                terms: dict[str, Any] = {"allow_different": allow_different, "selection": selection}
-                return gather(mask, others, checkpoint, **terms, progress=progress)
-
-            counts = with_source_if_any(
+            terms: dict[str, Any] = {"allow_different": allow_different, "selection": selection, "progress": progress}
+            for attempt in sources_if_any(
                 space,
                 named.artifact.manifest.source,
-                work,
                 source=source,
                 download=download,
                 required=require_source,
                 without="; the page says nothing of rounding",
-            )
+            ):
+                with attempt as checkpoint:
+                    counts = gather(mask, others, checkpoint, **terms)
             findings = replace(counts, geometry=_geometry(stored), trajectory=growth, papers=beside)
             progress.start("draw the plots", 0)
             drawn = plots_of(findings)

@@ -13,13 +13,12 @@ from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
-from maskreg.workspace.sources import with_source
+from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.verbs.pull import pull
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
 if TYPE_CHECKING:
-    from maskreg.checkpoint import Checkpoint
     from maskreg.train.retrain.prepare import PreparedRun, RunRequest
     from maskreg.train.retrain.run import StepListener
 
@@ -230,11 +229,10 @@ def _prepared(
     if source is None:
         if artifact is None:
             raise UsageError("training without a mask needs a source", options={"source": "PATH"})
-
-        def check(checkpoint: Checkpoint) -> None:
-            VerifiedSource(artifact, checkpoint, jobs=worker_count(None))
-
-        _, source = with_source(workspace, artifact.manifest.source, check, download=request.download)
+        for attempt in sources(workspace, artifact.manifest.source, download=request.download):
+            with attempt as found:
+                VerifiedSource(artifact, found, jobs=worker_count(None))
+        source = found.path
     with workspace.checkpoint(source, download=request.download) as checkpoint:
         prepared = prepare(request, artifact, checkpoint, workspace.root, progress=progress)
         remember(workspace, prepared.setup.source, checkpoint.path)

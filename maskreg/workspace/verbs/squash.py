@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from maskreg.artifact.manifest import Link
 from maskreg.errors import UsageError
@@ -10,13 +10,9 @@ from maskreg.flow.chain import Chained
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.chains import Chains
-from maskreg.workspace.sources import with_source
+from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
-
-if TYPE_CHECKING:
-    from maskreg.checkpoint import Checkpoint
-    from maskreg.flow.extract.extraction import ExtractResult
 
 
 def squash(
@@ -55,12 +51,11 @@ def squash(
         last = space.find(artifact)
         links = _links(space, last, None if since is None else space.find(since))
         artifacts = [(space.local.artifact(link.digest), False) for link in links]
-
-        def work(checkpoint: Checkpoint) -> ExtractResult:
-            chained = Chained(checkpoint, artifacts, with_code=True)
-            return extract(checkpoint, chained, space.root, reversible=reversible, with_code=True, progress=progress)
-
-        squashed, _ = with_source(space, links[0].manifest.source, work, source=source, download=download)
+        how: dict[str, Any] = {"reversible": reversible, "with_code": True, "progress": progress}
+        for attempt in sources(space, links[0].manifest.source, source=source, download=download):
+            with attempt as checkpoint:
+                chained = Chained(checkpoint, artifacts, with_code=True)
+                squashed = extract(checkpoint, chained, space.root, **how)
         card = Card(last.card.family, last.card.method, last.card.license, description or last.card.description)
         return naming.store(squashed.digest, naming.card_for(squashed.digest, card.checked()), squashed.notes)
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.progress import SILENT, Progress
 from maskreg.workspace.several import masks_of
-from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.sources import sources_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
     from maskreg.analysis.survey import Survey
-    from maskreg.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -65,17 +64,15 @@ def survey(
     selection = Selection.parse(roles, layers)
     with opened(workspace) as space, space.engine("survey"):
         operands = masks_of(space, masks, remote, what="a survey", once=True)
-
-        def work(checkpoint: Checkpoint | None) -> Survey:
-            return survey_overlaps(
-                [operand.artifact for operand in operands],
-                checkpoint,
-                names=[operand.name for operand in operands],
-                allow_different=allow_different,
-                selection=selection,
-                progress=progress,
-            )
-
         side = operands[0].artifact.manifest.source
-        figures = with_source_if_any(space, side, work, source=source, download=download, required=require_source)
+        for attempt in sources_if_any(space, side, source=source, download=download, required=require_source):
+            with attempt as checkpoint:
+                figures = survey_overlaps(
+                    [operand.artifact for operand in operands],
+                    checkpoint,
+                    names=[operand.name for operand in operands],
+                    allow_different=allow_different,
+                    selection=selection,
+                    progress=progress,
+                )
         return MaskSurvey(operands, figures, selection)
