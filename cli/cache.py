@@ -8,7 +8,7 @@ import click
 
 from maskreg.errors import DataError, NotFoundError
 from maskreg.ref import Ref, printable
-from maskreg.settings.keys import parse_size
+from maskreg.settings.file import parse_size
 from maskreg.words import counted, human_bytes
 
 from .command import Group, workspace

@@ -53,7 +53,7 @@ def _range(text: str) -> tuple[float, float]:
 
 
 def _duration(text: str) -> timedelta:
-    from maskreg.settings.keys import parse_duration
+    from maskreg.settings.file import parse_duration
 
     return parse_duration(text)
 

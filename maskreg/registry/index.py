@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from maskreg.artifact.presence import read_manifest
 from maskreg.catalog import Answer, Event, Query, SearchResult, open_catalog
 from maskreg.catalog.file import Put, read, write
 from maskreg.catalog.query import Measurement
@@ -131,6 +130,8 @@ class Index:
     def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
         reasons: dict[Digest, MaskregError] = {}
         for digest in sorted({digest for _, digest in answer.unindexed}):
+            from maskreg.artifact.presence import read_manifest  # a list that misses nothing starts without it
+
             try:
                 manifest = read_manifest(self._store, digest)[1]
                 catalog.put_artifact(digest, manifest)

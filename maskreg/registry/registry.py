@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
-from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError, RolledBackError, UnavailableError
@@ -223,6 +222,8 @@ class Registry(Closing):
         """Find out which artifact a reference means."""
         head = self.head(ref)
         if ref.digest is not None:
+            from maskreg.artifact.layout import MANIFEST, artifact_prefix
+
             if self.store.head(artifact_prefix(ref.digest) + MANIFEST) is None:
                 facts: dict[str, Any] = {"history": replace(ref, digest=None)} if head else {}
                 raise NotFoundError(
@@ -370,13 +371,18 @@ class Registry(Closing):
         """Point a tag at an artifact of this registry."""
         latest = self.head(ref) if isinstance(after, EllipsisType) else after
         check_movable(latest, digest)
+        with self.keeping(digest):
+            return self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable, by=by)
+
+    @contextmanager
+    def keeping(self, digest: Digest) -> Iterator[None]:
+        """Keep the artifact's objects from garbage collection while the first tag is pointed to it."""
         from maskreg.registry.settle import in_place
 
         settling = in_place(self.store, digest, patience_s=self.patience_s)
         settling.make_whole()
-        entry = self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable, by=by)
+        yield
         settling.confirm()
-        return entry
 
     def append(
         self,

@@ -17,8 +17,6 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from maskreg.artifact.layout import ARTIFACTS, MANIFEST
-from maskreg.artifact.presence import read_manifest
 from maskreg.catalog.query import COLUMNS, RLVR_OVERLAP, SEED_OVERLAP, Measurement, Query, SearchResult
 from maskreg.digest import Digest
 from maskreg.document import checked
@@ -131,6 +129,8 @@ _BATCH = 256
 
 def digests_in(store: Store) -> Iterator[Digest]:
     """Artifacts of which the store holds at least the manifest."""
+    from maskreg.artifact.layout import ARTIFACTS, MANIFEST
+
     for info in store.list(ARTIFACTS):
         name, _, key = info.key.removeprefix(ARTIFACTS).partition("/")
         if key == MANIFEST:
@@ -144,6 +144,7 @@ def readable_manifests(
     store: Store, digests: Iterable[Digest], damaged: list[MaskregError]
 ) -> Iterator[tuple[Digest, Manifest]]:
     """The manifests of ``digests``; errors of missing, damaged or forbidden ones are appended to ``damaged``."""
+    from maskreg.artifact.presence import read_manifest
 
     def read(digest: Digest) -> Manifest | MaskregError:
         try:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from maskreg.errors import ConfigError, UnavailableError
-from maskreg.settings.file import config_path, read_file
-from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT, as_text
+from maskreg.settings.file import KEYS, KNOWN_KEYS_HINT, as_text, config_path, read_file
 from maskreg.settings.remotes import Remote, StoreOptions, default_jobs, parse_name, unknown_remote
 
 

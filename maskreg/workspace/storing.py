@@ -13,7 +13,7 @@ from maskreg.disk import occupied
 from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError, PartAbsentError
 from maskreg.ref import Card, Ref
 from maskreg.result import plain
-from maskreg.store.chain import check_free
+from maskreg.store.chain import check_free, check_movable
 from maskreg.workspace.workspace import Named, Workspace, as_name
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ class Naming:
                     keep_as=ref.tag,
                 )
             try:
-                local.publish(ref, digest, card=card, after=self.head)
+                check_movable(self.head, digest)
+                with local.keeping(digest):
+                    local.append(ref, digest, card=card, after=self.head)
             except (ConflictError, ImmutableTagError) as error:
                 raise type(error)(error.message, keep=kept, keep_as="OTHER-TAG") from error
             was = note_move(self._workspace, ref, self.head, digest)

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from maskreg.bucket import BucketPath, Location, located
 from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.engine import running_on
 from maskreg.errors import ConfigError, MaskregError, NotFoundError, UnavailableError, UsageError, prefixed, stating
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
-from maskreg.registry.tags import accept_tag, expand, only_name_of
 from maskreg.result import Brief
 from maskreg.settings import Settings
 
@@ -199,6 +197,8 @@ class Workspace(Closing):
         if isinstance(artifact, str) and not isinstance(artifact, Digest):
             artifact = parse_artifact(artifact)
         if isinstance(artifact, ShortDigest):
+            from maskreg.registry.tags import expand
+
             return expand(self.local if registry is None else registry, artifact)
         if isinstance(artifact, Ref | Digest):
             return artifact
@@ -221,6 +221,8 @@ class Workspace(Closing):
         parsed = self.parse(artifact, registry)
         if isinstance(parsed, Ref):
             return parsed
+        from maskreg.registry.tags import only_name_of
+
         return only_name_of(registry or self.local, parsed if isinstance(parsed, Digest) else parsed.digest)
 
     def find(self, artifact: ArtifactLike, remote: str | None = None) -> Named:
@@ -304,6 +306,8 @@ class Workspace(Closing):
         if _engine_is_chosen.get():
             yield
             return
+        from maskreg.engine import running_on
+
         with running_on(self.settings.engine, workers=self.settings.workers, label=f"maskreg {label}"):
             token = _engine_is_chosen.set(True)
             try:
@@ -323,6 +327,8 @@ class Workspace(Closing):
         """
         if not allow_rollback:
             return ""
+        from maskreg.registry.tags import accept_tag
+
         if refused := accept_tag(registry, ref):
             self.note(f"accepted: {refused}")
         return refused

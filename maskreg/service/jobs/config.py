@@ -12,7 +12,7 @@ from maskreg.errors import ConfigError, NotFoundError, QuotaError, UsageError
 from maskreg.registry.keys import PrivateKeys, read_private_key, service_key
 from maskreg.service.jobs.queue import JobLimits
 from maskreg.settings import Settings
-from maskreg.settings.keys import parse_duration, parse_size
+from maskreg.settings.file import parse_duration, parse_size
 from maskreg.signature import Signer
 from maskreg.words import human_bytes
 
