@@ -20,7 +20,7 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Wor
 if TYPE_CHECKING:
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import ApplyResult
-    from maskreg.flow.merge.checkpoint import Report, Written
+    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report, Written
 
 
 @dataclass(frozen=True)
@@ -143,18 +143,28 @@ def merge(
                         written = applied = apply(stored.artifact, before, path, force=force, **how)
                         notes += applied.notes
         remember(space, side.root, before.path)
-        return Merged(
-            method=merged.recipe.method.name,
-            operands=tuple(operand.name for operand in operands),
-            recipe=merged.recipe.to_json(),
-            report=merged.report(),
-            artifact=stored,
-            out=written.out if written else None,
-            source=before.path,
-            notes=(*remarks, *merged.notes, *notes),
-            skipped_files=written.skipped_files if written else (),
-            kept_files=written.kept_files if written else (),
-        )
+        return _result(merged, operands, stored, written, (*remarks, *merged.notes, *notes))
+
+
+def _result(
+    merged: MergedCheckpoint,
+    operands: Sequence[Named],
+    stored: Stored | None,
+    written: Written | ApplyResult | None,
+    notes: tuple[str, ...],
+) -> Merged:
+    return Merged(
+        method=merged.recipe.method.name,
+        operands=tuple(operand.name for operand in operands),
+        recipe=merged.recipe.to_json(),
+        report=merged.report(),
+        artifact=stored,
+        out=written.out if written else None,
+        source=merged.source.path,
+        notes=notes,
+        skipped_files=written.skipped_files if written else (),
+        kept_files=written.kept_files if written else (),
+    )
 
 
 def _require_different(operands: Sequence[Named]) -> None:
