@@ -53,7 +53,7 @@ from maskreg.catalog.schema import ensure
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, RefusedError
-from maskreg.ref import DEFAULT_PROJECT, Ref
+from maskreg.ref import Ref
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -222,34 +222,17 @@ class Catalog(Closing):
         with self._write() as connection:
             connection.execute(insert(EVENTS).values(record_row(event)))
 
-    def events(
-        self,
-        *,
-        subject: str = "",
-        action: str = "",
-        by: str = "",
-        project: str | None = None,
-        since: datetime | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> list[Event]:
-        """The newest events of the audit log, newest first; all conditions that are given must hold.
+    def events(self, *, subject: str = "", action: str = "", limit: int = 100) -> list[Event]:
+        """The newest events of the audit log, newest first; both conditions must hold where they are given.
 
         Args:
             subject: the ref, digest or key it happened to.
             action: what was done.
-            by: who did it.
-            project: of whose names it happened to one; None for any event.
-            since: not before (aware).
-            before: only events with a lower number.
             limit: at most this many.
         """
         rows = select(EVENTS).order_by(EVENTS.c.id.desc()).limit(limit)
-        for column, value in ((EVENTS.c.subject, subject), (EVENTS.c.action, action), (EVENTS.c.by, by)):
+        for column, value in ((EVENTS.c.subject, subject), (EVENTS.c.action, action)):
             rows = rows.where(column == value) if value else rows
-        rows = rows if project is None else rows.where(_in_project(project))
-        rows = rows if since is None else rows.where(EVENTS.c.at >= since)
-        rows = rows if before is None else rows.where(EVENTS.c.id < before)
         with self._read() as connection:
             return [event_of(row) for row in connection.execute(rows).mappings()]
 
@@ -327,14 +310,6 @@ def _insert(connection: Connection) -> Any:
     from sqlalchemy.dialects import postgresql
 
     return postgresql.insert
-
-
-def _in_project(project: str) -> ColumnElement[bool]:
-    # A subject is a reference as it is written: team/opd:v1, and opd:v1 in the default project.
-    if project == DEFAULT_PROJECT:
-        return and_(~EVENTS.c.subject.contains("/"), ~EVENTS.c.subject.startswith("sha256:"))
-    # What begins with "team/" lies between it and "team0", since "0" follows "/": that is what an index can find.
-    return and_(EVENTS.c.subject >= f"{project}/", EVENTS.c.subject < f"{project}0")
 
 
 def _batches(items: Iterable[T]) -> Iterator[list[T]]:

@@ -13,19 +13,13 @@ from typing import Any
 
 from maskreg.document import parse_object
 from maskreg.errors import (
-    CannotCreateError,
     ConfigError,
     ConflictError,
-    DataError,
-    FormatError,
-    ImmutableTagError,
     LimitError,
     MaskregError,
     NoSpaceError,
     NotAllowedError,
     NotFoundError,
-    PartAbsentError,
-    QuotaError,
     TryAgainError,
     UnauthenticatedError,
     UnavailableError,
@@ -81,19 +75,20 @@ class LostError(Exception):
         self.unsent = unsent
 
 
-_BY_CODE: Mapping[str, type[MaskregError]] = {
-    kind.code: kind
-    for kind in (
-        *(UsageError, DataError, FormatError, LimitError, NotFoundError, PartAbsentError, UnavailableError),
-        *(CannotCreateError, NoSpaceError, TryAgainError, ConflictError, NotAllowedError, UnauthenticatedError),
-        *(ImmutableTagError, ConfigError, QuotaError),
-    )
-} | {
-    "DIGEST_MISMATCH": DataError,
-    "OUTPUT_EXISTS": CannotCreateError,
-    "QUEUE_FULL": TryAgainError,
-    "RATE_LIMITED": TryAgainError,
-}
+def _kinds() -> dict[str, type[MaskregError]]:
+    kinds: list[type[MaskregError]] = [*MaskregError.__subclasses__()]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+    # Of a class whose first argument is a fact, such as a key, a service's sentence makes one above it.
+    by_code: dict[str, type[MaskregError]] = {"QUEUE_FULL": TryAgainError}
+    for kind in kinds:
+        made = next(each for each in kind.__mro__ if each.__init__.__code__.co_varnames[1] == "message")  # type: ignore[misc]
+        by_code.setdefault(kind.code, made)
+    return by_code
+
+
+BY_CODE = _kinds()
+"""The error that a code of a service stands for, or the nearest above it that a message makes."""
 
 _FACTS = ("history", "removed", "similar", "shown", "not_pulled", "ref", "project", "job_sources", "whoami")
 """Of a service's facts that next steps use."""
@@ -142,7 +137,7 @@ def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> M
     """The error that a service answered with."""
     row = _problem(url, headers, data)
     code, title, hint = (sentence(row.get(key)) for key in ("code", "title", "hint"))
-    kind = _BY_CODE.get(code) or _BY_STATUS.get(status)
+    kind = BY_CODE.get(code) or _BY_STATUS.get(status)
     if kind is None:
         kind = UnavailableError if status == 429 or status >= 500 else ConfigError
     if not row and kind is not UnavailableError:

@@ -167,7 +167,7 @@ def test_an_entry_follows_the_rules_of_the_log_or_is_not_written(served: Served)
     second = served.send("PUT", good.key, "writer-token", good.to_bytes())
     assert (first.status_code, second.status_code) == (201, 412)
     assert served.registry.live(MINE).card.family == "other"
-    assert [event.action for event in served.registry.index.must_open().events(by="ada")] == ["annotate"]
+    assert [event.action for event in served.registry.index.must_open().events(action="annotate")] == ["annotate"]
 
 
 def test_a_removed_name_is_a_tombstone_as_a_whole(served: Served) -> None:

@@ -16,7 +16,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.store.connection import Connection
-from maskreg.store.message import sentence, understanding
+from maskreg.store.message import BY_CODE, sentence, understanding
 from maskreg.workspace.verbs.extract import ExtractOptions
 from maskreg.workspace.workspace import Workspace, as_ref, opened
 
@@ -83,7 +83,8 @@ class RemoteJob(Result):
             raise ConflictError(f"job {self.id} on {self.remote} was canceled by {self.canceled_by}")
         if self.error is not None:
             title = f"job {self.id} on {self.remote}: {sentence(self.error.get('title')) or 'it failed'}"
-            raise _kind_of(str(self.error.get("code", "")))(title, hint=sentence(self.error.get("hint")))
+            kind = BY_CODE.get(str(self.error.get("code")), MaskregError)
+            raise kind(title, hint=sentence(self.error.get("hint")))
         return self
 
 
@@ -311,14 +312,3 @@ def _segment(text: str) -> str:
     if not text:
         raise UsageError("the id of the job is empty", jobs=True)
     return quote(text, safe="")
-
-
-def _kind_of(code: str) -> type[MaskregError]:
-    """The kind of error with a code, or the nearest above it that is made of a message alone."""
-    kinds: builtins.list[type[MaskregError]] = [MaskregError]
-    for kind in kinds:
-        kinds.extend(kind.__subclasses__())
-    named = next((kind for kind in kinds if kind.code == code), MaskregError)
-    return next(
-        kind for kind in named.__mro__ if issubclass(kind, MaskregError) and kind.__init__ is MaskregError.__init__
-    )
