@@ -138,81 +138,31 @@ __all__ = [
 ]
 
 # Looked up on first use: the command line must start without torch, numpy, zarr and the list of packages.
-_HOMES = {
-    "Artifact": "maskreg.artifact.reader",
-    "BaselineSpec": "maskreg.mask.baseline",
-    "CannotCreateError": "maskreg.errors",
-    "Card": "maskreg.ref",
-    "Checkpoint": "maskreg.checkpoint",
-    "ConfigError": "maskreg.errors",
-    "DataError": "maskreg.errors",
-    "Digest": "maskreg.digest",
-    "Followed": "maskreg.workspace.verbs.follow",
-    "Follower": "maskreg.workspace.verbs.follow",
-    "Mask": "maskreg.mask",
-    "MaskregError": "maskreg.errors",
-    "NotAllowedError": "maskreg.errors",
-    "NotFoundError": "maskreg.errors",
-    "Published": "maskreg.workspace.verbs.publish",
-    "Publisher": "maskreg.workspace.verbs.publish",
-    "Ref": "maskreg.ref",
-    "Registry": "maskreg.registry",
-    "Settings": "maskreg.settings",
-    "TensorMask": "maskreg.mask",
-    "TryAgainError": "maskreg.errors",
-    "UnavailableError": "maskreg.errors",
-    "UsageError": "maskreg.errors",
-    "Workspace": "maskreg.workspace.workspace",
-    "analyze": "maskreg.workspace.verbs.analyze",
-    "annotate": "maskreg.workspace.verbs.tag",
-    "apply": "maskreg.workspace.verbs.apply",
-    "apply_": "maskreg.workspace.verbs.apply",
-    "baseline": "maskreg.workspace.verbs.baseline",
-    "combine": "maskreg.workspace.verbs.combine",
-    "compare": "maskreg.workspace.verbs.compare",
-    "config": "maskreg.workspace.verbs",
-    "convert_from": "maskreg.workspace.verbs.convert",
-    "convert_to": "maskreg.workspace.verbs.convert",
-    "db": "maskreg.workspace.verbs",
-    "diff": "maskreg.workspace.verbs.diff",
-    "doctor": "maskreg.workspace.verbs.doctor",
-    "errors": "maskreg",
-    "export": "maskreg.workspace.verbs.export",
-    "extract": "maskreg.workspace.verbs.extract",
-    "follow": "maskreg.workspace.verbs.follow",
-    "follow_folder": "maskreg.workspace.verbs.follow_folder",
-    "gc": "maskreg.workspace.verbs.gc",
-    "import_": "maskreg.workspace.verbs.export",
-    "jobs": "maskreg.workspace.verbs",
-    "keys": "maskreg.workspace.verbs",
-    "list": "maskreg.workspace.verbs.search:search",
-    "load": "maskreg.workspace.verbs.pull",
-    "log": "maskreg.workspace.verbs.log",
-    "merge": "maskreg.workspace.verbs.merge",
-    "moments": "maskreg.workspace.verbs.analyze",
-    "mv": "maskreg.workspace.verbs.tag",
-    "open_checkpoint": "maskreg.checkpoint",
-    "plots": "maskreg.workspace.verbs",
-    "publish": "maskreg.workspace.verbs.publish",
-    "pull": "maskreg.workspace.verbs.pull",
-    "push": "maskreg.workspace.verbs.push",
-    "remotes": "maskreg.workspace.verbs",
-    "remove": "maskreg.workspace.verbs.tag",
-    "report": "maskreg.workspace.verbs.report",
-    "restore": "maskreg.workspace.verbs.tag",
-    "retrain": "maskreg.workspace.verbs.retrain",
-    "revert_": "maskreg.workspace.verbs.apply",
-    "search": "maskreg.workspace.verbs.search",
-    "show": "maskreg.workspace.verbs.show",
-    "squash": "maskreg.workspace.verbs.squash",
-    "survey": "maskreg.workspace.verbs.survey",
-    "sweep": "maskreg.workspace.verbs.sweep",
-    "switch_": "maskreg.workspace.verbs.apply",
-    "tag": "maskreg.workspace.verbs.tag",
-    "trajectory": "maskreg.workspace.verbs.analyze",
-    "verify": "maskreg.workspace.verbs.verify",
+_VERBS = "maskreg.workspace.verbs"
+_NAMES = {
+    "artifact.reader": "Artifact",
+    "checkpoint": "Checkpoint open_checkpoint",
+    "digest": "Digest",
+    "errors": "CannotCreateError ConfigError DataError MaskregError NotAllowedError NotFoundError TryAgainError "
+    "UnavailableError UsageError",
+    "mask": "Mask TensorMask",
+    "mask.baseline": "BaselineSpec",
+    "ref": "Card Ref",
+    "registry": "Registry",
+    "settings": "Settings",
+    "workspace.verbs.analyze": "moments trajectory",
+    "workspace.verbs.apply": "apply_ revert_ switch_",
+    "workspace.verbs.convert": "convert_from convert_to",
+    "workspace.verbs.export": "import_",
+    "workspace.verbs.follow": "Followed Follower",
+    "workspace.verbs.publish": "Published Publisher",
+    "workspace.verbs.pull": "load",
+    "workspace.verbs.tag": "annotate mv remove restore",
+    "workspace.workspace": "Workspace",
 }
-"""Where each public name is: a module, or ``module:name`` where it is called otherwise; modules by their parent."""
+"""Public names by module; any other is a use case, in the file of its own name."""
+
+_HOMES = {name: f"maskreg.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 _MODULES = {"config", "db", "errors", "jobs", "keys", "plots", "remotes"}
 """Public names that are modules."""
@@ -221,11 +171,12 @@ _MODULES = {"config", "db", "errors", "jobs", "keys", "plots", "remotes"}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _HOMES[name].partition(":")
-    if name in _MODULES:
-        value: Any = import_module(f"{module}.{name}")
+    if name == "list":
+        value: Any = __getattr__("search")
+    elif name in _MODULES:
+        value = import_module("maskreg.errors" if name == "errors" else f"{_VERBS}.{name}")
     else:
-        value = getattr(import_module(module), attribute or name)
+        value = getattr(import_module(_HOMES.get(name, f"{_VERBS}.{name}")), name)
     globals()[name] = value
     return value
 
