@@ -119,7 +119,7 @@ MAY_LOAD: dict[Line, set[str]] = {
     ("compare", "lab/opd:v1", "lab/random:v1"): READING | {"numcodecs"},
     ("pull", "lab/opd:v1"): READING,
     ("verify", "lab/opd:v1"): READING,
-    ("gc", "--dry-run"): MANIFEST,
+    ("gc", "--dry-run"): SEARCHING | MANIFEST,
     ("tag", "lab/opd:v1", "latest"): MANIFEST,
     ("annotate", "lab/opd:v1", "--license", "mit"): MANIFEST,
     ("export", "lab/opd:v1", "-o", "opd.maskreg"): READING,
