@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import wraps
+from numbers import Real
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import datasets
+import torch
 import transformers
 
 from maskreg.artifact.reader import Artifact
@@ -236,7 +239,7 @@ def check_vocabularies(student: Any, teacher: Any, student_tokenizer: Any, teach
 # -- data
 
 
-def read_records(path: Path, recipe: Recipe, tokenizer: Any) -> list[dict[str, Any]]:
+def read_records(path: Path, recipe: Recipe, tokenizer: Any) -> datasets.Dataset:
     """The records of a file, one JSON object per line, all with the columns that the recipe trains on."""
     if not path.is_file():
         what = "a directory" if path.is_dir() else "no such file"
@@ -256,7 +259,10 @@ def read_records(path: Path, recipe: Recipe, tokenizer: Any) -> list[dict[str, A
             records.append(record)
     if not records:
         raise DataError(f"{path}: no records", hint='write one JSON object per line, such as {"prompt": "..."}')
-    return records
+    try:
+        return datasets.Dataset.from_list(records)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path}: {error}", hint="give a field values of one type in all records") from error
 
 
 def _check_record(record: Mapping[str, Any], where: str, recipe: Recipe, tokenizer: Any) -> None:
@@ -266,15 +272,15 @@ def _check_record(record: Mapping[str, Any], where: str, recipe: Recipe, tokeniz
         raise FormatError(f"{where}: the record has {', '.join(record) or 'no fields'}", hint=f"it needs {needed}")
     for name in columns:
         value = record[name]
-        is_chat = isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value)
+        if value in ("", []):
+            raise FormatError(f"{where}: {name!r} is empty", hint="leave the record out")
+        is_chat = isinstance(value, list) and all(isinstance(turn, dict) for turn in value)
         if not is_chat and (name == "messages" or not isinstance(value, str)):
             raise FormatError(
                 f"{where}: {name!r} is {type(value).__name__}, not "
                 + ("a list of" if name == "messages" else "text or a list of")
                 + ' {"role": ..., "content": ...}'
             )
-        if not value:
-            raise FormatError(f"{where}: {name!r} is empty", hint="leave the record out")
         if is_chat and not tokenizer.chat_template:
             raise FormatError(
                 f"{where}: the source's tokenizer has no chat template for messages",
@@ -285,15 +291,18 @@ def _check_record(record: Mapping[str, Any], where: str, recipe: Recipe, tokeniz
 # -- functions of one's own
 
 
-def load_function(name: str) -> Callable[..., Any]:
-    """A ``module:function``, from the current folder too; what it raises is told with file and line."""
+def load_function(name: str, *, check: Callable[[str, Any], None] | None = None) -> Callable[..., Any]:
+    """A ``module:function``, from the current folder too; what it raises is told with file and line.
+
+    ``check`` refuses results, given the name and what the function returned.
+    """
     module, _, function = name.partition(":")
     hint = "my.module:function, from its folder"
     if not function or not all(part.isidentifier() for part in module.split(".")):
         raise UsageError(f"{name!r} is not module:function", hint=hint)
     sys.path.insert(0, str(Path.cwd()))
     try:
-        with _OwnCode(module):
+        with _own_code(module):
             loaded = getattr(importlib.import_module(module), function, None)
     except ImportError as error:
         raise UsageError(f"module {module!r} cannot be imported: {error}", hint=hint) from error
@@ -304,10 +313,23 @@ def load_function(name: str) -> Callable[..., Any]:
 
     @wraps(loaded)
     def called(*args: Any, **options: Any) -> Any:
-        with _OwnCode(name):
-            return loaded(*args, **options)
+        with _own_code(name):
+            result = loaded(*args, **options)
+        if check is not None:
+            check(name, result)
+        return result
 
     return called
+
+
+def check_rewards(name: str, rewards: Any) -> None:
+    """Reject a reward that is NaN, which TRL leaves out without a word, or infinite; None is none."""
+    for number, reward in enumerate(rewards if isinstance(rewards, Iterable) else ()):
+        if isinstance(reward, Real | torch.Tensor) and not math.isfinite(reward):
+            raise UsageError(
+                f"{name} returned the reward {float(reward)} for completion {number}",
+                hint="return a finite number for each completion, or None for one that it does not judge",
+            )
 
 
 def code_of(name: str) -> str:
@@ -316,21 +338,17 @@ def code_of(name: str) -> str:
     return str(Digest.of(Path(file).read_bytes() if file else b""))
 
 
-class _OwnCode:
-    """Reports exceptions of the user's code with file and line, instead of as a bug of maskreg."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
-        if not isinstance(error, Exception | SystemExit) or isinstance(error, MaskregError | ImportError):
-            return
-        frames = traceback.extract_tb(trace)
+@contextmanager
+def _own_code(name: str) -> Iterator[None]:
+    """Report exceptions of the user's code with file and line, instead of as a bug of maskreg."""
+    try:
+        yield
+    except (MaskregError, ImportError):
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
         last = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
         raise UsageError(
-            f"{self._name} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})",
+            f"{name} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})",
             options={"debug": True},
         ) from error

@@ -7,14 +7,12 @@ import re
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import datasets
 import torch
 from transformers import PrinterCallback, TrainerCallback
 
@@ -29,15 +27,21 @@ from maskreg.mask.packed import Mask
 from maskreg.tensors.info import FLOAT
 from maskreg.train.hooks.trainer import MaskCallback, masked_adamw, masked_sgd
 from maskreg.train.retrain.folder import RunFolder, RunPaths
-from maskreg.train.retrain.prepare import load_function, load_tokenizer, loading, mask_to_train, read_records
-from maskreg.train.retrain.setup import OF_TRL, RECIPES, RunSetup, arguments, trl
+from maskreg.train.retrain.prepare import (
+    check_rewards,
+    load_function,
+    load_tokenizer,
+    loading,
+    mask_to_train,
+    read_records,
+)
+from maskreg.train.retrain.setup import RECIPES, RunSetup, arguments, calling_trl, trl
 from maskreg.version import __version__
 
 _LIBRARIES = ("torch", "transformers", "trl", "numpy")
 _RENDEZVOUS = ("--standalone", "--rdzv", "--master", "--nnodes", "--node")
 """Prefixes of options that say where processes meet."""
 _POLL_SECONDS = 0.2
-_PRODUCT = Path(__file__).parents[2]
 _ENDING_SECONDS = 60
 """More than the 30 seconds that torchrun itself gives its processes to end."""
 _COPY_NUMEL = 1 << 22
@@ -107,7 +111,11 @@ def train(folder: RunFolder, listener: StepListener | None, *, rank: int = 0) ->
             if step < setup.steps:
                 trainer = _trainer(setup, paths, source, folder)
                 trainer.add_callback(_Progress(folder, listener))
-                _take_steps(trainer, setup, save)
+                name, function = type(trainer).__name__, setup.function and f", or {setup.function}"
+                with calling_trl(name, f"the data, keys of TRL{function}"):
+                    trainer.train(resume_from_checkpoint=str(save) if save else None)
+                if (taken := trainer.state.global_step) < setup.steps:
+                    raise UsageError(f"trl.{name} took {taken} of {setup.steps} steps", hint="change keys of TRL")
                 model = trainer.model
             else:  # Trainer would take a step more
                 model = load_model(str(save), source, setup.dtype)
@@ -118,29 +126,6 @@ def train(folder: RunFolder, listener: StepListener | None, *, rank: int = 0) ->
             hint="free memory and run the same command, which resumes; or begin in another folder with a larger"
             " gradient_accumulation_steps",
         ) from error
-
-
-def _take_steps(trainer: Any, setup: RunSetup, save: Path | None) -> None:
-    """Train; what TRL raises because of data, a function or a key of its own is no bug of maskreg."""
-    try:
-        trainer.train(resume_from_checkpoint=str(save) if save else None)
-    except torch.OutOfMemoryError:
-        raise
-    except OF_TRL as error:
-        innermost = traceback.extract_tb(error.__traceback__)[-1].filename
-        if isinstance(error, MaskregError) or Path(innermost).is_relative_to(_PRODUCT):
-            raise
-        method, of = RECIPES[setup.recipe].method, f", or {setup.function}" if setup.function else ""
-        raise UsageError(
-            f"trl.{method}Trainer: {type(error).__name__}: {error}",
-            hint=f"change the data, keys of TRL{of}",
-            options={"debug": True},
-        ) from error
-    if trainer.state.global_step < setup.steps:
-        raise UsageError(
-            f"trl.{RECIPES[setup.recipe].method}Trainer took {trainer.state.global_step} of {setup.steps} steps",
-            hint="change keys of TRL",
-        )
 
 
 def _trainer(setup: RunSetup, paths: RunPaths, source: Checkpoint, folder: RunFolder) -> Any:
@@ -160,14 +145,10 @@ def _trainer(setup: RunSetup, paths: RunPaths, source: Checkpoint, folder: RunFo
         with closing(open_checkpoint(paths.teacher)) as teacher:
             own["teacher_model"] = load_model(paths.teacher, teacher, setup.dtype).eval().requires_grad_(False)
     if "reward" in recipe.takes:
-        own["reward_funcs"] = load_function(setup.function)
-    try:
-        data = datasets.Dataset.from_list(records)
+        own["reward_funcs"] = load_function(setup.function, check=check_rewards)
+    with calling_trl(f"{recipe.method}Trainer", "the data, or keys of TRL", DataError):
         make = getattr(trl(), f"{recipe.method}Trainer")
-        trainer = make(model=model, args=args, train_dataset=data, processing_class=tokenizer, **own)
-    except OF_TRL as error:
-        fault = f"trl.{recipe.method}Trainer: {type(error).__name__}: {error}"
-        raise DataError(fault, hint="change the data, or keys of TRL") from error
+        trainer = make(model=model, args=args, train_dataset=records, processing_class=tokenizer, **own)
     if "loss" in recipe.takes and setup.function:
         trainer.compute_loss_func = load_function(setup.function)
     optimizer = masked_sgd if setup.optimizer == "sgd" else masked_adamw

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import difflib
 import re
+import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from types import NoneType
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 import yaml
 
-from maskreg.errors import ConfigError, FormatError, UsageError
+from maskreg.errors import ConfigError, FormatError, MaskregError, UsageError
 from maskreg.extras import install_command, requiring
 
 LEAST_TRL = (1, 16)
@@ -23,8 +26,8 @@ LEAST_TRL = (1, 16)
 LR = {"adamw": 1e-6, "sgd": 1e-2}
 """Default learning rates; SGD's is from Dense Supervision, Sparse Updates, arXiv 2606.13657."""
 
-OF_TRL = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
-"""What TRL and the libraries below it raise where data, a reward or a key of the configuration does not suit them."""
+_OF_TRL = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+_PRODUCT = Path(__file__).parents[2]
 
 KEPT_SAVES = 2
 """More than one, because a machine may die while it writes the last."""
@@ -178,6 +181,22 @@ def trl() -> Any:
     return library
 
 
+@contextmanager
+def calling_trl(name: str, hint: str, kind: type[MaskregError] = UsageError) -> Iterator[None]:
+    """Report what TRL raises where data, a reward or a key of its configuration does not suit it: no bug of maskreg."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except _OF_TRL as error:
+        innermost = traceback.extract_tb(error.__traceback__)[-1].filename
+        if isinstance(error, MaskregError) or Path(innermost).is_relative_to(_PRODUCT):
+            raise
+        raise kind(
+            f"trl.{name}: {type(error).__name__}: {error}", hint=f"change {hint}", options={"debug": True}
+        ) from error
+
+
 def read_config(given: Mapping[str, Any] | str | Path | None, recipe: Recipe) -> dict[str, Any]:
     """Keys of TRL's configuration, from a YAML file or a mapping; those it does not have are refused."""
     if given is None:
@@ -193,7 +212,7 @@ def read_config(given: Mapping[str, Any] | str | Path | None, recipe: Recipe) ->
             raise FormatError(f"{name}: no YAML ({error})") from error
     if not isinstance(given, Mapping):
         raise FormatError(f"{name}: no mapping of keys to values", hint=f"keys of trl.{recipe.method}Config")
-    known = [entry.name for entry in fields(recipe.config)]
+    known = {entry.name: entry.type for entry in fields(recipe.config)}
     for key in given:
         if key in _OURS:
             option = _OURS[key]
@@ -207,12 +226,21 @@ def read_config(given: Mapping[str, Any] | str | Path | None, recipe: Recipe) ->
             raise UsageError(
                 f"{name}: trl.{recipe.method}Config has no key {key!r}", hint=(f"{close[0]}?" if close else "")
             )
-    return {key: _value(value) for key, value in given.items()}
+    return {key: _value(f"{name}: {key}", value, known[key]) for key, value in given.items()}
 
 
-def _value(value: Any) -> Any:
+def _value(key: str, value: Any, kind: Any) -> Any:
+    """The value of a key; TRL itself takes any text for a number or a boolean."""
     # YAML reads 1e-2 as text, because it has no point.
-    return float(value) if isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value) else value
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value):
+        value = float(value)
+    kinds = set(get_args(kind) or (kind,))
+    if kinds <= {bool, int, float, NoneType} and type(value) not in kinds | ({int} if float in kinds else set()):
+        names = " or ".join(sorted(one.__name__ for one in kinds - {NoneType}))
+        raise UsageError(f"{key} cannot be {value!r}", hint=f"a value of the type {names}, without quotes")
+    if key.endswith(": fsdp_config") and isinstance(value, str) and not Path(value).is_file():
+        raise UsageError(f"{key}: {value}: no such file", hint="a JSON file, or its keys and values themselves")
+    return value
 
 
 def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int = 1) -> Any:
@@ -237,11 +265,8 @@ def arguments(setup: RunSetup, folder: Path, *, save_every: int, processes: int 
         "max_steps": setup.steps, "save_strategy": "steps", "save_steps": save_every, "save_total_limit": KEPT_SAVES,
     }  # fmt: skip
     own |= {key: getattr(setup, option) for key, option in _OURS.items() if option in recipe.takes}
-    try:
+    with calling_trl(f"{recipe.method}Config", "the batch size, or keys of TRL"):
         made = recipe.config(**(defaults | setup.config | own))
-    except OF_TRL as error:
-        fault = f"trl.{recipe.method}Config: {type(error).__name__}: {error}"
-        raise UsageError(fault, hint="change the batch size, or keys of TRL") from error
     if made.world_size != processes:
         raise ConfigError(f"this is one of {processes} processes, of which Accelerate joins {made.world_size}")
     return made

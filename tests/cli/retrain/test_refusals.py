@@ -41,7 +41,7 @@ def test_a_folder_of_something_else_is_left_alone(train: Train, tmp_path: Path) 
         ('{"prompt": 3, "completion": "2"}\n', "data.jsonl:1: 'prompt' is int, not text or a list"),
         ('{"prompt": "", "completion": "2"}\n', "data.jsonl:1: 'prompt' is empty"),
         ('{"text": "1"}\n{"text": "1", "more": 2}\n', "data.jsonl:2: its fields are text, more"),
-        ('{"messages": []}\n', "'messages' is list, not a list of"),
+        ('{"messages": []}\n', "'messages' is empty"),
         ("\n\n", "no records"),
     ],
 )
