@@ -121,12 +121,13 @@ def test_an_adapter_is_extracted_as_its_merged_model(base: Path, tmp_path: Path)
         open_checkpoint(tmp_path / "lora")
 
 
-def edited(base: Path, folder: Path, **changes: Any) -> Path:
+def edited(base: Path, folder: Path, rows: int = 6, columns: int = 5, **changes: Any) -> Path:
     """A made-up adapter on ``q_proj`` of a made-up base, its configuration changed."""
     name = "model.layers.0.self_attn.q_proj"
-    make_checkpoint(base, {f"{name}.weight": bf16((6, 5))})
+    make_checkpoint(base, {f"{name}.weight": bf16((rows, columns))})
     config = {"peft_type": "LORA", "lora_alpha": 4, "base_model_name_or_path": str(base), **changes}
-    factors = {f"base_model.model.{name}.lora_{f}.weight": bf16(s) for f, s in (("A", (2, 5)), ("B", (6, 2)))}
+    shapes = {"A": (2, columns), "B": (rows, 2)}
+    factors = {f"base_model.model.{name}.lora_{factor}.weight": bf16(shape) for factor, shape in shapes.items()}
     make_checkpoint(folder, factors, files={"adapter_config.json": json.dumps(config).encode()})
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     return folder
@@ -156,8 +157,11 @@ def test_an_adapter_that_cannot_be_merged_says_why(tmp_path: Path, changes: dict
     assert "merge_and_unload" in caught.value.hint
 
 
-def test_an_adapter_of_another_model(tmp_path: Path) -> None:
-    folder = edited(tmp_path / "base", tmp_path / "lora")
+def test_an_adapter_of_another_model_or_of_an_adapter(tmp_path: Path) -> None:
+    folder = edited(tmp_path / "base", tmp_path / "lora", base_model_name_or_path=str(tmp_path / "lora"))
+    with pytest.raises(FormatError, match="an adapter on an adapter"):
+        open_checkpoint(folder)
+    edited(tmp_path / "base", folder)
     for name, shape in (("model.layers.0.self_attn.q_proj.weight", (7, 5)), ("other", (6, 5))):
         make_checkpoint(tmp_path / "base", {name: bf16(shape)})
         with pytest.raises(PairMismatchError, match=r"do not make|does not have") as caught:
@@ -165,22 +169,10 @@ def test_an_adapter_of_another_model(tmp_path: Path) -> None:
         assert caught.value.message.startswith(f"{folder}: the adapter changes ")
 
 
-def test_an_adapter_on_an_adapter(tmp_path: Path) -> None:
-    folder = edited(tmp_path / "base", tmp_path / "lora", base_model_name_or_path=str(tmp_path / "lora"))
-    with pytest.raises(FormatError, match="an adapter on an adapter"):
-        open_checkpoint(folder)
-
-
 def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
     peaks = []
     for rows in (1 << 10, 1 << 12):
-        base, name = tmp_path / f"base{rows}", "model.layers.0.self_attn.q_proj"
-        make_checkpoint(base, {f"{name}.weight": bf16((rows, 1 << 10))})
-        config = json.dumps({"peft_type": "LORA", "lora_alpha": 4, "base_model_name_or_path": str(base)}).encode()
-        shapes = {"A": (8, 1 << 10), "B": (rows, 8)}
-        factors = {f"base_model.model.{name}.lora_{factor}.weight": bf16(shape) for factor, shape in shapes.items()}
-        folder = make_checkpoint(tmp_path / f"lora{rows}", factors, files={"adapter_config.json": config})
-        (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+        folder = edited(tmp_path / f"base{rows}", tmp_path / f"lora{rows}", rows, 1 << 10)
         with open_checkpoint(folder) as checkpoint:
             ((stored, info),) = checkpoint.tensors.items()
             tracemalloc.start()

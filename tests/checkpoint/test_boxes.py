@@ -6,11 +6,10 @@ import math
 from itertools import product
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.checkpoint.pieces import Box, boxes_of, strides_of, tiling_fault
+from maskreg.checkpoint.pieces import Box, boxes_of, tiling_fault
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
@@ -25,27 +24,6 @@ def test_a_span_is_its_boxes_in_order(shape: tuple[int, ...], data: st.DataObjec
     parts = [numbers[tuple(map(slice, box.begin, box.end))].reshape(-1) for box in boxes]
     assert np.array_equal(np.concatenate([*parts, np.empty(0, int)]), np.arange(start, stop))
     assert len(boxes) <= max(1, 2 * len(shape) - 1)
-
-
-def test_strides() -> None:
-    assert strides_of((2, 3, 4)) == (12, 4, 1)
-    assert strides_of(()) == ()
-
-
-@pytest.mark.parametrize(
-    ("shape", "boxes", "fault"),
-    [
-        ((), [Box((), ())], ""),
-        ((0, 3), [], ""),
-        ((4, 6), [Box((0, 0), (4, 2)), Box((0, 2), (4, 4))], ""),
-        ((4, 6), [Box((0, 0), (4, 2)), Box((0, 2), (4, 3))], "its parts have 20 of 24 elements"),
-        ((4, 6), [Box((0, 0), (4, 3)), Box((0, 2), (4, 3))], "parts of it overlap"),
-        ((4, 6), [Box((0, 0), (2, 6)), Box((3, 0), (2, 6))], "a part of it lies outside its shape"),
-        ((), [Box((), ()), Box((), ())], "its parts have 2 of 1 elements"),
-    ],
-)
-def test_tilings(shape: tuple[int, ...], boxes: list[Box], fault: str) -> None:
-    assert tiling_fault(shape, boxes) == fault
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=6))

@@ -15,7 +15,6 @@ from maskreg.checkpoint.layouts import INDEX_NAME
 from maskreg.checkpoint.safetensors import open_path
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
 from maskreg.limits import Limits
-from tests.checkpoint.upstream import upstream_tensors
 from tests.checkpoints import (
     SMALL_FILES,
     bf16,
@@ -48,17 +47,6 @@ def test_a_span_of_a_huge_tensor_needs_only_its_own_memory(tmp_path: Path) -> No
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 << 20
-
-
-def test_agrees_with_the_formats_own_library(tmp_path: Path) -> None:
-    source, _ = make_pair(tmp_path, shards=3, specials=True)
-    with open_path(source) as checkpoint:
-        for shard in checkpoint.shards:
-            upstream = upstream_tensors((source / shard.file_name).read_bytes())
-            assert upstream == {
-                info.name: (info.dtype, info.shape, checkpoint.read(info.name, 0, info.numel).tobytes())
-                for info in shard.tensors
-            }
 
 
 def test_handles_are_released(tmp_path: Path) -> None:
@@ -111,13 +99,6 @@ def test_a_directory_with_one_safetensors_file(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="2 safetensors files") as caught:
         open_checkpoint(tmp_path)
     assert INDEX_NAME in caught.value.hint
-
-
-def test_a_directory_without_weights(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_bytes(b"{}")
-    with pytest.raises(NotFoundError, match="no safetensors weights") as caught:
-        open_checkpoint(tmp_path)
-    assert "model.safetensors" in caught.value.hint
 
 
 def test_one_shard_alone_is_no_checkpoint(tmp_path: Path) -> None:
@@ -175,14 +156,9 @@ SHARD = "model-00001-of-00002.safetensors"
         (lambda entries: entries.pop("a"), "a is listed in no shard"),
         (lambda entries: entries.update(d=SHARD), "d is listed in"),
         (lambda entries: entries.update(a="../x.safetensors"), "not the plain name"),
-        (lambda entries: entries.update(a="sub/x.safetensors"), "not the plain name"),
-        (lambda entries: entries.update(a="sub\\x.safetensors"), "not the plain name"),
         (lambda entries: entries.update(a="/etc/x.safetensors"), "not the plain name"),
-        (lambda entries: entries.update(a=".."), "not the plain name"),
-        (lambda entries: entries.update(a="x\0.safetensors"), "not the plain name"),
         (lambda entries: entries.update(a="x.bin"), "not the plain name"),
         (lambda entries: entries.update(a=1), "must name a file"),
-        (lambda entries: entries.update(a=["x"]), "must name a file"),
         (lambda entries: entries.update({"a\n": SHARD}), "control characters"),
         (lambda entries: entries.clear(), "at least one"),
     ],
@@ -194,17 +170,13 @@ def test_an_index_that_lies(tmp_path: Path, change: Any, message: str) -> None:
         open_checkpoint(tmp_path)
 
 
-def test_a_missing_shard(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
-    (tmp_path / SHARD).unlink()
-    with pytest.raises(NotFoundError, match=SHARD):
-        open_checkpoint(tmp_path)
-
-
-def test_a_tensor_in_two_shards(tmp_path: Path) -> None:
+def test_shards_that_do_not_fit_their_index(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
     write_safetensors(tmp_path / SHARD, {name: bf16((4,)) for name in "abc"})
     with pytest.raises(FormatError, match="tensor c is in"):
+        open_checkpoint(tmp_path)
+    (tmp_path / SHARD).unlink()
+    with pytest.raises(NotFoundError, match=SHARD):
         open_checkpoint(tmp_path)
 
 

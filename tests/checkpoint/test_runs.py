@@ -45,11 +45,6 @@ def test_a_run_is_the_source_of_apply(runs: Path, tmp_path: Path) -> None:
     assert any("optimizer (27 tensors)" in note for note in applied.notes)
 
 
-def test_what_is_left_out_is_said(runs: Path) -> None:
-    notes = maskreg.extract(runs / "source", runs / "dcp-2" / "target").notes
-    assert notes == ("target: .metadata: left out, because it is not the model's state dict: optimizer (27 tensors)",)
-
-
 def test_what_only_the_run_uses_does_not_travel(runs: Path) -> None:
     with open_checkpoint(runs / "fsdp-2") as checkpoint:
         assert list(checkpoint.small_files()) == ["config.json"]

@@ -20,7 +20,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import Limits
 from tests.checkpoint.saving import as_torch, save_dcp, save_torch
-from tests.checkpoints import Tensor, bf16, llama_tensors, make_checkpoint, make_pair, moved, widened
+from tests.checkpoints import Tensor, bf16, llama_tensors, make_pair
 
 if TYPE_CHECKING:
     import torch
@@ -84,16 +84,6 @@ def test_views_are_read_as_they_look(tmp_path: Path) -> None:
             flat = tensor.contiguous().reshape(-1).view(torch.int32).numpy().view("<u4")
             for start, stop in np.sort(rng.integers(0, flat.size + 1, (30, 2))).tolist():
                 assert np.array_equal(checkpoint.read(name, start, stop), flat[start:stop]), name
-
-
-def test_a_wide_transposed_tensor_is_read_in_runs(tmp_path: Path) -> None:
-    import torch
-
-    table = torch.arange(3000 * 900, dtype=torch.int32).reshape(900, 3000).t()
-    path = saved(tmp_path / "x.pt", {"w": table})
-    with open_checkpoint(path) as checkpoint:
-        got = checkpoint.read("w", 900 * 100 + 7, 900 * 102 + 5)
-    assert np.array_equal(got, table.reshape(-1)[900 * 100 + 7 : 900 * 102 + 5].numpy())
 
 
 @pytest.mark.parametrize(
@@ -176,20 +166,6 @@ def test_shards_with_an_index(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": {"w": "gone.bin"}}))
     with pytest.raises(NotFoundError, match=r"gone.bin: a file of the checkpoint is missing"):
         open_checkpoint(tmp_path)
-
-
-def test_masters_in_fp32_are_cast_and_it_is_said(tmp_path: Path) -> None:
-    source, target = llama_tensors(words=300), {n: moved(t, seed=3) for n, t in llama_tensors(words=300).items()}
-    before = make_checkpoint(tmp_path / "source", source)
-    plain = maskreg.extract(before, make_checkpoint(tmp_path / "target", target))
-    masters = save_dcp(tmp_path / "masters", {name: widened(tensor) for name, tensor in target.items()})
-    wide = maskreg.extract(before, masters)
-    assert wide.notes[:2] == (
-        "target: bf16 cast of an F32 checkpoint",
-        "below bf16 precision nearly every weight of such a checkpoint differs; that is neither in the mask nor in "
-        "the delta",
-    )
-    assert wide.artifact.manifest.totals.nnz == plain.artifact.manifest.totals.nnz > 0
 
 
 # -- what must be refused

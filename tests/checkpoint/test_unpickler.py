@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from maskreg.checkpoint.unpickler import Global, Names, Record, load
+from maskreg.checkpoint.unpickler import Names, load
 from maskreg.errors import DataError, FormatError, LimitError
 from maskreg.limits import Limits
 
@@ -58,12 +58,6 @@ def test_plain_values_are_what_they_were(protocol: int) -> None:
     if protocol > 2:
         assert read([b"", b"x" * 300], protocol) == [b"", b"x" * 300]
     assert read(collections.OrderedDict(b=1, a=2), protocol) == {"b": 1, "a": 2}
-
-
-def test_objects_are_records() -> None:
-    point = read(Point(3))
-    assert isinstance(point, Record)
-    assert (point.name, point.args, point.state) == ("tests.checkpoint.test_unpickler.Point", (), {"x": 3})
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
@@ -139,10 +133,6 @@ def test_a_dictionary_is_never_made_of_a_list() -> None:
 
     with pytest.raises(FormatError, match="made with items"):
         load(pickle.dumps(Copies(), 2), TENSORS, "x.pt")
-
-
-def test_a_name_alone_is_a_name() -> None:
-    assert load(b"\x80\x02ccollections\nOrderedDict\n.", NAMES, "x.pt") == Global("collections.OrderedDict")
 
 
 def test_any_cut_and_any_changed_byte_is_refused_or_read() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskreg.codec.contexts import MAX_FACTOR, Matrix
-from maskreg.codec.factors import fit_factors, level_bounds, levels_of, size_bounds, typical_change
+from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.rans import TOKENS
-from maskreg.codec.ulp_steps import LITERAL, MIDDLE, tokens_of
+from maskreg.codec.ulp_steps import tokens_of
 from maskreg.native import NUMPY, using
 from tests.codec.samples import codes, matrix
 
@@ -61,38 +61,6 @@ def test_none_are_found_in_noise(seed: int, spread: float) -> None:
     assert fit(*updated(draw.normal(0, 1, (ROWS, WIDTH)) * scales)) is None
 
 
-LEVELS = [
-    # exponent, token, coordinates, level; the typical change is one step at exponent 120
-    (120, MIDDLE + 1, 90, 2), (120, MIDDLE - 1, 90, -2), (121, MIDDLE, 500, 0), (119, LITERAL, 9, 0),
-    (121, MIDDLE + 1, 1, 3), (119, MIDDLE + 1, 1, 1), (110, MIDDLE + 1, 1, 0), (120, MIDDLE + 17, 1, 3),
-    (119, MIDDLE - 3, 1, -3), (0, MIDDLE + 27, 1, 0), (255, MIDDLE + 1, 1, 0), (255, MIDDLE - 27, 1, 0),
-]  # fmt: skip
-
-
-def test_levels_follow_the_change_of_the_number() -> None:
-    exponents, tokens, numbers, expected = np.array(LEVELS).T
-    counts = np.zeros((256, TOKENS), np.int64)
-    np.add.at(counts, (exponents, tokens), numbers)
-    typical = typical_change(counts)
-    assert typical == 8 * 120
-    for negative in (0, 1):
-        source = (negative << 15 | exponents << 7 | 5).astype(np.uint16)
-        levels = levels_of(Matrix(source, tokens.astype(np.uint8), 1, source.size, 0), level_bounds(typical), 0, 1)
-        assert np.array_equal(levels[0], -expected if negative else expected)
-    assert typical_change(np.zeros((256, TOKENS), np.int64)) == 0
-
-
-def test_levels_are_twice_the_ratio_to_the_typical_change_rounded() -> None:
-    def size(eighths: int) -> float:
-        return 2.0 ** (eighths // 8) * (8 + eighths % 8)
-
-    for typical in range(64, 72):
-        bounds = level_bounds(typical).tolist()
-        for change in range(typical - 40, typical + 40):
-            level = sum(change >= bound for bound in bounds)
-            assert level == min(round(2 * size(change) / size(typical)), 3)
-
-
 def assert_factors_are_those_of_numpy(block: Matrix, counts: npt.NDArray[np.int64]) -> None:
     def factors_and_bounds() -> list[npt.NDArray[np.generic]]:
         factors = fit_factors(block, counts)
@@ -131,13 +99,3 @@ def test_factors_of_any_shape_are_those_of_numpy(kernels: str, rows: int, width:
     tokens, counts = np.empty(source.size, np.uint8), np.zeros((256, TOKENS), np.int64)
     tokens_of(source, target, tokens, counts)
     assert_factors_are_those_of_numpy(Matrix(source, tokens, rows, width, column), counts)
-
-
-def test_sizes_are_about_equally_common(kernels: str) -> None:
-    draw = np.random.default_rng(0)
-    one, other = draw.integers(-20, 21, (2, ROWS)).astype(np.int8), draw.integers(-20, 21, (2, WIDTH)).astype(np.int8)
-    bounds = size_bounds(one, other)
-    assert bounds.dtype == np.int16 and (np.diff(bounds) >= 0).all()
-    sizes = (np.abs(one.astype(int).T @ other.astype(int))[..., None] >= bounds).sum(axis=-1)
-    assert np.bincount(sizes.reshape(-1), minlength=8).min() > sizes.size / 8 * 0.7
-    assert size_bounds(np.zeros((1, 9), np.int8), np.zeros((1, 9), np.int8)).max() <= 1

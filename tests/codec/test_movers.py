@@ -16,7 +16,6 @@ from maskreg.codec.movers import (
     MOST_INDEX,
     STATE_BYTES,
     Hazards,
-    choose_indexes,
     decode_movers,
     encode_movers,
     hazard_of,
@@ -126,15 +125,6 @@ def test_indexes_out_of_range_are_refused() -> None:
     assert unpack_indexes(0 | 0b01 << 8, 2) is None
     assert unpack_indexes(MOST_INDEX | 0b01111111111 << 8, 2) is None
     assert unpack_indexes(30 | (1 << 2000) - 1 << 8, 2) is None
-
-
-def test_indexes_are_those_of_the_shares_that_move() -> None:
-    moved_, total = np.array([712, 730, 690, 0]), np.array([1_664, 3_299, 6_400, 9_000])
-    indexes, bits = choose_indexes(moved_, total)
-    assert indexes.tolist() == [51, 46, 42]
-    share = moved_[:3] / total[:3]
-    entropy = -(total[:3] * (share * np.log2(share) + (1 - share) * np.log2(1 - share))).sum()
-    assert entropy <= bits / (1 << LOGARITHM_BITS) < 1.003 * entropy
 
 
 @given(st.integers(0, (1 << 31) - 1))

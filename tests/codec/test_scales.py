@@ -6,7 +6,7 @@ import pytest
 
 from maskreg.codec.contexts import MAX_SCALE, Matrix
 from maskreg.codec.rans import TOKENS
-from maskreg.codec.scales import count_moved, fit_scales, vary
+from maskreg.codec.scales import count_moved, fit_scales
 from maskreg.codec.ulp_steps import tokens_of
 from maskreg.native import NUMPY, using
 from tests.codec.samples import codes, matrix
@@ -44,12 +44,6 @@ def test_scales_are_found(kernels: str, begin: int) -> None:
         assert np.abs(fitted).max() <= MAX_SCALE
 
 
-def test_one_side_alone_is_told_from_the_other(kernels: str) -> None:
-    rows = np.random.default_rng(0).normal(0, 2.5, ROWS)
-    row_scales, column_scales = fit(rows, NONE[1])
-    assert row_scales.std() > 2 * column_scales.std()
-
-
 @pytest.mark.parametrize(
     ("rows", "width"),
     [(1, 1), (1, 70), (70, 1), (32, 32), (254, 33), (255, 65), (257, 513), (40, 1_025), (1_000, 64), (4, 4_100)],
@@ -76,16 +70,3 @@ def test_rows_that_stand_still_do_not_hide_the_others(kernels: str) -> None:
     still = np.arange(ROWS) % 10 == 0
     assert row_scales[still].max() < np.median(row_scales[~still])
     assert np.corrcoef(row_scales[~still], rows[~still])[0, 1] > 0.85
-
-
-def test_scales_vary_when_there_are_more_than_chance_gives() -> None:
-    none, some = np.zeros(2000, np.int8), np.zeros(2000, np.int8)
-    assert not vary(none, none)
-    some[:10] = -1
-    assert not vary(some, none)
-    some[:200] = 1
-    assert vary(some, none)
-    assert vary(none, some)
-    far = none.copy()
-    far[0] = -MAX_SCALE  # one row that stands still is worth its scales
-    assert vary(far, none)

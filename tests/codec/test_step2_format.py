@@ -14,9 +14,8 @@ from maskreg.codec.step2 import Step2
 from maskreg.errors import CorruptError
 from tests.codec import reference
 from tests.codec.reading import RefusedError
-from tests.codec.samples import encoded, many, moved, samples
+from tests.codec.samples import encoded, many, samples
 from tests.codec.vectors import vectors
-from tests.codec.writing import random_model, write
 from tests.kernels import KERNELS
 
 Codes = npt.NDArray[np.uint16]
@@ -27,14 +26,6 @@ def test_an_independent_decoder_agrees(name: str) -> None:
     sample = samples()[name]
     assert reference.decode(sample.source.tolist(), sample.block) == sample.target.tolist()
     assert np.array_equal(Step2().decode(sample.source, sample.block), sample.target)
-
-
-def test_sub_blocks_of_the_encoder_decode_independently() -> None:
-    source, target = moved(140_000, 0.3, 8)
-    model = random_model(140_000, width=1_000, column=999)
-    for block in (Step2().encode(source, target), write(source.tolist(), target.tolist(), model, count=3)):
-        assert reference.decode(source.tolist(), block) == target.tolist()
-        assert np.array_equal(Step2().decode(source, block), target)
 
 
 @pytest.mark.parametrize("number", range(len(many())))

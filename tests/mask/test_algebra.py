@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.mask import pack
-from maskreg.mask.algebra import OPERATIONS, at_least, both
+from maskreg.mask.algebra import OPERATIONS, at_least
 
 Dense = npt.NDArray[np.bool_]
 
@@ -57,10 +57,3 @@ def test_hundreds_of_masks_are_counted(kernels: str, count: int) -> None:
 def test_a_count_of_none_or_of_more_than_there_are_is_refused(k: int) -> None:
     with pytest.raises(ValueError, match="of 2 masks"):
         at_least(k, packed([np.ones(5, np.bool_)] * 2))
-
-
-def test_masks_of_two_tensors_are_refused() -> None:
-    with pytest.raises(ValueError, match="one tensor"):
-        both(packed([np.ones(5, np.bool_), np.ones(100, np.bool_)]))
-    with pytest.raises(ValueError, match="one tensor"):
-        both([np.ones(5, np.uint8)] * 2)

@@ -109,13 +109,6 @@ def test_windows_that_are_too_narrow_are_widened_and_change_nothing(kernels: str
     assert np.array_equal(plain[5], narrow[5])
 
 
-def test_beyond_the_first_tile(kernels: str) -> None:
-    classes = np.random.default_rng(6).integers(0, 2, 9500).astype(np.uint16)
-    members = np.bincount(classes)
-    bits, _ = draw(Quota.of_all(members, np.array([0.2, 0.9]), 3000), [(11, classes)], 5)
-    assert as_set(bits) == by_sorting(5, [(11, classes.tolist())], [0.2, 0.9], 3000)
-
-
 @pytest.mark.parametrize("wanted", [0, 1, 4999, 9999, 10_000])
 def test_numbers_are_exact_at_the_ends_too(kernels: str, wanted: int) -> None:
     classes = np.zeros(10_000, np.uint16)
@@ -130,20 +123,6 @@ def test_threads_runs_and_the_order_of_tensors_do_not_matter(kernels: str) -> No
     one, _ = draw(quota, tensors)
     other, _ = draw(quota, tensors[::-1], run=16_384, jobs=4)
     assert all(np.array_equal(one[t], other[t]) for t, _ in tensors)
-
-
-def test_a_run_with_more_in_windows_than_expected_is_looked_at_again(kernels: str) -> None:
-    quota = Quota.of_all(np.array([20_000]), np.ones(1), 10_000)
-    seen = quota.draw(8, widened=9).look(2, 0, 20_000)
-    assert seen.places.tolist() == list(range(20_000))
-
-
-def test_a_run_must_start_at_a_tile() -> None:
-    windows = Quota.of_all(np.array([9000]), np.ones(1), 4000).draw(0)
-    with pytest.raises(ValueError, match="4096"):
-        windows.look(1, 64, 10)
-    with pytest.raises(ValueError, match="4096"):
-        windows.packed(1, 64, 10, np.empty(0, np.int64))
 
 
 def test_more_than_there_are_cannot_be_drawn() -> None:
@@ -206,16 +185,6 @@ def test_counting_by_class(kernels: str, numel: int, kinds: int, seed: int) -> N
     count(classes, pack(moved), members, found)
     assert (members - 5).tolist() == np.bincount(classes, minlength=kinds).tolist()
     assert (found - 7).tolist() == np.bincount(classes[moved], minlength=kinds).tolist()
-
-
-def test_counts_of_what_does_not_belong_together_are_refused() -> None:
-    for classes, members, moved in ((8, 513, 513), (8, 3, 2), (65, 2, 2)):
-        sums = (np.zeros(kinds, np.int64) for kinds in (members, moved))
-        with pytest.raises(ValueError, match="do not match"):
-            count(np.zeros(classes, np.uint16), np.zeros(8, np.uint8), *sums)
-    empty = Hits(np.empty(0, np.int64), np.empty(0, np.uint32))
-    with pytest.raises(ValueError, match="513 classes are more than 512"):
-        scan(Stream(0, 0), Span(0, 1, None), Windows(empty.words, empty.words), np.zeros(513, np.int64), empty)
 
 
 @pytest.mark.parametrize("numel", EDGES)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,11 @@ class Net(torch.nn.Module):
         return logits
 
 
+def optimizer_of(kind: str, named: Iterable[tuple[str, torch.Tensor]]) -> torch.optim.Optimizer:
+    """A masked optimizer gets names, any other only parameters."""
+    return OPTIMIZERS[kind](named if kind == "masked" else [p for _, p in named])
+
+
 def train(
     net: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3, accumulate: int = 1, clip: float = 0.0
 ) -> None:
@@ -71,7 +76,7 @@ def test_frozen_coordinates_keep_their_bits(
 ) -> None:
     net = Net()
     mask = masked(net, density)
-    optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+    optimizer = optimizer_of(kind, net.named_parameters())
     if resumed and kind != "masked":  # momentum everywhere, from before there was a mask
         train(net, optimizer)
     before = copies(net)
@@ -100,7 +105,7 @@ def test_clipping_sees_masked_gradients_even_where_they_are_not_numbers() -> Non
 def test_check_names_what_was_written_behind_its_back(kind: str) -> None:
     net = Net()
     mask = masked(net)
-    optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+    optimizer = optimizer_of(kind, net.named_parameters())
     attachment = attach(net, optimizer, mask)
     frozen = np.argwhere(~mask["layer.weight"].to_bool())[5]
     trained = np.argwhere(mask["layer.weight"].to_bool())[5]
@@ -131,7 +136,7 @@ def test_a_zero_that_changes_its_sign_has_changed() -> None:
 def test_what_is_loaded_outside_the_mask_stays_and_is_reported(kind: str) -> None:
     net = Net()
     mask = masked(net)
-    optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+    optimizer = optimizer_of(kind, net.named_parameters())
     attachment = attach(net, optimizer, mask)
     train(net, optimizer)
     loaded = {name: value + 1 for name, value in copies(net).items()}
@@ -186,7 +191,7 @@ def test_after_detaching_everything_trains() -> None:
 class TestOtherParameters:
     def test_a_resized_embedding(self, kind: str) -> None:
         net = Net()
-        optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+        optimizer = optimizer_of(kind, net.named_parameters())
         attachment = attach(net, optimizer, masked(net))
         net.embed = torch.nn.Embedding(40, 19)
         net.head.weight = net.embed.weight
@@ -199,24 +204,29 @@ class TestOtherParameters:
         net = Net()
         named = dict(net.named_parameters())
         scale = named.pop("scale")
-        optimizer = OPTIMIZERS[kind](named.items() if kind == "masked" else named.values())
+        optimizer = optimizer_of(kind, named.items())
         attach(net, optimizer, masked(net))
         optimizer.add_param_group({"params": [("scale", scale)] if kind == "masked" else [scale]})
         with pytest.raises(UsageError, match="parameters that it did not have"):
             optimizer.step()
 
-    def test_one_that_the_mask_does_not_cover(self, kind: str) -> None:
+    def test_a_mask_that_does_not_fit(self, kind: str) -> None:
         net = Net()
         mask = masked(net)
-        del mask["scale"]
-        optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
-        with pytest.raises(UsageError, match="does not cover scale, which the optimizer trains"):
-            attach(net, optimizer, mask)
+        scale = mask.pop("scale")
+        other = {"lm_head.bias": TensorMask("lm_head.bias", (1,), np.zeros(8, np.uint8))}
+        for wrong, error in (
+            (None, UsageError),
+            (mask, UsageError),
+            ({**mask, "scale": scale} | other, WrongCheckpointError),
+        ):
+            with pytest.raises(error):
+                attach(net, optimizer_of(kind, net.named_parameters()), wrong)
 
     def test_those_of_another_model(self, kind: str) -> None:
         net, other = Net(), Net()
         named = [(f"other.{name}", p) for name, p in other.named_parameters()]
-        optimizer = OPTIMIZERS[kind](named if kind == "masked" else other.parameters())
+        optimizer = optimizer_of(kind, named)
         with pytest.raises(UsageError, match="parameters that the model does not have"):
             attach(net, optimizer, masked(net))
 
@@ -226,25 +236,11 @@ class TestOtherParameters:
         named = {name: p for name, p in net.named_parameters() if p.requires_grad}
         mask = masked(net) | {"seen": TensorMask("seen", (3,), pack(np.ones(3, bool)))}
         before = copies(net)
-        optimizer = OPTIMIZERS[kind](named.items() if kind == "masked" else named.values())
+        optimizer = optimizer_of(kind, named.items())
         attach(net, optimizer, mask)
         train(net, optimizer)
         assert changed(net, before, mask)[0] == 0
         assert torch.equal(net.layer.weight, before["layer.weight"])
-
-    def test_a_mask_of_another_model(self, kind: str) -> None:
-        net = Net()
-        optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
-        with pytest.raises(WrongCheckpointError, match=r"tensor lm_head\.bias: missing in this model"):
-            attach(
-                net, optimizer, masked(net) | {"lm_head.bias": TensorMask("lm_head.bias", (1,), np.zeros(8, np.uint8))}
-            )
-
-    def test_no_mask(self, kind: str) -> None:
-        net = Net()
-        optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
-        with pytest.raises(UsageError, match="no mask"):
-            attach(net, optimizer)
 
 
 # An optimizer that no longer has a model to wait for, in an earlier test, may not have been collected yet.

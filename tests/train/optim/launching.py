@@ -18,7 +18,8 @@ from maskreg.train.optim.triton_step import Triton
 from tests.train.optim.tensors import KINDS, frozen, same, steps, task, written
 
 DTYPES = [torch.bfloat16, torch.float32]
-SIZES = [(0, 0.5), (1, 1.0), (63, 0.5), (4096, 0.0), (4096, 1.0), (9001, 0.02), (9001, 0.48)]
+FORMS = [*product(DTYPES, [False, True])]
+SIZES = [(0, 0.5), (1, 1.0), (63, 0.5), (4096, 0.0), (4096, 1.0), (9001, 0.02), (9001, 0.48), (5003, 0.3)]
 
 
 def main(device: str) -> None:
@@ -31,7 +32,9 @@ def main(device: str) -> None:
 def cases(device: str) -> dict[str, str]:
     """What went wrong in every case."""
     found = {}
-    for seed, ((numel, density), kind, dtype, packed) in enumerate(product(SIZES, KINDS, DTYPES, [False, True])):
+    for seed, ((numel, density), kind) in enumerate(product(SIZES, KINDS)):
+        # Every size and every kind meets every form; not each pair of them, as the interpreter is slow.
+        dtype, packed = FORMS[(seed + seed // len(KINDS)) % len(FORMS)]
         odd = seed % 3 == 0
         name = f"{kind} of {numel} {dtype} at {density}{' packed' * packed}{' odd' * odd}"
         found[name] = step(numel, density, kind, (dtype, DTYPES[seed // 2 % 2]), packed, odd, device, seed)

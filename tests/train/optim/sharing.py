@@ -336,14 +336,6 @@ def share_of_another_process(folder: Path) -> None:
     assert "torch.distributed.checkpoint" in (refused.value.hint or "")
 
 
-def state_of_another_mask(folder: Path) -> None:
-    net = _resumed(folder)
-    optimizer = MaskedAdamW(net.named_parameters(), mask=masks(seed=3), **ADAMW)
-    optimizer.load_state_dict(torch.load(folder / "full.pt"))
-    with pytest.raises(DataError, match="of another mask"):
-        optimizer.bind(net)
-
-
 def sgd_with_momentum(folder: Path) -> None:
     nets = Net(), sharded()
     for net in nets:

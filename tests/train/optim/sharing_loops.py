@@ -8,10 +8,25 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from accelerate.utils.fsdp_utils import fsdp2_switch_optimizer_parameters
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import fully_shard
 
 from maskreg.errors import DataError
-from tests.train.optim.world import Net, make, masks, put_gradients, same, sharded, train, weights, whole
+from maskreg.train import MaskedAdamW, attach
+from tests.train.optim.world import (  # fmt: skip
+    ADAMW,
+    Net,
+    frozen_kept,
+    make,
+    masks,
+    put_gradients,
+    same,
+    sharded,
+    train,
+    weights,
+    whole,
+)
 
 FULL = StateDictOptions(full_state_dict=True)
 
@@ -54,6 +69,26 @@ def packed_shards_are_clipped_by_others(folder: Path) -> None:
         net.zero_grad()
         optimizer.step()
         same(weights(net), before)
+
+
+def sharded_as_accelerate_does(folder: Path) -> None:
+    """The optimizer is made first, of parameters without names, which are then swapped by their addresses."""
+    net = Net()
+    optimizer = MaskedAdamW(net.parameters(), mask=masks(), gradients="packed", **ADAMW)
+    old = {name: p.data_ptr() for name, p in net.named_parameters()}
+    for number, p in enumerate(net.parameters()):
+        placeholder: Any = torch.empty(1, dtype=p.dtype)
+        placeholder.data_ptr = p.data_ptr()
+        optimizer.param_groups[0]["params"][number] = placeholder
+    fully_shard(net)
+    fsdp2_switch_optimizer_parameters(optimizer, {old[name]: p for name, p in net.named_parameters()})
+    attachment = attach(net, optimizer)
+    for step in range(2):
+        net(torch.tensor(1.0 + step + dist.get_rank())).backward()
+        optimizer.step()
+        net.zero_grad()
+    attachment.check()
+    frozen_kept(net)
 
 
 def loaded_weights_stay(folder: Path) -> None:

@@ -15,7 +15,6 @@ from maskreg.native import NUMPY, available, using
 from maskreg.train.optim import ranges
 from maskreg.train.optim.backends import Cpu, Plain, backend_of
 from maskreg.train.optim.cpu_steps import QUIET_NAN
-from maskreg.train.optim.ranges import Range, Ranges
 from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Gradient, Operands, SGDStep
 from tests.train.optim.tensors import KINDS, Task, frozen, same, steps, task
 
@@ -117,13 +116,6 @@ def test_bf16_is_rounded_as_pytorch_rounds_it(level: str) -> None:
     assert set(weights[weights.isnan()].view(torch.int16).tolist()) == {QUIET_NAN}
 
 
-@pytest.mark.parametrize(("dtype", "master"), [(BF16, None), (FP32, torch.zeros(8))])
-def test_weights_of_bf16_have_masters_and_others_none(dtype: torch.dtype, master: torch.Tensor | None) -> None:
-    operands = Operands(torch.zeros(8, dtype=dtype), Gradient(torch.ones(8), True), task(8, 1.0).bits, master)
-    with pytest.raises(ValueError, match="masters"):
-        Cpu().sgd(operands, None, SGDStep(1.0, 0.0, 0.0, False, 1))
-
-
 @pytest.fixture
 def threads() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -190,16 +182,6 @@ def test_threads_are_there_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None
         os._exit(0)
     os.waitpid(child, 0)
     assert float(os.read(read, 100)) == wanted
-
-
-def test_what_raises_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "RANGE", 1)
-
-    def fail(own: Range) -> None:
-        raise ValueError(own.begin)
-
-    with pytest.raises(ValueError):
-        Ranges([10]).each(fail)
 
 
 @pytest.mark.parametrize(

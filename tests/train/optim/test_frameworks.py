@@ -54,14 +54,6 @@ def test_verl_makes_it_without_names_and_the_model_gives_them() -> None:
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
 
 
-def test_verl_s_own_function_makes_it() -> None:
-    config = pytest.importorskip("verl.workers.config", reason="verl is not installed")
-    net = model()
-    made = config.build_optimizer(net.parameters(), config.FSDPOptimizerConfig(**vars(verl_config(masked(net, 0.4)))))
-    assert isinstance(made, MaskedAdamW)
-    run(made, net, 1)
-
-
 def test_state_moves_as_offloading_moves_it() -> None:
     net = model()
     optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4))

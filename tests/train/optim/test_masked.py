@@ -12,7 +12,7 @@ import torch
 from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import TensorMask
 from maskreg.train import MaskedAdamW, MaskedSGD
-from maskreg.train.optim import MaskedOptimizer, parameter
+from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optim.backends import Plain
 from maskreg.train.optim.gradients import PackedGradient
 from tests.train.optim.training import KINDS, masked, model, run
@@ -144,19 +144,6 @@ def test_steps_within_backward_do_not_accumulate() -> None:
     net(x).float().sum().backward()
 
 
-def test_parameters_without_names_raise_at_the_first_step_unless_the_model_ran() -> None:
-    net = model()
-    mask = masked(net, 0.5)
-    optimizer = MaskedAdamW(net.parameters(), mask=mask)
-    for p in net.parameters():
-        p.grad = torch.ones_like(p)
-    with pytest.raises(UsageError, match="have no names"):
-        optimizer.step()
-    optimizer = MaskedAdamW(net.parameters(), mask=mask, gradients="packed")
-    run(optimizer, net, 1)
-    assert optimizer.state
-
-
 @pytest.mark.parametrize(("dtype", "master"), [(torch.float16, True), (torch.float32, False), (torch.float64, False)])
 def test_what_a_step_does_not_move_keeps_its_bits_in_every_dtype(dtype: torch.dtype, master: bool) -> None:
     net = model(dtype)
@@ -242,40 +229,6 @@ def test_a_parameter_of_another_shape_is_refused_though_it_has_as_many_elements(
         net.weight.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     assert torch.equal(net.weight, before)
-
-
-class Counting(Plain):
-    """Notes how many coordinates the tensors have that it works on together."""
-
-    def __init__(self) -> None:
-        self.squares: list[list[int]] = []
-        self.updates: list[list[int]] = []
-
-    def square_sums(self, each: Any) -> list[torch.Tensor]:
-        self.squares.append([values.numel() for values, _ in each])
-        return super().square_sums(each)
-
-    def update(self, each: Any) -> None:
-        self.updates.append([update.operands.weights.numel() for update in each])
-        super().update(each)
-
-
-@pytest.mark.parametrize(("most", "batches"), [(100, [[50, 50], [90], [200]]), (1 << 26, [[50, 50, 90, 200]])])
-def test_parameters_are_worked_on_together_in_batches(
-    most: int, batches: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parameter, "_BATCH", most)
-    weights = [torch.ones(10, 5), torch.ones(10, 5).t(), torch.ones(9, 10), torch.ones(7), torch.ones(200)]
-    named = {f"w{number}": torch.nn.Parameter(weight) for number, weight in enumerate(weights)}
-    mask = {name: torch.ones(weight.shape, dtype=torch.bool) for name, weight in named.items()}
-    backend = Counting()
-    optimizer = MaskedSGD(named.items(), lr=0.25, mask=mask, backend=backend)
-    for name, weight in named.items():
-        weight.grad = None if name == "w3" else torch.ones_like(weight)
-    optimizer.step()
-    assert backend.squares == backend.updates == batches
-    for name, weight in named.items():
-        assert {*weight.flatten().tolist()} == {1.0 if name == "w3" else 0.75}
 
 
 def test_complex_parameters_are_refused() -> None:

@@ -1,7 +1,7 @@
-"""A process of several that share a model: runs every check given by name, and writes down which of them held.
+"""Processes that share a model: ``python -m tests.train.optim.world FOLDER`` runs the checks of every world in turn.
 
-Gradients come from seeded whole tensors, so that they are the same in any number of processes, and so must be every
-bit of what is trained with them.
+One process imports torch and forks the others; each writes down which checks held. Gradients come from seeded whole
+tensors, so that they are the same in any number of processes, and so must be every bit of what is trained with them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -124,9 +125,8 @@ def sharded(dtype: torch.dtype = torch.bfloat16, mesh: DeviceMesh | None = None)
 
 
 @contextmanager
-def processes(rank: int, world: int, folder: Path) -> Iterator[None]:
-    meet = f"file://{folder}/meet-{world}"
-    dist.init_process_group("gloo", meet, rank=rank, world_size=world, timeout=timedelta(seconds=60))
+def processes(rank: int, world: int, meet: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", f"file://{meet}", rank=rank, world_size=world, timeout=timedelta(seconds=60))
     try:
         yield
     finally:
@@ -137,19 +137,40 @@ def mesh(*shape: int) -> DeviceMesh:
     return init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
 
 
-def main(rank: int, world: int, folder: Path, names: list[str]) -> None:
+def check(rank: int, world: int, folder: Path, name: str, checks: dict[str, Callable[[Path], None]]) -> None:
+    """Run the checks in one process of a world."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
+    with (folder / f"said-{name}-{rank}.txt").open("wb") as said:
+        os.dup2(said.fileno(), 2)
+    held: list[str] = []
+    with processes(rank, world, folder / f"meet-{name}"):
+        for one, run in checks.items():
+            run(folder)
+            held.append(one)
+            (folder / f"held-{name}-{rank}.json").write_text(json.dumps(held))
+
+
+def main(folder: Path) -> None:
+    """Run the worlds, one after another."""
     from tests.train.optim import sharing, sharing_loops
 
     torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
-    held: list[str] = []
-    with processes(rank, world, folder):
-        for name in names:
-            check: Callable[[Path], None] = getattr(sharing_loops, name, None) or getattr(sharing, name)
-            check(folder)
-            held.append(name)
-            (folder / f"held-{world}-{rank}.json").write_text(json.dumps(held))
+    known = {**vars(sharing), **vars(sharing_loops)}
+    for name, checks in json.loads((folder / "checks.json").read_text()).items():
+        children = []
+        for rank in range(world := int(name.partition(" ")[0])):
+            if child := os.fork():
+                children.append(child)
+                continue
+            try:
+                check(rank, world, folder, name, {one: known[one] for one in checks})
+            except BaseException:
+                traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(0)
+        for child in children:
+            os.waitpid(child, 0)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
+    main(Path(sys.argv[1]))
