@@ -17,35 +17,29 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from maskreg.codec import DEFAULT_CODEC, get_codec, grid_at
 from maskreg.device import own_stream
-from scripts.bench.device import UNAVAILABLE, gpu
 from scripts.bench.pairs import SPECS, generated
 
 ItemT = TypeVar("ItemT")
+
+UNAVAILABLE = 69
+"""Exit code on a machine without a GPU: ``EX_UNAVAILABLE`` of sysexits.h."""
 
 WAYS = ((1, 1), (1, 4), (1, 16), (1, 64), (16, 1), (16, 4))
 """Threads, and blocks that each passes to the GPU in one call."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One way from a coded pair to values on the GPU.
-
-    Attributes:
-        pair: its name.
-        way: how it was decoded or copied.
-        bits_per_param: of the coded blocks; 0 for a copy.
-        gb_per_s: 10^9 bytes of one checkpoint a second.
-    """
+class Row(NamedTuple):
+    """One way from a coded pair to values on the GPU; a copy has no coded bits."""
 
     pair: str
     way: str
@@ -90,9 +84,17 @@ def main() -> int:
             print(f"{row.pair:6} {row.way:44} {row.bits_per_param:6.3f} b/p {row.gb_per_s:9.2f} GB/s", flush=True)
             rows.append(row)
     if options.json:
-        result = {"machine": machine, "blocks": options.blocks, "rows": [asdict(row) for row in rows]}
+        result = {"machine": machine, "blocks": options.blocks, "rows": [row._asdict() for row in rows]}
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
+
+
+def gpu(name: str) -> torch.device | None:
+    """The device of that name; None, with a message, on a machine without a GPU."""
+    if torch.cuda.is_available():
+        return torch.device(name)
+    print("no CUDA device: nothing was measured", file=sys.stderr)
+    return None
 
 
 def coded_blocks(name: str, count: int, device: torch.device) -> list[Coded]:

@@ -29,8 +29,7 @@ from maskreg.live.memory import leaves_of
 from maskreg.store.file import FileStore
 from maskreg.tensors.bus import counted
 from scripts.bench.commands import make_models
-from scripts.bench.device import UNAVAILABLE, gpu
-from scripts.bench.gpu import settle
+from scripts.bench.gpu import UNAVAILABLE, gpu, settle
 
 
 def parsed() -> argparse.Namespace:

@@ -3,7 +3,8 @@
 Layers of random weights are updated by maskreg's Triton kernels with dense gradients, and by ``torch.optim.AdamW`` on
 fp32 parameters with fp32 gradients: for bf16 weights those are master copies, copied back after each step. Times are
 GPU times; the best repetition counts. Bytes are those a masked step must read and write: weights, gradients, bits,
-ranks and state. The results of a masked step are compared with PyTorch operations first.
+ranks and state. The results of a masked step are compared with PyTorch operations first. ``accumulate`` adds all masked
+gradients to packed ones, and ``squares`` sums their squares.
 
   python -m scripts.bench.gpu_retrain --json gpu.json
 """
@@ -14,7 +15,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,41 +24,10 @@ import torch
 from maskreg.train.optim.backends import Plain
 from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands
-from scripts.bench.device import UNAVAILABLE, gpu
+from scripts.bench.gpu import UNAVAILABLE, gpu
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 NOW = AdamWStep(1e-5, 0.9, 0.999, 1e-8, 0.01, 10)
-
-
-@dataclass(frozen=True)
-class Row:
-    """Steps of all layers.
-
-    Attributes:
-        dtype: of the weights.
-        density: of the mask.
-        milliseconds: of a masked step.
-        fused_milliseconds: of ``torch.optim.AdamW(fused=True)``.
-        foreach_milliseconds: of ``torch.optim.AdamW(foreach=True)``.
-        of_fused: ``milliseconds`` / ``fused_milliseconds``.
-        bytes_per_param: that a masked step reads and writes.
-        gb_per_s: 10^9 of these bytes a second.
-        of_copy: ``gb_per_s`` / a copy's.
-        accumulate_milliseconds: of adding all masked gradients to packed ones.
-        square_sum_milliseconds: of summing the squares of all masked gradients.
-    """
-
-    dtype: str
-    density: float
-    milliseconds: float
-    fused_milliseconds: float
-    foreach_milliseconds: float
-    of_fused: float
-    bytes_per_param: float
-    gb_per_s: float
-    of_copy: float
-    accumulate_milliseconds: float
-    square_sum_milliseconds: float
 
 
 @dataclass(frozen=True)
@@ -107,21 +77,15 @@ def main() -> int:
     print(f"{machine}, {options.layers} layers of {options.width} x {options.width}")
     rows = []
     for row in measured(options, device):
-        print(
-            f"{row.dtype} p={row.density:<5g} {row.milliseconds:8.3f} ms, fused {row.fused_milliseconds:8.3f} "
-            f"({row.of_fused:.2f}), foreach {row.foreach_milliseconds:8.3f}; {row.bytes_per_param:6.2f} B/param, "
-            f"{row.gb_per_s:7.1f} GB/s, {row.of_copy:.0%} of a copy; accumulate {row.accumulate_milliseconds:.3f} ms, "
-            f"squares {row.square_sum_milliseconds:.3f} ms",
-            flush=True,
-        )
+        print("  ".join(f"{name} {value if isinstance(value, str) else f'{value:.3f}'}" for name, value in row.items()))
         rows.append(row)
     if options.json:
-        result = {"machine": machine, "layers": options.layers, "width": options.width, "rows": [*map(asdict, rows)]}
+        result = {"machine": machine, "layers": options.layers, "width": options.width, "rows": rows}
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 
-def measured(options: argparse.Namespace, device: torch.device) -> Iterator[Row]:
+def measured(options: argparse.Namespace, device: torch.device) -> Iterator[dict[str, str | float]]:
     """A row for every dtype and density."""
     from maskreg.train.optim.triton_step import Triton
 
@@ -137,19 +101,19 @@ def measured(options: argparse.Namespace, device: torch.device) -> Iterator[Row]
             square = best(lambda layers=layers: squares(layers, backend), options.repeat)  # type: ignore[misc]
             moved = sum(entry.nbytes for entry in layers)
             speed = moved / masked / 1e6
-            yield Row(
-                dtype=name,
-                density=density,
-                milliseconds=masked,
-                fused_milliseconds=fused,
-                foreach_milliseconds=foreach,
-                of_fused=masked / fused,
-                bytes_per_param=moved / params,
-                gb_per_s=speed,
-                of_copy=speed / copied,
-                accumulate_milliseconds=add,
-                square_sum_milliseconds=square,
-            )
+            yield {
+                "dtype": name,
+                "density": density,
+                "ms": masked,
+                "fused_ms": fused,
+                "foreach_ms": foreach,
+                "of_fused": masked / fused,
+                "bytes_per_param": moved / params,
+                "gb_per_s": speed,
+                "of_copy": speed / copied,
+                "accumulate_ms": add,
+                "squares_ms": square,
+            }
             del layers
 
 

@@ -13,25 +13,16 @@ and beside each are its controls:
 Primary endpoints, fixed before the first run, on held-out problems, without sampling:
   KL         KL(model || teacher) over the vocabulary, mean over the tokens of right answers
   P(answer)  mean probability of the right answer and its end
-Arms are compared by paired differences, of the same mask seed and training seed. Each mask is trained on with a
-training seed of its own, or with all of them (``--crossed``). Either way, 95 % intervals include the variance of masks
-and of training (the module ``statistics`` says how), and p-values are corrected for all comparisons on both
-endpoints (Holm). Where there is one mask, the interval is for that mask only. Greedy accuracy over all held-out
-problems, and KL on the model's own samples, are secondary.
+Arms are compared by paired differences, of the same mask seed and training seed; the module ``statistics`` says how.
 
-Tuning runs, with a seed that no arm has, choose the densities of random masks and, for arms outside the claim
-(``--arms all``), the learning rates of SGD (by KL on the training problems) and of random masks with matched norm
-(their update in fp32 masters is as long as the OPD mask's), and the density of the thinned OPD mask (the visible
-density of random masks). The exit code is 1 if the full arm does not beat the source by 5 paired standard deviations,
-or if the run that yields the mask changes no weight: then nothing was tested.
+Tuning runs, with a seed that no arm has, choose the densities of random masks. The exit code is 1 if the full arm does
+not beat the source by 5 paired standard deviations, or if the run that yields the mask changes no weight: then nothing
+was tested. Every finished run is a file in the results folder: the same command resumes, and more seeds add to what is
+there. Takes about half an hour of one core.
 
-The forward pass computes in fp32 with the values of the bf16 weights; the optimizer gets bf16 gradients. Every finished
-run is a file in the results folder: the same command resumes, and more seeds add to what is there. Takes about half
-an hour of one core.
-
-  scripts/reproduce/run ../shared/data/tiny --out .reproduce
-  scripts/reproduce/run ../shared/data/tiny --out .reproduce --docs docs
-  scripts/reproduce/run ../shared/data/tiny --out .reproduce --seeds 0 1 2 3 --mask-seeds 100 103 104 105
+  scripts/reproduce/run CHECKPOINTS --out .reproduce
+  scripts/reproduce/run CHECKPOINTS --out .reproduce --docs docs
+  scripts/reproduce/run CHECKPOINTS --out .reproduce --seeds 0 1 2 3 --mask-seeds 100 103 104 105
 """
 
 from __future__ import annotations
@@ -46,7 +37,7 @@ from typing import Any
 
 from maskreg.errors import MaskregError, NotFoundError, UsageError
 from maskreg.train.retrain.prepare import check_vocabularies
-from scripts.reproduce.arms import ARMS, jobs_of, missing, needs_of, origins_of
+from scripts.reproduce.arms import ARMS, jobs_of, missing, origins_of, shown_as_visible
 from scripts.reproduce.folder import Folder, write
 from scripts.reproduce.masks import NothingLearnedError, extract_mask
 from scripts.reproduce.origins import ORIGINS
@@ -85,7 +76,6 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each (default 2)")
     parser.add_argument("--seeds", type=int, nargs="+", help="training seeds (default 0 1 2)")
     parser.add_argument("--mask-seeds", type=int, nargs="+", help="of the runs that give masks (default 100 103 104)")
-    parser.add_argument("--crossed", action="store_true", help="train every mask with every training seed")
     parser.add_argument("--arms", nargs="+", choices=(*ARMS, "all"), metavar="ARM", help=_ARMS_HELP)
     parser.add_argument("--steps", type=int, help="of each run (default 60)")
     parser.add_argument("--batch", type=int, help="prompts in a step (default 96)")
@@ -111,15 +101,13 @@ def setting_of(options: argparse.Namespace) -> Setting:
     for name in ("seeds", "mask_seeds", "arms"):
         if name in chosen:
             chosen[name] = tuple(chosen[name])
-    if options.finished and options.crossed:
-        raise UsageError("the tables of --crossed need all of its runs", hint="leave --finished or --crossed out")
     if options.workers < 1:
         raise UsageError(f"workers cannot be {options.workers}", hint="--workers of at least 1")
     if "all" in chosen.get("arms", ()):
         chosen["arms"] = tuple(ARMS)
     elif chosen.get("arms") and "full" not in chosen["arms"]:
         chosen["arms"] = ("full", *chosen["arms"])
-    setting = Setting(str(options.checkpoints.resolve()), crossed=options.crossed, **chosen)
+    setting = Setting(str(options.checkpoints.resolve()), **chosen)
     if absent := missing(setting):
         raise NotFoundError(
             f"{setting.path(absent)} is no checkpoint, and an arm needs its mask", hint="add it, or leave its arms out"
@@ -144,9 +132,9 @@ def reproduce(setting: Setting, folder: Folder, *, finished: bool = False) -> tu
     """
     ends = folder.records([(name, evaluate, (setting, name)) for name in ("source", "teacher")])
     masks = _masks(setting, folder)
-    needs = needs_of(setting)
-    measured = folder.jobs(setting, tuning_jobs(setting, masks, needs))
-    tuning = tune(setting, masks, needs, {record["arm"]: record for record in measured.values()})
+    visible = shown_as_visible(setting)
+    measured = folder.jobs(setting, tuning_jobs(setting, masks, visible))
+    tuning = tune(masks, visible, {record["arm"]: record for record in measured.values()})
     jobs = jobs_of(setting, tuning)
     records = folder.finished(jobs) if finished else folder.jobs(setting, jobs)
     return Results(ends["source"], ends["teacher"], runs_by_arm(jobs, records), len(jobs)), tuning
@@ -179,13 +167,9 @@ def _masks(setting: Setting, folder: Folder) -> dict[str, dict[str, str]]:
             checkpoints[origin, None] = setting.path(ORIGINS[origin].checkpoint)
     masks: dict[str, dict[str, str]] = {origin: {} for origin in origins_of(setting)}
     for (origin, seed), checkpoint in checkpoints.items():
-        extracted = partial(_extracted, setting, checkpoint, folder.registry)
+        extracted = partial(extract_mask, setting, checkpoint, folder.registry)
         masks[origin][str(seed)] = folder.once(f"masks/{slug(f'{origin}-{seed}')}", extracted)["digest"]
     return masks
-
-
-def _extracted(setting: Setting, checkpoint: Path, registry: Path) -> dict[str, str]:
-    return {"digest": extract_mask(setting, checkpoint, registry)}
 
 
 def main() -> int:

@@ -32,13 +32,7 @@ class Folder:
         self.path, self.registry = path, path / "registry"
         (path / "runs").mkdir(parents=True, exist_ok=True)
         # Seeds and arms can be added later; everything else affects every run. The first mask is the tuning runs'.
-        fixed = {
-            **setting.to_json(),
-            "seeds": [],
-            "crossed": False,
-            "arms": [],
-            "mask_seeds": list(setting.mask_seeds[:1]),
-        }
+        fixed = {**setting.to_json(), "seeds": [], "arms": [], "mask_seeds": list(setting.mask_seeds[:1])}
         if self.once("setting", lambda: fixed) != fixed:
             raise UsageError(f"{path} holds results of another setting", hint="choose another --out")
         one_thread()
@@ -60,11 +54,11 @@ class Folder:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return record
 
-    def records(self, work: Sequence[Work], *, parallel: bool = True) -> dict[str, dict[str, Any]]:
+    def records(self, work: Sequence[Work]) -> dict[str, dict[str, Any]]:
         """All records by name; computes those that are missing."""
         missing = [item for item in work if not (self.path / "runs" / f"{item[0]}.json").exists()]
         tasks = [partial(_compute, self.path / "runs" / f"{name}.json", make, args) for name, make, args in missing]
-        summaries = self._in_parallel(tasks) if self._pool and parallel else (task() for task in tasks)
+        summaries = self._in_parallel(tasks) if self._pool else (task() for task in tasks)
         for done, summary in enumerate(summaries, 1):
             print(f"{done} of {len(missing)}: {summary}", file=sys.stderr, flush=True)
         return {name: self.once(f"runs/{name}", dict) for name, _, _ in work}

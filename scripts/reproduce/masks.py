@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -22,23 +21,18 @@ from maskreg.mask.packed import Mask, TensorMask, pack
 from maskreg.store.file import FileStore
 from scripts.reproduce.setting import Setting
 
-Kind = Literal["", "random", "random-per-tensor", "exponent-matched", "low-magnitude", "subset", "complement"]
-"""Of a baseline of an artifact; empty for its own mask, ``random`` for a mask that derives from no artifact."""
-
 
 @dataclass(frozen=True)
 class MaskSpec:
-    """Describes a mask.
+    """Describes a mask: all coordinates, an artifact's mask, one drawn like it, or random coordinates.
 
     Attributes:
-        origin: digest of the artifact it is or derives from; empty for all coordinates, and for ``random``.
-        kind: see :data:`Kind`.
-        seed: of a random mask.
-        density: of a ``random`` mask; of a ``subset``, the share of the mask's coordinates that it keeps.
+        origin: digest of the artifact that it is or derives from; empty for all coordinates and random ones.
+        seed: of a mask that is drawn; None for an artifact's own.
+        density: of random coordinates.
     """
 
     origin: str = ""
-    kind: Kind = ""
     seed: int | None = None
     density: float | None = None
 
@@ -50,13 +44,13 @@ class NothingLearnedError(Exception):
     """A checkpoint has the source's weights: there is no mask to test."""
 
 
-def extract_mask(setting: Setting, target: Path, registry: Path) -> str:
-    """Extract what changed between the source and a checkpoint; returns the artifact's digest."""
+def extract_mask(setting: Setting, target: Path, registry: Path) -> dict[str, str]:
+    """Extract what changed between the source and a checkpoint; returns the artifact's digest, as a record."""
     result = extract(open_checkpoint(setting.path("source")), open_checkpoint(target), registry, jobs=1)
     digest = str(result.digest)
     if not open_artifact(digest, registry).manifest.totals.nnz:
         raise NothingLearnedError(f"no bf16 weight of {target} differs from the source's")
-    return digest
+    return {"digest": digest}
 
 
 def open_artifact(digest: str, registry: Path) -> Artifact:
@@ -69,16 +63,12 @@ def open_mask(spec: MaskSpec, setting: Setting, registry: Path) -> tuple[Mask, s
     source = open_checkpoint(setting.path("source"))
     if not spec.origin:
         shapes = {name: tensor.shape for name, tensor in source.tensors.items()}
-        if spec.kind != "random":
+        if spec.seed is None or spec.density is None:
             return Everything(shapes), ""
-        assert spec.seed is not None
-        assert spec.density is not None
         return random_mask(shapes, spec.seed, spec.density), ""
     artifact = open_artifact(spec.origin, registry)
-    if spec.kind:
-        totals = artifact.manifest.totals
-        density = None if spec.density is None else spec.density * totals.nnz / totals.numel
-        baseline = BaselineSpec.of(spec.kind, seed=spec.seed, density=density)
+    if spec.seed is not None:
+        baseline = BaselineSpec.of("exponent-matched", seed=spec.seed)
         result = make_baseline(artifact, baseline, registry, source, jobs=1)
         artifact = open_artifact(str(result.digest), registry)
     return dict(artifact.mask), str(artifact.digest)

@@ -56,7 +56,7 @@ def _point(panel: Any, y: int, estimate: Estimate, color: str) -> None:
 
 def _color(arm: str) -> str:
     """Masks that a run gave, and controls."""
-    return SECOND if ARMS[arm].kind or ARMS[arm].visible else MARK
+    return SECOND if ARMS[arm].control else MARK
 
 
 def _frame(panel: Any, label: str, *, line: float) -> None:

@@ -17,7 +17,6 @@ batches: if they differ in a token, their weights do, and comparisons of trainin
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,15 +89,13 @@ class Sampling:
 
     Attributes:
         tokens: the most tokens to sample.
-        ends: tokens that end a completion, and belong to it.
+        end: the token that ends a completion, and belongs to it.
         pad: fills rows up.
-        rows: the most rows that are sampled at once.
     """
 
     tokens: int
-    ends: Sequence[int]
+    end: int
     pad: int
-    rows: int = 256
 
 
 @dataclass(frozen=True)
@@ -123,29 +120,28 @@ class Randomness:
         return np.stack(rows)
 
 
+@torch.no_grad()
 def sample(model: Any, prompts: Sequence[Sequence[int]], sampling: Sampling, randomness: Randomness) -> Rollout:
     """Complete prompts by tokens that the model samples, up to an end token.
 
-    Prompts of similar length are completed together, with cached keys and values, and the model in evaluation mode. Of
-    the other rows, a completion depends only on rounding in the model, which rarely decides a token.
+    The model reads the whole text for each token, which costs less than a cache as long as completions have a few
+    tokens. Of the other rows, a completion depends only on rounding in the model, which rarely decides a token.
     """
-    chances = randomness.uniform(prompts, sampling.tokens)
-    device = next(model.parameters()).device
-    order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
+    chances = torch.from_numpy(randomness.uniform(prompts, sampling.tokens))
     completions: list[list[int]] = [[] for _ in prompts]
     training = model.training
     model.eval()
-    try:
-        for first in range(0, len(order), sampling.rows):
-            part = order[first : first + sampling.rows]
-            start = given([prompts[row] for row in part], [[sampling.pad]] * len(part), pad=sampling.pad)
-            sampled = _continue(model, start, torch.from_numpy(chances[part]).to(device), sampling)
-            for row, completion in zip(part, sampled, strict=True):
-                completions[row] = completion
-    finally:
-        model.train(training)
-    rollout = given(prompts, completions, pad=sampling.pad)
-    return Rollout(rollout.tokens.to(device), rollout.present.to(device), rollout.start)
+    for number in range(sampling.tokens):
+        # Each completion has as many tokens; after its end they are drawn too, and dropped below.
+        text = given(prompts, [[*completion, sampling.pad] for completion in completions], pad=sampling.pad)
+        chosen = _choose(logits_of(model, text)[:, -1], chances[:, number])
+        for completion, token in zip(completions, chosen.tolist(), strict=True):
+            completion.append(token)
+    model.train(training)
+    for completion in completions:
+        if sampling.end in completion:
+            del completion[completion.index(sampling.end) + 1 :]
+    return given(prompts, completions, pad=sampling.pad)
 
 
 def uniform(seed: int, step: int, prompt: Sequence[int], draw: int, count: int) -> npt.NDArray[np.float64]:
@@ -157,45 +153,6 @@ def uniform(seed: int, step: int, prompt: Sequence[int], draw: int, count: int) 
     key = np.frombuffer(hashlib.sha256(text.encode()).digest()[:16], dtype="<u8")
     raw = np.random.Philox(key=key.astype(np.uint64)).random_raw(count)
     return np.asarray(raw >> np.uint64(11), dtype=np.float64) * 2.0**-53
-
-
-@torch.no_grad()
-def _continue(model: Any, start: Rollout, chances: torch.Tensor, sampling: Sampling) -> list[list[int]]:
-    """Completions of some rows, without padding.
-
-    The first forward pass reads the prompts, padded on the left so that all end in the same column; each later one
-    reads a single column. Rows that have ended are sampled further, because a batch has one width, and what they yield
-    is dropped.
-    """
-    device = chances.device
-    present = start.present[:, : start.start].to(device)
-    column, positions, cache = start.tokens[:, : start.start].to(device), _positions(present), None
-    completions: list[list[int]] = [[] for _ in range(len(present))]
-    unfinished = set(range(len(present)))
-    ends = frozenset(sampling.ends)
-    # transformers 5.24 renamed the argument and the field of the cache.
-    cached = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-    for number in range(chances.shape[1]):
-        out = model(
-            input_ids=column,
-            attention_mask=present.long(),
-            position_ids=positions,
-            use_cache=True,
-            logits_to_keep=1,
-            **{cached: cache},
-        )
-        cache = out[cached]
-        chosen = _choose(out.logits[:, -1], chances[:, number])
-        for row, token in enumerate(chosen.tolist()):
-            if row in unfinished:
-                completions[row].append(token)
-                if token in ends:
-                    unfinished.discard(row)
-        if not unfinished:
-            break
-        column, positions = chosen[:, None], positions[:, -1:] + 1
-        present = torch.cat([present, present.new_ones(len(present), 1)], dim=1)
-    return completions
 
 
 def _choose(logits: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,28 +36,24 @@ class Setting:
     Attributes:
         checkpoints: folder with ``source``, ``teacher`` and, for the arms that need them, ``opd`` and ``rlvr``.
         seeds: training seeds; every arm is trained with each.
-        mask_seeds: of the runs that give masks; an arm is trained on the mask of each.
-        crossed: every mask is trained on with every training seed, not the first with the first, and so on.
+        mask_seeds: of the runs that give masks; each mask is trained on with a training seed of its own.
         arms: names of arms; empty for those that belong to the claim.
         steps: of each run.
         batch: prompts in a step.
         tokens: of a completion, at most.
         lr: of AdamW.
         weight_decay: of AdamW.
-        sgd_rates: learning rates of SGD to choose from.
     """
 
     checkpoints: str
     seeds: tuple[int, ...] = (0, 1, 2)
     mask_seeds: tuple[int, ...] = (100, 103, 104)
-    crossed: bool = False
     arms: tuple[str, ...] = ()
     steps: int = 60
     batch: int = 96
     tokens: int = 4
     lr: float = 1e-6
     weight_decay: float = 0.01
-    sgd_rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3)
 
     def __post_init__(self) -> None:
         """Refuse what would fail later, or count for more than it is."""
@@ -78,10 +73,10 @@ class Setting:
                     raise UsageError(f"seed {seed} belongs to {RESERVED_SEEDS[seed]}", hint=hint)
             if len(set(seeds)) < len(seeds):
                 raise UsageError("a seed is given twice, which would count one run as two", hint="give each seed once")
-        if not self.crossed and len(self.seeds) != len(self.mask_seeds):
+        if len(self.seeds) != len(self.mask_seeds):
             raise UsageError(
                 f"{len(self.seeds)} training seeds and {len(self.mask_seeds)} mask seeds make no pairs",
-                hint="give as many --seeds as --mask-seeds, or add --crossed",
+                hint="give as many --seeds as --mask-seeds",
             )
         if shared := sorted(set(self.seeds) & set(self.mask_seeds)):
             raise UsageError(
@@ -92,14 +87,6 @@ class Setting:
     def to_json(self) -> dict[str, Any]:
         """Plain data, with the identity of the problems, which are a part of the setting too."""
         return {**json.loads(json.dumps(asdict(self))), "problems": problems_digest()}
-
-    def runs_of(self, *, masks: bool) -> list[tuple[int | None, int]]:
-        """The mask seed, None for arms whose masks have none, and training seed of each run of an arm."""
-        if not masks:
-            return [(None, seed) for seed in self.seeds]
-        if not self.crossed:
-            return list(zip(self.mask_seeds, self.seeds, strict=True))
-        return list(product(self.mask_seeds, self.seeds))
 
     def path(self, name: str) -> Path:
         """One of the checkpoints."""

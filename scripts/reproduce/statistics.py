@@ -1,43 +1,31 @@
 """Comparisons of arms over masks and training seeds, with intervals that hold for other masks and seeds.
 
-A difference between two arms, or a share of the full arm's gain, is taken between runs of one mask m and one training
-seed t, and modeled with random effects::
-
-    y[m, t] = mean + mask[m] + seed[t] + rest[m, t]
-
-If every mask has a training seed of its own, the n differences are independent, and each contains all three effects:
-the interval is Student's t with n - 1 degrees of freedom. It is exact for normal effects, and no other design
-of as many runs has a smaller error. If M masks are crossed with T training seeds, the effects can be told apart::
-
-    A = T * variance of the means of masks     expected: T var(mask) + var(rest)
-    B = M * variance of the means of seeds     expected: M var(seed) + var(rest)
-
-    squared standard error of the mean = var(mask) / M + var(seed) / T + var(rest) / (M T), estimated by (A + B) / (M T)
-    degrees of freedom (Satterthwaite) = (A + B)^2 / (A^2 / (M - 1) + B^2 / (T - 1))
-
-The estimate counts var(rest) twice. So it cannot be negative, and its intervals are not too narrow: with 3 x 3
-cover in 95 to 99 % of simulated draws, in more of them, the more of the spread is ``rest``. With one mask, an interval
-is the paired t over training seeds, and holds for that mask only. All hold for the held-out problems as they are.
+A difference between two arms, or a share of the full arm's gain, is taken between runs of one mask and one training
+seed. Every mask has a training seed of its own, so the n differences are independent, and each contains the effects of
+mask, seed and the rest: the interval is Student's t with n - 1 degrees of freedom. It is exact for normal effects. With
+one mask it is the paired t over training seeds, and holds for that mask only. All hold for the held-out problems as
+they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from statistics import mean, stdev, variance
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import mean, stdev
 from typing import Any, NamedTuple
+
+from scipy.stats import t as student
 
 from maskreg.analysis.pairwise import holm
 from scripts.reproduce.arms import COMPARISONS
-from scripts.reproduce.student_t import t975, two_sided
 
 ENDPOINTS = ("kl", "p")
 """The primary endpoints."""
 
 Record = dict[str, Any]
 Cells = Mapping[tuple[int | None, int], float]
-"""A value for each mask seed, None for a mask without one, and training seed."""
+"""A value for each run: mask seed, None for a mask without one, and training seed."""
 
 
 @dataclass(frozen=True)
@@ -45,100 +33,45 @@ class Estimate:
     """A mean over masks and training seeds.
 
     Attributes:
-        mean: of all cells.
-        error: its standard error; None for a single cell.
-        degrees: degrees of freedom of the standard error.
+        mean: of all runs.
+        sd: their standard deviation; None for a single run.
         masks: how many masks; 1 also where the mask has no seed.
         seeds: how many training seeds.
     """
 
     mean: float
-    error: float | None = None
-    degrees: float = 0.0
+    sd: float | None = None
     masks: int = 1
     seeds: int = 1
 
     @classmethod
     def of(cls, cells: Cells) -> Estimate:
-        """From cells in which every mask has the same seeds, or every mask a seed of its own."""
-        values, masks, seeds = list(cells.values()), len(_masks_of(cells)), len(_seeds_of(cells))
-        if len(values) == 1:
-            return cls(values[0])
-        grid = _grid_of(cells)
-        if not grid:
-            return cls(mean(values), stdev(values) / len(values) ** 0.5, len(values) - 1, masks, seeds)
-        rows, columns, _ = _mean_squares(grid)
-        total = rows + columns
-        degrees = total**2 / (rows**2 / (masks - 1) + columns**2 / (seeds - 1)) if total else min(masks, seeds) - 1.0
-        return cls(mean(values), (total / (masks * seeds)) ** 0.5, degrees, masks, seeds)
+        """From runs in which every mask has a training seed of its own, or all have the same mask."""
+        values = list(cells.values())
+        masks, seeds = ({key[side] for key in cells} for side in (0, 1))
+        return cls(mean(values), stdev(values) if len(values) > 1 else None, len(masks), len(seeds))
 
-    @cached_property
+    @property
     def half(self) -> float | None:
         """Half the width of the 95 % interval."""
-        return None if self.error is None else t975(self.degrees) * self.error
+        if self.sd is None:
+            return None
+        quantile = float(student.ppf(0.975, self.seeds - 1))
+        return quantile * self.sd / math.sqrt(self.seeds)
 
     @property
     def p(self) -> float | None:
         """Two-sided p-value of a mean of 0."""
-        if self.error is None:
+        if self.sd is None:
             return None
-        if not self.error:
+        if not self.sd:
             return float(self.mean == 0)
-        return two_sided(self.mean / self.error, self.degrees)
+        return 2 * float(student.sf(abs(self.mean) / self.sd * self.seeds**0.5, self.seeds - 1))
 
     def to_json(self) -> dict[str, Any]:
         """Everything, with the bounds of the interval."""
         bounds = None if self.half is None else [self.mean - self.half, self.mean + self.half]
-        return {
-            "mean": self.mean,
-            "interval": bounds,
-            "degrees": self.degrees,
-            "p": self.p,
-            "masks": self.masks,
-            "seeds": self.seeds,
-        }
-
-
-class Spread(NamedTuple):
-    """Standard deviations of the random effects; the first two are None where they cannot be told from the rest."""
-
-    mask: float | None
-    seed: float | None
-    rest: float | None
-
-
-def spread_of(cells: Cells) -> Spread:
-    """Estimate the random effects; a variance that comes out negative is 0."""
-    grid = _grid_of(cells)
-    if not grid:
-        return Spread(None, None, stdev(cells.values()) if len(cells) > 1 else None)
-    rows, columns, rest = _mean_squares(grid)
-    masks, seeds = len(grid), len(grid[0])
-    return Spread(max(0.0, (rows - rest) / seeds) ** 0.5, max(0.0, (columns - rest) / masks) ** 0.5, rest**0.5)
-
-
-def _grid_of(cells: Cells) -> list[list[float]]:
-    """A row for each mask and a column for each seed; empty where they are not crossed."""
-    masks, seeds = _masks_of(cells), _seeds_of(cells)
-    if min(len(masks), len(seeds)) == 1 or len(cells) == len(masks) == len(seeds):
-        return []
-    return [[cells[mask, seed] for seed in seeds] for mask in masks]
-
-
-def _mean_squares(grid: Sequence[Sequence[float]]) -> tuple[float, float, float]:
-    """Mean squares of rows, of columns, and of what is left of the cells."""
-    rows, columns = [mean(row) for row in grid], [mean(column) for column in zip(*grid, strict=True)]
-    center = mean(rows)
-    left = sum(
-        (value - row - column + center) ** 2
-        for values, row in zip(grid, rows, strict=True)
-        for value, column in zip(values, columns, strict=True)
-    )
-    return (
-        len(columns) * variance(rows),
-        len(rows) * variance(columns),
-        left / ((len(rows) - 1) * (len(columns) - 1)),
-    )
+        return {**asdict(self), "interval": bounds, "p": self.p}
 
 
 class Comparison(NamedTuple):
@@ -212,7 +145,7 @@ class Results:
 
     def _both(self, first: str, second: str, endpoint: str) -> dict[tuple[int | None, int], tuple[float, float]]:
         ours, theirs = self.cells(first, endpoint), self.cells(second, endpoint)
-        keys = ours if _masks_of(ours) != [None] else theirs
+        keys = ours if any(mask is not None for mask, _ in ours) else theirs
         pairs = [(key, _key_in(ours, key), _key_in(theirs, key)) for key in keys]
         return {key: (ours[left], theirs[right]) for key, left, right in pairs if left and right}
 
@@ -251,14 +184,6 @@ class Results:
         """Whether the full arm beats the source by 5 paired standard deviations; else nothing was tested."""
         fall, spread = self.gain()
         return fall > 0 and fall >= 5 * spread
-
-
-def _masks_of(cells: Cells) -> list[int | None]:
-    return sorted({mask for mask, _ in cells}, key=lambda mask: -1 if mask is None else mask)
-
-
-def _seeds_of(cells: Cells) -> list[int]:
-    return sorted({seed for _, seed in cells})
 
 
 def _key_in(cells: Cells, key: tuple[int | None, int]) -> tuple[int | None, int] | None:

@@ -6,15 +6,14 @@ fp32, which is 10 to 40 times as fast as bf16 on most CPUs. Activations are fp32
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from scripts.reproduce.losses import forward_kl, log_probabilities, reverse_kl
+from scripts.reproduce.losses import kl, log_probabilities
 from scripts.reproduce.rollout import Randomness, Rollout, Sampling, given, logits_of, sample
 from scripts.reproduce.setting import Problem, problems
 
@@ -48,15 +47,8 @@ class Student:
             wide.grad = None
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """Problems as tokens.
-
-    Attributes:
-        prompts: token ids.
-        answers: token ids, the end token last.
-        end: the end token.
-    """
+class Lesson(NamedTuple):
+    """Problems as token ids; answers end in the end token."""
 
     prompts: list[list[int]]
     answers: list[list[int]]
@@ -98,16 +90,16 @@ def measure(model: Any, teacher: Any, lesson: Lesson, *, tokens: int, seed: int 
     """Measure a model on problems."""
     answers = given(lesson.prompts, lesson.answers, pad=PAD)
     logits, teacher_logits = logits_of(model, answers), logits_of(teacher, answers)
-    log_p = torch.where(answers.counted, log_probabilities(logits, answers.completions), 0.0).sum(1)
+    log_p = log_probabilities(logits, answers.completions, answers.counted).sum(1)
     right = (logits.argmax(-1) == answers.completions) | ~answers.counted
     result = {
-        "kl": reverse_kl(logits, teacher_logits, answers.counted).item(),
-        "forward_kl": forward_kl(logits, teacher_logits, answers.counted).item(),
+        "kl": kl(logits, teacher_logits, answers.counted).item(),
+        "forward_kl": kl(teacher_logits, logits, answers.counted).item(),
         "p": log_p.exp().mean().item(),
         "accuracy": right.all(1).float().mean().item(),
     }
     if seed is not None:
-        rollout = sample(model, lesson.prompts, Sampling(tokens, [lesson.end], PAD), Randomness(seed))
+        rollout = sample(model, lesson.prompts, Sampling(tokens, lesson.end, PAD), Randomness(seed))
         result["kl_samples"] = reverse_kl_of(model, teacher, rollout).item()
     return result
 
@@ -116,4 +108,4 @@ def reverse_kl_of(model: Any, teacher: Any, rollout: Rollout) -> Tensor:
     """Reverse KL on completions; gradients flow into the model only."""
     with torch.no_grad():
         teacher_logits = logits_of(teacher, rollout)
-    return reverse_kl(logits_of(model, rollout), teacher_logits, rollout.counted)
+    return kl(logits_of(model, rollout), teacher_logits, rollout.counted)

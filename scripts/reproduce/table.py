@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from scripts.reproduce.arms import ARMS
 from scripts.reproduce.origins import ORIGINS
 from scripts.reproduce.setting import Setting
-from scripts.reproduce.statistics import ENDPOINTS, Comparison, Estimate, Results, spread_of
+from scripts.reproduce.statistics import ENDPOINTS, Comparison, Estimate, Results
 from scripts.reproduce.tuning import Tuning
 
 READING = """\
@@ -19,9 +18,8 @@ says little. Two controls are informative: `exponent-matched`, whose coordinates
 `random, as visible`, which ends with as many visibly changed coordinates. All arms of a training seed use the same \
 prompts and random numbers, and controls are drawn anew for each. Intervals are 95 %, each by itself; where there are \
 several masks, they include the variance of the mask, and where there is one, they hold for that mask only. All hold \
-for these held-out problems. `sd` is the spread of masks, seeds and the rest, in percentage points of share; \
-where these cannot be told apart, all is in the last. p is corrected for the comparisons of the table on \
-both endpoints together (Holm)."""
+for these held-out problems. `sd` is the standard deviation of share over runs, in percentage points. p is corrected \
+for the comparisons of the table on both endpoints together (Holm)."""
 
 
 def markdown(results: Results, tuning: Tuning, setting: Setting) -> str:
@@ -41,7 +39,7 @@ def markdown(results: Results, tuning: Tuning, setting: Setting) -> str:
         "",
         _rows(
             "arm | masks, seeds | density | visible | norm / full | visible norm / full | KL | P(answer) | "
-            "KL - full | P - full | share of full's KL gain | sd: mask, seed, rest | KL on own samples | greedy | "
+            "KL - full | P - full | share of full's KL gain | sd | KL on own samples | greedy | "
             "optimizer",
             [_arm(results, arm) for arm in results.runs],
         ),
@@ -61,7 +59,7 @@ def _conditions(results: Results, tuning: Tuning, setting: Setting) -> list[str]
     lines = [
         f"{setting.steps} steps of {setting.batch} prompts, AdamW at {setting.lr:g}; training seeds "
         f"{', '.join(map(str, setting.seeds))}; mask seeds {', '.join(map(str, setting.mask_seeds))}, "
-        f"{'crossed with them' if setting.crossed else 'one for each of them'}."
+        "one for each of them."
     ]
     finished = sum(map(len, results.runs.values()))
     if finished < results.planned:
@@ -71,10 +69,6 @@ def _conditions(results: Results, tuning: Tuning, setting: Setting) -> list[str]
     if tuning.visible:
         matched = ", ".join(f"{density:.3f} for the {origin}" for origin, density in tuning.visible.items())
         lines.append(f"Density of random masks that are to be as visible: {matched}.")
-    if tuning.matched_rate:
-        lines.append(f"Random masks with matched norm are trained at {tuning.matched_rate:.3g}.")
-    if tuning.sgd_rate:
-        lines.append(f"SGD is run at {tuning.sgd_rate:g}.")
     return lines
 
 
@@ -82,7 +76,7 @@ def data(results: Results, tuning: Tuning, setting: Setting) -> dict[str, Any]:
     """Everything in the tables, and every run."""
     return {
         "setting": setting.to_json(),
-        "tuning": asdict(tuning),
+        "tuning": tuning._asdict(),
         "learned": results.learned(),
         "source": results.source,
         "teacher": results.teacher,
@@ -90,10 +84,7 @@ def data(results: Results, tuning: Tuning, setting: Setting) -> dict[str, Any]:
             arm: {endpoint: results.difference(arm, "full", endpoint).to_json() for endpoint in ENDPOINTS}
             for arm in results.runs
         },
-        "share_of_gain": {
-            arm: {**results.share(arm).to_json(), "sd": spread_of(results.cells(arm, "share"))._asdict()}
-            for arm in results.runs
-        },
+        "share_of_gain": {arm: results.share(arm).to_json() for arm in results.runs},
         "comparisons": [
             {
                 "first": comparison.first,
@@ -124,7 +115,6 @@ def _arm(results: Results, arm: str) -> str:
     norms = [results.average(arm, field) / max(results.average("full", field), 1e-30) for field in NORMS]
     share = results.share(arm)
     full = arm == "full"
-    spread = [f"{100 * sd:.2f}" if sd is not None else "-" for sd in spread_of(results.cells(arm, "share"))]
     cells = [
         arm,
         _counts(share),
@@ -136,7 +126,7 @@ def _arm(results: Results, arm: str) -> str:
         "" if full else signed(results.difference(arm, "full", "kl")),
         "" if full else signed(results.difference(arm, "full", "p")),
         f"{share.mean:.1%}" + (f" ± {100 * share.half:.1f}" if share.half is not None and not full else ""),
-        "" if full else ", ".join(spread),
+        "" if full or share.sd is None else f"{100 * share.sd:.2f}",
         f"{_mean(results, arm, 'kl_samples'):.4f}",
         f"{_mean(results, arm, 'accuracy'):.1%}",
         f"{results.average(arm, 'optimizer_bytes') / 1e6:.1f} MB",

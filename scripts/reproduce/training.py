@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from maskreg.mask.packed import Mask
-from maskreg.train import MaskedAdamW, MaskedSGD
+from maskreg.train import MaskedAdamW
 from maskreg.train.optim.backends import Plain
-from scripts.reproduce.losses import cross_entropy
+from scripts.reproduce.losses import log_probabilities
 from scripts.reproduce.masks import MaskSpec, open_mask
 from scripts.reproduce.rollout import Randomness, Sampling, given, logits_of, sample
 from scripts.reproduce.setting import SAMPLES_SEED, Setting, batches
@@ -36,8 +36,6 @@ class Job:
         arm: its name in tables.
         seed: of prompts, samples and a random mask.
         mask: to train on.
-        lr: learning rate.
-        optimizer: AdamW or SGD.
         objective: what it minimizes.
         mask_seed: of the run that gave the mask; None for a mask that no run of this setting gave.
         checkpoint: folder for the trained checkpoint; empty for none.
@@ -48,8 +46,6 @@ class Job:
     arm: str
     seed: int
     mask: MaskSpec
-    lr: float
-    optimizer: Literal["adamw", "sgd"] = "adamw"
     objective: Objective = "reverse KL"
     mask_seed: int | None = None
     checkpoint: str = ""
@@ -73,7 +69,7 @@ def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
     mask, digest = open_mask(job.mask, setting, registry)
     student, teacher = Student(setting.path("source")), teacher_of(setting.path("teacher"))
     optimizer = optimizer_of(student, mask, job, setting)
-    reference = Reference(student, job, setting) if job.checked_steps else None
+    reference = Reference(student, setting) if job.checked_steps else None
     training, held_out = lessons(setting.path("source"))
     start, losses = time.process_time(), []
     steps = job.checked_steps or setting.steps
@@ -81,9 +77,10 @@ def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
         prompts, answers = ([lists[number] for number in chosen] for lists in (training.prompts, training.answers))
         if job.objective == "cross entropy":
             rollout = given(prompts, answers, pad=PAD)
-            loss = cross_entropy(logits_of(student.compute, rollout), rollout.completions, rollout.counted)
+            likelihood = log_probabilities(logits_of(student.compute, rollout), rollout.completions, rollout.counted)
+            loss = -likelihood.sum() / float(rollout.counted.sum())
         else:
-            sampling = Sampling(setting.tokens, [training.end], PAD)
+            sampling = Sampling(setting.tokens, training.end, PAD)
             rollout = sample(student.compute, prompts, sampling, Randomness(job.seed, step))
             loss = reverse_kl_of(student.compute, teacher, rollout)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -101,8 +98,6 @@ def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
         "arm": job.arm,
         "seed": job.seed,
         "mask_seed": job.mask_seed,
-        "lr": job.lr,
-        "optimizer": job.optimizer,
         "objective": job.objective,
         "mask": digest,
         "held_out": measure(student.compute, teacher, held_out, tokens=setting.tokens, seed=SAMPLES_SEED),
@@ -129,11 +124,9 @@ def evaluate(setting: Setting, name: str) -> dict[str, Any]:
 def optimizer_of(student: Student, mask: Mask, job: Job, setting: Setting) -> Any:
     """The optimizer that trains the student."""
     named = student.weights.named_parameters()
-    if job.optimizer == "sgd":
-        return MaskedSGD(named, lr=job.lr, mask=mask)
     # Only PyTorch operations equal its optimizers bit for bit.
     exact: dict[str, Any] = {"backend": Plain()} if job.checked_steps else {}
-    return MaskedAdamW(named, lr=job.lr, weight_decay=setting.weight_decay, mask=mask, **exact)
+    return MaskedAdamW(named, lr=setting.lr, weight_decay=setting.weight_decay, mask=mask, **exact)
 
 
 def optimizer_bytes(optimizer: Any) -> int:
@@ -156,9 +149,8 @@ def changes(student: Student, optimizer: Any, mask: Mask) -> dict[str, Any]:
         numel, nnz = numel + weights.numel(), nnz + int(inside.sum())
         moved, outside = moved + int(changed.sum()), outside + int((changed & ~inside).sum())
         visible_energy += float((weights.double() - before.double()).square().sum())
-        master = optimizer.state[weights].get("master")
-        if master is not None:
-            master_energy += float((master.double() - before[inside].double()).square().sum())
+        master = optimizer.state[weights]["master"]
+        master_energy += float((master.double() - before[inside].double()).square().sum())
     assert outside == 0, f"{outside} coordinates outside the mask have changed"
     return {
         "density": nnz / numel,
@@ -171,10 +163,10 @@ def changes(student: Student, optimizer: Any, mask: Mask) -> dict[str, Any]:
 class Reference:
     """torch.optim.AdamW on fp32 copies with the same gradients; the full arm must equal it bit for bit."""
 
-    def __init__(self, student: Student, job: Job, setting: Setting) -> None:
+    def __init__(self, student: Student, setting: Setting) -> None:
         self.copies = {n: torch.nn.Parameter(p.detach().float()) for n, p in student.weights.named_parameters()}
         self.optimizer = torch.optim.AdamW(
-            self.copies.values(), lr=job.lr, weight_decay=setting.weight_decay, foreach=False
+            self.copies.values(), lr=setting.lr, weight_decay=setting.weight_decay, foreach=False
         )
 
     def step(self, student: Student) -> None:

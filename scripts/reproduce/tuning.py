@@ -1,14 +1,13 @@
-"""The runs before the arms: those that give masks, and those that choose learning rates and densities."""
+"""The runs before the arms: those that give masks, and those that choose the densities of random masks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts.reproduce.masks import FULL, MaskSpec
-from scripts.reproduce.origins import OPD, ORIGINS
+from scripts.reproduce.origins import ORIGINS
 from scripts.reproduce.setting import TUNING_SEED, Setting
 from scripts.reproduce.training import Job, slug
 
@@ -17,94 +16,52 @@ DENSITIES = (0.65, 0.95)
 
 CHECKED_STEPS = 5
 
-Record = Mapping[str, Any]
+Masks = Mapping[str, Mapping[str, str]]
+"""Digests by origin and mask seed, or "None" for a checkpoint's only mask."""
 
 
-@dataclass(frozen=True)
-class Tuning:
+class Tuning(NamedTuple):
     """What the tuning runs determine.
 
     Attributes:
-        masks: digests by origin and mask seed, or "None" for a checkpoint's only mask.
-        sgd_rate: learning rate of SGD with the smallest KL on the training problems.
-        matched_rate: learning rate of AdamW at which the update of random masks has the norm of the OPD mask's.
-        thinned_share: share of the OPD mask's coordinates at which its visible density equals random masks'.
+        masks: digests.
         visible: density at which a random mask has the visible density of an origin's masks, by origin.
     """
 
-    masks: Mapping[str, Mapping[str, str]]
-    sgd_rate: float
-    matched_rate: float
-    thinned_share: float
+    masks: Masks
     visible: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What the chosen arms need of the tuning.
-
-    Attributes:
-        visible: origins whose visible density a random mask is to have.
-        norm: whether an arm needs a learning rate of random masks, or a thinned mask.
-        sgd: whether an arm needs a learning rate of SGD.
-    """
-
-    visible: tuple[str, ...]
-    norm: bool
-    sgd: bool
 
 
 def mask_jobs(setting: Setting, origins: Sequence[str], folder: Path) -> dict[tuple[str, int], Job]:
     """The full runs that give masks, by origin and seed; each saves its checkpoint in a folder of its own."""
-    jobs = {}
-    for origin in origins:
-        if objective := ORIGINS[origin].objective:
-            for seed in setting.mask_seeds:
-                checkpoint = str(folder / slug(f"{origin}-{seed}"))
-                job = Job(f"{origin} run", seed, FULL, setting.lr, objective=objective, checkpoint=checkpoint)
-                jobs[origin, seed] = job
+    return {
+        (origin, seed): Job(
+            f"{origin} run", seed, FULL, objective=objective, checkpoint=str(folder / slug(f"{origin}-{seed}"))
+        )
+        for origin in origins
+        if (objective := ORIGINS[origin].objective)
+        for seed in setting.mask_seeds
+    }
+
+
+def tuning_jobs(setting: Setting, masks: Masks, visible: Sequence[str]) -> list[Job]:
+    """The check of the optimizer, and how visibly these origins' masks and random ones change the model."""
+    seed = TUNING_SEED
+    jobs = [Job("equal to torch", seed, FULL, checked_steps=min(CHECKED_STEPS, setting.steps))]
+    jobs += [Job(f"tuning {origin}", seed, MaskSpec(next(iter(masks[origin].values())))) for origin in visible]
+    if visible:
+        jobs += [Job(f"tuning random {d:g}", seed, MaskSpec(seed=seed, density=d)) for d in DENSITIES]
     return jobs
 
 
-def tuning_jobs(setting: Setting, masks: Mapping[str, Mapping[str, str]], needs: Needs) -> list[Job]:
-    """The check of the optimizer, SGD at several learning rates, and how visibly and how far masks move the model."""
-    seed, lr = TUNING_SEED, setting.lr
-    jobs = [Job("equal to torch", seed, FULL, lr, checked_steps=min(CHECKED_STEPS, setting.steps))]
-    if needs.sgd:
-        jobs += [Job(f"tuning SGD {rate:g}", seed, FULL, rate, "sgd") for rate in setting.sgd_rates]
-    measured = dict.fromkeys((*needs.visible, *((OPD,) if needs.norm else ())))
-    jobs += [Job(f"tuning {origin}", seed, MaskSpec(_first(masks, origin)), lr) for origin in measured]
-    if needs.norm:
-        jobs.append(Job("tuning random", seed, MaskSpec(_first(masks, OPD), "random-per-tensor", seed), lr))
-    if needs.visible:
-        jobs += [
-            Job(f"tuning random {density:g}", seed, MaskSpec(kind="random", seed=seed, density=density), lr)
-            for density in DENSITIES
-        ]
-    return jobs
-
-
-def tune(
-    setting: Setting, masks: Mapping[str, Mapping[str, str]], needs: Needs, records: Mapping[str, Record]
-) -> Tuning:
+def tune(masks: Masks, visible: Sequence[str], records: Mapping[str, Mapping[str, Any]]) -> Tuning:
     """Derive the tuning from the records of these runs, by arm."""
-    rates = setting.sgd_rates if needs.sgd else ()
-    matched_rate = share = 0.0
-    if needs.norm:
-        masked, random = records[f"tuning {OPD}"], records["tuning random"]
-        matched_rate = setting.lr * masked["master_norm"] / max(random["master_norm"], 1e-30)
-        share = min(1.0, random["visible_density"] / max(masked["visible_density"], 1e-9))
-    points = [(d, records[f"tuning random {d:g}"]["visible_density"]) for d in DENSITIES] if needs.visible else []
-    return Tuning(
-        masks=masks,
-        sgd_rate=min(rates, key=lambda rate: float(records[f"tuning SGD {rate:g}"]["train"]["kl"]), default=0.0),
-        matched_rate=matched_rate,
-        thinned_share=round(share, 6),
-        visible={
-            origin: density_for(float(records[f"tuning {origin}"]["visible_density"]), points)
-            for origin in needs.visible
-        },
-    )
+
+    def seen(arm: str) -> float:
+        return float(records[f"tuning {arm}"]["visible_density"])
+
+    points = [(density, seen(f"random {density:g}")) for density in DENSITIES] if visible else []
+    return Tuning(masks, {origin: density_for(seen(origin), points) for origin in visible})
 
 
 def density_for(visible: float, points: Sequence[tuple[float, float]]) -> float:
@@ -124,7 +81,3 @@ def density_for(visible: float, points: Sequence[tuple[float, float]]) -> float:
         reached = middle * (start + slope * (middle - low))
         bottom, top = (middle, top) if reached < visible else (bottom, middle)
     return round(top, 6)
-
-
-def _first(masks: Mapping[str, Mapping[str, str]], origin: str) -> str:
-    return next(iter(masks[origin].values()))

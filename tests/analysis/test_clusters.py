@@ -23,8 +23,8 @@ from maskreg.checkpoint.roles import Channels, Neurons, Shared
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
 from maskreg.native import using
-from scripts.calibration import dense
 from scripts.calibration.draws import INDEPENDENT, Pair, striped, to_codes
+from tests.analysis import dense
 
 
 def pair() -> Pair:

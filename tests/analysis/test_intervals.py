@@ -22,8 +22,8 @@ from maskreg.analysis.grid import Grid, count_grid, shape_of
 from maskreg.checkpoint.roles import ALONE, Channels, Neurons, Shared
 from maskreg.mask import pack
 from maskreg.mask.rounding import classes_of
-from scripts.calibration import dense
 from scripts.calibration.draws import Pair, moved_by_rounding, to_codes, to_values
+from tests.analysis import dense
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
 CHARACTERS = ["<pad>", "<eos>", " ", "#", "+", "-", "=", *"0123456789"]
-VISIBLE, MATCHED, THINNED = "OPD mask: random, as visible", "OPD mask: exponent-matched", "OPD mask: thinned"
-ARMS = ("full", "OPD mask", MATCHED, VISIBLE, "OPD mask: random", "SFT mask", THINNED, "SGD, full")
-MASKED = ("OPD mask", MATCHED, "OPD mask: random", "SFT mask", THINNED)
+VISIBLE, MATCHED = "OPD mask: random, as visible", "OPD mask: exponent-matched"
+ARMS = ("full", "OPD mask", MATCHED, VISIBLE, "SFT mask")
+MASKED = ("OPD mask", MATCHED, "SFT mask")
 GRID = ("--seeds", "0", "1", "--mask-seeds", "100", "103", "--arms", *ARMS)
 
 
@@ -72,19 +72,14 @@ def test_arms_share_seeds_and_keep_to_their_masks(done: tuple[Path, str]) -> Non
         for record in records:
             assert record["visible_density"] <= record["density"]
             assert record["losses"][0] == pytest.approx(first_losses[record["seed"]]), arm
-    full, masked, random, thinned, visible, matched = (
-        records_by_arm[arm] for arm in ("full", "OPD mask", "OPD mask: random", THINNED, VISIBLE, MATCHED)
-    )
+    full, masked, visible, matched = (records_by_arm[arm] for arm in ("full", "OPD mask", VISIBLE, MATCHED))
     assert full[0]["density"] == 1.0
-    for inside, drawn, control in zip(masked, random, matched, strict=True):
-        assert inside["density"] == pytest.approx(drawn["density"], rel=1e-6)
+    for inside, control in zip(masked, matched, strict=True):
         assert inside["density"] == pytest.approx(control["density"], rel=1e-6)
-    assert thinned[0]["density"] < masked[0]["density"] < visible[0]["density"] <= 1
-    for drawn_anew in (random, matched):
-        assert len({record["mask"] for record in (*drawn_anew, *masked)}) == 4, "controls are drawn anew"
+    assert masked[0]["density"] < visible[0]["density"] <= 1
+    assert len({record["mask"] for record in (*matched, *masked)}) == 4, "controls are drawn anew"
     assert len({record["mask"] for record in (*masked, *records_by_arm["SFT mask"])}) == 4
     assert masked[0]["optimizer_bytes"] < full[0]["optimizer_bytes"]
-    assert records_by_arm["SGD, full"][0]["optimizer_bytes"] < full[0]["optimizer_bytes"]
 
 
 def test_masks_are_what_full_runs_with_their_seeds_changed(done: tuple[Path, str]) -> None:
@@ -117,7 +112,7 @@ def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
         share = [(start - value) / (start - kl["full"][None, seed]) for (_, seed), value in kl[arm].items()]
         assert results["share_of_gain"][arm]["mean"] == pytest.approx(sum(share) / len(share))
     compared = {(entry["first"], entry["second"]): entry for entry in results["comparisons"]}
-    assert {("OPD mask", MATCHED), ("OPD mask", VISIBLE), (THINNED, "OPD mask: random")} <= compared.keys()
+    assert {("OPD mask", MATCHED), ("OPD mask", VISIBLE)} <= compared.keys()
     p_values = [entry[endpoint]["p"] for entry in compared.values() for endpoint in ("kl", "p")]
     corrected = [entry[endpoint]["p_corrected"] for entry in compared.values() for endpoint in ("kl", "p")]
     assert min(corrected) == pytest.approx(min(1.0, len(p_values) * min(p_values)))
@@ -128,12 +123,12 @@ def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
 def test_finished_runs_are_not_run_again(checkpoints: Path, done: tuple[Path, str]) -> None:
     out, printed = done
     kept = {path: path.read_bytes() for path in (out / "runs").iterdir()}
-    removed = out / "runs" / "OPD-mask-random-m103-1.json"
+    removed = out / "runs" / "OPD-mask-exponent-matched-m103-1.json"
     removed.unlink()
     ran = reproduce(checkpoints, out, "--workers", "1", *GRID)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == printed
-    assert "1 of 1: OPD-mask-random-m103-1" in ran.stderr
+    assert "1 of 1: OPD-mask-exponent-matched-m103-1" in ran.stderr
     before, after = json.loads(kept[removed]), json.loads(removed.read_text())
     assert before["held_out"] == after["held_out"]
     assert before["losses"] == after["losses"]

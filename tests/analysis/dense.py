@@ -1,25 +1,15 @@
-"""The null of rows and columns fitted to every coordinate, slowly: ``python -m scripts.calibration.dense SOURCE A B``.
-
-Prints, for every matrix of the checkpoints, what the masks of both targets are expected to share, and how far the
-expectation of ``maskreg compare`` is from that.
-"""
+"""The null of rows and columns fitted to every coordinate, slowly: what the fit by groups is held to."""
 
 from __future__ import annotations
 
-import argparse
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.evidence import STRIPED
-from maskreg.checkpoint import open_checkpoint
 from maskreg.mask.rounding import classes_of
-from maskreg.tensors.cast import to_bf16
 from scripts.calibration.draws import Bits, Codes, Floats, Pair
-from scripts.calibration.measure import figures_of_pair
 
 _FAR, _PRECISION, _ROUNDS = 12.0, 1e-6, 200
 
@@ -68,26 +58,3 @@ def _chances(x: Floats) -> Fit:
     steps = np.exp(-x)
     chances: Floats = _ERFC(steps / np.sqrt(2)).astype(np.float64)
     return Fit(chances, np.sqrt(2 / np.pi) * steps * np.exp(-steps * steps / 2))
-
-
-def main() -> None:
-    """Compare, and print."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.calibration.dense", description=__doc__)
-    parser.add_argument("checkpoints", type=Path, nargs=3, metavar="CHECKPOINT")
-    differences = []
-    source, left, right = (open_checkpoint(path) for path in parser.parse_args().checkpoints)
-    for name, info in source.tensors.items():
-        if len(info.shape) < 2:
-            continue
-        read = [to_bf16(own.read(name, 0, info.numel), info.dtype) for own in (source, left, right)]
-        codes, *others = (own.reshape(-1, info.shape[-1]) for own in read)
-        pair = Pair(codes, *(other != codes for other in others))
-        dense, found = expected_in_both(pair), figures_of_pair(pair).nulls[STRIPED].expected or 0.0
-        differences.append(found / dense - 1 if dense else 0.0)
-        print(f"{name:56} {dense:12,.1f} {found:12,.1f} {differences[-1]:+.4%}", flush=True)
-    sizes = np.abs(differences)
-    print(f"{len(sizes)} matrices: median difference {np.median(sizes):.4%}, largest {sizes.max():.4%}")
-
-
-if __name__ == "__main__":
-    main()
