@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
 from maskreg.analysis.overlap import ratio
 from maskreg.checkpoint.roles import module_of
+from maskreg.document import checked
+from maskreg.result import Result
 
 Figures = Mapping[str, float | None]
 
@@ -29,8 +31,8 @@ class MatrixRow:
 
 
 @dataclass(frozen=True)
-class TensorRow:
-    """Figures of one tensor, vectors included.
+class TensorRow(Result):
+    """Figures of one tensor, vectors included, as ``analysis.json`` has them.
 
     Attributes:
         name, role, layer, shape: the tensor.
@@ -58,44 +60,12 @@ class TensorRow:
     scale: int | None
     merged: int = 0
     matrices: tuple[MatrixRow, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def module(self) -> str:
         """The module that the tensor belongs to."""
         return module_of(self.name, self.layer)
-
-    def to_json(self) -> dict[str, Any]:
-        """As stored in ``analysis.json``."""
-        rows = [{"figures": m.figures, "null": m.null, "chance": m.chance, "moved": m.moved} for m in self.matrices]
-        return {
-            "name": self.name,
-            "role": self.role,
-            "layer": self.layer,
-            "shape": list(self.shape),
-            "numel": self.numel,
-            "moved": self.moved,
-            "null_moved": self.null_moved,
-            "energies": list(self.energies),
-            "top_energies": list(self.top_energies),
-            "scale": self.scale,
-            "merged": self.merged,
-            "matrices": rows,
-            "notes": list(self.notes),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> TensorRow:
-        """The row that :meth:`to_json` wrote."""
-        source, update, null = value["energies"]
-        return cls(
-            **{key: value[key] for key in ("name", "role", "layer", "numel", "moved", "null_moved", "scale", "merged")},
-            shape=tuple(value["shape"]),
-            energies=(source, update, null),
-            top_energies=(value["top_energies"][0], value["top_energies"][1]),
-            matrices=tuple(MatrixRow(**row) for row in value["matrices"]),
-            notes=tuple(value["notes"]),
-        )
 
 
 def summarized(rows: Sequence[TensorRow]) -> dict[str, Any]:
@@ -109,7 +79,8 @@ def groups_of(document: Mapping[str, Any], by: str) -> Mapping[str, Mapping[str,
     """Groups of an ``analysis.json``, each :func:`summarized`, by ``role``, ``layer``, ``module`` or ``tensor``."""
     if by in ("role", "layer"):
         return document[f"{by}s"]  # type: ignore[no-any-return]
-    return grouped(map(TensorRow.from_json, document["tensors"]), "name" if by == "tensor" else by)
+    rows = checked(list[TensorRow], document["tensors"], "analysis.json: tensors")
+    return grouped(rows, "name" if by == "tensor" else by)
 
 
 def grouped(rows: Iterable[TensorRow], key: str) -> dict[str, dict[str, Any]]:

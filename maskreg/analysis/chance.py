@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.overlap import OverlapCounts, odds
+from maskreg.analysis.overlap import OverlapCounts, Sums, odds
 
 Cells = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -39,7 +39,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class OddsSums:
+class OddsSums(Sums):
     """Both sums of a Mantel-Haenszel odds ratio.
 
     Attributes:
@@ -49,9 +49,6 @@ class OddsSums:
 
     concordant: float = 0.0
     discordant: float = 0.0
-
-    def __add__(self, other: OddsSums) -> OddsSums:
-        return OddsSums(self.concordant + other.concordant, self.discordant + other.discordant)
 
     @property
     def ratio(self) -> float | None:

@@ -114,19 +114,6 @@ def get_preset(name: str) -> Preset:
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """Overlap of a selection M with the moved coordinates U.
-
-    Attributes:
-        covered: ``|M and U| / |U|``; by chance the share ``|M| / n``. None when nothing moved.
-        updated: ``|M and U| / |M|``; by chance the update's density. None for an empty selection.
-    """
-
-    covered: float | None
-    updated: float | None
-
-
 def highest(scores: npt.NDArray[np.float32] | npt.NDArray[np.float64], count: int) -> Bools:
     """The ``count`` coordinates of highest score, bool in the shape of ``scores``."""
     flat = scores.reshape(-1)
@@ -156,10 +143,12 @@ def principal_scores(factors: Factors, rank: int, dtype: torch.dtype) -> npt.NDA
     return scores
 
 
-def coverage_of(selected: Bools, moved: Bools) -> Coverage:
-    """Overlap of a selection and an update; both bool ``[m, n]``."""
-    both = int(np.count_nonzero(selected & moved))
-    return Coverage(ratio(both, int(np.count_nonzero(moved))), ratio(both, int(np.count_nonzero(selected))))
+def coverage_of(selected: Bools, moved: Bools) -> float | None:
+    """``|M and U| / |U|`` of a selection M and the moved coordinates U, bool ``[m, n]``; None when nothing moved.
+
+    By chance it is the share ``|M| / n``.
+    """
+    return ratio(int(np.count_nonzero(selected & moved)), int(np.count_nonzero(moved)))
 
 
 def _filled(selected: Bools, tied: Bools, count: int) -> Bools:

@@ -131,13 +131,6 @@ class Lines:
             sums[:, part] = by_key.T @ tables
         return sums.T
 
-    def numel_by(self, kinds: Counts) -> Floats:
-        """Coordinates of every line by kind of class, float64 ``[kinds, lines]``; kinds are int64 ``[k]``, from 0."""
-        numel = np.zeros((int(kinds.max(initial=0)) + 1, len(self)))
-        for kind, number in zip(kinds.tolist(), sorted(self._by_class), strict=True):
-            numel[kind] += self._by_class[number].sum(0, dtype=np.int64)
-        return numel
-
     def _described(self, compiled: Library, counts: Mapping[int, npt.NDArray[Any]], kinds: int) -> tuple[Any, Any]:
         """What kernels are told of the counts of some classes, and the memory that it points to."""
         pointers = compiled.ffi.new("void *[]", kinds)

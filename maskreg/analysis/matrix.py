@@ -219,7 +219,7 @@ class Matrix:
             figures |= projection_figures(self.factors, update)
         if "coverage" in spec.metrics:
             for name, (selected, rules) in self.selections.items():
-                figures |= {f"{name}@{rule}": coverage_of(selected, moved[rule]).covered for rule in rules}
+                figures |= {f"{name}@{rule}": coverage_of(selected, moved[rule]) for rule in rules}
         return figures
 
     def _rotation(self, after: torch.Tensor, energy: float) -> Figures:

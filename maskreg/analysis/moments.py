@@ -7,12 +7,13 @@ the cosine between first moment and gradient.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.analysis.overlap import Sums
 from maskreg.analysis.updates import cosine_of
 
 Floats = npt.NDArray[np.float64]
@@ -22,7 +23,7 @@ EPSILON = 1e-8
 
 
 @dataclass(frozen=True)
-class MomentSums:
+class MomentSums(Sums):
     """Sums over the coordinates of a weight.
 
     Attributes:
@@ -65,9 +66,6 @@ class MomentSums:
             if update is not None:
                 values |= {"update": update**2, "first_update": -first * update, "step_update": -step * update}
         return cls(second.size, unseen, **{name: float(value.sum()) for name, value in values.items()})
-
-    def __add__(self, other: MomentSums) -> MomentSums:
-        return MomentSums(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
     def figures(self) -> dict[str, float | None]:
         """Every figure by name; None where it is undefined."""

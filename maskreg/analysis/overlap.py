@@ -7,11 +7,20 @@ returns 1.0 there ("Dense Supervision, Sparse Updates"), which reads as perfect 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
+
+
+class Sums:
+    """Base of frozen dataclasses of sums: two add up field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))  # type: ignore[arg-type]
+        return type(self)(*(left + right for left, right in pairs))
 
 
 @dataclass(frozen=True)
-class OverlapCounts:
+class OverlapCounts(Sums):
     """A 2x2 table: coordinates in all, in mask A, in mask B and in both."""
 
     numel: int = 0
@@ -23,9 +32,6 @@ class OverlapCounts:
         most = min(self.a, self.b)
         if not (max(0, self.a + self.b - self.numel) <= self.both <= most and max(self.a, self.b) <= self.numel):
             raise ValueError(f"masks of {self.a} and {self.b} of {self.numel} coordinates cannot share {self.both}")
-
-    def __add__(self, other: OverlapCounts) -> OverlapCounts:
-        return OverlapCounts(self.numel + other.numel, self.a + other.a, self.b + other.b, self.both + other.both)
 
     @property
     def swapped(self) -> OverlapCounts:

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.analysis.concentration import count_of
-from maskreg.analysis.overlap import ratio
+from maskreg.analysis.overlap import Sums, ratio
 from maskreg.checkpoint.roles import GROUPS
+from maskreg.result import plain
 
 # MLP channels that an update moves most, and how many of them two updates have in common.
 #
@@ -60,16 +61,6 @@ class ChannelOverlap:
     by_mlp: Mapping[str, float]
     left_out: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "jaccard": self.jaccard,
-            "expected": self.expected,
-            "mlps": self.mlps,
-            "by_mlp": dict(self.by_mlp),
-            "left_out": list(self.left_out),
-        }
-
 
 def channel_overlap(a: Mapping[str, Floats], b: Mapping[str, Floats]) -> ChannelOverlap:
     """Compare the ``ceil(TOP_CHANNELS * channels)`` most moved channels of every MLP; ties go to the lower index.
@@ -110,7 +101,7 @@ def _jaccard(a: Floats, b: Floats) -> float:
 
 
 @dataclass(frozen=True)
-class Products:
+class Products(Sums):
     """Sums over the coordinates of two updates: of a b, a^2, b^2 and a^2 b^2.
 
     Coordinates of which a number is NaN or infinite are left out.
@@ -138,16 +129,6 @@ class Products:
             float(np.square(b).sum()),
             float(np.square(product).sum()),
             left_out,
-        )
-
-    def __add__(self, other: Products) -> Products:
-        return Products(
-            self.numel + other.numel,
-            self.dot + other.dot,
-            self.energy_a + other.energy_a,
-            self.energy_b + other.energy_b,
-            self.squares + other.squares,
-            self.nonfinite + other.nonfinite,
         )
 
     @property
@@ -220,7 +201,7 @@ class UpdatePair:
             "names": list(self.names),
             "whole": {**self.whole.to_json(), "orthogonal_by_tensor_a": a, "orthogonal_by_tensor_b": b},
             **{kind: {name: row.to_json() for name, row in group.items()} for kind, group in groups.items()},
-            "channels": self.channels.to_json(),
+            "channels": plain(self.channels),
         }
 
 

@@ -188,16 +188,17 @@ class ArtifactWriter:
         *,
         kind: Literal["mask", "delta", "baseline"],
         rule: str,
-        exact: bool,
         source: Side,
-        target: Side,
+        target: Side | None = None,
+        exact: bool = False,
         codec: str = "",
         parents: Sequence[Digest] = (),
         recipe: Mapping[str, Any] | None = None,
     ) -> Digest:
         """Write the manifest, with these fields of :class:`Manifest`, and publish the artifact under its digest.
 
-        ``codec``: of delta and reverse; empty for a mask. See :meth:`Staging.publish`.
+        ``target``: by default the source, as of a mask that has none. ``codec``: of delta and reverse; empty for a
+        mask. See :meth:`Staging.publish`.
         """
         for part, coded in self._coded.items():
             self._index[part].append(np.array([coded.length], np.uint64))
@@ -214,7 +215,7 @@ class ArtifactWriter:
             rule=rule,
             exact=exact,
             source=source,
-            target=target,
+            target=target or source,
             parents=tuple(map(str, parents)),
             recipe=None if recipe is None else dict(recipe),
             totals=totals_of(self.tensors),

@@ -24,7 +24,7 @@ from maskreg.engine import ordered
 from maskreg.errors import CorruptError, PairMismatchError, UsageError
 from maskreg.exchange.base import Masks
 from maskreg.flow.extract.extraction import require_root, side_of
-from maskreg.flow.storing import add_span, artifact_space, finish_mask
+from maskreg.flow.storing import add_span, artifact_space
 from maskreg.mask import pack, packed_bytes
 from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
 from maskreg.parallel import Buffers, worker_count
@@ -84,7 +84,8 @@ def combine(
             add_span(writer, info, (start, stop), packed, hashes, aliases if last else None)
             progress.advance(packed.size * len(masks))
         first, parents = masks[0].manifest, [artifact.digest for artifact in masks]
-        return finish_mask(writer, first.source, first.rule, parents=parents, recipe=_recipe(masks, how, k))
+        recipe = _recipe(masks, how, k)
+        return writer.finish(kind="mask", rule=first.rule, source=first.source, parents=parents, recipe=recipe)
 
 
 def _checked(how: str, count: int) -> str:
@@ -176,10 +177,10 @@ def store_mask(
         require_root(source, side, lineage.source.root if lineage else "")
         rule = lineage.rule if lineage else "exact"
         if lineage is None or lineage.kind == "delta" or lineage.target.root != lineage.source.root:
-            return finish_mask(writer, side, rule, parents=[], recipe=RECIPE)
+            return writer.finish(kind="mask", rule=rule, source=side, recipe=RECIPE)
         kind: Literal["mask", "baseline"] = "baseline" if lineage.kind == "baseline" else "mask"
         parents = [Digest(parent) for parent in lineage.parents]
-        return finish_mask(writer, side, rule, kind=kind, parents=parents, recipe=lineage.recipe)
+        return writer.finish(kind=kind, rule=rule, source=side, parents=parents, recipe=lineage.recipe)
 
 
 def _imported(source: Checkpoint, masks: Masks, aliases: Mapping[str, str]) -> Iterator[_Imported]:

@@ -5,17 +5,16 @@ Where the format requires a target, such a mask repeats the source; energy and d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from maskreg.artifact.manifest import Side
+from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord
 from maskreg.checkpoint import layer_of, role_of
-from maskreg.digest import Digest
 from maskreg.disk import filling, require_space
 from maskreg.mask import nnz_of
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
@@ -25,6 +24,21 @@ if TYPE_CHECKING:
 
     from maskreg.checkpoint.base import Memory
     from maskreg.digest import LeafHashes
+
+
+class MaskedSpan(NamedTuple):
+    """Coordinates ``[start, stop)`` of a tensor. A worker can get the mask's bits and the source's bf16 codes."""
+
+    row: Tensor
+    start: int
+    stop: int
+    packed: npt.NDArray[np.uint8] | None
+    codes: npt.NDArray[np.uint16] | None = None
+
+    @property
+    def numel(self) -> int:
+        """How many coordinates."""
+        return self.stop - self.start
 
 
 @contextmanager
@@ -74,18 +88,3 @@ def from_blocks(
         low, high = max(start, first), min(stop, first + values.size)
         result[low - start : high - start] = values[low - first : high - first]
     return result
-
-
-def finish_mask(
-    writer: ArtifactWriter,
-    source: Side,
-    rule: str,
-    *,
-    kind: Literal["mask", "baseline"] = "mask",
-    parents: Sequence[Digest],
-    recipe: Mapping[str, Any] | None,
-) -> Digest:
-    """Write the manifest of a mask without a target."""
-    return writer.finish(
-        kind=kind, rule=rule, exact=False, source=source, target=source, parents=parents, recipe=recipe
-    )

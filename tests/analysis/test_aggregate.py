@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from maskreg.analysis.aggregate import MatrixRow, TensorRow, grouped, summarized
+from maskreg.document import checked
 
 
 def row(name: str, role: str, numel: int, moved: int, *values: float | None, **changes: Any) -> TensorRow:
@@ -69,4 +70,4 @@ def test_concentration_is_pooled_by_energy() -> None:
 
 def test_a_row_survives_json() -> None:
     one = row("a", "ffn", 100, 10, 0.2, None, notes=("x",), merged=1)
-    assert TensorRow.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert checked(TensorRow, json.loads(json.dumps(one.to_json())), "row") == one

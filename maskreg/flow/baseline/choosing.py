@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.digest import short_key
 from maskreg.engine import ordered
 from maskreg.errors import UsageError
+from maskreg.flow.storing import MaskedSpan
 from maskreg.mask import pack_spans, unpack
 from maskreg.mask.baseline import (
     STARTS,
@@ -59,21 +60,6 @@ Choices = dict[str, Choice]
 """By tensor name, what gives the bits of any span of it."""
 
 
-class MaskedSpan(NamedTuple):
-    """Coordinates ``[start, stop)`` of a tensor. A worker can get the mask's bits and the source's bf16 codes."""
-
-    row: Tensor
-    start: int
-    stop: int
-    packed: npt.NDArray[np.uint8] | None
-    codes: npt.NDArray[np.uint16] | None
-
-    @property
-    def numel(self) -> int:
-        """How many coordinates."""
-        return self.stop - self.start
-
-
 @dataclass(frozen=True)
 class Sweeper:
     """Passes over masked tensors: spans go to workers, and their results come back in order."""
@@ -112,10 +98,10 @@ class Sweeper:
 
     def chosen(
         self, rows: Sequence[Tensor], choices: Mapping[str, Choice]
-    ) -> Generator[tuple[MaskedSpan, npt.NDArray[np.uint8]], None, None]:
+    ) -> Generator[tuple[MaskedSpan, Bits], None, None]:
         """Packed bits of every span of ``rows``, as ``choices`` has them by tensor name."""
 
-        def work(span: MaskedSpan) -> npt.NDArray[np.uint8]:
+        def work(span: MaskedSpan) -> Bits:
             if not span.stop:
                 return np.empty(0, np.uint8)
             return choices[span.row.name](span.start, span.numel, span.codes, span.packed)
@@ -126,7 +112,7 @@ class Sweeper:
         for row in rows:
             for start, stop in blocks_of(row.numel) if row.numel else ((0, 0),):
                 packed = self.artifact.mask_bits(row, start, stop) if mask else None
-                yield MaskedSpan(row, start, stop, packed, None)
+                yield MaskedSpan(row, start, stop, packed)
 
 
 class Chooser:

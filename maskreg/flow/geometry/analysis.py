@@ -23,7 +23,7 @@ from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.device import open_device
 from maskreg.digest import Digest
 from maskreg.engine import ordered
-from maskreg.errors import DataError, UsageError
+from maskreg.errors import UsageError
 from maskreg.flow.geometry.measuring import RULES, FinishedTensors, measure
 from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.progress import SILENT, Progress
@@ -114,7 +114,7 @@ def analyze(
     side = str(target.path.absolute()) if target is not None else ""
     finished = FinishedTensors(root, [str(artifact.digest), recipe, ascii(side)])
     progress.start("analyze", sum(map(_nbytes, reader.rows)))
-    known = [_row(finished.load(number, tensor.name)) for number, tensor in enumerate(reader.rows)]
+    known = [finished.load(number, tensor.name, TensorRow) for number, tensor in enumerate(reader.rows)]
     left = [tensor.name for tensor, row in zip(reader.rows, known, strict=True) if row is None]
     rows = list[TensorRow]()
 
@@ -125,7 +125,7 @@ def analyze(
         for number, (tensor, row) in enumerate(zip(reader.rows, known, strict=True)):
             if row is None:
                 row = next(measured)
-                finished.keep(number, row.to_json())
+                finished.keep(number, row)
             rows.append(row)
             progress.advance(_nbytes(tensor))
     document = _document(artifact, rows, reader.left_out, recipe)
@@ -136,16 +136,6 @@ def analyze(
 
 def _nbytes(row: Tensor) -> int:
     return row.numel * ITEM_BYTES[row.source_dtype]
-
-
-def _row(stored: Mapping[str, Any] | None) -> TensorRow | None:
-    if stored is None:
-        return None
-    try:
-        return TensorRow.from_json(stored)
-    except (DataError, KeyError, TypeError, ValueError):
-        # Of another version: measured again.
-        return None
 
 
 def _document(

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.engine import ordered
+from maskreg.flow.storing import MaskedSpan
 from maskreg.mask.rounding import CLASSES, fit_flips, hidden_flips
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
@@ -59,13 +60,6 @@ class ByExponent:
     reason: str
 
 
-class _Block(NamedTuple):
-    row: Tensor
-    start: int
-    stop: int
-    bits: npt.NDArray[np.uint8]
-
-
 def by_exponent(
     artifact: Artifact,
     source: Checkpoint,
@@ -89,14 +83,15 @@ def by_exponent(
     verified = VerifiedSource(artifact, source, jobs=threads)
     stored = [row for row in rows if row.source_dtype == "BF16"]
 
-    def read(block: _Block) -> tuple[str, int, int]:
+    def read(block: MaskedSpan) -> tuple[str, int, int]:
         tensor, first = scope.origin(block.row.name)
         return tensor, first + block.start, first + block.stop
 
-    def work(block: _Block) -> tuple[str, Counts]:
+    def work(block: MaskedSpan) -> tuple[str, Counts]:
         codes = verified.codes_within(*read(block))
+        assert block.packed is not None
         # A mask beside itself: each coordinate is in neither, or in both.
-        outside, _, _, moved = count_classes(block.bits, block.bits, codes).T
+        outside, _, _, moved = count_classes(block.packed, block.packed, codes).T
         return block.row.name, np.stack([outside + moved, moved])
 
     reason, apart, by_chance = hidden_flips(artifact.manifest.rule), 0.0, 0.0
@@ -129,10 +124,10 @@ def by_exponent(
     return ByExponent(*sides, _folded(expected), elsewhere, elsewhere_by_chance, left_out, "")
 
 
-def _blocks(artifact: Artifact, rows: list[Tensor]) -> Iterator[_Block]:
+def _blocks(artifact: Artifact, rows: list[Tensor]) -> Iterator[MaskedSpan]:
     for row in rows:
         for start, stop in blocks_of(row.numel):
-            yield _Block(row, start, stop, artifact.mask_bits(row, start, stop))
+            yield MaskedSpan(row, start, stop, artifact.mask_bits(row, start, stop))
 
 
 def _folded(by_class: npt.NDArray[NumberT]) -> npt.NDArray[NumberT]:

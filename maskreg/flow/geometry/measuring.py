@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,11 @@ from maskreg.analysis.matrix import AnalysisSpec, Figures, Matrix, fitted_scale,
 from maskreg.analysis.spectrum import is_merged
 from maskreg.device import HostDevice
 from maskreg.disk import make_folder, replacing
-from maskreg.document import canonical, parse_object
+from maskreg.document import canonical, checked, parse_object
 from maskreg.errors import DataError
 from maskreg.flow.geometry.reading import Bits, TensorUpdate
 from maskreg.limits import LIMITS
+from maskreg.result import plain
 from maskreg.tensors.cast import to_bf16, to_float
 from maskreg.tensors.info import WIDE, blocks_of
 from maskreg.tensors.rules import parse_rule
@@ -209,6 +210,17 @@ WORK = "analysis"
 """Folder of a local registry for the finished tensors of measurements in progress."""
 
 
+class Row(Protocol):
+    """A dataclass of the figures of a tensor."""
+
+    @property
+    def name(self) -> str:
+        """Of the tensor."""
+
+
+RowT = TypeVar("RowT", bound=Row)
+
+
 class FinishedTensors:
     """Finished tensors of one measurement, one file each, in a folder named after everything that decides the figures.
 
@@ -221,25 +233,24 @@ class FinishedTensors:
         """The tensors of a measurement."""
         self._folder = root / WORK / hashlib.sha256(canonical(decides)).hexdigest()[:32]
 
-    def load(self, number: int, name: str) -> Mapping[str, Any] | None:
-        """The figures of a tensor; None where it was not finished."""
-        path = self._path(number)
+    def load(self, number: int, name: str, kind: type[RowT]) -> RowT | None:
+        """The figures of a tensor; None where it was not finished, or has to be measured again."""
+        path, limits = self._path(number), LIMITS
         try:
-            data = path.read_bytes()
-        except FileNotFoundError:
+            value = parse_object(
+                path.read_bytes(), path.name, max_bytes=limits.analysis_bytes, max_values=limits.analysis_values
+            )
+            row = checked(kind, value, path.name)
+        except (FileNotFoundError, DataError):
+            # A piece that is damaged was cut short by a crash, or is of another version.
             return None
-        try:
-            row = parse_object(data, path.name, max_bytes=LIMITS.analysis_bytes, max_values=LIMITS.analysis_values)
-        except DataError:
-            # Cut short by a crash: measured again.
-            return None
-        return row if row.get("name") == name else None
+        return row if row.name == name else None
 
-    def keep(self, number: int, row: Mapping[str, Any]) -> None:
+    def keep(self, number: int, row: Row) -> None:
         """Keep the figures of a tensor."""
         make_folder(self._folder)
         with replacing(self._path(number), sync=False) as file:
-            file.write(canonical(row))
+            file.write(canonical(plain(row)))
 
     def remove(self) -> None:
         """Forget them, because all are finished."""

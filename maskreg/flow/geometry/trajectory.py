@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -77,14 +77,14 @@ def trajectory(
     whole, groups = _Track.blank(len(checkpoints)), dict[str, _Track]()
     follower = _Follower(source, checkpoints, spec, device)
     finished = None if root is None else FinishedTensors(root, _decides([source, *checkpoints], spec, device))
-    known = [_Track.of(finished.load(n, part.name) if finished else None) for n, part in enumerate(parts)]
+    known = [finished.load(n, part.name, _Track) if finished else None for n, part in enumerate(parts)]
     left = [part for part, tensor in zip(parts, known, strict=True) if tensor is None]
     with closing(ordered(follower.follow, left, jobs=1, in_flight=1, near=follower.near)) as followed:
         for number, (part, tensor) in enumerate(zip(parts, known, strict=True)):
             if tensor is None:
                 tensor = next(followed)
                 if finished and tensor.is_finite:
-                    finished.keep(number, asdict(tensor))
+                    finished.keep(number, tensor)
             whole.add(tensor)
             if by is not None:
                 groups.setdefault(GROUPS[by](tensor.name), _Track.blank(len(checkpoints))).add(tensor)
@@ -142,16 +142,6 @@ class _Track:
     @classmethod
     def blank(cls, checkpoints: int) -> _Track:
         return cls("", 0.0, [], [_Point() for _ in range(checkpoints)])
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any] | None) -> _Track | None:
-        """The tensor that was kept as JSON; None for another version's."""
-        if row is None:
-            return None
-        try:
-            return cls(**{**row, "points": [_Point(**point) for point in row["points"]]})
-        except (KeyError, TypeError):
-            return None
 
     @property
     def is_finite(self) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint
 from maskreg.codec.step2 import Step2
-from maskreg.flow.baseline.build import Baseline
+from maskreg.flow.baseline.build import make_baseline
 from maskreg.mask.baseline import KINDS, BaselineSpec
 from tests.checkpoints import Tensor
 from tests.flow.making import LEAF, bits, extracted, opened
@@ -53,10 +53,9 @@ SOURCE, TARGET = side(), side(4)
 def drawn(artifact: Artifact, source: Checkpoint, kind: str, seed: int = 7) -> dict[str, bytes]:
     """Bits of a baseline by tensor."""
     spec = BaselineSpec.of(kind, seed=seed if KINDS[kind].seeded else None, **OPTIONS.get(kind, {}))
-    found: dict[str, bytes] = {}
-    for block in Baseline(artifact, spec, source, jobs=2).blocks():
-        found[block.row.name] = found.get(block.row.name, b"") + block.packed.tobytes()
-    return found
+    home = Path(artifact.store.url.removeprefix("file://"))
+    made = Artifact.open(artifact.store, make_baseline(artifact, spec, home, source, jobs=2).digest)
+    return {row.name: made.mask_bits(row).tobytes() for row in made.tensors}
 
 
 class _Later(Step2):
