@@ -23,7 +23,7 @@ import torch
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.flow.apply.in_memory import apply_, switch_
+from maskreg.flow.apply.in_memory import apply_, patch_, switching
 from maskreg.flow.extract.extraction import extract
 from maskreg.live.memory import leaves_of
 from maskreg.store.file import FileStore
@@ -77,7 +77,7 @@ def measured(directory: Path, device: torch.device, gigabytes: float, repeat: in
         "copy": copy,
         "leaves": lambda: leaves_of(spans),
         "apply_": lambda: apply_(state, first),
-        "switch_": lambda: switch_(state, first, second),
+        "switch_": lambda: patch_(state, lambda: switching(first, second)),
         "revert_": lambda: apply_(state, second, revert=True),
     }
     seconds = dict.fromkeys(steps, float("inf"))

@@ -19,7 +19,7 @@ from maskreg.live.naming import refuse_wrapped
 from maskreg.live.processes import Processes
 from maskreg.parallel import ordered, worker_count
 from maskreg.update.delta import Delta
-from maskreg.update.route import Route, TensorRoute
+from maskreg.update.route import Route
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -42,13 +42,6 @@ def apply_(
 ) -> None:
     """Patch a model in place: the source into the target, or back with ``revert``; see :func:`patch_`."""
     patch_(model, lambda: [Delta(artifact, revert=revert)], jobs=jobs, group=group)
-
-
-def switch_(
-    model: Model, before: Artifact, after: Artifact, *, jobs: int | None = None, group: ProcessGroup | None = None
-) -> None:
-    """Patch a model in place: from the target of ``before`` to the target of ``after``, over the source of both."""
-    patch_(model, lambda: switching(before, after), jobs=jobs, group=group)
 
 
 def switching(before: Artifact, after: Artifact) -> list[Delta]:
@@ -119,41 +112,31 @@ def _patch(route: Route, live: list[Live], threads: int, together: Callable[[Cal
         for device in {item.held.local.device for item in live if item.held.local.is_cuda}:
             # The threads' own streams do not wait for kernels launched earlier.
             torch.cuda.synchronize(device)
-        patch_each(live, write=False)
-
-    def write() -> None:
-        patch_each([item for item in live if item.route.changes], write=True)
-
-    def patch_each(items: list[Live], *, write: bool) -> None:
-        patch = _TensorPatcher(route, write=write)
-        for _ in ordered(patch, items, jobs=threads, size=lambda item: item.held.local.numel()):
-            pass
+        _patch_each(route, live, threads, write=False)
 
     together(check)
-    together(write)
+    changing = [item for item in live if item.route.changes]
+    together(lambda: _patch_each(route, changing, threads, write=True))
 
 
-class _TensorPatcher:
-    """Patches one tensor, on any thread; or only checks what patching would give."""
+def _patch_each(route: Route, live: list[Live], threads: int, *, write: bool) -> None:
+    """Patch each tensor on a thread; or only check what patching would give."""
+    blocks = Blocks(route, write=write, most=max(_AT_ONCE.values()))
 
-    def __init__(self, route: Route, *, write: bool) -> None:
-        self._blocks = Blocks(route, write=write, most=max(_AT_ONCE.values()))
-        self._write = write
-
-    def __call__(self, item: Live) -> None:
+    def patch(item: Live) -> None:
         local = item.held.local
         # no_grad holds for one thread only.
         with torch.no_grad(), own_stream(local.device):
             bits = local.detach().view(CODES[local.element_size()])
             flat = bits.contiguous().reshape(-1)
-            self._patch(item.route, flat)
-            if self._write and not bits.is_contiguous():
+            spans = item.route.spans()
+            while batch := list(islice(spans, _AT_ONCE.get(flat.device.type, 1))):
+                at_hand = [flat[span.start : span.stop] for span in batch]
+                for values, result in zip(at_hand, blocks(batch, at_hand), strict=True):
+                    if write:
+                        values.copy_(result)
+            if write and not bits.is_contiguous():
                 bits.copy_(flat.reshape(bits.shape))
 
-    def _patch(self, tensor: TensorRoute, flat: torch.Tensor) -> None:
-        spans = tensor.spans()
-        while batch := list(islice(spans, _AT_ONCE.get(flat.device.type, 1))):
-            at_hand = [flat[span.start : span.stop] for span in batch]
-            for values, result in zip(at_hand, self._blocks(batch, at_hand), strict=True):
-                if self._write:
-                    values.copy_(result)
+    for _ in ordered(patch, live, jobs=threads, size=lambda item: item.held.local.numel()):
+        pass

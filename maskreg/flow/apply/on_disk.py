@@ -19,6 +19,7 @@ from maskreg.checkpoint import named_like
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import can_run_code
 from maskreg.checkpoint.plan import OutputPlan, plan_like
+from maskreg.checkpoint.writer import CheckpointWriter
 from maskreg.checkpoint.writing import fill, write_checkpoint
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
@@ -33,8 +34,8 @@ from maskreg.update.verified import VerifiedSource
 
 
 @dataclass(frozen=True)
-class ApplyResult(Result):
-    """A checkpoint that applying has written.
+class Written(Result):
+    """A checkpoint that was written.
 
     Attributes:
         out: the new checkpoint.
@@ -42,9 +43,6 @@ class ApplyResult(Result):
         bytes: size of its weight files.
         skipped_files: weight files and folders beside the source that were not copied.
         kept_files: files that were in the output's folder, and that ``force`` left there.
-        code_files: small files of the output that can run code, from the artifact or copied from the source.
-        code_left_out: small files of the artifact that can run code, and were not written.
-        notes: warnings and remarks, one sentence each.
     """
 
     out: Location
@@ -52,6 +50,24 @@ class ApplyResult(Result):
     bytes: int
     skipped_files: tuple[str, ...]
     kept_files: tuple[str, ...]
+
+
+def written_by(writer: CheckpointWriter, plan: OutputPlan, source: Checkpoint) -> Written:
+    """What a writer has written by a plan, beside what lies at the source."""
+    skipped = (*source.other_weights(), *writer.skipped_files)
+    return Written(writer.out, sum(1 for _ in plan.tensors), plan.total_bytes, skipped, writer.kept_files)
+
+
+@dataclass(frozen=True)
+class ApplyResult(Written):
+    """A checkpoint that applying has written; see :class:`Written`.
+
+    Attributes:
+        code_files: small files of the output that can run code, from the artifact or copied from the source.
+        code_left_out: small files of the artifact that can run code, and were not written.
+        notes: warnings and remarks, one sentence each.
+    """
+
     code_files: tuple[str, ...]
     code_left_out: tuple[str, ...]
     notes: tuple[str, ...]
@@ -107,11 +123,7 @@ def apply(
             raise _already_done(delta, error.tensor, source.path) from error
         raise
     return ApplyResult(
-        out=writer.out,
-        tensors=sum(1 for _ in plan.tensors),
-        bytes=plan.total_bytes,
-        skipped_files=(*source.other_weights(), *writer.skipped_files),
-        kept_files=writer.kept_files,
+        **vars(written_by(writer, plan, source)),
         code_files=tuple(sorted({*files.code, *files.own_code} - set(writer.skipped_files))),
         code_left_out=files.left_out,
         notes=(*(f"source: {note}" for note in source.remarks), *_notes(delta), *files.notes),

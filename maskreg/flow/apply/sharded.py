@@ -235,6 +235,7 @@ class Work(NamedTuple):
     Attributes:
         slices: what each process holds of it, by rank.
         span: what becomes of it; for its owner alone.
+        cost: how long it takes, about.
     """
 
     item: int
@@ -243,12 +244,6 @@ class Work(NamedTuple):
     owner: int
     slices: dict[int, slice]
     span: SpanRoute | None
-
-
-class _Block(NamedTuple):
-    item: int
-    span: SpanRoute
-    slices: dict[int, slice]
     cost: float
 
 
@@ -265,7 +260,7 @@ def plan(live: Sequence[Live], rank: int) -> dict[tuple[int, ...], list[Work]]:
 
     ``live`` has the same tensors in the same order on all of these.
     """
-    blocks = defaultdict[tuple[int, ...], list[_Block]](list)
+    blocks = defaultdict[tuple[int, ...], list[Work]](list)
     for number, item in enumerate(live):
         if not item.held.of:  # this process is not in the mesh of that tensor
             continue
@@ -274,12 +269,12 @@ def plan(live: Sequence[Live], rank: int) -> dict[tuple[int, ...], list[Work]]:
             slices = dict(pieces(item.held, span.start, span.stop))
             coded = sum(need.stop - need.start for need in needs_of(span))
             cost = coded + (span.stop - span.start) / _ELEMENTS_PER_BYTE
-            blocks[shared_by].append(_Block(number, span, slices, cost))
+            blocks[shared_by].append(Work(number, span.start, span.stop, rank, slices, span, cost))
     # In one order everywhere, so that no process waits for one that waits for it.
     return {shared_by: list(_assigned(blocks[shared_by], rank)) for shared_by in sorted(blocks)}
 
 
-def _assigned(blocks: Sequence[_Block], rank: int) -> Iterator[Work]:
+def _assigned(blocks: Sequence[Work], rank: int) -> Iterator[Work]:
     """The most costly blocks first, each for the process with the least to do among those that hold enough of it."""
     load, owners = defaultdict[int, float](float), dict[int, int]()
     for number in sorted(range(len(blocks)), key=lambda number: (-blocks[number].cost, number)):
@@ -290,8 +285,7 @@ def _assigned(blocks: Sequence[_Block], rank: int) -> Iterator[Work]:
         load[owner] += block.cost
         owners[number] = owner
     for number, block in enumerate(blocks):
-        span = block.span if owners[number] == rank else None
-        yield Work(block.item, block.span.start, block.span.stop, owners[number], block.slices, span)
+        yield block._replace(owner=owners[number], span=block.span if owners[number] == rank else None)
 
 
 def rounds(works: Iterable[Work], size: int) -> Iterator[list[Work]]:

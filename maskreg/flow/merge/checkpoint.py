@@ -29,6 +29,7 @@ from maskreg.device import Device, open_device
 from maskreg.digest import Digest
 from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 from maskreg.errors import prefixed
+from maskreg.flow.apply.on_disk import Written, written_by
 from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.merge.inputs import SOURCE, Inputs, Outcome, Span, outcomes_of
 from maskreg.flow.merge.methods.base import Known
@@ -38,7 +39,6 @@ from maskreg.flow.merge.tiles import Counts, SpanMerger
 from maskreg.flow.storing import from_blocks
 from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.result import Result
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, blocks_of
 from maskreg.words import counted, listed
 
@@ -337,17 +337,6 @@ def store(
     )
 
 
-@dataclass(frozen=True)
-class Written(Result):
-    """A merged checkpoint on disk; see :class:`maskreg.flow.apply.on_disk.ApplyResult`."""
-
-    out: Location
-    tensors: int
-    bytes: int
-    skipped_files: tuple[str, ...]
-    kept_files: tuple[str, ...]
-
-
 def write(
     merged: MergedCheckpoint,
     out: str | Location,
@@ -371,8 +360,7 @@ def write(
     progress.start("merge", plan.total_bytes)
     with write_checkpoint(located(out), plan, force=force) as writer:
         copy_tensors(merged, plan, writer, progress=progress, jobs=jobs)
-    skipped = (*merged.other_weights(), *writer.skipped_files)
-    return Written(writer.out, sum(1 for _ in plan.tensors), plan.total_bytes, skipped, writer.kept_files)
+    return written_by(writer, plan, merged)
 
 
 def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int | None = None) -> None:

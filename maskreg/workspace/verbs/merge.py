@@ -19,8 +19,8 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Wor
 
 if TYPE_CHECKING:
     from maskreg.digest import Digest
-    from maskreg.flow.apply.on_disk import ApplyResult
-    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report, Written
+    from maskreg.flow.apply.on_disk import Written
+    from maskreg.flow.merge.checkpoint import MergedCheckpoint, Report
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def merge(
         parents = tuple(each.digest for each in (*operands, *([mask] if mask is not None else [])))
         side = operands[0].artifact.manifest.source
         stored: Stored | None = None
-        written: Written | ApplyResult | None = None
+        written: Written | None = None
         notes: tuple[str, ...] = ()
         for attempt in sources(space, side, source=source, download=download):
             with attempt as before, MergedCheckpoint(updates, before, plan, mask=masked, **how) as merged:
@@ -150,7 +150,7 @@ def _result(
     merged: MergedCheckpoint,
     operands: Sequence[Named],
     stored: Stored | None,
-    written: Written | ApplyResult | None,
+    written: Written | None,
     notes: tuple[str, ...],
 ) -> Merged:
     return Merged(

@@ -14,7 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import maskreg
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import AlreadyAppliedError, PairMismatchError, PartAbsentError, UsageError, WrongCheckpointError
-from maskreg.flow.apply.in_memory import apply_, switch_
+from maskreg.flow.apply.in_memory import apply_, patch_, switching
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.flow.apply.test_in_memory import holds, live
 from tests.flow.making import LEAF, edge_pair, extracted, opened
@@ -52,6 +52,10 @@ class Both:
 
 def made(directory: Path, source: Tensors, target: Tensors, *, reversible: bool = True) -> Artifact:
     return extracted(directory / "root", *opened(directory, source, target), reversible=reversible)
+
+
+def switch_(state: dict[str, torch.Tensor], before: Artifact, after: Artifact, *, jobs: int | None = None) -> None:
+    patch_(state, lambda: switching(before, after), jobs=jobs)
 
 
 @pytest.fixture(scope="module")
