@@ -9,7 +9,7 @@ A use case runs on the engine of its settings (:func:`running_on`), and its flow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol, TypeVar
@@ -35,28 +35,18 @@ class Engine(Protocol):
     """Where blocks are worked on, elsewhere than on threads of this process."""
 
     def ordered(
-        self,
-        work: Callable[[TaskT], ResultT],
-        tasks: Iterable[TaskT],
-        *,
-        size: Callable[[TaskT], int] | None,
-        near: Callable[[TaskT], str] | None,
-        together: int,
+        self, work: Callable[[TaskT], ResultT], drawn: Iterable[tuple[Sequence[TaskT], str]]
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task and yield the results in the order of the tasks.
 
-        The caller's thread draws the tasks, and only as many as there is room for. An exception of a task is raised in
-        its turn, once. Closing the generator ends what runs.
+        The caller's thread draws the batches, and only as many as there is room for. An exception of a task is raised
+        in its turn, once. Closing the generator ends what runs.
 
         Args:
             work: called in another process. A task is worked on again where the process that did so before has died,
                 so it can write the same twice.
-            tasks: an iterable, such as a generator that reads from disk.
-            size: elements of a task; small ones are handed over together. Without, each task goes alone.
-            near: where a task's data lies, such as the name of a file; empty for anywhere. Tasks of one place go to
-                one worker while that is not behind, and tasks of different places do not go together.
-            together: elements of tasks that go to another process together. More where results are small, and where
-                tasks of one place share what costs much to read.
+            drawn: tasks that go to another process together, and where their data lies; empty for anywhere. Batches of
+                one place go to one worker while that is not behind.
         """
 
     def close(self) -> None:
@@ -122,12 +112,20 @@ def ordered(
 ) -> Generator[ResultT, None, None]:
     """Call ``work`` on every task on the engine at hand and yield the results in the order of the tasks.
 
-    On threads it is :func:`maskreg.parallel.ordered`, which ``jobs`` and ``in_flight`` are for; other engines are told
-    the rest, see :meth:`Engine.ordered`.
+    On threads it is :func:`maskreg.parallel.ordered`, which ``jobs`` and ``in_flight`` are for.
+
+    Args:
+        tasks: an iterable, such as a generator that reads from disk.
+        size: elements of a task; small ones are handed over together. Without, each task goes alone.
+        near: where a task's data lies, such as the name of a file; empty for anywhere. Tasks of different places do
+            not go together.
+        together: elements of tasks that go to another process together. More where results are small, and where tasks
+            of one place share what costs much to read.
     """
     if (engine := _current.get()) is None:
         return parallel.ordered(work, tasks, jobs=jobs, in_flight=in_flight, size=size)
-    return engine.ordered(work, tasks, size=size, near=near, together=together)
+    drawn = parallel.batches(tasks, size, together, near)
+    return engine.ordered(work, ((batch, next(filter(None, map(near, batch)), "") if near else "") for batch in drawn))
 
 
 __all__ = ["BATCH_NUMEL", "ENGINES", "LARGE_BATCH_NUMEL", "Engine", "is_here", "ordered", "parse_engine", "running_on"]

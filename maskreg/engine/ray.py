@@ -23,7 +23,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from maskreg.engine.window import Batch, Window
 from maskreg.engine.worker import Outcome, Packed, Worker
 from maskreg.errors import ConfigError, UnavailableError, UsageError, WorkerError
-from maskreg.parallel import available_cpus, batches
+from maskreg.parallel import available_cpus
 from maskreg.version import __version__
 
 TaskT = TypeVar("TaskT")
@@ -144,13 +144,7 @@ class RayEngine:
         self._head: Head | None = None
 
     def ordered(
-        self,
-        work: Callable[[TaskT], ResultT],
-        tasks: Iterable[TaskT],
-        *,
-        size: Callable[[TaskT], int] | None,
-        near: Callable[[TaskT], str] | None,
-        together: int,
+        self, work: Callable[[TaskT], ResultT], drawn: Iterable[tuple[Sequence[TaskT], str]]
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task on the workers; see :meth:`maskreg.engine.Engine.ordered`."""
         try:
@@ -162,14 +156,10 @@ class RayEngine:
             ) from error
         self._start()
         run = _Run(self, next(self._numbers), pickled, Window(MAX_BYTES, self._ready))
-        drawn = (
-            Batch[_Hand](batch, next(filter(None, map(near, batch)), "") if near else "")
-            for batch in batches(tasks, size, together, near)
-        )
         window, is_done = run.window, False
         try:
             for batch in drawn:
-                window.add(batch)
+                window.add(Batch[_Hand](*batch))
                 run.hand_out()
                 while not window.has_room():
                     yield from run.next_results()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -15,7 +15,6 @@ import pytest
 
 from maskreg.engine import ENGINES, ResultT, TaskT
 from maskreg.engine.worker import Outcome, Packed, Worker
-from maskreg.parallel import batches
 
 _worker = Worker()
 
@@ -48,22 +47,13 @@ class SubprocessEngine:
         self.largest_work = self.largest_task = 0
 
     def ordered(
-        self,
-        work: Callable[[TaskT], ResultT],
-        tasks: Iterable[TaskT],
-        *,
-        size: Callable[[TaskT], int] | None,
-        near: Callable[[TaskT], str] | None,
-        together: int,
+        self, work: Callable[[TaskT], ResultT], drawn: Iterable[tuple[Sequence[TaskT], str]]
     ) -> Generator[ResultT, None, None]:
         """Call ``work`` on every task there, batch by batch."""
         pickled: bytes = cloudpickle.dumps(work)
         self.largest_work = max(self.largest_work, len(pickled))
-        return self._results(pickled, batches(tasks, size, together, near))
-
-    def _results(self, work: bytes, drawn: Iterator[list[TaskT]]) -> Generator[ResultT, None, None]:
-        self._pool.submit(_take_work, work).result()
-        for batch in drawn:
+        self._pool.submit(_take_work, pickled).result()
+        for batch, _ in drawn:
             tasks = pickle.dumps(batch)
             self.largest_task = max(self.largest_task, len(tasks) // len(batch))
             outcome: Outcome = Packed(*self._pool.submit(_run, tasks).result()).value()

@@ -74,11 +74,6 @@ class Pair:
         return max(side.numel for side in (self.source, self.target) if side is not None)
 
 
-class _Mismatch(NamedTuple):
-    name: str
-    why: str
-
-
 def pair_up(
     source: Checkpoint, target: Checkpoint, *, mask_only: bool, allow_mismatch: bool
 ) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
@@ -90,14 +85,14 @@ def pair_up(
     if not mask_only:
         _refuse_wide_source(source)
     pairs: list[Pair] = []
-    mismatches: list[_Mismatch] = []
+    mismatches: dict[str, str] = {}
     added = [name for name in target.tensors if name not in source.tensors]
     for name in (*source.tensors, *added):
         before, after = source.tensors.get(name), target.tensors.get(name)
         stored_as, why = _stored_as(before, after, mask_only=mask_only)
         pairs.append(Pair(name, stored_as, before, after))
         if why:
-            mismatches.append(_Mismatch(name, why))
+            mismatches[name] = why
     if mismatches and not allow_mismatch:
         causes = (explain(source, target) for explain in (_foreign, _renamed, _half, _unrelated))
         raise _mismatch_error(mismatches, next((why for why in causes if why), None))
@@ -165,18 +160,17 @@ def _refuse_wide_source(source: Checkpoint) -> None:
         )
 
 
-def _do_not_pair_up(mismatches: Sequence[_Mismatch]) -> str:
-    number = len(mismatches)
-    each = [f"{m.name} ({m.why})" for m in mismatches]
-    return f"{counted(number, 'tensor', 'does')} not pair up: {listed(each, NAMED_AT_MOST, separator='; ')}"
+def _do_not_pair_up(mismatches: Mapping[str, str]) -> str:
+    each = [f"{name} ({why})" for name, why in mismatches.items()]
+    return f"{counted(len(each), 'tensor', 'does')} not pair up: {listed(each, NAMED_AT_MOST, separator='; ')}"
 
 
-def _mismatch_error(mismatches: Sequence[_Mismatch], why: _Why | None) -> PairMismatchError:
-    names = tuple(m.name for m in mismatches)
+def _mismatch_error(mismatches: Mapping[str, str], why: _Why | None) -> PairMismatchError:
+    names = tuple(mismatches)
     if why is None:
         hint = "add --allow-mismatch to store them whole"
         return PairMismatchError(_do_not_pair_up(mismatches), names, hint=hint)
-    rest = [m for m in mismatches if m.name not in why.tensors]
+    rest = {name: reason for name, reason in mismatches.items() if name not in why.tensors}
     besides = f". Besides, {_do_not_pair_up(rest)}" if rest else ""
     return PairMismatchError(why.fault + besides, names, hint=why.hint)
 

@@ -145,19 +145,13 @@ def write_consensus(
             consensus = maps["model.layers.13.self_attn.q_proj.weight"] / maps["masks"]
     """
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
-    for artifact in artifacts:
-        artifact.require("mask")
-        artifact.hold_at_most(MASKS_BYTES // len(artifacts))
-    progress.start("map consensus", scope.numel * len(artifacts) // 8)
     maps: list[ConsensusMap] = []
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         _write(archive, MASKS, np.asarray(len(artifacts)))
-        for rows in scope.rows:
-            counts = _counts(artifacts, rows)
+        for rows, counts in _counted(artifacts, scope.rows, progress):
             shape = rows[0].source_shape or ()
             _write(archive, rows[0].name, counts.reshape(shape))
             maps.append(ConsensusMap.of(rows[0].name, shape, counts, [row.nnz for row in rows]))
-            progress.advance(rows[0].numel * len(artifacts) // 8)
     return tuple(maps)
 
 
@@ -170,28 +164,32 @@ def picture_consensus(
 ) -> tuple[ConsensusPicture, ...]:
     """The consensus of every matrix in blocks, where the selection leaves so few that all can be looked at."""
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
-    matrices = [(rows, shape) for rows in scope.rows if len(shape := rows[0].source_shape or ()) == 2]
+    matrices = [rows for rows in scope.rows if len(rows[0].source_shape or ()) == 2]
     if len(matrices) > MOST_PICTURES:
         return ()
-    for artifact in artifacts:
-        artifact.require("mask")
-        artifact.hold_at_most(MASKS_BYTES // len(artifacts))
-    progress.start("map consensus", sum(rows[0].numel for rows, _ in matrices) * len(artifacts) // 8)
     pictures = []
-    for rows, (height, width) in matrices:
-        counts = _counts(artifacts, rows)
+    for rows, counts in _counted(artifacts, matrices, progress):
+        height, width = rows[0].source_shape or (0, 0)
         pictures.append(ConsensusPicture.of(rows[0].name, (height, width), counts, [row.nnz for row in rows]))
-        progress.advance(rows[0].numel * len(artifacts) // 8)
     return tuple(pictures)
 
 
-def _counts(artifacts: Sequence[Artifact], rows: Sequence[Tensor]) -> npt.NDArray[np.uint8]:
-    counts = np.zeros(rows[0].numel, np.uint8)
-    for artifact, row in zip(artifacts, rows, strict=True):
-        for start in range(0, row.numel, BITS_NUMEL):
-            stop = min(start + BITS_NUMEL, row.numel)
-            counts[start:stop] += unpack(artifact.mask_bits(row, start, stop), stop - start)
-    return counts
+def _counted(
+    artifacts: Sequence[Artifact], tensors: Sequence[Sequence[Tensor]], progress: Progress
+) -> Iterator[tuple[Sequence[Tensor], npt.NDArray[np.uint8]]]:
+    """Tensors by their row in each artifact, and in how many masks each coordinate is, one tensor at a time."""
+    for artifact in artifacts:
+        artifact.require("mask")
+        artifact.hold_at_most(MASKS_BYTES // len(artifacts))
+    progress.start("map consensus", sum(rows[0].numel for rows in tensors) * len(artifacts) // 8)
+    for rows in tensors:
+        counts = np.zeros(rows[0].numel, np.uint8)
+        for artifact, row in zip(artifacts, rows, strict=True):
+            for start in range(0, row.numel, BITS_NUMEL):
+                stop = min(start + BITS_NUMEL, row.numel)
+                counts[start:stop] += unpack(artifact.mask_bits(row, start, stop), stop - start)
+        yield rows, counts
+        progress.advance(rows[0].numel * len(artifacts) // 8)
 
 
 def _write(archive: zipfile.ZipFile, name: str, array: npt.NDArray[np.generic]) -> None:
