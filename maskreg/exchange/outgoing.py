@@ -158,14 +158,6 @@ class Outgoing:
             yield unpack(self.artifact.mask_bits(row, start, stop), stop - start)
             self.progress.advance(stop - start)
 
-    @property
-    def mask_notes(self) -> tuple[str, ...]:
-        """What no format of masks holds of the artifact, one sentence each."""
-        manifest = self.artifact.manifest
-        if manifest.kind != "delta" and manifest.target.root == manifest.source.root:
-            return ()
-        return ("the output holds which coordinates moved and nothing of the target: read back, it is a mask",)
-
     # Beside the tensors
 
     @cached_property

@@ -26,24 +26,18 @@ def sources_of(update: Outgoing) -> tuple[Path, ...]:
     return (path.resolve(),) if isinstance(path, Path) else ()
 
 
-def file_notes(update: Outgoing, *, holds_files: bool) -> tuple[str, ...]:
-    """What becomes of the target's small files, one sentence each; none where nothing is left out."""
-    notes = []
-    if update.files and not holds_files:
-        notes.append(f"left out, for this output has no room for small files: {', '.join(sorted(update.files))}")
-    if update.left_out_files:
-        names = ", ".join(update.left_out_files)
-        notes.append(f"left out, because it can run code: {names}; --with-code takes it along")
-    return tuple(notes)
-
-
-def value_notes(update: Outgoing) -> tuple[str, ...]:
-    """What no format of values holds of an artifact, one sentence each."""
+def value_notes(update: Outgoing, *, holds_files: bool) -> tuple[str, ...]:
+    """What is not in an output of values: of the artifact, and of the target's small files; one sentence each."""
     manifest, notes = update.artifact.manifest, []
     if manifest.target.cast:
         notes.append("the target is a bf16 cast: read back, it is recorded as the bf16 checkpoint that it is here")
     if not manifest.exact:
         notes.append(f"rule {manifest.rule} drops small changes: the result is not the target")
+    if update.files and not holds_files:
+        notes.append(f"left out, for this output has no room for small files: {', '.join(sorted(update.files))}")
+    if update.left_out_files:
+        names = ", ".join(update.left_out_files)
+        notes.append(f"left out, because it can run code: {names}; --with-code takes it along")
     return tuple(notes)
 
 
@@ -81,19 +75,7 @@ def values_written(
         coordinates=sum(update.counts.values()),
         bytes=size,
         kept_files=kept_files,
-        notes=(*value_notes(update), *file_notes(update, holds_files=holds_files)),
-    )
-
-
-def masks_written(update: Outgoing, out: Path, size: int, kept_files: tuple[str, ...] = ()) -> Written:
-    """What was written of all masks of an artifact; arguments as above."""
-    return Written(
-        out=out,
-        tensors=len(update.masked),
-        coordinates=sum(row.nnz for row in update.masked.values()),
-        bytes=size,
-        kept_files=kept_files,
-        notes=update.mask_notes,
+        notes=value_notes(update, holds_files=holds_files),
     )
 
 

@@ -16,7 +16,7 @@ from maskreg.errors import FormatError
 from maskreg.exchange.base import KEY, Format, Masks, Written, parse_lineage
 from maskreg.exchange.incoming import tensor_of
 from maskreg.exchange.outgoing import Outgoing
-from maskreg.exchange.output import lineage_metadata, masks_written, one_file_plan, path_of, planned_output
+from maskreg.exchange.output import lineage_metadata, one_file_plan, path_of, planned_output
 from maskreg.limits import Limits
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
 
@@ -34,6 +34,8 @@ _ONES: Mapping[str, int] = {
 }
 # The bits of 1, by the dtypes that a mask can have.
 
+_NO_TARGET = "the output holds which coordinates moved and nothing of the target: read back, it is a mask"
+
 FILE_NAME = "masks.safetensors"
 """The file in an output that is a folder."""
 
@@ -46,7 +48,16 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
         for name in update.masked:
             for bits in update.bits(name):
                 writer.write(bits)
-    return masks_written(update, path_of(writer), plan.total_bytes, writer.kept_files)
+    manifest = update.artifact.manifest
+    is_all = manifest.kind != "delta" and manifest.target.root == manifest.source.root
+    return Written(
+        out=path_of(writer),
+        tensors=len(update.masked),
+        coordinates=sum(row.nnz for row in update.masked.values()),
+        bytes=plan.total_bytes,
+        kept_files=writer.kept_files,
+        notes=() if is_all else (_NO_TARGET,),
+    )
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Masks:

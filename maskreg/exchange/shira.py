@@ -31,7 +31,6 @@ from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
 from maskreg.exchange.incoming import parse_document, require_folder, target_of, tensor_of
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.output import (
-    file_notes,
     json_file,
     lineage_metadata,
     offsets_in,
@@ -112,8 +111,7 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
         bytes=plan.total_bytes,
         kept_files=writer.kept_files,
         notes=(
-            *value_notes(update),
-            *file_notes(update, holds_files=False),
+            *value_notes(update, holds_files=False),
             *(_nearest_notes(r, lost, padded, unfit) if nearest else ()),
         ),
     )

@@ -262,101 +262,79 @@ class _Frames:
     """Decoded tensors of a version; the last two stay in memory, since their spans are read one by one."""
 
     def __init__(self, source: Checkpoint, encoding: str, checksum: Callable[[], Any]) -> None:
-        self.source = source
+        self._source = source
         self._decode = self._xored if encoding == "xor" else self._overwritten
         self._checksum = checksum
         self._decoded: OrderedDict[str, Bytes] = OrderedDict()
         self._lock = threading.Lock()
 
     def patch(self, file: Checkpoint, info: TensorInfo, checksum: str) -> Patch:
-        """What becomes of one tensor."""
+        """What becomes of one tensor, whose bytes in the target have this checksum."""
         stored = file.tensors[info.name]
         if stored.dtype != "U8" or len(stored.shape) != 1:
             raise FormatError(f"tensor {info.name}: {stored.dtype} {list(stored.shape)}, not a frame of bytes")
         if not checksum:
             raise FormatError(f"tensor {info.name}: the file has no checksum of it")
-        return _Frame(self, file, info, checksum).apply
 
-    def result(self, patch: _Frame) -> Bytes:
+        def apply(start: int, stop: int, values: npt.NDArray[Any]) -> None:
+            width = info.item_bytes
+            values[:] = self._result(file, info, checksum)[start * width : stop * width].view(values.dtype)
+
+        return apply
+
+    def _result(self, file: Checkpoint, info: TensorInfo, checksum: str) -> Bytes:
         """Bytes of the target's tensor, checked."""
         # One at a time: others wait for the very tensor, or for memory.
         with self._lock:
-            name = patch.info.name
-            if name not in self._decoded:
+            if info.name not in self._decoded:
                 while len(self._decoded) > 1:
                     self._decoded.popitem(last=False)
-                self._decoded[name] = self._decode(patch)
-                self._compare(patch, self._decoded[name])
-            return self._decoded[name]
+                result, hasher = self._decode(file, info), self._checksum()
+                hasher.update(result.data)
+                if hasher.hexdigest() != checksum:
+                    raise CorruptError(f"tensor {info.name}", "does not match its checksum", hint=OTHER_VALUES)
+                self._decoded[info.name] = result
+            return self._decoded[info.name]
 
-    def _compare(self, patch: _Frame, result: Bytes) -> None:
-        hasher = self._checksum()
-        hasher.update(result.data)
-        if hasher.hexdigest() != patch.checksum:
-            del self._decoded[patch.info.name]
-            raise CorruptError(
-                f"tensor {patch.info.name}",
-                "does not match its checksum",
-                hint=OTHER_VALUES,
-            )
-
-    def _xored(self, patch: _Frame) -> Bytes:
-        result = patch.unpacked(patch.info.nbytes, patch.info.nbytes)
-        result ^= self._source_bytes(patch.info)
+    def _xored(self, file: Checkpoint, info: TensorInfo) -> Bytes:
+        result = _unpacked(file, info, info.nbytes, info.nbytes)
+        result ^= self._source_bytes(info)
         return result
 
-    def _overwritten(self, patch: _Frame) -> Bytes:
-        item, info = POSITION.itemsize, patch.info
-        delta = patch.unpacked(item, item + (item + 1) * info.nbytes)
+    def _overwritten(self, file: Checkpoint, info: TensorInfo) -> Bytes:
+        item = POSITION.itemsize
+        delta = _unpacked(file, info, item, item + (item + 1) * info.nbytes)
         count = int(delta[:item].view(POSITION)[0])
         if delta.size != item + (item + 1) * count:
-            raise patch.fault(f"{delta.size:,} bytes are not {count:,} positions and bytes")
+            raise FormatError(f"tensor {info.name}: {delta.size:,} bytes are not {count:,} positions and bytes")
         positions = delta[item : item * (1 + count)].view(POSITION)
         if count and int(positions[-1]) >= info.nbytes:
-            raise patch.fault(f"position {int(positions[-1])} is not within its {info.nbytes:,} bytes")
+            fault = f"position {int(positions[-1])} is not within its {info.nbytes:,} bytes"
+            raise FormatError(f"tensor {info.name}: {fault}")
         if (positions[1:] <= positions[:-1]).any():
-            raise patch.fault("positions are not in ascending order")
+            raise FormatError(f"tensor {info.name}: positions are not in ascending order")
         result = self._source_bytes(info).copy()
         result[positions] = delta[item * (1 + count) :]
         return result
 
     def _source_bytes(self, info: TensorInfo) -> Bytes:
-        return as_bytes(self.source.read(info.name, 0, info.numel))
+        return as_bytes(self._source.read(info.name, 0, info.numel))
 
 
-class _Frame:
-    """A frame of a tensor."""
-
-    def __init__(self, frames: _Frames, file: Checkpoint, info: TensorInfo, checksum: str) -> None:
-        self._frames = frames
-        self._file = file
-        self.info = info
-        self.checksum = checksum
-
-    def apply(self, start: int, stop: int, values: npt.NDArray[Any]) -> None:
-        """Write the target's elements."""
-        width = self.info.item_bytes
-        values[:] = self._frames.result(self)[start * width : stop * width].view(values.dtype)
-
-    def unpacked(self, least: int, most: int) -> Bytes:
-        """What the frame holds, if it announces a size within these bounds."""
-        stored = self._file.tensors[self.info.name].numel
-        frame = self._file.read(self.info.name, 0, stored).data
-        size = content_bytes(frame)
-        if size is None or not least <= size <= most:
-            announced = "no size" if size is None else f"{size:,} bytes"
-            expected = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-            raise self.fault(f"its frame announces {announced}, not {expected}")
-        data = np.empty(size, np.uint8)
-        try:
-            unpack_frame(frame, data)
-        except ValueError as error:
-            raise CorruptError(f"tensor {self.info.name}", f"its frame does not decode ({error})") from error
-        return data
-
-    def fault(self, fault: str) -> FormatError:
-        """An error about this tensor."""
-        return FormatError(f"tensor {self.info.name}: {fault}")
+def _unpacked(file: Checkpoint, info: TensorInfo, least: int, most: int) -> Bytes:
+    """What the frame of a tensor holds, if it announces a size within these bounds."""
+    frame = file.read(info.name, 0, file.tensors[info.name].numel).data
+    size = content_bytes(frame)
+    if size is None or not least <= size <= most:
+        announced = "no size" if size is None else f"{size:,} bytes"
+        expected = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        raise FormatError(f"tensor {info.name}: its frame announces {announced}, not {expected}")
+    data = np.empty(size, np.uint8)
+    try:
+        unpack_frame(frame, data)
+    except ValueError as error:
+        raise CorruptError(f"tensor {info.name}", f"its frame does not decode ({error})") from error
+    return data
 
 
 FORMAT = Format(
