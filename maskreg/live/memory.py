@@ -26,6 +26,9 @@ DTYPES: Mapping[str, torch.dtype] = {
 }  # fmt: skip
 """By their names in checkpoints."""
 
+NAMES: Mapping[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+"""Their names in checkpoints."""
+
 CODES: Mapping[int, torch.dtype] = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers of the same width, to read the bits of elements; by the bytes of an element."""
 

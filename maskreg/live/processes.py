@@ -8,7 +8,7 @@ all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,30 +22,6 @@ T = TypeVar("T")
 
 FAILURES = (MaskregError, OSError, RuntimeError, MemoryError)
 """What may go wrong on one process alone, and must then be known to all. Running out of GPU memory is among them."""
-
-
-class Failure(NamedTuple):
-    """An error as one process tells others of it."""
-
-    kind: type[BaseException]
-    message: str
-    hint: str
-    facts: dict[str, Any]
-
-    @classmethod
-    def of(cls, error: BaseException) -> Failure:
-        """What others are told of an error."""
-        if isinstance(error, MaskregError):
-            facts = {name: value for name, value in vars(error).items() if name not in ("message", "hint")}
-            return cls(type(error), error.message, error.hint, facts)
-        return cls(WorkerError, f"{type(error).__name__}: {error}", "", {})
-
-    def raised_on(self, rank: int) -> MaskregError:
-        """The same error, as it is raised in other processes than the one of this rank."""
-        error: MaskregError = self.kind.__new__(self.kind)  # type: ignore[assignment]
-        MaskregError.__init__(error, f"process {rank}: {self.message}", hint=self.hint)
-        vars(error).update(self.facts)
-        return error
 
 
 class Processes:
@@ -64,17 +40,20 @@ class Processes:
         A process that failed raises its error; the others raise the error of the first process that did.
         """
         own: BaseException | None = None
+        told: MaskregError | None = None
         result: list[T] = []
         try:
             result.append(work())
         except FAILURES as error:
             own = error
-        failures = self.gathered(None if own is None else Failure.of(own))
+            told = error if isinstance(error, MaskregError) else WorkerError(f"{type(error).__name__}: {error}")
+        failures = self.gathered(told)
         if own is not None:
             raise own
         for rank, failure in zip(self.ranks, failures, strict=True):
             if failure is not None:
-                raise failure.raised_on(rank)
+                failure.message = f"process {rank}: {failure.message}"
+                raise failure
         return result[0]
 
     def gathered(self, value: T) -> list[T]:

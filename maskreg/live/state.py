@@ -13,7 +13,7 @@ from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import WrongCheckpointError
 from maskreg.live.layout import links
-from maskreg.live.memory import CODES, DTYPES
+from maskreg.live.memory import CODES, NAMES
 from maskreg.live.naming import find, missing_error
 from maskreg.tensors.info import TensorInfo
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from maskreg.checkpoint.base import Memory
-
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class ModelState(Checkpoint):
@@ -55,7 +53,7 @@ class ModelState(Checkpoint):
         if not allow_surplus:
             _refuse_surplus(module, tensors, self._views)
         self.tensors = {
-            name: TensorInfo(name, _NAMES[self._views[name].dtype], info.shape) for name, info in expected.items()
+            name: TensorInfo(name, NAMES[self._views[name].dtype], info.shape) for name, info in expected.items()
         }
         self._whole: tuple[str, torch.Tensor | None] = "", None
 
@@ -110,7 +108,7 @@ def _views(
                 state = "on the meta device" if view.is_meta else "sharded over processes or sparse"
                 hint = "load it first" if view.is_meta else "call Publisher.publish_sharded in all processes"
                 raise WrongCheckpointError(link.tensor, f"its data is {state}", hint=hint)
-            if view.dtype not in _NAMES:
+            if view.dtype not in NAMES:
                 raise WrongCheckpointError(link.tensor, f"{view.dtype} in this model, which no checkpoint holds")
             yield link.tensor, view
 

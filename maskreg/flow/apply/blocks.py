@@ -14,7 +14,7 @@ import torch
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
 from maskreg.live.held import Held, held, whole
 from maskreg.live.layout import Join, links
-from maskreg.live.memory import DTYPES, NamedTensor, leaves_of, refuse_aliasing, refuse_read_only, storage_key
+from maskreg.live.memory import NAMES, NamedTensor, leaves_of, refuse_aliasing, refuse_read_only, storage_key
 from maskreg.live.naming import find, missing_error, quantized, quantized_error
 from maskreg.parallel import Buffers
 from maskreg.tensors.bus import on_device, up
@@ -25,8 +25,6 @@ from maskreg.update.route import Route, SpanRoute, TensorRoute
 
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
-
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class Live(NamedTuple):
@@ -103,7 +101,7 @@ def _check_form(
     route: TensorRoute, target: str, tensors: Mapping[str, torch.Tensor], module: torch.nn.Module | None
 ) -> None:
     tensor, before = tensors[target], route.before
-    dtype = _NAMES.get(tensor.dtype, str(tensor.dtype))
+    dtype = NAMES.get(tensor.dtype, str(tensor.dtype))
     if before is None:
         return
     if dtype != before.dtype:

@@ -7,7 +7,6 @@ import math
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -85,8 +84,7 @@ def measure(tensor: TensorUpdate, spec: AnalysisSpec, device: torch.device) -> T
     matrices: tuple[MatrixRow, ...] = ()
     if finite and has_matrices(row.role, before.codes.shape):
         with few_threads(min(before.codes.shape[-2:])):
-            measured = _Matrices(row.role, before, update, null, spec, device)
-            matrices = tuple(measured.row(index) for index in slices_of(before.codes.shape))
+            matrices = tuple(_matrices(row.role, before, update, null, spec, device))
     source_energy, energy = update.energies if finite else (0.0, 0.0)
     return TensorRow(
         name=row.name,
@@ -105,29 +103,19 @@ def measure(tensor: TensorUpdate, spec: AnalysisSpec, device: torch.device) -> T
     )
 
 
-@dataclass(frozen=True)
-class _Matrices:
+def _matrices(
+    role: str, before: _Side, update: _Update, null: _Update | None, spec: AnalysisSpec, device: torch.device
+) -> Iterator[MatrixRow]:
     """The matrices of a tensor, with its update and the rounding null."""
 
-    role: str
-    before: _Side
-    update: _Update
-    null: _Update | None
-    spec: AnalysisSpec
-    device: torch.device
+    def figures(matrix: Matrix, of: _Update) -> Figures:
+        after = torch.from_numpy(of.side.numbers(index)).to(device)
+        return _rounded(matrix.figures(after, {rule: moved[index] for rule, moved in of.moved.items()}))
 
-    def row(self, index: tuple[int, ...]) -> MatrixRow:
-        matrix = Matrix(self.role, self.before.codes[index], self._numbers(self.before, index), self.spec)
-        figures = self._figures(matrix, self.update, index)
-        null = {} if self.null is None else self._figures(matrix, self.null, index)
-        return MatrixRow(figures, null, _rounded(matrix.chance()), self.update.counts(index))
-
-    def _figures(self, matrix: Matrix, update: _Update, index: tuple[int, ...]) -> Figures:
-        after = self._numbers(update.side, index)
-        return _rounded(matrix.figures(after, {rule: moved[index] for rule, moved in update.moved.items()}))
-
-    def _numbers(self, side: _Side, index: tuple[int, ...]) -> torch.Tensor:
-        return torch.from_numpy(side.numbers(index)).to(self.device)
+    for index in slices_of(before.codes.shape):
+        matrix = Matrix(role, before.codes[index], torch.from_numpy(before.numbers(index)).to(device), spec)
+        by_null = {} if null is None else figures(matrix, null)
+        yield MatrixRow(figures(matrix, update), by_null, _rounded(matrix.chance()), update.counts(index))
 
 
 def _null_target(tensor: TensorUpdate, scale: int, seed: int) -> _Side:

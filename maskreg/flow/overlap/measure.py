@@ -92,9 +92,9 @@ def measure_overlap(
     labels = names or [artifact.digest.short for artifact in artifacts]
     kept = tuple(GROUPS) if len(artifacts) <= MOST_WITH_GROUPS else by
     by_class = verified is not None
-    totals = _Totals(
-        artifacts, labels, by_class=by_class, stripes=stripes, by=kept, ancestries=ancestries, jobs=threads
-    )
+    known = ancestries or [Ancestry.of_parents(artifact) for artifact in artifacts]
+    masks = [_Mask(*mask) for mask in zip(labels, artifacts, known, strict=True)]
+    totals = _Totals(masks, by_class=by_class, stripes=stripes, by=kept, jobs=threads)
     for counts, grids in _tile_counts(counter, spans(), progress, threads):
         totals.add(counts, grids)
     starts = [start] * len(artifacts) if isinstance(start, str) else start
@@ -126,21 +126,9 @@ def _tile_counts(
 class _Totals:
     """Adds up tensors to roles, layers and the whole, for every pair of masks."""
 
-    def __init__(
-        self,
-        artifacts: Sequence[Artifact],
-        names: Sequence[str],
-        *,
-        by_class: bool,
-        stripes: bool,
-        by: Sequence[str],
-        ancestries: Sequence[Ancestry],
-        jobs: int,
-    ) -> None:
-        self._artifacts = artifacts
-        self._names = names
-        known = ancestries or [Ancestry.of_parents(artifact) for artifact in artifacts]
-        self._relatives = [_Relative(*mask) for mask in zip(names, artifacts, known, strict=True)]
+    def __init__(self, masks: Sequence[_Mask], *, by_class: bool, stripes: bool, by: Sequence[str], jobs: int) -> None:
+        artifacts = [mask.artifact for mask in masks]
+        self._masks = masks
         self._by_class = by_class
         self._by = tuple(by)
         self._jobs = jobs
@@ -192,28 +180,31 @@ class _Totals:
             self._overlap(pair, sums, notes, Asked(smallest, start_of_pair(*(starts[mask] for mask in pair))))
             for pair, sums in self._pairs.items()
         )
-        if len(self._artifacts) == 2:
+        if len(self._masks) == 2:
             return Comparison(pairs, None, tuple(self._stripes))
         consensus = Consensus(tuple(self._observed.tolist()), tuple(self._independent.tolist()))
-        return Comparison(pairs, consensus, tuple(self._stripes), matrix_of(pairs, self._names))
+        matrix = matrix_of(pairs, [mask.name for mask in self._masks])
+        return Comparison(pairs, consensus, tuple(self._stripes), matrix)
 
     def _overlap(self, pair: tuple[int, int], sums: _Sums, notes: Sequence[str], asked: Asked) -> PairOverlap:
-        left, right = (self._artifacts[mask] for mask in pair)
-        names = self._names[pair[0]], self._names[pair[1]]
+        a, b = masks = self._masks[pair[0]], self._masks[pair[1]]
         whole = figures_of(sums.whole)
-        relatives = self._relatives[pair[0]], self._relatives[pair[1]]
-        known = {str(mask.artifact.digest): mask.name for mask in self._relatives}
-        same = tuple(_relation(relatives, whole.counts))
-        relations = same or tuple(_likeness(relatives, whole.counts, known))
-        doubts = () if same else tuple(_doubt(relatives))
+        known = {str(mask.artifact.digest): mask.name for mask in self._masks}
+        same = tuple(_relation(masks, whole.counts))
+        relations = same or tuple(_likeness(masks, whole.counts, known))
+        doubts = () if same else tuple(_doubt(masks))
+        roles, layers, modules = (
+            {label: figures_of(total) for label, total in sums.groups[kind].items()}
+            for kind in ("role", "layer", "module")
+        )
         return PairOverlap(
-            names,
-            (left.digest, right.digest),
-            (left.manifest.rule, right.manifest.rule),
+            (a.name, b.name),
+            (a.artifact.digest, b.artifact.digest),
+            (a.artifact.manifest.rule, b.artifact.manifest.rule),
             whole,
-            {role: figures_of(total) for role, total in sums.groups["role"].items()},
-            {layer: figures_of(total) for layer, total in sums.groups["layer"].items()},
-            {module: figures_of(total) for module, total in sums.groups["module"].items()},
+            roles,
+            layers,
+            modules,
             sums.tensors,
             (*notes, *relations, *doubts, *(_missing(whole) if self._by_class else ())),
             replace(asked, relation=same[0] if same else ""),
@@ -294,7 +285,7 @@ class Ancestry:
         return cls(dict.fromkeys(manifest.parents, kind))
 
 
-class _Relative(NamedTuple):
+class _Mask(NamedTuple):
     """A mask, and where it comes from."""
 
     name: str
@@ -302,7 +293,7 @@ class _Relative(NamedTuple):
     ancestry: Ancestry
 
 
-_Pair = tuple[_Relative, _Relative]
+_Pair = tuple[_Mask, _Mask]
 
 
 def _relation(pair: _Pair, table: OverlapCounts) -> Iterator[str]:
