@@ -41,18 +41,6 @@ def test_finished_batches_wait_in_bounded_number() -> None:
     assert one.front is first
 
 
-def test_bytes_that_are_to_come_are_counted_as_the_largest_so_far() -> None:
-    two = window("a", "b", max_bytes=100)
-    one = add(two)
-    add(two)
-    assert two.has_room()
-    two.finish(one, packed(50))
-    # 50 are there, 50 can come of the other, and there is no room for a third.
-    assert not two.has_room()
-    two.take()
-    assert two.has_room()
-
-
 def test_a_single_batch_always_has_room() -> None:
     one = window("a", max_bytes=10)
     one.finish(add(one), packed(1000))
@@ -63,14 +51,3 @@ def test_a_single_batch_always_has_room() -> None:
 def test_batches_of_a_place_go_to_one_worker_while_it_is_not_behind() -> None:
     three = window("a", "b", "c")
     assert [add(three, near).worker for near in ("x", "y", "x", "x", "y")] == ["a", "b", "a", "c", "b"]
-
-
-def test_what_a_dead_worker_had_goes_to_another() -> None:
-    two = window("a", "b")
-    lost = [add(two, "x"), add(two, "x")]
-    kept = add(two, "y")
-    two.workers.remove("a")
-    assert two.lose("a") == lost
-    assert [batch.worker for batch in lost] == [None, None]
-    assert [batch.worker for batch in two.to_hand_out()] == ["b"]
-    assert [batch.worker for batch in (*lost, kept)] == ["b", None, "b"]
