@@ -47,6 +47,9 @@ CONCORDANT, DISCORDANT = "concordant", "discordant"
 CONCORDANT_TENSOR, DISCORDANT_TENSOR = "concordant-tensor", "discordant-tensor"
 """The same over tensors."""
 
+STRIPED = "row-column-matched"
+"""A null: masks with their rates by class, row and column of every matrix, and nothing else in common."""
+
 _BASE = (NUMEL, OBSERVED, SIZE_A, SIZE_B, CONCORDANT, DISCORDANT, CONCORDANT_TENSOR, DISCORDANT_TENSOR)
 
 MAX_CHANNELS = 512
@@ -126,7 +129,7 @@ def spread_of(
     expected: Mapping[str, Floats],
     exponents: npt.NDArray[np.int64] | None = None,
     grid: Grid | None = None,
-    margins: Mapping[str, Margins] | None = None,
+    margins: Margins | None = None,
     shared: Shared = ALONE,
 ) -> Spread:
     """Covariances of the sums over one tensor.
@@ -136,28 +139,24 @@ def spread_of(
         expected: by null, float64 that broadcast to ``[k, 4]``: what a coordinate of each cell adds to its expectation.
         exponents: int64 ``[k]``, the exponent of each class; None where there is one stratum.
         grid: the tensor's counts by row and column; None takes coordinates as independent.
-        margins: by null, what is added to its expectation in every row, and in every column, besides.
+        margins: what is added to the expectation of :data:`STRIPED` in every row, and in every column, besides.
         shared: what the tensor's rows or columns have in common with other tensors.
     """
     tables = {**_base_tables(cells, exponents), **expected}
     contributions = np.stack([np.broadcast_to(table, cells.shape).reshape(-1) for table in tables.values()], axis=1)
-    single = contributions.copy()
-    for null, added in (margins or {}).items():
-        number = list(tables).index(null)
-        both = contributions[:, list(tables).index(OBSERVED)]
-        single[:, number] = both - np.sqrt(added.counted_twice) * (both - contributions[:, number])
+    single, names = contributions.copy(), tuple(tables)
+    if margins is not None:
+        both, number = contributions[:, names.index(OBSERVED)], names.index(STRIPED)
+        single[:, number] = both - np.sqrt(margins.counted_twice) * (both - contributions[:, number])
     coordinates: Floats = single.T @ (single * cells.reshape(-1, 1))
     if grid is None:
-        return Spread(tuple(tables), coordinates, coordinates, coordinates)
+        return Spread(names, coordinates, coordinates, coordinates)
     weights = contributions.reshape(*cells.shape, -1)
     rows, columns = grid.rows.sums(weights), grid.columns.sums(weights)
-    for null, added in (margins or {}).items():
-        number = list(tables).index(null)
-        rows[:, number] += added.by_row
-        columns[:, number] += added.by_column
-    return _by_cluster(
-        tuple(tables), coordinates, {"rows": (grid.rows, rows), "columns": (grid.columns, columns)}, shared
-    )
+    if margins is not None:
+        rows[:, number] += margins.by_row
+        columns[:, number] += margins.by_column
+    return _by_cluster(names, coordinates, {"rows": (grid.rows, rows), "columns": (grid.columns, columns)}, shared)
 
 
 def _by_cluster(

@@ -271,12 +271,12 @@ def matrix_of(pairs: Sequence[PairOverlap], names: Sequence[str]) -> PairMatrix:
     """The matrix of some masks, from every pair in their order."""
     verdicts = [pair.verdict for pair in pairs]
     null = _strictest(pairs)
-    tested = sum(_is_tested(alone) for alone in verdicts)
+    tested = sum(bool(alone.null) for alone in verdicts)
     corrected = holm([alone.p for alone in verdicts], tested)
     answers = []
     for masks, pair, alone, p in zip(combinations(range(len(names)), 2), pairs, verdicts, corrected, strict=True):
         excess = pair.whole.nulls[null]
-        stands = not _is_tested(alone) or (p is not None and p <= LEVEL)
+        stands = not alone.null or (p is not None and p <= LEVEL)
         answers.append(
             PairAnswer(
                 masks,
@@ -301,7 +301,3 @@ def matrix_of(pairs: Sequence[PairOverlap], names: Sequence[str]) -> PairMatrix:
 def _strictest(pairs: Sequence[PairOverlap]) -> str:
     shared = set(NULLS).intersection(*(deciding(pair.whole) for pair in pairs))
     return next(null for null in (STRIPED, MATCHED, PER_TENSOR) if null in shared)
-
-
-def _is_tested(alone: Verdict) -> bool:
-    return bool(alone.null)

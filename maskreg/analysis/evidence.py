@@ -31,6 +31,7 @@ from maskreg.analysis.clusters import (
     Spread,
     spread_of,
 )
+from maskreg.analysis.clusters import STRIPED as STRIPED
 from maskreg.analysis.contingency import IN_A, IN_B
 from maskreg.analysis.excess import CERTAIN, Z95, Distribution, Excess, Interval, distribution_of, excess_of
 from maskreg.analysis.grid import Grid
@@ -50,9 +51,6 @@ PER_TENSOR = "random-per-tensor"
 
 MATCHED = "exponent-matched"
 """One mask redrawn with as many coordinates in every exponent class of every tensor."""
-
-STRIPED = "row-column-matched"
-"""Masks with their rates by class, row and column of every matrix, and nothing else in common."""
 
 ROUNDING = "rounding-null"
 """Both masks as rounding alone makes them of noise as strong as the updates."""
@@ -208,9 +206,8 @@ def sums_from_counts(
     expectations = {**undefined, PER_TENSOR: uniform, STRIPED: _striped(uniform, margins, has_lines)}
     spread = Spread()
     if has_lines:
-        tables = {PER_TENSOR: _tables(stratum)}
-        added = {STRIPED: margins} if margins else {}
-        spread = spread_of(cells, _every(tables, PER_TENSOR), None, grid, added, shared)
+        tables = _every({PER_TENSOR: _tables(stratum)}, PER_TENSOR)
+        spread = spread_of(cells, tables, None, grid, margins, shared)
     return OverlapSums(1, counts, expectations, odds_sums(stratum), OddsSums(), None, spread, distribution_of(stratum))
 
 
@@ -251,8 +248,7 @@ def sums_from_classes(
     if has_lines:
         present = np.flatnonzero(cells.sum(1)) if grid is None else grid.classes
         tables = _every(_class_tables(cells[present], flips_a, flips_b, present), MATCHED)
-        added = {STRIPED: margins} if margins else {}
-        spread = spread_of(cells[present], tables, present >> 1, grid, added, shared)
+        spread = spread_of(cells[present], tables, present >> 1, grid, margins, shared)
     return OverlapSums(
         1,
         counts,
