@@ -15,6 +15,7 @@ from maskreg.bucket.path import Bucket
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.checkpoint.plan import plan_like
 from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
+from maskreg.errors import CorruptError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.chain import root_of
@@ -23,7 +24,7 @@ from maskreg.flow.geometry.exponents import by_exponent
 from maskreg.flow.merge.checkpoint import MergedCheckpoint, store, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.mask.baseline import BaselineSpec
-from tests.buckets import bucket, server, upload
+from tests.buckets import bucket, client_of, objects_in, server, upload
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.flow.making import extracted
 from tests.servers import S3Server
@@ -154,6 +155,21 @@ def test_the_next_blocks_are_on_their_way(
     assert sum(ahead) <= PASSES[work] * size + 100_000
     # Thirty norms are one request in each file.
     assert len(ahead) < 12 * PASSES[work]
+
+
+@pytest.mark.usefixtures("server")
+def test_a_shard_that_is_replaced_meanwhile_is_no_source(
+    s3_server: S3Server, bucket: str, pair: tuple[Path, Path], stored: list[BucketPath], tmp_path: Path
+) -> None:
+    replaced = upload(s3_server, pair[1], bucket, "replaced")
+    with open_checkpoint(stored[0]) as source, open_checkpoint(replaced) as target:
+        key = next(path.key for path in replaced.iterdir() if path.suffix == ".safetensors")
+        data = bytearray(objects_in(s3_server, bucket, key)[key])
+        data[-1] ^= 1
+        client_of(s3_server).put_object(Bucket=bucket, Key=key, Body=bytes(data))
+        with pytest.raises(CorruptError, match="replaced by another object"):
+            extract(source, target, tmp_path / "home")
+    assert not list((tmp_path / "home").glob("artifacts/*/*"))
 
 
 @pytest.mark.torch
