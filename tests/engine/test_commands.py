@@ -38,7 +38,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 def test_extract_gives_the_same_digest_on_any_number_of_workers(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with open_checkpoint(pair[0]) as source, open_checkpoint(pair[1]) as target:
         digests = {extract(source, target, tmp_path / "threads", reversible=True).digest}
-        for workers in (1, 2, 4):
+        for workers in (1, 3):
             with running_on("ray", workers=workers):
                 digests.add(extract(source, target, tmp_path / f"ray-{workers}", reversible=True).digest)
     assert len(digests) == 1
@@ -46,10 +46,10 @@ def test_extract_gives_the_same_digest_on_any_number_of_workers(pair: tuple[Path
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A pair of 40 blocks, so that something is left to do when a worker dies."""
+    """A pair of 24 blocks, so that something is left to do when a worker dies."""
     folder = tmp_path_factory.mktemp("large")
     tensor = bf16((1 << 22,), 1)
-    source = {f"layers.{n}.weight": tensor for n in range(40)}
+    source = {f"layers.{n}.weight": tensor for n in range(24)}
     target = dict.fromkeys(source, moved(tensor, 0.02, seed=2))
     return make_checkpoint(folder / "source", source, shards=4), make_checkpoint(folder / "target", target, shards=4)
 
