@@ -20,7 +20,7 @@ SHAPE = ("tests/test_architecture.py",)
 """Runs whatever has changed."""
 
 DOCUMENTATION = ("tests/test_docs.py", "tests/test_site.py")
-REPOSITORY = ("tests/test_release.py", "tests/test_modes.py")
+REPOSITORY = ("tests/test_release.py", "tests/test_without_torch.py")
 
 
 def changed(base: str = "") -> list[Path]:

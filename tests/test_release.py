@@ -37,35 +37,18 @@ def test_the_changelog_leads_to_the_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "changelog", "tag"),
+    ("version", "changelog", "tag", "fits"),
     [
-        ("1.2.0", DATED, ""),
-        ("1.2.0", DATED, "v1.2.0"),
-        ("1.2.0", UNRELEASED, ""),
-        ("1.3.0", UNRELEASED, ""),
-        ("1.2.0", UNRELEASED.replace("- More.\n", ""), "v1.2.0"),
-    ],
-    ids=["dated", "released", "unreleased", "next", "nothing unreleased"],
-)
-def test_a_changelog_that_will_do(version: str, changelog: str, tag: str) -> None:
-    assert list(release_check.problems(version, changelog, tag)) == []
-
-
-@pytest.mark.parametrize(
-    ("version", "changelog", "tag", "problem"),
-    [
-        ("1.3.0", DATED, "", 'begin with a section "Unreleased" or one for 1.3.0, not 1.2.0'),
-        ("1.2.0", "# Changelog\n", "", "not nothing"),
-        ("1.3.0", UNRELEASED, "v1.3.0", 'a release needs a section "## [1.3.0] - YYYY-MM-DD"'),
-        ("1.2.0", UNRELEASED, "v1.2.0", 'move what "Unreleased" says'),
-        ("1.2.0", DATED, "v1.2.1", "the tag is v1.2.1, the version is 1.2.0"),
-        ("1.2.0", DATED.replace("2026-03-01", "unreleased"), "v1.2.0", "the section of 1.2.0 needs a date"),
-        ("1.2.0", DATED.replace("1.1.0", "1.3.0"), "", "newest first"),
-        ("1.2.0", DATED.replace("- All.\n", ""), "v1.2.0", "the section of 1.2.0 is empty"),
+        ("1.2.0", DATED, "v1.2.0", True),
+        ("1.3.0", UNRELEASED, "", True),
+        ("1.3.0", UNRELEASED, "v1.3.0", False),
+        ("1.2.0", UNRELEASED, "v1.2.0", False),
+        ("1.2.0", DATED, "v1.2.1", False),
+        ("1.2.0", DATED.replace("- All.\n", ""), "v1.2.0", False),
     ],
 )
-def test_a_changelog_that_will_not_do(version: str, changelog: str, tag: str, problem: str) -> None:
-    assert problem in "\n".join(release_check.problems(version, changelog, tag))
+def test_a_release_needs_its_section_of_the_changelog(version: str, changelog: str, tag: str, fits: bool) -> None:
+    assert (not list(release_check.problems(version, changelog, tag))) == fits
 
 
 def test_a_tag_is_checked_without_an_installation() -> None:
@@ -116,18 +99,3 @@ def test_only_publishing_may_write() -> None:
     assert release["jobs"]["publish"]["needs"] == ["test", "build", "wheels"]
     rights = {name: job["permissions"] for name, job in release["jobs"].items() if "permissions" in job}
     assert rights == {"publish": {"id-token": "write"}}
-
-
-def test_commit_hooks_are_valid() -> None:
-    tool("pre-commit", "validate-config", ".pre-commit-config.yaml")
-
-
-def test_it_can_be_cited() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["cff-version"] == "1.2.0"
-    assert citation["type"] == "software"
-    assert citation["license"] == "Apache-2.0"
-    assert all(citation[key] for key in ("message", "title", "abstract", "repository-code", "keywords"))
-    assert citation["authors"] == [{"name": "the maskreg authors"}]
-    for name in ("pyproject.toml", "SECURITY.md"):
-        assert citation["repository-code"] in (ROOT / name).read_text()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean, stdev
@@ -233,19 +231,6 @@ def test_results_of_other_problems_are_not_resumed(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("scripts.reproduce.setting.problems", lambda: (held_out, training))
     with pytest.raises(UsageError, match="results of another setting"):
         Folder(tmp_path / "out", setting, 1)
-
-
-@pytest.mark.parametrize("arguments", [[], ["/nope"], ["--out", "/nope"]])
-def test_nothing_is_installed_for_checkpoints_that_are_not_there(tmp_path: Path, arguments: list[str]) -> None:
-    runner = tmp_path / "scripts" / "reproduce" / "run"
-    runner.parent.mkdir(parents=True)
-    shutil.copy("scripts/reproduce/run", runner)
-    setup = tmp_path / "scripts" / "setup"
-    setup.write_text("#!/bin/sh\ntouch installed\nexit 1\n")
-    setup.chmod(0o755)
-    done = subprocess.run([runner, *arguments], capture_output=True, text=True, check=False)
-    assert (done.returncode, (tmp_path / "installed").exists()) == (2, False)
-    assert done.stderr.endswith("next: scripts/reproduce/run CHECKPOINTS --out .reproduce\n")
 
 
 def logits(seed: int) -> torch.Tensor:
