@@ -61,9 +61,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def credentials_path(env: Mapping[str, str] | None = None) -> Path:
+def credentials_path() -> Path:
     """The file of tokens, beside the configuration file; it need not exist."""
-    return config_path(os.environ if env is None else env, {}).with_name("credentials.json")
+    return config_path(os.environ, {}).with_name("credentials.json")
 
 
 def check_token(token: str, name: str) -> str:
@@ -77,23 +77,22 @@ def check_token(token: str, name: str) -> str:
     return token
 
 
-def token_for(url: str, env: Mapping[str, str] | None = None) -> str:
+def token_for(url: str) -> str:
     """The token to show to a service; empty without a login."""
-    env = os.environ if env is None else env
     service = service_url(url)
-    if token := env.get(VARIABLE, "").strip():
+    if token := os.environ.get(VARIABLE, "").strip():
         return check_token(token, VARIABLE)
-    entry = _read(credentials_path(env)).get(service, {})
+    entry = _read(credentials_path()).get(service, {})
     return _from_keyring(service) if entry.get("keyring") else entry.get("token", "")
 
 
-def remember(url: str, token: str, env: Mapping[str, str] | None = None) -> str:
+def remember(url: str, token: str) -> str:
     """Keep a token, in the keyring where one works, else in the file.
 
     Returns:
         Where it is kept: ``keyring``, or the path of the file.
     """
-    service, path = service_url(url), credentials_path(env)
+    service, path = service_url(url), credentials_path()
     check_token(token, "the token")
     entries = _read(path)
     kept = _to_keyring(service, token)
@@ -101,9 +100,9 @@ def remember(url: str, token: str, env: Mapping[str, str] | None = None) -> str:
     return "keyring" if kept else str(path)
 
 
-def forget(url: str, env: Mapping[str, str] | None = None) -> bool:
+def forget(url: str) -> bool:
     """Remove the token of a service; False when there was none."""
-    service, path = service_url(url), credentials_path(env)
+    service, path = service_url(url), credentials_path()
     entries = _read(path)
     entry = entries.pop(service, None)
     if entry is None:
@@ -114,9 +113,9 @@ def forget(url: str, env: Mapping[str, str] | None = None) -> bool:
     return True
 
 
-def known_services(env: Mapping[str, str] | None = None) -> list[str]:
+def known_services() -> list[str]:
     """The services with a stored token, by URL."""
-    return sorted(_read(credentials_path(env)))
+    return sorted(_read(credentials_path()))
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.flow.overlap.measure import Ancestry
     from maskreg.registry import Registry
-
-ResultT = TypeVar("ResultT")
 
 _READERS = 8
 
@@ -126,22 +124,18 @@ def layer_densities(
     Args:
         digests: the artifacts; those that cannot be read, or have no layers, are left out.
     """
-    with opened(workspace) as space:
-        known = _each(_layers, space.registry(remote), digests)
-        return {digest: layers for digest, layers in known.items() if layers}
-
-
-def _each(
-    read: Callable[[Registry, Digest], ResultT], registry: Registry, digests: Iterable[Digest]
-) -> dict[Digest, ResultT | None]:
-    # Several at a time, because a bucket is far away; None for what cannot be read.
-    def work(digest: Digest) -> ResultT | None:
-        with suppress(NotFoundError, DataError):
-            return read(registry, digest)
-        return None
-
     distinct = list(dict.fromkeys(digests))
-    return dict(zip(distinct, ordered(work, distinct, jobs=_READERS), strict=True))
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+
+        def layers_of(digest: Digest) -> tuple[float, ...]:
+            with suppress(NotFoundError, DataError):
+                return _layers(registry, digest)
+            return ()
+
+        # Several at a time, because a bucket is far away.
+        known = zip(distinct, ordered(layers_of, distinct, jobs=_READERS), strict=True)
+        return {digest: layers for digest, layers in known if layers}
 
 
 # A digest stands for the same bytes for good, so what was computed from them stays true.

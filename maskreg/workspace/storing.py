@@ -12,7 +12,6 @@ from maskreg.digest import Digest
 from maskreg.disk import occupied
 from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError, PartAbsentError
 from maskreg.ref import Card, Ref
-from maskreg.result import plain
 from maskreg.store.chain import check_free, check_movable
 from maskreg.workspace.workspace import Named, Workspace, as_name
 
@@ -27,14 +26,6 @@ class Stored(Named):
 
     was: Digest | None = None
     notes: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, object]:
-        """What ``--json`` prints."""
-        return {
-            **super().to_json(),
-            "was": plain(self.was),
-            "notes": plain(self.notes),
-        }
 
 
 class Naming:

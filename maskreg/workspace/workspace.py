@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -17,7 +17,7 @@ from maskreg.digest import Digest
 from maskreg.errors import ConfigError, MaskregError, NotFoundError, UnavailableError, UsageError, prefixed, stating
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
-from maskreg.result import Brief
+from maskreg.result import Brief, plain
 from maskreg.settings import Settings
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class Named(Brief, Displayed):
         return self.manifest.totals.density
 
     def to_json(self) -> dict[str, object]:
-        """What ``--json`` prints: everything but the object table."""
+        """What ``--json`` prints: everything but the object table, then what a subclass has."""
+        own = fields(self)[len(fields(Named)) :]
         return {
             "ref": str(self.ref) if self.ref else None,
             "digest": str(self.digest),
@@ -105,6 +106,7 @@ class Named(Brief, Displayed):
             "density": self.density,
             "card": self.card.to_json(),
             "manifest": self.manifest.to_json(),
+            **{field.name: plain(getattr(self, field.name)) for field in own},
         }
 
 

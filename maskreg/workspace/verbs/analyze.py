@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from maskreg.analysis.matrix import AnalysisSpec
     from maskreg.analysis.papers import TableBeside
     from maskreg.artifact.reader import Artifact
-    from maskreg.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -119,6 +118,7 @@ def analyze(
                 )
             return Analysis(named.ref, named.artifact, None, read_analysis(named.artifact))
         with requiring("an analysis"):
+            from maskreg.flow.geometry.analysis import analyze as measure
             from maskreg.flow.geometry.analysis import lineage_recipe
 
         spec = _spec(metrics or None, presets, ranks, seed, exact_up_to, Selection.parse(roles, layers))
@@ -133,7 +133,12 @@ def analyze(
                 side = named.artifact.manifest.source
                 for attempt in sources(space, side, source=source, download=download):
                     with attempt as before:
-                        digest = _measured(space, named, (before, after), spec, device, progress)
+                        measured = measure(
+                            named.artifact, before, after, space.root, spec, device=device, progress=progress
+                        )
+                if measured.resumed:
+                    space.note(f"{counted(measured.resumed, 'tensor')} finished by an earlier run")
+                digest = measured.digest
                 remember(space, side.root, before.path)
         assert digest is not None
         stored = naming.store(digest, naming.card_for(digest, Card()))
@@ -239,23 +244,6 @@ def _earlier(space: Workspace, named: Named, ref: Ref | None, recipe: dict[str, 
             space.note("this was analyzed before in the same way; this is that result")
             return entry.digest
     return None
-
-
-def _measured(
-    space: Workspace,
-    named: Named,
-    sides: tuple[Checkpoint, Checkpoint | None],
-    spec: AnalysisSpec,
-    device: str,
-    progress: Progress,
-) -> Digest:
-    from maskreg.flow.geometry.analysis import analyze as measure
-
-    source, target = sides
-    result = measure(named.artifact, source, target, space.root, spec, device=device, progress=progress)
-    if result.resumed:
-        space.note(f"{counted(result.resumed, 'tensor')} finished by an earlier run")
-    return result.digest
 
 
 def _name(named: Named) -> Ref | None:

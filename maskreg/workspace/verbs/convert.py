@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from maskreg.bucket import Location
+from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
@@ -20,8 +21,7 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace,
 
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
-    from maskreg.digest import Digest
-    from maskreg.exchange.base import Format, Lineage, Masks, Values
+    from maskreg.exchange.base import Format, Masks, Values
 
 
 @dataclass(frozen=True)
@@ -168,18 +168,12 @@ def _stored(
         rule=lineage.rule if lineage else "exact",
         reversible=bool(lineage and lineage.reversible),
         with_code=with_code,
-        parents=_digests(lineage),
+        parents=tuple(map(Digest, lineage.parents)) if lineage else (),
         recipe=lineage.recipe if lineage else None,
         source_root=lineage.source.root if lineage else "",
         progress=progress,
     )
     return extracted.digest, extracted.notes
-
-
-def _digests(lineage: Lineage | None) -> tuple[Digest, ...]:
-    from maskreg.digest import Digest
-
-    return tuple(map(Digest, lineage.parents)) if lineage else ()
 
 
 def _checked_options(target_format: Format, options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -112,7 +112,9 @@ def _registry(workspace: Workspace) -> Finding:
     if finding.status != "ok" or not is_read_only(home):
         return finding
     detail = f"{finding.detail}; read-only: pull of what is there, apply and list work; extract, tag, rm and gc do not"
-    return replace(finding, status="note", detail=detail, error=_step(detail, f"ls -ld {shlex.quote(str(home))}"))
+    return replace(
+        finding, status="note", detail=detail, error=MaskregError(detail, hint=f"ls -ld {shlex.quote(str(home))}")
+    )
 
 
 def _permissions(home: Path) -> Finding:
@@ -120,13 +122,9 @@ def _permissions(home: Path) -> Finding:
     for bits, status, verb, change in _WIDER:
         if mode & bits:
             detail = f"{verb} {home} (mode {mode:04o})"
-            step = _step(detail, f"chmod {change} {shlex.quote(str(home))}")
+            step = MaskregError(detail, hint=f"chmod {change} {shlex.quote(str(home))}")
             return Finding("permissions", status, detail, step)
     return Finding("permissions", "ok", f"only its owner can read {home}")
-
-
-def _step(detail: str, hint: str = "", **facts: object) -> MaskregError:
-    return MaskregError(detail, hint=hint, **facts)
 
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:
@@ -143,7 +141,7 @@ def _names(subject: str, registry: Registry, summary: str) -> Finding:
     if lost := [str(entry.ref) for entry in live if entry.digest not in stored]:
         detail = f"{counted(len(lost), 'name')} without an artifact: {_few(lost)}"
         fact = "lost" if registry.root is not None else "resend"
-        return Finding(subject, "bad", detail, _step(detail, **{fact: lost[0]}, remote=registry.remote_name))
+        return Finding(subject, "bad", detail, MaskregError(detail, **{fact: lost[0]}, remote=registry.remote_name))
     if _has_catalog(registry) and (missing := registry.search(Query()).left_out):
         # What is left of the log may be sound; that more was there only the catalog knows.
         detail = f"{counted(len(missing), 'name')} cannot be listed: {_few([name.reason for name in missing])}"
@@ -175,7 +173,7 @@ def _disk(home: Path) -> Finding:
     free = free_bytes(home)
     detail = f"{human_bytes(free)} free at {nearest_existing(home)}"
     if free < _LOW_BYTES:
-        return Finding("disk", "note", detail, _step(detail, registry=str(home)))
+        return Finding("disk", "note", detail, MaskregError(detail, registry=str(home)))
     return Finding("disk", "ok", detail)
 
 
@@ -190,7 +188,7 @@ def _remote(workspace: Workspace, remote: Remote) -> Finding:
     detail = f"{remote.url}: put, get, list, delete work; create-only writes are {probe.create_only}"
     if probe.safe:
         return _names(subject, workspace.remote(remote.name), detail)
-    return Finding(subject, "bad", f"{detail}; {probe.reason}", _step(probe.reason, taken_remote=remote.name))
+    return Finding(subject, "bad", f"{detail}; {probe.reason}", MaskregError(probe.reason, taken_remote=remote.name))
 
 
 def _remote_catalog(remote: Remote) -> Finding:

@@ -9,7 +9,6 @@ from typing import Any, TypedDict, Unpack
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.result import plain
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace, opened
 
@@ -56,11 +55,6 @@ class Extracted(Stored):
 
     code_files: tuple[str, ...] = ()
     code_left_out: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, object]:
-        """What ``--json`` prints."""
-        code = {"code_files": plain(self.code_files), "code_left_out": plain(self.code_left_out)}
-        return {**super().to_json(), **code}
 
 
 def extract(

@@ -76,6 +76,7 @@ class Weights(Protocol):
 
     def begin_again(self) -> str | None:
         """The identity of a checkpoint that they can begin again from; None where there is none."""
+        return None
 
     @property
     def out(self) -> Path | None:
@@ -83,12 +84,15 @@ class Weights(Protocol):
 
     def agree(self, value: Any) -> Any:
         """What the first of several processes that hold the weights together says; the value where there is one."""
+        return value
 
     def all(self, value: bool) -> bool:
         """Whether it is so in all of these processes."""
+        return value
 
     def close(self) -> None:
         """Let go of what is held."""
+        return
 
 
 class Follower(Closing):
@@ -335,7 +339,7 @@ def follow(
     return Follower(_Model(model, start, jobs), ref, remote=remote, every_s=every_s, safe=safe, workspace=workspace)
 
 
-class _Model:
+class _Model(Weights):
     """A model in memory."""
 
     out: Path | None = None
@@ -378,14 +382,8 @@ class _Model:
             manifest = artifact.manifest
             self._root = (manifest.source if revert else manifest.target).root
 
-    def begin_again(self) -> str | None:
-        return None
-
     def agree(self, value: Any) -> Any:
         return value if self._processes is None else self._processes.gathered(value)[0]
 
     def all(self, value: bool) -> bool:
         return value if self._processes is None else all(self._processes.gathered(value))
-
-    def close(self) -> None:
-        pass

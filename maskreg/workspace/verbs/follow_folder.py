@@ -18,11 +18,11 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from maskreg.bucket import BucketPath
 from maskreg.checkpoint import open_checkpoint
@@ -43,7 +43,7 @@ from maskreg.errors import (
 from maskreg.flow.chain import Chained, root_of, write_weights
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.workspace.verbs.follow import EVERY_S, Follower
+from maskreg.workspace.verbs.follow import EVERY_S, Follower, Weights
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 if TYPE_CHECKING:
@@ -95,22 +95,12 @@ def follow_folder(
     """
     if keep < 1:
         raise UsageError(f"keep={keep}: the current checkpoint has to stay")
-    options = _Options(Path(out), source, keep, with_code, progress)
-    folder = _Folder(options, str(ref))
+    folder = _Folder(str(ref), Path(out), source, keep=keep, with_code=with_code, progress=progress)
     try:
         return Follower(folder, ref, remote=remote, every_s=every_s, safe=safe, workspace=workspace)
     except BaseException:
         folder.close()
         raise
-
-
-@dataclass(frozen=True)
-class _Options:
-    out: Path
-    source: CheckpointLike
-    keep: int
-    with_code: bool
-    progress: Progress
 
 
 @dataclass(frozen=True)
@@ -122,30 +112,33 @@ class _State:
     root: str
 
 
-class _Folder:
+class _Folder(Weights):
     """Checkpoints in a folder, and which of them is the current one."""
 
-    def __init__(self, options: _Options, ref: str) -> None:
-        self._options = options
-        self._ref = ref
+    def __init__(
+        self, ref: str, folder: Path, source: CheckpointLike, *, keep: int, with_code: bool, progress: Progress
+    ) -> None:
+        self._ref, self._folder, self._keep, self._with_code, self._progress = ref, folder, keep, with_code, progress
         self._open = ExitStack()
-        self._state = options.out / _STATE
+        self._state = folder / _STATE
         self._from_source: Checkpoint | None = None
         self._source_root = ""
-        _check_free(options.out)
+        _check_free(folder)
         self._lock()
         # Now, so that a path that is wrong is not waited for.
-        with self._closing_if_it_fails():
-            self._source = self._opened_source()
+        with ExitStack() as failed:
+            failed.callback(self.close)
+            self._source = self._opened_source(source)
+            failed.pop_all()
 
     @property
     def out(self) -> Path | None:
-        return self._options.out / CURRENT
+        return self._folder / CURRENT
 
     def root(self, chains: Chains, head: Digest) -> str:
         state = self._current()
         if state is None:
-            raise NotOnChainError(f"{self._options.out} has no current checkpoint")
+            raise NotOnChainError(f"{self._folder} has no current checkpoint")
         self._from_source = None
         return state.root
 
@@ -169,7 +162,7 @@ class _Folder:
 
     def _own(self, state: _State) -> Checkpoint:
         try:
-            return open_checkpoint(self._options.out / state.name)
+            return open_checkpoint(self._folder / state.name)
         except (DataError, NotFoundError) as error:
             raise self._changed(state, error) from error
 
@@ -177,35 +170,21 @@ class _Folder:
         """Forget a changed checkpoint, so that it is made again from the source."""
         self._forget(state)
         return TryAgainError(
-            f"{self._options.out / state.name} was changed after it was written, and is made again from the source: "
+            f"{self._folder / state.name} was changed after it was written, and is made again from the source: "
             f"{error.message}",
             hint="the same command again",
         )
 
-    def agree(self, value: Any) -> Any:
-        return value
-
-    def all(self, value: bool) -> bool:
-        return value
-
     def close(self) -> None:
         self._open.close()
-        if not os.path.lexists(self._options.out / CURRENT):
+        if not os.path.lexists(self._folder / CURRENT):
             # Nothing came of it: what was made for it goes, unless something else is there.
             (self._state / "lock").unlink(missing_ok=True)
             with suppress(OSError):
                 self._state.rmdir()
-                self._options.out.rmdir()
+                self._folder.rmdir()
 
-    @contextmanager
-    def _closing_if_it_fails(self) -> Iterator[None]:
-        with ExitStack() as failed:
-            failed.callback(self.close)
-            yield
-            failed.pop_all()
-
-    def _opened_source(self) -> Checkpoint:
-        source = self._options.source
+    def _opened_source(self, source: CheckpointLike) -> Checkpoint:
         if not isinstance(source, str | Path | BucketPath):
             return source
         with prefixed("source: "):
@@ -216,9 +195,9 @@ class _Folder:
     def _write(
         self, checkpoint: Checkpoint, artifacts: Sequence[tuple[Artifact, bool]], root: str, before: int
     ) -> None:
-        options, name = self._options, Digest(root).hex[:_DIGITS]
-        weights = Chained(checkpoint, artifacts, with_code=options.with_code) if artifacts else checkpoint
-        write_weights(weights, checkpoint, options.out / name, force=True, progress=options.progress)
+        name = Digest(root).hex[:_DIGITS]
+        weights = Chained(checkpoint, artifacts, with_code=self._with_code) if artifacts else checkpoint
+        write_weights(weights, checkpoint, self._folder / name, force=True, progress=self._progress)
         row = {"schema": _SCHEMA, "number": before + 1, "name": name, "root": root, "ref": self._ref}
         with replacing(self._state / f"{name}.json") as file:
             file.write(sealed(row))
@@ -226,7 +205,7 @@ class _Folder:
         self._prune()
 
     def _point_at(self, name: str) -> None:
-        out = self._options.out
+        out = self._folder
         draft = self._state / f"{CURRENT}-{os.getpid()}"
         draft.unlink(missing_ok=True)
         # Relative to where the link will be, so that the folder can be moved.
@@ -235,7 +214,7 @@ class _Folder:
         sync_folder(out)
 
     def _current(self) -> _State | None:
-        link = self._options.out / CURRENT
+        link = self._folder / CURRENT
         if not link.is_symlink():
             if os.path.lexists(link):
                 raise OutputExistsError(f"{link} is not the link that follow made", hint=f"mv {link} {link}-other")
@@ -257,8 +236,8 @@ class _Folder:
         (self._state / f"{state.name}.json").unlink(missing_ok=True)
 
     def _prune(self) -> None:
-        out, states = self._options.out, self._states()
-        kept = {state.name for state in states[-self._options.keep :]}
+        out, states = self._folder, self._states()
+        kept = {state.name for state in states[-self._keep :]}
         for state in states:
             if state.name not in kept:
                 self._forget(state)
@@ -275,7 +254,7 @@ class _Folder:
         except BlockingIOError as error:
             self._open.close()
             raise TryAgainError(
-                f"another process follows with {self._options.out}", hint="give each its own folder"
+                f"another process follows with {self._folder}", hint="give each its own folder"
             ) from error
 
 

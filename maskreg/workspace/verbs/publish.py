@@ -19,7 +19,6 @@ from maskreg.registry import Registry
 from maskreg.registry.chains import Chains
 from maskreg.registry.pull import bring
 from maskreg.registry.push import Pushed
-from maskreg.result import plain
 from maskreg.update.verified import RecordedSide
 from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Naming, Stored, remember
@@ -51,11 +50,6 @@ class Published(Stored):
 
     moved: bool = True
     pushed: Pushed | None = None
-
-    def to_json(self) -> dict[str, object]:
-        """What ``--json`` prints."""
-        pushed = self.pushed.to_json() if self.pushed else None
-        return {**super().to_json(), "moved": plain(self.moved), "pushed": pushed}
 
 
 class Publisher(Closing):

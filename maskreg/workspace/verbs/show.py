@@ -13,7 +13,6 @@ from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.errors import UnavailableError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.searching import overlaps_on_server
-from maskreg.result import plain
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
@@ -66,9 +65,9 @@ class Description(Named):
         seed_overlap: latest overlap with another seed of the same recipe, the ceiling of the former.
     """
 
-    present: tuple[str, ...]
     rlvr_overlap: RecordedOverlap | None
     seed_overlap: RecordedOverlap | None
+    present: tuple[str, ...]
 
     def groups(self, by: str, selection: Selection = ALL) -> dict[str, Group]:
         """Coordinates by group, and how many of them moved."""
@@ -95,8 +94,7 @@ class Description(Named):
                 label: {"numel": group.numel, "nnz": group.nnz, "density": group.density}
                 for label, group in self.groups(by, selection).items()
             }
-        overlaps = {"rlvr_overlap": plain(self.rlvr_overlap), "seed_overlap": plain(self.seed_overlap)}
-        return {**super().to_json(), **overlaps, "present": list(self.present), **groups}
+        return {**super().to_json(), **groups}
 
 
 def show(
@@ -113,7 +111,7 @@ def show(
         rlvr, seeds = _overlaps(registry, named.digest)
         note_catalog(space, registry)
         present = tuple(sorted(named.artifact.present()))
-        return Description(named.ref, named.artifact, named.card, present, rlvr, seeds)
+        return Description(named.ref, named.artifact, named.card, rlvr, seeds, present)
 
 
 def summarize(digest: Digest, *, remote: str | None = None, workspace: Workspace | None = None) -> Summary:

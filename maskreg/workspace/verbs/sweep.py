@@ -71,12 +71,6 @@ class Swept(Result):
     size: int | None = None
     error: MaskregError | None = None
 
-    def to_json(self) -> dict[str, object]:
-        """What ``--json`` prints; an error with its code and its hint."""
-        error = self.error
-        fault = None if error is None else error.to_json()
-        return {**super().to_json(), "error": fault}
-
 
 @dataclass(frozen=True)
 class Sweep(Result):
