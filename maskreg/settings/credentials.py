@@ -83,7 +83,10 @@ def token_for(url: str) -> str:
     if token := os.environ.get(VARIABLE, "").strip():
         return check_token(token, VARIABLE)
     entry = _read(credentials_path()).get(service, {})
-    return _from_keyring(service) if entry.get("keyring") else entry.get("token", "")
+    if not entry.get("keyring"):
+        return str(entry.get("token", ""))
+    with _answering(service) as keyring:
+        return keyring.get_password(_KEYRING, service) or ""
 
 
 def remember(url: str, token: str) -> str:
@@ -108,7 +111,9 @@ def forget(url: str) -> bool:
     if entry is None:
         return False
     if entry.get("keyring"):
-        _drop_from_keyring(service)
+        with _answering(service) as keyring:
+            if keyring.get_password(_KEYRING, service) is not None:
+                keyring.delete_password(_KEYRING, service)
     _write(path, entries)
     return True
 
@@ -177,14 +182,3 @@ def _answering(service: str) -> Iterator[ModuleType]:
             f"the keyring that has the token of {service} does not answer ({error})",
             hint=f"unlock it, or set {VARIABLE}",
         ) from error
-
-
-def _from_keyring(service: str) -> str:
-    with _answering(service) as keyring:
-        return keyring.get_password(_KEYRING, service) or ""
-
-
-def _drop_from_keyring(service: str) -> None:
-    with _answering(service) as keyring:
-        if keyring.get_password(_KEYRING, service) is not None:
-            keyring.delete_password(_KEYRING, service)

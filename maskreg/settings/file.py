@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ from maskreg.settings.remotes import REMOTE_KEYS, Remote, default_jobs, parse_na
 if TYPE_CHECKING:
     import tomlkit
 
-
-_MOST_WORKERS = 10_000
 
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -80,15 +79,9 @@ def _path(text: str, origin: str) -> Path:
     return path.absolute()
 
 
-def _jobs(text: str, origin: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 256:
-        raise ConfigError(f"{origin}: {text!r} is not a number from 1 to 256", setting="jobs", new_value=8)
-    return int(text)
-
-
-def _workers(text: str, origin: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > _MOST_WORKERS:
-        raise ConfigError(f"{origin}: {text!r} is not a number from 0 to {_MOST_WORKERS:,}")
+def _number(text: str, origin: str, *, low: int, high: int, **facts: Any) -> int:
+    if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+        raise ConfigError(f"{origin}: {text!r} is not a number from {low} to {high:,}", **facts)
     return int(text)
 
 
@@ -125,9 +118,9 @@ KEYS = {
     for key in (
         Key("home", "MASKREG_HOME", str, _path, lambda: platformdirs.user_data_path("maskreg")),
         Key("default_remote", "MASKREG_REMOTE", str, parse_name, str),
-        Key("jobs", "MASKREG_JOBS", int, _jobs, default_jobs),
+        Key("jobs", "MASKREG_JOBS", int, partial(_number, low=1, high=256, setting="jobs", new_value=8), default_jobs),
         Key("engine", "MASKREG_ENGINE", str, _engine, lambda: "threads"),
-        Key("workers", "MASKREG_WORKERS", int, _workers, int),
+        Key("workers", "MASKREG_WORKERS", int, partial(_number, low=0, high=10_000), int),
         Key("offline", "MASKREG_OFFLINE", bool, _flag, bool),
         Key("cache_size", "MASKREG_CACHE_SIZE", int, parse_size, int),
         Key("immutable_projects", "MASKREG_IMMUTABLE_PROJECTS", list, _projects, tuple),

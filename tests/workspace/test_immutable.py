@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from maskreg_cli.next_step import next_step
 
@@ -18,16 +15,6 @@ from tests.workspace.conftest import Lab
 def other(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> Stored:
     """Another artifact in ada's registry: the pair the other way round."""
     return maskreg.extract(lab.target, lab.source, "other:v1", workspace=ada)
-
-
-@pytest.fixture
-def bob(lab: Lab) -> Iterator[tuple[maskreg.Workspace, list[str]]]:
-    """Another user of the same remote, and the messages to them."""
-    with lab.workspace("bob") as workspace:
-        notes: list[str] = []
-        workspace.note = lambda said: notes.append(str(said))
-        maskreg.remotes.add("team", lab.folder / "team", workspace=workspace)
-        yield workspace, notes
 
 
 def test_an_immutable_tag_refuses_every_other_artifact(ada: maskreg.Workspace, toy: Stored, other: Stored) -> None:
@@ -66,30 +53,26 @@ def test_extract_by_force_keeps_what_it_may_not_name(lab: Lab, ada: maskreg.Work
 
 
 def test_a_push_takes_the_mark_along_and_the_tag_stays(
-    lab: Lab, ada: maskreg.Workspace, toy: Stored, bob: tuple[maskreg.Workspace, list[str]]
+    lab: Lab, ada: maskreg.Workspace, toy: Stored, bob: maskreg.Workspace
 ) -> None:
     maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
     assert maskreg.push("toy:v1", workspace=ada).immutable
     assert not maskreg.push("toy:v1", tag="latest", workspace=ada).immutable
-    workspace, _ = bob
-    theirs = maskreg.extract(lab.target, lab.source, "toy:v1", workspace=workspace)
+    theirs = maskreg.extract(lab.target, lab.source, "toy:v1", workspace=bob)
     before = list((lab.folder / "team").rglob("*"))
     with pytest.raises(ImmutableTagError, match="toy:v1 is immutable") as caught:
-        maskreg.push("toy:v1", workspace=workspace)
+        maskreg.push("toy:v1", workspace=bob)
     assert caught.value.facts["options"] == {"tag": "OTHER-TAG"}
     assert list((lab.folder / "team").rglob("*")) == before
-    assert maskreg.push("toy:v1", tag="latest", force=True, workspace=workspace).digest == theirs.digest
+    assert maskreg.push("toy:v1", tag="latest", force=True, workspace=bob).digest == theirs.digest
 
 
-def test_a_pull_takes_the_mark_along(
-    lab: Lab, ada: maskreg.Workspace, toy: Stored, bob: tuple[maskreg.Workspace, list[str]]
-) -> None:
+def test_a_pull_takes_the_mark_along(lab: Lab, ada: maskreg.Workspace, toy: Stored, bob: maskreg.Workspace) -> None:
     maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
     maskreg.push("toy:v1", workspace=ada)
-    workspace, _ = bob
-    maskreg.pull("toy:v1", workspace=workspace)
+    maskreg.pull("toy:v1", workspace=bob)
     with pytest.raises(ImmutableTagError):
-        maskreg.extract(lab.target, lab.source, "toy:v1", workspace=workspace)
+        maskreg.extract(lab.target, lab.source, "toy:v1", workspace=bob)
 
 
 def test_a_project_whose_tags_never_move(lab: Lab, toy: Stored, ada: maskreg.Workspace, other: Stored) -> None:
@@ -115,22 +98,3 @@ def test_a_digest_alone_says_how_it_is_written(ada: maskreg.Workspace, toy: Stor
         maskreg.Ref.parse(toy.digest)
     assert next_step(caught.value) == "maskreg list"
     assert str(maskreg.push(toy.digest, workspace=ada).ref) == "toy:v1"
-
-
-def test_the_setting_is_a_list_of_projects(tmp_path: Path) -> None:
-    from maskreg.settings import Settings, set_value
-
-    config = tmp_path / "config.toml"
-    set_value(config, "immutable_projects", "paper, team")
-    assert config.read_text() == 'immutable_projects = ["paper", "team"]\n'
-    env = {"MASKREG_CONFIG": str(config)}
-    read = Settings.load(env=env)
-    assert read.immutable_projects == ("paper", "team")
-    assert ("immutable_projects", "paper,team", str(config)) in read.items()
-    assert Settings.load(env={**env, "MASKREG_IMMUTABLE_PROJECTS": "lab"}).immutable_projects == ("lab",)
-    set_value(config, "immutable_projects", "")
-    assert Settings.load(env=env).immutable_projects == ()
-    for text in ("immutable_projects = 1", 'immutable_projects = ["A b"]', 'immutable_projects = "paper"'):
-        config.write_text(text + "\n")
-        with pytest.raises(maskreg.ConfigError, match="immutable_projects"):
-            Settings.load(env=env)

@@ -28,18 +28,6 @@ def test_from_extraction_to_a_bit_exact_copy_elsewhere(lab: Lab, ada: maskreg.Wo
         assert maskreg.show("team/toy:v1", workspace=ben).card == maskreg.Card(family="toy", meta={"seed": "7"})
 
 
-def test_through_a_file(lab: Lab, ada: maskreg.Workspace) -> None:
-    stored = maskreg.extract(lab.source, lab.target, "toy", reversible=True, workspace=ada)
-    exported = maskreg.export(stored, lab.folder / "toy.maskreg", workspace=ada)
-    assert exported.path is not None
-    assert exported.path.stat().st_size == exported.size
-    with lab.workspace("ben") as ben:
-        imported = maskreg.import_(exported.path, "mine:v2", workspace=ben)
-        assert (imported.digest, str(imported.ref)) == (stored.digest, "mine:v2")
-        back = maskreg.apply("mine:v2", lab.target, lab.folder / "back", revert=True, workspace=ben)
-        assert contents(on_disk(back.out, "a test")) == contents(lab.source)
-
-
 @pytest.mark.torch
 def test_in_memory(lab: Lab, ada: maskreg.Workspace) -> None:
     import torch

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from maskreg_cli.next_step import next_step
 
 import maskreg
 from maskreg.workspace.storing import Stored
-from maskreg.workspace.verbs.show import manifest_bytes
 from tests.workspace.conftest import Lab
 
 
@@ -53,24 +51,6 @@ def test_recorded_overlaps_are_shown(lab: Lab, ada: maskreg.Workspace, toy: Stor
     overlap = maskreg.show("toy:v1", workspace=ada).rlvr_overlap
     assert overlap is not None
     assert (overlap.lift, overlap.against) == (compared.pairs[0].whole.overlap.lift, compared.masks[1].digest)
-
-
-def test_the_manifest_s_bytes_are_what_the_digest_says(ada: maskreg.Workspace, toy: Stored) -> None:
-    assert maskreg.Digest.of(manifest_bytes("toy:v1", workspace=ada)) == toy.digest
-
-
-def test_an_unknown_name_suggests_one(ada: maskreg.Workspace, toy: Stored) -> None:
-    with pytest.raises(maskreg.NotFoundError) as caught:
-        maskreg.show("toy:v2", workspace=ada)
-    assert "similar: toy:v1" in str(caught.value)
-    assert next_step(caught.value) == "maskreg list toy"
-
-
-def test_what_is_missing_is_looked_for_where_it_is_missing(ada: maskreg.Workspace, toy: Stored) -> None:
-    for remote, step in ((None, "maskreg list"), ("team", "maskreg list --remote team")):
-        with pytest.raises(maskreg.NotFoundError, match="there is no far/away") as caught:
-            maskreg.show("far/away", remote=remote, workspace=ada)
-        assert next_step(caught.value) == step
 
 
 def test_masks_of_a_remote_are_compared_where_they_are(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:

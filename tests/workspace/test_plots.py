@@ -69,10 +69,3 @@ def test_without_the_libraries_plots_name_the_extra(
         with pytest.raises(maskreg.ConfigError, match="matplotlib") as raised:
             draw()
         assert raised.value.hint == install_command("report")
-
-
-def test_a_notebook_shows_artifacts_and_comparisons(lab: Lab, beside: maskreg.Workspace, toy: Stored) -> None:
-    assert str(toy.digest) in toy._repr_html_()
-    assert "<img" in maskreg.show("toy:v1", workspace=beside)._repr_html_()
-    compared = maskreg.compare("toy:v1", "drawn:v1", source=lab.source, workspace=beside)
-    assert compared.pairs[0].verdict.sentence in compared._repr_html_().replace("\N{NO-BREAK SPACE}", " ")

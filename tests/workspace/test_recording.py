@@ -111,14 +111,12 @@ def test_two_seeds_of_one_recipe_are_the_ceiling_of_both(lab: Lab) -> None:
         assert (found.against, found.detail["seeds"]) == (against.digest, ["1", "2"])
 
 
-@pytest.mark.parametrize("other", [card("1"), card(""), card("2", method="rlvr"), card("2", family="other")], ids=str)
-def test_other_recipes_are_no_ceiling(lab: Lab, other: Card) -> None:
-    made, _ = lab.record(lab.mask("one", 0.4, card("1")), lab.mask("other", 0.3, other))
-    assert [kept.metric for kept in made] == [OVERLAP]
+OTHERS = [(card("1"), 0), (card(""), 0), (card("2", method="rlvr"), 0), (card("2", family="other"), 0), (card("2"), 1)]
 
 
-def test_another_source_is_no_ceiling(lab: Lab) -> None:
-    made, _ = lab.record(lab.mask("one", 0.4, card("1")), lab.mask("other", 0.3, card("2"), source=1))
+@pytest.mark.parametrize(("other", "source"), OTHERS, ids=str)
+def test_other_recipes_and_sources_are_no_ceiling(lab: Lab, other: Card, source: int) -> None:
+    made, _ = lab.record(lab.mask("one", 0.4, card("1")), lab.mask("other", 0.3, other, source=source))
     assert [kept.metric for kept in made] == [OVERLAP]
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import pytest
 
 import maskreg
 from maskreg.errors import NoSpaceError, NotFoundError, UsageError
-from maskreg.workspace.verbs.sweep import Swept
+from maskreg.workspace.verbs.sweep import Sweep
 from tests.checkpoints import make_checkpoint, moved
 from tests.workspace.conftest import SOURCE, Lab
 
 STEPS = (2, 10, 100)
+Sweeping = Callable[..., Sweep]
 
 
 @pytest.fixture
@@ -27,17 +30,25 @@ def out(lab: Lab) -> Path:
     return lab.folder / "out"
 
 
-def states(rows: tuple[Swept, ...]) -> list[str]:
-    return [row.status for row in rows]
+@pytest.fixture
+def sweep(lab: Lab, ada: maskreg.Workspace, out: Path) -> Sweeping:
+    """A sweep of the run by ada, from the source unless told otherwise."""
+
+    def swept(name: str = "run", **how: Any) -> Sweep:
+        given = {"source": lab.source, "workspace": ada, **how}
+        return maskreg.sweep(f"{out}/step-*", name, **given)
+
+    return swept
 
 
-def spoil(checkpoint: Path) -> None:
-    path = checkpoint / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
+def states(result: Sweep) -> list[str]:
+    return [row.status for row in result.checkpoints]
 
 
-def test_each_checkpoint_is_a_tag_and_equals_its_own_extraction(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
-    result = maskreg.sweep(f"{out}/step-*", "team/run", source=lab.source, method="opd", workspace=ada)
+def test_each_checkpoint_is_a_tag_and_equals_its_own_extraction(
+    lab: Lab, ada: maskreg.Workspace, sweep: Sweeping
+) -> None:
+    result = sweep("team/run", method="opd")
     assert [str(row.ref) for row in result.checkpoints] == [f"team/run:step-{number}" for number in STEPS]
     for row in result.checkpoints:
         alone = maskreg.extract(lab.source, row.checkpoint, workspace=ada)
@@ -46,12 +57,12 @@ def test_each_checkpoint_is_a_tag_and_equals_its_own_extraction(lab: Lab, ada: m
 
 
 def test_what_was_extracted_is_not_read_again(
-    lab: Lab, ada: maskreg.Workspace, out: Path, monkeypatch: pytest.MonkeyPatch
+    ada: maskreg.Workspace, sweep: Sweeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+    first = sweep()
     monkeypatch.delattr("maskreg.workspace.verbs.sweep.extract")
-    again = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, family="toy", workspace=ada)
-    assert states(again.checkpoints) == ["kept"] * 3
+    again = sweep(family="toy")
+    assert states(again) == ["kept"] * 3
     assert [row.digest for row in again.checkpoints] == [row.digest for row in first.checkpoints]
     # What is said now holds, and reads no checkpoint either.
     assert ada.find("run:step-10").card.family == "toy"
@@ -61,28 +72,27 @@ def test_names_that_are_no_text_are_known_again(lab: Lab, ada: maskreg.Workspace
     folder = lab.folder / os.fsdecode(b"r\xffn")
     make_checkpoint(folder / "step-1", {name: moved(tensor, 0.1, 3) for name, tensor in SOURCE.items()})
     for status in ("new", "kept"):
-        result = maskreg.sweep(str(folder / "step-*"), "run", source=lab.source, workspace=ada)
-        assert states(result.checkpoints) == [status]
+        assert states(maskreg.sweep(str(folder / "step-*"), "run", source=lab.source, workspace=ada)) == [status]
 
 
-def test_a_run_that_grew_or_changed_is_extracted_where_it_did(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
-    maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+def test_a_run_that_grew_or_changed_is_extracted_where_it_did(
+    ada: maskreg.Workspace, out: Path, sweep: Sweeping
+) -> None:
+    sweep()
     make_checkpoint(out / "step-200", {name: moved(tensor, 0.5, 7) for name, tensor in SOURCE.items()})
     make_checkpoint(out / "step-10", {name: moved(tensor, 0.6, 8) for name, tensor in SOURCE.items()})
-    waiting = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, dry_run=True, workspace=ada)
-    assert states(waiting.checkpoints) == ["kept", "waiting", "kept", "waiting"]
-    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
-    assert states(result.checkpoints) == ["kept", "new", "kept", "new"]
+    assert states(sweep(dry_run=True)) == ["kept", "waiting", "kept", "waiting"]
+    assert states(sweep()) == ["kept", "new", "kept", "new"]
     # Other options are other artifacts; a tag or an artifact that is gone is made again.
-    other = maskreg.sweep(f"{out}/step-*", "masks", source=lab.source, mask_only=True, workspace=ada)
-    assert states(other.checkpoints) == ["new"] * 4
+    assert states(sweep("masks", mask_only=True)) == ["new"] * 4
     maskreg.remove("run:step-100", workspace=ada)
-    again = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
-    assert states(again.checkpoints) == ["kept", "kept", "new", "kept"]
+    assert states(sweep()) == ["kept", "kept", "new", "kept"]
 
 
-def test_a_chain_of_steps_gives_the_last_checkpoint(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
-    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto="previous", workspace=ada)
+def test_a_chain_of_steps_gives_the_last_checkpoint(
+    lab: Lab, ada: maskreg.Workspace, out: Path, sweep: Sweeping
+) -> None:
+    result = sweep(onto="previous")
     assert [Path(row.onto).name for row in result.checkpoints] == ["source", "step-2", "step-10"]
     path = lab.source
     for row in result.checkpoints:
@@ -90,26 +100,22 @@ def test_a_chain_of_steps_gives_the_last_checkpoint(lab: Lab, ada: maskreg.Works
     assert (path / "model.safetensors").read_bytes() == (out / "step-100/model.safetensors").read_bytes()
 
 
-def test_without_a_source_the_first_checkpoint_is_only_compared_with(ada: maskreg.Workspace, out: Path) -> None:
-    result = maskreg.sweep(f"{out}/step-*", "run", onto="previous", workspace=ada)
-    assert [row.ref.tag for row in result.checkpoints] == ["step-10", "step-100"]
-    # The source may be one of those that match.
-    result = maskreg.sweep(f"{out}/step-*", "run", source=out / "step-2", workspace=ada)
-    assert [row.ref.tag for row in result.checkpoints] == ["step-10", "step-100"]
+def test_the_source_may_be_one_of_the_checkpoints(out: Path, sweep: Sweeping) -> None:
+    for how in ({"source": None, "onto": "previous"}, {"source": out / "step-2"}):
+        assert [row.ref.tag for row in sweep(**how).checkpoints] == ["step-10", "step-100"]
 
 
-def test_a_damaged_checkpoint_does_not_end_the_others(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
-    spoil(out / "step-10")
-    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto="previous", workspace=ada)
-    assert states(result.checkpoints) == ["new", "failed", "new"]
+def test_a_damaged_checkpoint_does_not_end_the_others(out: Path, sweep: Sweeping) -> None:
+    weights = out / "step-10/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    result = sweep(onto="previous")
+    assert states(result) == ["new", "failed", "new"]
     assert "cut short" in str(result.failed[0].error)
     # The chain goes on from the last that could be read.
     assert Path(result.checkpoints[2].onto).name == "step-2"
 
 
-def test_a_full_disk_ends_the_sweep_and_the_next_goes_on(
-    lab: Lab, ada: maskreg.Workspace, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_sweep_and_the_next_goes_on(sweep: Sweeping, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = list[object]()
 
     def full_at_the_third(*args: object, **options: object) -> object:
@@ -120,42 +126,39 @@ def test_a_full_disk_ends_the_sweep_and_the_next_goes_on(
 
     monkeypatch.setattr("maskreg.workspace.verbs.sweep.extract", full_at_the_third)
     with pytest.raises(NoSpaceError):
-        maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
+        sweep()
     monkeypatch.undo()
-    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
-    assert states(result.checkpoints) == ["kept", "kept", "new"]
+    assert states(sweep()) == ["kept", "kept", "new"]
 
 
-def test_a_note_that_is_damaged_costs_an_extraction(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
-    maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
-    for note in (ada.root / "sweeps").iterdir():
+def test_a_note_that_is_damaged_or_cannot_be_written_costs_an_extraction(
+    ada: maskreg.Workspace, sweep: Sweeping
+) -> None:
+    sweep()
+    notes = ada.root / "sweeps"
+    for note in notes.iterdir():
         note.write_bytes(b"{}")
-    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
-    assert states(result.checkpoints) == ["new"] * 3
+    assert states(sweep()) == ["new"] * 3
+    shutil.rmtree(notes)
+    notes.write_bytes(b"in the way")
+    assert states(sweep()) == ["new"] * 3
 
 
-def test_a_note_that_cannot_be_written_costs_no_extraction(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
-    ada.root.mkdir(parents=True, exist_ok=True)
-    (ada.root / "sweeps").write_bytes(b"in the way")
-    result = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, workspace=ada)
-    assert states(result.checkpoints) == ["new"] * 3
-
-
-def test_what_makes_no_sense_is_refused_before_any_work(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+def test_what_makes_no_sense_is_refused_before_any_work(lab: Lab, ada: maskreg.Workspace, sweep: Sweeping) -> None:
     with pytest.raises(UsageError, match="is empty"):
         maskreg.sweep("", "run", source=lab.source, workspace=ada)
     with pytest.raises(UsageError, match="name the source"):
-        maskreg.sweep(f"{out}/step-*", "run", workspace=ada)
+        sweep(source=None)
     with pytest.raises(UsageError, match="a tag of its own"):
-        maskreg.sweep(f"{out}/step-*", "run:v1", source=lab.source, workspace=ada)
+        sweep("run:v1")
     with pytest.raises(UsageError, match="onto='last'"):
-        maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto="last", workspace=ada)  # type: ignore[arg-type]
+        sweep(onto="last")
     with pytest.raises(NotFoundError, match="source"):
-        maskreg.sweep(f"{out}/step-*", "run", source=lab.folder / "no", workspace=ada)
+        sweep(source=lab.folder / "no")
 
 
-def test_the_tags_of_a_run_are_compared_by_a_pattern(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
-    maskreg.sweep(f"{out}/step-*", "team/run", source=lab.source, workspace=ada)
+def test_the_tags_of_a_run_are_compared_by_a_pattern(lab: Lab, ada: maskreg.Workspace, sweep: Sweeping) -> None:
+    sweep("team/run")
     maskreg.extract(lab.source, lab.target, "base", workspace=ada)
     names = [f"team/run:step-{number}" for number in STEPS]
     whole = maskreg.compare("base", "team/run:*", workspace=ada)
@@ -188,26 +191,24 @@ class Replacing:
 
 @pytest.mark.parametrize("onto", ["source", "previous"])
 def test_a_source_that_is_replaced_in_the_middle_is_never_taken_for_the_one_that_was_read(
-    lab: Lab, ada: maskreg.Workspace, out: Path, onto: Literal["source", "previous"]
+    lab: Lab, ada: maskreg.Workspace, out: Path, sweep: Sweeping, onto: str
 ) -> None:
     replaced = {"source": lab.source, "previous": out / "step-2"}[onto]
-    other = {name: moved(tensor, 0.3, 40) for name, tensor in SOURCE.items()}
-    make_checkpoint(lab.folder / "other", other)
+    make_checkpoint(lab.folder / "other", {name: moved(tensor, 0.3, 40) for name, tensor in SOURCE.items()})
     progress = Replacing(replaced / "model.safetensors", lab.folder / "other/model.safetensors")
     notes: list[str] = []
     ada.note = lambda said: notes.append(str(said))
-    maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto=onto, progress=progress, workspace=ada)
+    sweep(onto=onto, progress=progress)
     assert [f"{replaced} changed while it was read" in note for note in notes] == [True]
-    again = maskreg.sweep(f"{out}/step-*", "run", source=lab.source, onto=onto, workspace=ada)
+    again = sweep(onto=onto)
     for row in again.checkpoints:
         assert row.digest == maskreg.extract(row.onto, row.checkpoint, workspace=ada).digest
     # The third was compared with what lay there then.
-    assert states(again.checkpoints) == {"source": ["new", "new", "kept"], "previous": ["new", "new", "kept"]}[onto]
+    assert states(again) == ["new", "new", "kept"]
 
 
-def test_a_source_that_was_given_open_has_no_notes(lab: Lab, ada: maskreg.Workspace, out: Path) -> None:
+def test_a_source_that_was_given_open_has_no_notes(lab: Lab, ada: maskreg.Workspace, sweep: Sweeping) -> None:
     for _ in range(2):
         with ada.checkpoint(lab.source) as source:
-            result = maskreg.sweep(f"{out}/step-*", "run", source=source, workspace=ada)
-            assert states(result.checkpoints) == ["new"] * 3
+            assert states(sweep(source=source)) == ["new"] * 3
             assert source.read("model.layers.0.mlp.up_proj.weight", 0, 2).size == 2

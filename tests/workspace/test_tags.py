@@ -7,7 +7,6 @@ import pytest
 import maskreg
 from maskreg.errors import BadRefError, StaleError
 from maskreg.workspace.storing import Stored
-from tests.workspace.conftest import Lab
 
 
 def test_names_are_added_beside_the_present_ones(ada: maskreg.Workspace, toy: Stored) -> None:
@@ -63,13 +62,6 @@ def test_what_was_removed_comes_back(ada: maskreg.Workspace, toy: Stored) -> Non
         (2, None, True),
         (3, toy.digest, False),
     ]
-
-
-def test_a_result_that_is_outdated_removes_nothing(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
-    later = maskreg.extract(lab.target, lab.source, "toy:v1", workspace=ada)
-    with pytest.raises(maskreg.NotFoundError, match="does not point to"):
-        maskreg.remove(toy, workspace=ada)
-    assert ada.find("toy:v1").digest == later.digest
 
 
 def test_names_of_a_remote_change_there_in_the_name_of_their_author(ada: maskreg.Workspace, toy: Stored) -> None:

@@ -126,7 +126,8 @@ def analyze(
             after = None
             if target is not None:
                 after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
-            ref = _name(named) if name is None else as_name(name)
+            own = None if named.ref is None else replace(named.ref, name=f"{named.ref.name}-analysis", digest=None)
+            ref = own if name is None else as_name(name)
             digest = _earlier(space, named, ref, lineage_recipe(named.artifact, after, spec, device))
             naming = Naming(space, ref, careful=not force, digest=digest)
             if digest is None:
@@ -244,10 +245,6 @@ def _earlier(space: Workspace, named: Named, ref: Ref | None, recipe: dict[str, 
             space.note("this was analyzed before in the same way; this is that result")
             return entry.digest
     return None
-
-
-def _name(named: Named) -> Ref | None:
-    return None if named.ref is None else replace(named.ref, name=f"{named.ref.name}-analysis", digest=None)
 
 
 def moments(

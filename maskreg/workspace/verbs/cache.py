@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from maskreg.artifact.layout import MANIFEST
 from maskreg.artifact.presence import listing
@@ -96,8 +97,13 @@ def prune_cache(
             if item.digest in only if only is not None else total > limit:
                 removed.append(item)
                 total -= item.size
-        if not dry_run:
-            _remove(space.local, removed, progress)
+        if removed and not dry_run:
+            for item in removed:
+                for ref in item.refs:
+                    tags.remove(space.local, ref.pinned(item.digest))
+            gone = frozenset(item.digest for item in removed)
+            how: dict[str, Any] = {"delete_many": True, "trust_listing": True, "progress": progress}
+            collect(space.local, timedelta(), only=gone, **how)
         return Pruned(tuple(removed), total, dry_run)
 
 
@@ -124,13 +130,3 @@ def _cached(local: Registry) -> tuple[Cached, ...]:
             # Each pull writes the manifest anew.
             items.append(Cached(digest, tuple(sorted(names[digest])), size, objects[MANIFEST].modified))
     return tuple(sorted(items, key=lambda item: (item.pulled_at, item.digest)))
-
-
-def _remove(local: Registry, items: list[Cached], progress: Progress) -> None:
-    if not items:
-        return
-    for item in items:
-        for ref in item.refs:
-            tags.remove(local, ref.pinned(item.digest))
-    only = frozenset(item.digest for item in items)
-    collect(local, timedelta(), only=only, delete_many=True, trust_listing=True, progress=progress)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from maskreg.analysis.papers import TableBeside
     from maskreg.digest import Digest
     from maskreg.reports.findings import Findings, NamedMask
-    from maskreg.reports.geometry import Geometry
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,9 @@ def report(
             consensus where at most four matrices are left.
         plots: a folder for every plot as SVG and PNG, light and dark.
     """
+    from maskreg.artifact.analysis import read_analysis
     from maskreg.reports.findings import gather
-    from maskreg.reports.geometry import trajectory_of
+    from maskreg.reports.geometry import geometry_of, trajectory_of
     from maskreg.reports.page import page, plots_of
     from maskreg.reports.pictures import export
     from maskreg.reports.theme import require_libraries
@@ -108,7 +108,9 @@ def report(
         items = (named, *map(space.find, expanded(space, against, without=named.ref)))
         mask, *others = (_with_ancestry(space, item) for item in items)
         stored = _analysis(space, named, analysis)
-        beside = _beside(papers, named, stored)
+        document = None if stored is None else read_analysis(stored.artifact)
+        geometry = None if stored is None or document is None else geometry_of(stored.name, document)
+        beside = _beside(papers, named, document)
         growth = None if trajectory is None else trajectory_of(trajectory)
         written = b""
         with filling(Path(out), lambda: len(written), what="the page"), replacing(Path(out), force=force) as file:
@@ -123,7 +125,7 @@ def report(
             ):
                 with attempt as checkpoint:
                     counts = gather(mask, others, checkpoint, **terms)
-            findings = replace(counts, geometry=_geometry(stored), trajectory=growth, papers=beside)
+            findings = replace(counts, geometry=geometry, trajectory=growth, papers=beside)
             progress.start("draw the plots", 0)
             drawn = plots_of(findings)
             written = page(findings, __version__, drawn).encode()
@@ -160,25 +162,14 @@ def _with_ancestry(space: Workspace, named: Named) -> NamedMask:
     return NamedMask(named.name, artifact, named.card, start_of(named), ancestry(artifact, workspace=space))
 
 
-def _geometry(stored: Named | None) -> Geometry | None:
-    from maskreg.artifact.analysis import read_analysis
-    from maskreg.reports.geometry import geometry_of
-
-    return None if stored is None else geometry_of(stored.name, read_analysis(stored.artifact))
-
-
-def _beside(papers: Sequence[str], mask: Named, stored: Named | None) -> tuple[TableBeside, ...]:
+def _beside(papers: Sequence[str], mask: Named, document: Mapping[str, Any] | None) -> tuple[TableBeside, ...]:
     from maskreg.analysis.papers import beside, check_paper
-    from maskreg.artifact.analysis import read_analysis
 
     for name in papers:
         check_paper(name)
-    if not papers:
-        return ()
-    if stored is None:
+    if papers and document is None:
         raise UsageError(f"{mask.name} was not analyzed, so nothing can stand beside a paper", analyzed=mask.name)
-    document = read_analysis(stored.artifact)
-    return tuple(table for name in papers for table in beside(name, document))
+    return tuple(table for name in papers for table in beside(name, document or {}))
 
 
 def _analysis(space: Workspace, mask: Named, analysis: ArtifactLike | None) -> Named | None:
