@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from maskreg.checkpoint.roles import Selection
 from maskreg.checkpoint.run import checkpoints_of
@@ -25,6 +25,27 @@ if TYPE_CHECKING:
     from maskreg.analysis.matrix import AnalysisSpec
     from maskreg.analysis.papers import TableBeside
     from maskreg.artifact.reader import Artifact
+
+
+class AnalysisOptions(TypedDict, total=False):
+    """What is measured, and how.
+
+    Attributes:
+        metrics: groups of figures: all by default, of an analysis; of a trajectory beyond the cheap ones, and without
+            rounding nulls: ``angles``, ``shift``, ``projection``, ``coverage`` and ``concentration``.
+        presets: definitions of coverage; all by default.
+        ranks: directions of principal angles.
+        seed: seed of the rounding null, and of random range finding.
+        exact_up_to: smaller sides up to this get an exact SVD; 4,096 by default.
+    """
+
+    metrics: Sequence[str]
+    presets: Sequence[str]
+    ranks: Sequence[int]
+    roles: Sequence[str]
+    layers: str
+    seed: int
+    exact_up_to: int
 
 
 @dataclass(frozen=True)
@@ -74,18 +95,12 @@ def analyze(
     target: CheckpointLike | None = None,
     name: str | Ref | None = None,
     *,
-    metrics: Sequence[str] = (),
-    presets: Sequence[str] = (),
-    ranks: Sequence[int] = (),
-    roles: Sequence[str] = (),
-    layers: str = "",
-    seed: int = 0,
-    exact_up_to: int = 4096,
     device: str = "cpu",
     download: bool = False,
     force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **options: Unpack[AnalysisOptions],
 ) -> Analysis:
     """Measure the geometry of an update, and store the result as an artifact of its own.
 
@@ -96,11 +111,6 @@ def analyze(
         artifact: the update, or an analysis, which is then returned.
         target: the other side; made from the source and the delta by default.
         name: what to call the result; by default the artifact's name with ``-analysis``.
-        metrics: groups of figures; all by default.
-        presets: definitions of coverage; all by default.
-        ranks: directions of principal angles.
-        seed: seed of the rounding null.
-        exact_up_to: smaller sides up to this get an exact SVD.
 
     Raises:
         WrongTargetError: the target is not.
@@ -111,7 +121,7 @@ def analyze(
     with opened(workspace) as space, space.engine("analyze"):
         named = space.find(artifact)
         if named.artifact.manifest.kind == "analysis":
-            if any((metrics, presets, ranks, roles, layers)):
+            if any(value for name, value in options.items() if name not in ("seed", "exact_up_to")):
                 raise UsageError(
                     f"{named.name} is an analysis already, and shows what was measured",
                     hint="name the artifact that it is of, or leave out metrics, presets, ranks, roles and layers",
@@ -121,7 +131,7 @@ def analyze(
             from maskreg.flow.geometry.analysis import analyze as measure
             from maskreg.flow.geometry.analysis import lineage_recipe
 
-        spec = _spec(metrics or None, presets, ranks, seed, exact_up_to, Selection.parse(roles, layers))
+        spec = _spec(options)
         with ExitStack() as stack:
             after = None
             if target is not None:
@@ -151,17 +161,11 @@ def trajectory(
     checkpoints: Sequence[CheckpointLike],
     *,
     by: str | None = None,
-    roles: Sequence[str] = (),
-    layers: str = "",
-    metrics: Sequence[str] = (),
-    presets: Sequence[str] = (),
-    ranks: Sequence[int] = (),
-    exact_up_to: int = 4096,
-    seed: int = 0,
     device: str = "cpu",
     download: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
+    **options: Unpack[AnalysisOptions],
 ) -> dict[str, Any]:
     """Measure how an update grew over the checkpoints of one run.
 
@@ -172,12 +176,6 @@ def trajectory(
         checkpoints: two or more, in the order of the run; ``"out/step-*"`` stands for all that match it, step 2 before
             step 10.
         by: ``role``, ``layer``, ``module`` or ``tensor`` for rows of every such group of tensors too.
-        metrics: groups of figures beyond the cheap ones: ``angles``, ``shift``, ``projection``, ``coverage`` and
-            ``concentration``, as in an analysis but without rounding nulls.
-        presets: definitions of coverage; all by default.
-        ranks: directions of principal angles.
-        exact_up_to: smaller sides up to this get an exact SVD.
-        seed: seed of random range finding.
 
     Returns:
         A row of figures for each checkpoint, of all tensors and of each group, as JSON values.
@@ -189,7 +187,7 @@ def trajectory(
     with requiring("a trajectory"):
         from maskreg.flow.geometry.trajectory import trajectory as follow
 
-    spec = _spec(metrics, presets, ranks, seed, exact_up_to, Selection.parse(roles, layers))
+    spec = _spec(options, metrics=())
     with opened(workspace) as space, space.engine("analyze"), ExitStack() as stack:
         start = stack.enter_context(space.checkpoint(source, download=download))
         run = [path for given in checkpoints for path in _paths(space, given)]
@@ -203,26 +201,12 @@ def _paths(space: Workspace, checkpoint: CheckpointLike) -> Sequence[CheckpointL
     return [member.path for member in checkpoints_of(checkpoint, space.settings.options_of)]
 
 
-def _spec(
-    metrics: Sequence[str] | None,
-    presets: Sequence[str],
-    ranks: Sequence[int],
-    seed: int,
-    exact_up_to: int,
-    selection: Selection,
-) -> AnalysisSpec:
-    from maskreg.analysis.coverage import PRESETS
-    from maskreg.analysis.matrix import METRICS
-    from maskreg.flow.geometry.analysis import RANKS, analysis_spec
+def _spec(options: AnalysisOptions, **defaults: Any) -> AnalysisSpec:
+    from maskreg.flow.geometry.analysis import analysis_spec
 
-    return analysis_spec(
-        metrics=METRICS if metrics is None else metrics,
-        presets=presets or tuple(PRESETS),
-        ranks=ranks or RANKS,
-        seed=seed,
-        exact_up_to=exact_up_to,
-        selection=selection,
-    )
+    given: dict[str, Any] = {name: value for name, value in options.items() if value not in ((), [], "")}
+    selection = Selection.parse(given.pop("roles", ()), given.pop("layers", ""))
+    return analysis_spec(**{**defaults, **given}, selection=selection)
 
 
 def _earlier(space: Workspace, named: Named, ref: Ref | None, recipe: dict[str, Any]) -> Digest | None:
