@@ -120,7 +120,9 @@ def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
     tops = {
         name: {
             "value": _over(sum(row.top_energies[0].get(name, 0.0) for row in rows), update),
-            "null": _over(sum(_null_top(row, name) for row in rows), null_update),
+            "null": _over(
+                sum(row.top_energies[row.energies[2] is not None].get(name, 0.0) for row in rows), null_update
+            ),
         }
         for name in dict.fromkeys(name for row in rows for name in row.top_energies[0])
     }
@@ -135,10 +137,6 @@ def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
             "null": math.sqrt(null_update / weights) if weights > 0 else None,
         },
     }
-
-
-def _null_top(row: TensorRow, name: str) -> float:
-    return row.top_energies[row.energies[2] is not None].get(name, 0.0)
 
 
 def _over(part: float | None, whole: float | None) -> float | None:

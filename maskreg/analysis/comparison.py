@@ -76,7 +76,7 @@ class ConsensusMap:
             matrix = counts.reshape(shape)
             # Of R C_ij, whose variance is the sum of the masks' p (1 - p).
             variance = sum(n / counts.size * (1 - n / counts.size) for n in nnz)
-            rows, columns = (_dispersion(matrix.mean(axis), variance / shape[axis]) for axis in (1, 0))
+            rows, columns = (ratio(float(matrix.mean(axis).var()), variance / shape[axis]) for axis in (1, 0))
         return cls(name, shape, Consensus(tuple(observed.tolist()), tuple(expected.tolist())), rows, columns)
 
     def to_json(self) -> dict[str, Any]:
@@ -118,10 +118,6 @@ class ConsensusPicture:
         """Plain values."""
         ratios = [[round(ratio, 6) for ratio in row] for row in self.ratios.tolist()]
         return {**self.map.to_json(), "block": list(self.runs), "ratios": ratios}
-
-
-def _dispersion(means: npt.NDArray[np.float64], independent_variance: float) -> float | None:
-    return float(means.var()) / independent_variance if independent_variance > 0 else None
 
 
 # Stripes of a mask: rows and columns that move together, against independent coordinates.

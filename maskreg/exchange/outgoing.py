@@ -26,7 +26,6 @@ from maskreg.update.verified import VerifiedSource
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from maskreg.codec.base import Codes
 
 ResultT = TypeVar("ResultT")
 
@@ -103,7 +102,8 @@ class Outgoing:
     @cached_property
     def counts(self) -> Mapping[str, int]:
         """How many elements change, by the names of :attr:`changed`."""
-        coded = {name: self._delta[name].row.differing for name in self.changed if self._is_coded(name)}
+        tensors = [self._delta[name] for name in self.changed]
+        coded = {tensor.name: tensor.row.differing for tensor in tensors if tensor.change is Change.DECODE}
         uncounted = [name for name in self.changed if name not in coded]
         for span, count in self._map(lambda span: int(np.count_nonzero(span.before != span.after)), uncounted):
             coded[span.name] = coded.get(span.name, 0) + count
@@ -125,7 +125,7 @@ class Outgoing:
             info = self.changed[span.name]
             room = self._buffers.bytes("source", numel_of(span) * info.item_bytes)
             before = self._verified.read(span.name, span.start, span.stop, room)
-            after = span.result(before, self._decode, self._buffers)
+            after = span.result(before, self._delta.codec.decode, self._buffers)
             return span, work(ChangedSpan(info, span.start, span.stop, before, after))
 
         every = (span for name in names for span in self._delta[name].spans())
@@ -136,13 +136,6 @@ class Outgoing:
     def finish(self) -> None:
         """Hash what was not read of the artifact, before an output appears."""
         self.artifact.verify_rest(jobs=self._jobs)
-
-    def _is_coded(self, name: str) -> bool:
-        return self._delta[name].change is Change.DECODE
-
-    def _decode(self, context: Codes, block: memoryview) -> Codes:
-        into = self._buffers.array("values", context.size, np.uint16)
-        return self._delta.codec.decode(context, block, into)
 
     # Masks
 

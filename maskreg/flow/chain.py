@@ -120,13 +120,9 @@ class Chained(Checkpoint):
         values = self._source.read(name, start, stop, self._buffers[1].bytes("source", size))
         for turn, (delta, levels) in enumerate(zip(self._deltas, spans, strict=True)):
             # In turns, since what is decoded must not lie over what it is decoded from.
-            decode = partial(self._decode, delta, self._buffers[turn % 2])
+            decode = partial(self._device.decode, delta.codec)
             values = levels[number].result(values, decode, self._buffers[turn % 2])
         return values
-
-    def _decode(self, delta: Delta, buffers: Buffers, context: Bits, block: memoryview) -> Bits:
-        into = buffers.array("values", context.size, np.uint16)
-        return self._device.decode(delta.codec, context, block, into)
 
     def _spans_of(self, name: str) -> list[list[SpanDelta]]:
         return [list(delta[name].spans()) for delta in self._deltas]

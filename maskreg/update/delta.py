@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
 
     Bits = npt.NDArray[Any]
-    Decode = Callable[[Bits, memoryview], Bits]
+    Decode = Callable[[Bits, memoryview, Bits], Bits]
 
 
 class Change(Enum):
@@ -86,9 +86,10 @@ class SpanDelta(NamedTuple):
     coded: Payload | None = None
     stored: Payload | None = None
 
-    def result(self, at_hand: Bits | None, decode: Decode, buffers: Buffers) -> Bits:
-        """The result's elements, checked; they may lie in the buffers.
+    def result(self, at_hand: Bits | None, decode: Decode, buffers: Buffers, phase: int = 0) -> Bits:
+        """The result's elements, checked; they may lie in the buffers, at an address of this phase.
 
+        ``decode`` is given the elements at hand, a block, and memory for the result.
         The coder turns a wrong context into silent garbage. So the caller checks ``at_hand``, the same elements of the
         checkpoint at hand, before; and this function checks what comes out, after. Stored results need no elements.
         """
@@ -98,7 +99,8 @@ class SpanDelta(NamedTuple):
             assert at_hand is not None
             if self.coded is None:  # kept: same leaves on both sides
                 return at_hand
-            values = decode(at_hand, self.coded(buffers).data)
+            into = buffers.array("values", at_hand.size, np.uint16, phase)
+            values = decode(at_hand, self.coded(buffers).data, into)
         check_after(self.name, self.start, values, self.leaves)
         return values
 

@@ -102,12 +102,12 @@ class TestSpanDelta:
     def test_a_coded_span_that_decodes_to_something_else(self) -> None:
         span = SpanDelta("w", 1 << 22, (1 << 22) + 10, leaf_hashes(codes(10, 1)), 2, coded=reading(b"x"))
         with pytest.raises(CorruptError, match=r"tensor w: elements 4194304\.\.4194313 "):
-            span.result(codes(10, 2), lambda context, block: context, Buffers())
+            span.result(codes(10, 2), lambda context, block, into: context, Buffers())
 
     def test_a_stored_span(self) -> None:
         values = codes(10, 3)
         span = SpanDelta("w", 0, 10, leaf_hashes(values), 2, stored=reading(values.tobytes()))
-        assert np.array_equal(span.result(None, lambda context, block: context, Buffers()), values)
+        assert np.array_equal(span.result(None, lambda context, block, into: context, Buffers()), values)
         with pytest.raises(CorruptError, match="tensor w"):
             other = span._replace(stored=reading(codes(10, 4).tobytes()))
-            other.result(None, lambda context, block: context, Buffers())
+            other.result(None, lambda context, block, into: context, Buffers())

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.layout import FILES
@@ -22,7 +21,6 @@ from maskreg.checkpoint.plan import OutputPlan, plan_like
 from maskreg.checkpoint.writer import CheckpointWriter
 from maskreg.checkpoint.writing import fill, write_checkpoint
 from maskreg.codec import Codec
-from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
 from maskreg.parallel import Buffers, worker_count
@@ -192,16 +190,12 @@ class _SpanPatcher:
             at_hand = self._source.read(task.name, task.start, task.stop, into)
         values = None
         if span is not None:
-            values = span.result(at_hand, partial(self._decode, phase=phase), self._buffers)
+            values = span.result(at_hand, partial(self._device.decode, self._codec), self._buffers, phase)
         return values, self._source.recorded.artifact.newly_hashed()
 
     def reads(self, task: _Task) -> tuple[str, int, int] | None:
         """What is read of the source for a task."""
         return (task.name, task.start, task.stop) if task.span is None or task.span.stored is None else None
-
-    def _decode(self, context: Codes, block: memoryview, phase: int) -> Codes:
-        into = self._buffers.array("values", context.size, np.uint16, phase)
-        return self._device.decode(self._codec, context, block, into)
 
 
 def _plan(delta: Delta, checkpoint: Checkpoint, files: SmallFiles) -> OutputPlan:

@@ -7,12 +7,10 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Group, groups_of
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.codec.base import Codes
 from maskreg.device import Device
 from maskreg.errors import PairMismatchError
 from maskreg.flow.merge.methods.arithmetic import Bits, replace
@@ -209,8 +207,4 @@ class Inputs:
     def _target(self, index: int, name: str, number: int, source: Bits | None) -> Bits:
         # Memory by artifact: what one has decoded stays while the next one decodes.
         buffers, delta = self._buffers[index], self.deltas[index]
-        return delta[name].span(number).result(source, partial(self._decode, delta=delta, buffers=buffers), buffers)
-
-    def _decode(self, context: Codes, block: memoryview, delta: Delta, buffers: Buffers) -> npt.NDArray[np.uint16]:
-        into = buffers.array("values", context.size, np.uint16)
-        return self._device.decode(delta.codec, context, block, into)
+        return delta[name].span(number).result(source, partial(self._device.decode, delta.codec), buffers)
