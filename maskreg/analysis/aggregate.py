@@ -117,12 +117,11 @@ def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
     weights = sum(row.energies[0] for row in rows)
     update = sum(row.energies[1] for row in rows)
     null_update = sum(row.energies[1] if row.energies[2] is None else row.energies[2] for row in rows)
+    null_tops = [row.top_energies[row.energies[2] is not None] for row in rows]
     tops = {
         name: {
             "value": _over(sum(row.top_energies[0].get(name, 0.0) for row in rows), update),
-            "null": _over(
-                sum(row.top_energies[row.energies[2] is not None].get(name, 0.0) for row in rows), null_update
-            ),
+            "null": _over(sum(top.get(name, 0.0) for top in null_tops), null_update),
         }
         for name in dict.fromkeys(name for row in rows for name in row.top_energies[0])
     }

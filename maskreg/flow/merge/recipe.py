@@ -12,7 +12,6 @@ Embeddings, output heads and other tensors outside the layers have the first val
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 from maskreg.checkpoint.roles import layer_of
 from maskreg.errors import UsageError
 from maskreg.flow.merge.methods import METHODS
-from maskreg.flow.merge.methods.base import LARGEST, Method, Settings
+from maskreg.flow.merge.methods.base import LARGEST, Method, Settings, number_of
 from maskreg.tensors.info import shown
 from maskreg.words import counted
 
@@ -198,16 +197,13 @@ class Recipe:
 def weight_of(value: object, what: str) -> Value:
     """A weight in which every number is checked; ``what`` begins messages."""
 
-    def number_of(each: object) -> float:
-        try:
-            number = math.nan if isinstance(each, bool) or not isinstance(each, str | int | float) else float(each)
-        except (ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number):
+    def checked(each: object) -> float:
+        number = number_of(each)
+        if number is None:
             raise UsageError(f"{what} is {shown(each)}; it must be a finite number", hint="give a number such as 0.5")
         return number
 
-    return parsed(value, number_of, what)
+    return parsed(value, checked, what)
 
 
 def _settings(method: Method, given: Mapping[str, object]) -> dict[str, Value]:

@@ -65,7 +65,7 @@ class Setting:
             if value not in self.words:
                 raise UsageError(f"{key} is {value!r}", hint=f"choose {', '.join(self.words)}")
             return str(value)
-        number = _whole(value) if isinstance(self.default, int) else _number(value)
+        number = _whole(value) if isinstance(self.default, int) else number_of(value)
         if number is None or not self.low <= number <= self.high:
             kind = "a whole number" if isinstance(self.default, int) else "a number"
             raise UsageError(
@@ -223,7 +223,8 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _number(value: object) -> float | None:
+def number_of(value: object) -> float | None:
+    """The finite number that a value is, or that its text reads as; None for another."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
