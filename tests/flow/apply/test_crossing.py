@@ -40,7 +40,3 @@ def test_no_weights_cross_the_bus(outcome: Any) -> None:
     # An address, a length and a hash of each leaf, for three passes over results and what is at hand.
     assert bus["addresses"] == bus["hashes"] <= 16 * 3 * 5
     assert "short leaves" not in bus
-
-
-def test_nothing_goes_another_way(outcome: Any) -> None:
-    assert outcome["by"] == ["maskreg.tensors.bus"]

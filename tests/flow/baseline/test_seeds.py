@@ -12,7 +12,6 @@ import pytest
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint
-from maskreg.codec.step2 import Step2
 from maskreg.flow.baseline.build import make_baseline
 from maskreg.mask.baseline import KINDS, BaselineSpec
 from tests.checkpoints import Tensor
@@ -58,15 +57,6 @@ def drawn(artifact: Artifact, source: Checkpoint, kind: str, seed: int = 7) -> d
     return {row.name: made.mask_bits(row).tobytes() for row in made.tensors}
 
 
-class _Later(Step2):
-    """A codec whose blocks have other bytes, under another name."""
-
-    name = "later"
-
-    def encode(self, *args: Any, **options: Any) -> bytes:
-        return b"\1" + super().encode(*args, **options)
-
-
 Packaging = Callable[[Path, pytest.MonkeyPatch], tuple[Artifact, Checkpoint]]
 
 
@@ -86,11 +76,6 @@ def packaged(shards: int = 1, *, reverse: bool = False, wide: bool = False, **op
     return package
 
 
-def other_codec(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Artifact, Checkpoint]:
-    patch.setattr("maskreg.flow.extract.extraction.get_codec", lambda name: _Later())
-    return packaged()(folder, patch)
-
-
 def other_chunks(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Artifact, Checkpoint]:
     patch.setattr("maskreg.artifact.layout.CHUNK_BYTES", 1 << 12)
     return packaged()(folder, patch)
@@ -103,7 +88,6 @@ PACKAGINGS: Mapping[str, Packaging] = {
     "three shards": packaged(shards=3),
     "other order of tensors": packaged(reverse=True),
     "full-precision target": packaged(wide=True),
-    "other codec": other_codec,
     "other chunks": other_chunks,
 }
 
