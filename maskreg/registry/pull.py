@@ -22,10 +22,10 @@ from maskreg.errors import (
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.registry import Registry, Resolved, remote_to_ask
+from maskreg.registry.registry import Registry, Resolved
 from maskreg.registry.settle import Settling
 from maskreg.registry.transfer import Copying, Landing, check_space, follow, landing_space
-from maskreg.settings import DEFAULT_JOBS, Settings
+from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
@@ -296,20 +296,3 @@ class _Fetched(Copying):
         except NotFoundError:
             return False
         return matches(data, entry)
-
-
-def fetch(
-    settings: Settings,
-    ref: Ref,
-    *,
-    remote: str | None = None,
-    parts: Collection[str] | None = DEFAULT_PARTS,
-    progress: Progress = SILENT,
-) -> Pulled:
-    """Bring an artifact into the local registry, or find it there."""
-    with Registry.local(settings) as local:
-        source = remote_to_ask(settings, remote)
-        if source is None:
-            return pull(local, None, ref, parts=parts, progress=progress, jobs=settings.jobs)
-        with source:
-            return pull(local, source, ref, parts=parts, progress=progress, jobs=settings.jobs)

@@ -121,7 +121,12 @@ class Registry(Closing):
             remote: where it is.
             settings: say where the local registry is, which remembers what was seen of the remote's tags, and which
                 tags are immutable; without them a remote that went back is not noticed.
+
+        Raises:
+            UnavailableError: offline is set.
         """
+        if settings and settings.offline:
+            raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
         from maskreg.registry.witness import Witness
 
         store = open_store(remote.url, remote.options)
@@ -433,24 +438,3 @@ def similar_names(tags: Iterable[Ref], ref: Ref, *, is_set: Callable[[Ref], bool
     alike = difflib.get_close_matches(unpinned, sorted(names), n=_MAX_CANDIDATES, cutoff=0.6)
     candidates = list(dict.fromkeys([*same, *alike]))[:_MAX_CANDIDATES]
     return list(islice((name for name in candidates if is_set(Ref.parse(name))), _MAX_SUGGESTIONS))
-
-
-def open_remote(settings: Settings, name: str | None = None) -> Registry:
-    """The remote of that name, or the default one; its caller closes it."""
-    remote = settings.remote(name)
-    if settings.offline:
-        raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
-    return Registry.remote(remote, settings)
-
-
-def remote_to_ask(settings: Settings, name: str | None = None) -> Registry | None:
-    """The remote that a pull asks; None when it uses the local registry only. Its caller closes it.
-
-    That is the named remote, or the default one; none without a name when there are no remotes, or offline is set.
-    """
-    return open_remote(settings, name) if asks_remote(settings, name) else None
-
-
-def asks_remote(settings: Settings, name: str | None) -> bool:
-    """Whether a pull asks a remote: a named one always, the default one unless offline is set."""
-    return name is not None or bool(settings.remotes and not settings.offline)

@@ -66,6 +66,10 @@ class Settings:
         """Name of the remote to use when none is named: the default or the only one; empty without either."""
         return self.default_remote or (next(iter(self.remotes)) if len(self.remotes) == 1 else "")
 
+    def asks_remote(self, name: str | None = None) -> bool:
+        """Whether a pull asks a remote: a named one always, the default one unless offline is set."""
+        return name is not None or bool(self.remotes and not self.offline)
+
     def remote(self, name: str | None = None) -> Remote:
         """The remote called ``name``; without a name the default or the only one."""
         if name is None:

@@ -98,7 +98,7 @@ def artifact_of(ref: str) -> Artifact:
     """The artifact of a ref, with its mask, from the local registry or else pulled into it."""
     # The optimizers import this module, and have to work where there is neither zarr nor SQLAlchemy.
     from maskreg.registry import Registry
-    from maskreg.registry.pull import fetch
+    from maskreg.registry.pull import pull
     from maskreg.settings import Settings
 
     settings = Settings.load()
@@ -108,6 +108,7 @@ def artifact_of(ref: str) -> Artifact:
             artifact.require("mask")
             return artifact
         except NotFoundError:
-            if settings.offline or not settings.remotes:
+            if not settings.asks_remote():
                 raise
-    return fetch(settings, Ref.parse(ref), parts=("mask",)).artifact
+        with Registry.remote(settings.remote(), settings) as remote:
+            return pull(local, remote, Ref.parse(ref), parts=("mask",), jobs=settings.jobs).artifact

@@ -166,10 +166,7 @@ class Workspace(Closing):
             UnavailableError: offline is set.
         """
         if name not in self._remotes:
-            remote = self.settings.remote(name)
-            if self.settings.offline:
-                raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
-            registry = self._open.enter_context(Registry.remote(remote, self.settings))
+            registry = self._open.enter_context(Registry.remote(self.settings.remote(name), self.settings))
             if registry.witness is not None:
                 registry.witness.note = self.note
             self._remotes[name] = registry
@@ -177,8 +174,7 @@ class Workspace(Closing):
 
     def remote_to_ask(self, name: str | None = None) -> Registry | None:
         """The remote that a pull asks; None when the local registry has to do. Errors as for :meth:`remote`."""
-        asks = name is not None or (self.settings.remotes and not self.settings.offline)
-        return self.remote(name) if asks else None
+        return self.remote(name) if self.settings.asks_remote(name) else None
 
     def registry(self, remote: str | None = None) -> Registry:
         """The remote of that name, or the local registry without a name."""
