@@ -15,7 +15,6 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import Message, Receive, Scope, Send
 
 from maskreg.service import access, api, health, observing, pages, problems
@@ -23,7 +22,7 @@ from maskreg.service.access import COOKIE, Where
 from maskreg.service.background import Background, Follower, housekeeper
 from maskreg.service.context import Service
 from maskreg.service.health import Readiness
-from maskreg.service.middleware import Bounded, Protected
+from maskreg.service.middleware import Bounded, KnownHosts, Protected
 from maskreg.service.observing import Observed
 from maskreg.service.pages.rendering import error_page
 from maskreg.service.problems import MEDIA_TYPE, is_taken
@@ -144,8 +143,7 @@ def create_app(service: Service) -> FastAPI:
     problems.install(app, error_page)
     app.add_middleware(access.Recorded, accounts=service.accounts)
     app.add_middleware(Bounded, uploads=f"{API}/objects/", patience_s=service.patience_s)
-    # A page elsewhere whose own name leads here gets nothing (DNS rebinding).
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=service.hosts, www_redirect=False)
+    app.add_middleware(KnownHosts, hosts=service.hosts)
     app.add_middleware(Protected)
     app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=1, exclude_content_types=_NOT_COMPRESSED)
     observing.trace_requests(app)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,12 @@ from cachetools import LRUCache
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from maskreg.document import parse
-from maskreg.errors import LimitError, RateLimitedError
+from maskreg.errors import LimitError, RateLimitedError, UsageError
 from maskreg.service.problems import SlowError, problem
 
 POLICY = (
@@ -60,6 +61,36 @@ class Protected:
             await send(message)
 
         await self.app(scope, receive, with_headers)
+
+
+class KnownHosts:
+    """Refuses requests that are addressed to another host: a page elsewhere whose own name leads here (DNS rebinding).
+
+    Starlette decides; its refusal, a plain text, becomes a problem.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self.app = app
+        self._decide = TrustedHostMiddleware(_note_known, allowed_hosts=hosts, www_redirect=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http":
+            await self._decide(scope, receive, _drop)
+            if "known_host" not in scope:
+                fault = "the request is addressed to a host name that is not this server's"
+                hint = "use the server's own name; the operator can let it answer to others"
+                await problem(400, fault, code=UsageError.code, hint=hint)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+async def _note_known(scope: Scope, receive: Receive, send: Send) -> None:
+    scope["known_host"] = True
+
+
+async def _drop(message: Message) -> None:
+    """Send nothing."""
 
 
 MAX_BYTES = 8 << 20

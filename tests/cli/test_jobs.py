@@ -13,15 +13,10 @@ from maskreg.service.jobs.queue import JobLimits, JobState, Meter
 from maskreg.service.jobs.workers import Workers
 from maskreg.workspace.verbs import jobs
 from tests.cli.conftest import Run
-from tests.service.patching import Site, site_in
+from tests.service.patching import Site, module_site
 from tests.service.serving import listening
 
-
-@pytest.fixture(scope="module")
-def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    site = site_in(tmp_path_factory.mktemp("site"))
-    yield site
-    site.service.close()
+__all__ = ["module_site"]
 
 
 @pytest.fixture(scope="module")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+from sqlalchemy import delete, update
+
 import maskreg
+from maskreg.catalog.schema import upgrade
+from maskreg.service.auth.accounts import Accounts
+from maskreg.service.auth.database import Base, JobRow
+from maskreg.service.auth.roles import SYSTEM, Role
 from maskreg.service.context import Service
 from maskreg.service.jobs.config import JobConfig, Sources
-from maskreg.service.jobs.queue import JobLimits, JobQueue
+from maskreg.service.jobs.queue import JobQueue
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
-from tests.service.jobs.conftest import with_table
 from tests.service.serving import service_in
 
 WEIGHTS: dict[str, Tensor] = {
@@ -68,8 +74,24 @@ class Site:
         return self.weights(self.folder / "models" / "tuned")
 
 
-def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits()) -> Site:  # noqa: B008
-    """A server in a folder, with a queue in this database."""
+def pass_time(queue: JobQueue, seconds: float) -> None:
+    """Let every worker have been silent for so much longer, and every end be so much longer ago."""
+    with queue._database.write() as connection:
+        connection.execute(update(JobRow).values(beat=JobRow.beat - seconds, finished=JobRow.finished - seconds))
+
+
+def with_table(url: str) -> str:
+    """The same URL, of a database that has the tables of a server, a writer of team called ada, and no jobs."""
+    upgrade(url, Base.metadata)
+    with closing(Accounts.open(url)) as accounts:
+        accounts.members.grant("team", "ada", Role.WRITER, SYSTEM)
+        with accounts.database.write() as connection:
+            connection.execute(delete(JobRow))
+    return url
+
+
+def site_in(folder: Path) -> Site:
+    """A server in a folder, whose jobs are in the database of the accounts."""
     models = folder / "models"
     base = make_checkpoint(models / "base", WEIGHTS)
     targets = [
@@ -81,21 +103,20 @@ def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits()) -> Sit
     ]
     make_checkpoint(folder / "private" / "secret-model", {"w": bf16((4, 4), 7)})
     service = service_in(folder / "home")
-    # As when it is served: jobs are in the database of the accounts.
-    url = url or with_table(f"sqlite:///{folder / 'home' / 'service.db'}")
+    url = with_table(f"sqlite:///{folder / 'home' / 'service.db'}")
     names = ((targets[0], "team/toy:v1"), (targets[1], "team/toy:second"), (targets[0], "elsewhere/secret"))
     for target, name in names:
         maskreg.extract(base, target, name, reversible=True, method="opd", workspace=service.workspace)
     outputs = folder / "outputs"
     outputs.mkdir()
     settings = service.workspace.settings
-    config = JobConfig(settings, None, url, Sources(folders=(models,)), outputs, limits, log_format="text")
+    config = JobConfig(settings, None, url, Sources(folders=(models,)), outputs, log_format="text")
     return Site(folder, url, replace(service, jobs=config))
 
 
-@contextmanager
-def closing_site(folder: Path, limits: JobLimits) -> Iterator[Site]:
-    """A server in a folder for the time of a ``with``."""
-    site = site_in(folder, limits=limits)
+@pytest.fixture(scope="module")
+def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A server that the tests of a module share."""
+    site = site_in(tmp_path_factory.mktemp("site"))
     yield site
     site.service.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -113,6 +115,11 @@ class Switched:
 def headers(token: str) -> dict[str, str]:
     """What a request with this token carries; nothing for an empty one."""
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def stated(data: bytes) -> dict[str, str]:
+    """The header that an upload has to carry, with the digest of its body."""
+    return {"Repr-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"}
 
 
 @contextmanager

@@ -1,36 +1,129 @@
-"""The application as a whole: whom it answers, and how it says that it is well."""
+"""The application as a whole: its routes, the names that it answers to, and what it answers where it has nothing."""
 
 from __future__ import annotations
 
+import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
+from maskreg.errors import UsageError
+from maskreg.service import api
+from maskreg.service import app as service_app
 from maskreg.service.app import create_app
-from tests.service.serving import service_in
+from maskreg.service.start import Options, open_service
+from tests.repository import ROOT
+from tests.service.labs import Lab
+from tests.service.serving import ADMIN, headers, service_in
 
 
-def test_a_server_that_cannot_serve_is_alive_and_not_ready(tmp_path: Path) -> None:
-    (tmp_path / "maskreg.json").write_text("{}")
-    client = TestClient(create_app(service_in(tmp_path)))
-    assert client.get("/livez").status_code == 200
-    answer = client.get("/readyz")
-    assert answer.status_code >= 400
-    assert "identity" in answer.json()["title"]
+def test_a_route_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe of CONTRIBUTING, walked."""
+    recipe = re.search(r"\*\*A route\*\*.*?```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    assert recipe is not None
+    (tmp_path / "notes.py").write_text(recipe[1])
+    monkeypatch.setattr(api, "__path__", [*api.__path__, str(tmp_path)])
+    try:
+        with service_in(tmp_path / "home") as service:
+            client = TestClient(create_app(service), "http://localhost")
+            path = "/api/v1/projects/team/notes/today"
+            assert client.put(path, json={"text": "hi"}, headers=headers("reader-token")).status_code == 403
+            assert client.put(path, json={"text": "hi"}, headers=headers("writer-token")).json() == {"by": "ada"}
+            (newest,) = service.accounts.audit("team", limit=1)
+            assert (newest.by, newest.action, newest.subject) == ("ada", "write note", "today")
+    finally:
+        sys.modules.pop("maskreg.service.api.notes", None)
 
 
-def test_a_server_whose_registry_has_gone_is_not_ready(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("add", ["route", "mount"])
+def test_an_application_with_a_route_without_a_demand_does_not_start(
+    add: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = APIRouter()
+    if add == "route":
+        router.get("/open")(lambda: "")
+    else:
+        router.mount("/open", FastAPI())
+    monkeypatch.setattr(service_app, "routers", lambda: [("", router)])
+    with service_in(tmp_path) as service, pytest.raises(AssertionError, match=r"demands nothing|cannot demand"):
+        create_app(service)
+
+
+@pytest.mark.parametrize(
+    ("names", "host", "is_known"),
+    [
+        (("masks.example",), "MASKS.example:8470", True),
+        (("[::1]",), "[::1]:8470", True),
+        (("*.masks.example",), "a.masks.example", True),
+        (("*",), "anything", True),
+        (("*.masks.example",), "masks.example", False),
+        (("*.masks.example",), "evilmasks.example", False),
+        (("masks.example",), "masks.example@evil.example", False),
+        (("masks.example",), "masks.example.evil.example", False),
+        (("masks.example",), "evil.example:8470", False),
+        (("www.masks.example",), "masks.example", False),
+        (("masks.example",), "", False),
+    ],
+)
+def test_other_host_names_are_refused(shared: Lab, names: tuple[str, ...], host: str, is_known: bool) -> None:
+    """As DNS rebinding makes a browser send them."""
+    client = TestClient(create_app(replace(shared.service, hosts=names)), headers=headers(ADMIN))
+    for method, path in (("GET", "/livez"), ("GET", "/"), ("POST", "/api/v1/projects")):
+        answer = client.request(method, path, headers={"Host": host, "X-Forwarded-Host": "masks.example"})
+        if is_known:
+            assert answer.status_code in (200, 422)
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (400, "USAGE")
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("name", ["", "http://masks.example", "masks.example:8470", "a b", "a/b", "*x.example", "::1"])
+def test_what_is_no_host_name_cannot_be_allowed(name: str) -> None:
+    with pytest.raises(UsageError):
+        open_service(Options(hosts=("*.masks.example", name)))
+
+
+def test_an_address_where_nothing_is_has_the_code_of_the_command_line(shared: Lab) -> None:
+    client = shared.client(ADMIN)
+    for method, path, status, code in (
+        ("GET", "/api/v1/nothing", 404, "NOT_FOUND"),
+        ("POST", "/api/v1/artifacts", 405, "USAGE"),
+    ):
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+    page = client.get("/nothing", headers={"Accept": "text/html"})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/projects", {}, "name"),
+        ("/projects", {"name": "a", "public": 1}, "public"),
+        ("/projects", {"name": "a", "publik": True}, "publik"),
+        ("/projects", ["a"], "body"),
+        ("/patches", {"name": "a"}, "kind"),
+    ],
+)
+def test_a_malformed_document_is_told_which_field_is_wrong(shared: Lab, path: str, body: object, field: str) -> None:
+    answer = shared.client(ADMIN).post(f"/api/v1{path}", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "USAGE")
+    assert field in answer.json()["title"]
+
+
+def test_a_server_whose_registry_has_gone_is_not_ready(tmp_path: Path) -> None:
     """As below a disk that is not mounted any more: what it would write there is lost."""
-    home = tmp_path / "home"
-    service = service_in(home)
-    uuid = service.registry.ensure_uuid()
-    client = TestClient(create_app(service))
-    assert client.get("/readyz").json() == {"status": "ok"}
-    identity = (home / "maskreg.json").read_bytes()
-    (home / "maskreg.json").unlink()
-    answer = client.get("/readyz")
-    assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
-    assert f"held the registry {uuid} and holds none now" in caplog.text
-    (home / "maskreg.json").write_bytes(identity)
-    assert client.get("/readyz").json() == {"status": "ok"}
+    with service_in(tmp_path) as service:
+        service.registry.ensure_uuid()
+        client = TestClient(create_app(service))
+        identity = (tmp_path / "maskreg.json").read_bytes()
+        for content, status in ((identity, 200), (None, 503), (b"{}", 422), (identity, 200)):
+            (tmp_path / "maskreg.json").unlink(missing_ok=True)
+            if content is not None:
+                (tmp_path / "maskreg.json").write_bytes(content)
+            assert client.get("/readyz").status_code == status
+            assert client.get("/livez").status_code == 200

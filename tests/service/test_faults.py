@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -74,28 +74,33 @@ def test_a_server_whose_bucket_refuses_it_does_not_tell_its_clients_that_they_ma
     assert "check the credentials" in caplog.text or "SignatureDoesNotMatch" in caplog.text
 
 
-def test_a_process_whose_every_thread_waits_for_a_bucket_that_hangs_is_alive(
+def test_a_process_whose_every_thread_waits_for_a_bucket_that_hangs_is_alive_and_not_ready(
     tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_in(s3_server, monkeypatch)
     with (
         service_in_bucket(s3_server, tmp_path) as service,
         listening(create_app(service)) as url,
-        ThreadPoolExecutor(THREADS + 5) as pool,
+        httpx2.Client(base_url=url, headers=headers(ADMIN), timeout=120) as client,
+        ThreadPoolExecutor(2 * THREADS) as pool,
     ):
+        assert client.get("/readyz").status_code == 200
         s3_server.stop()
         try:
-            route = f"{url}/api/v1/objects/maskreg.json"
-            read = partial(httpx2.get, route, headers=headers(ADMIN), timeout=120)
-            waiting = [pool.submit(read) for _ in range(THREADS + 5)]
+            waiting = [pool.submit(client.get, "/api/v1/objects/maskreg.json") for _ in range(THREADS + 5)]
             while observing.IN_FLIGHT._value.get() < THREADS:
                 time.sleep(0.01)
-            answers = [httpx2.get(f"{url}/livez", timeout=60).status_code for _ in range(20)]
+            assert [client.get("/livez").status_code for _ in range(20)] == [200] * 20
+            polls = list(pool.map(lambda _: client.get("/readyz"), range(THREADS // 2)))
+            assert {poll.status_code for poll in polls} == {503}
+            assert polls[0].json()["title"].endswith("from: store") and polls[0].headers["Retry-After"] == "1"
+            assert sum(thread.name == "readiness-store" for thread in threading.enumerate()) == 1
             assert not any(request.done() for request in waiting)
         finally:
             s3_server.cont()
-        assert answers == [200] * 20
         assert {request.result().status_code for request in waiting} == {200}
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.05)
 
 
 def test_what_is_not_recorded_is_no_success(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import maskreg
+from maskreg.digest import Digest
 from maskreg.errors import UnavailableError, UntrustedError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
@@ -172,8 +173,8 @@ def test_who_may_write_lets_the_server_verify_again(lab: Lab, uploaded: TestClie
     path = f"/api/v1/artifacts/{lab.digests['opd']}/verify"
     for token, status in (("reader-token", 403), ("stranger-token", 404), ("writer-token", 202), (ADMIN, 202)):
         assert lab.client(token).post(path).status_code == status, token
-    hidden = f"/api/v1/artifacts/{lab.digests['hidden']}/verify"
-    assert lab.client("writer-token").post(hidden).status_code == 404
+    for digest, token in ((lab.digests["hidden"], "writer-token"), (Digest.of(b"unknown"), ADMIN)):
+        assert lab.client(token).post(f"/api/v1/artifacts/{digest}/verify").status_code == 404
     assert artifact(lab)["waits_for_verification"]
     housekeeper(lab.service).look()
     events = lab.service.registry.index.must_open().events(action="verify")
@@ -186,19 +187,16 @@ def test_verifying_a_remote_lets_the_server_verify_too(
     with listening(lab.app) as url:
         remotes = {"lab": Remote("lab", url)}
         settings = Settings(home=tmp_path / "ada", config_path=tmp_path / "config.toml", remotes=remotes)
-        for token, refs, start, waits in (
-            ("reader-token", ["team/opd:v1"], "lab was not asked to verify team/opd:v1 itself: ", False),
-            ("reader-token", [], "lab was not asked to verify 2 artifacts itself: ", False),
-            ("writer-token", ["team/opd:v1"], "lab is going to verify team/opd:v1 itself", True),
-            ("writer-token", [], "lab is going to verify 2 artifacts itself", True),
+        for token, refs, waits in (
+            ("reader-token", ["team/opd:v1"], False),
+            ("writer-token", ["team/opd:v1"], True),
+            ("writer-token", [], True),
         ):
             while lab.service.accounts.checks.next() is not None:
                 housekeeper(lab.service).look("verify")
             monkeypatch.setenv("MASKREG_TOKEN", token)
-            notes: list[object] = []
-            with maskreg.Workspace(settings, note=notes.append) as space:
+            with maskreg.Workspace(settings) as space:
                 assert maskreg.verify(*refs, remote="lab", workspace=space).ok
-            assert any(str(note).startswith(start) for note in notes), notes
             assert artifact(lab)["waits_for_verification"] is waits
 
 

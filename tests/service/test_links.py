@@ -1,22 +1,27 @@
-"""Objects that travel between clients and a bucket by signed links: no byte of them passes through the service."""
+"""Signed links to a bucket: no byte of an object passes through the service, and each link is good for one thing."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import botocore.auth
 import httpx2
 import pytest
 from fastapi import Request
+from fastapi.testclient import TestClient
 
 import maskreg
-from maskreg.artifact.layout import artifact_prefix
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, DataError
+from maskreg.errors import CorruptError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.pull import pull
@@ -25,43 +30,119 @@ from maskreg.service.api import objects
 from maskreg.service.app import create_app
 from maskreg.settings import Settings
 from maskreg.settings.credentials import VARIABLE
-from maskreg.store.base import Link
+from maskreg.store.base import LINK_SECONDS, Link
 from maskreg.store.http import HttpStore
 from maskreg.store.s3 import S3Store
 from tests.buckets import log_in, new_store
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.servers import S3Server
-from tests.service.serving import headers, listening, service_on
+from tests.service.serving import ADMIN, headers, listening, service_on
 
-TOY = Ref("team", "toy", "v1")
+TOY, HIDDEN = Ref("team", "toy", "v1"), Ref("secret", "hidden", "v1")
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """A service over a bucket, and the registry of a writer who has an artifact to push."""
+    """A service over a bucket, and the registry of a writer with an artifact to push and one that the service has.
+
+    Attributes:
+        client: does not follow links, and sends no token of its own.
+        digest, hidden: the artifacts ``team/toy:v1`` and ``secret/hidden:v1``.
+    """
 
     url: str
+    client: TestClient
     store: S3Store
     local: Registry
     digest: Digest
+    hidden: Digest
+
+    def post(self, path: str, row: dict[str, object]) -> httpx2.Response:
+        """Ask for an upload, or finish one, as a writer."""
+        url = f"{self.url}/api/v1/uploads{path}"
+        return httpx2.post(url, json=row, headers=headers("writer-token"), timeout=60)
+
+    def announced(self) -> tuple[dict[str, object], bytes]:
+        """What is asked for to upload the largest object of the artifact, once its manifest is sent; and its bytes."""
+        data, manifest = read_manifest(self.local.store, self.digest)
+        with closing(HttpStore(self.url)) as store:
+            store.announce(self.digest, data)
+        entry = max(manifest.objects, key=lambda row: row.size)
+        key = artifact_prefix(self.digest) + entry.key
+        row = {"key": key, "size": entry.size, "sha256": str(Digest(entry.sha256))}
+        return row, self.local.store.get(key, max_bytes=1 << 26)
 
 
 @pytest.fixture
-def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def store(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
     log_in(s3_server, monkeypatch)
+    with new_store(s3_server) as store:
+        yield store
+
+
+@pytest.fixture
+def bucket(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     monkeypatch.setenv(VARIABLE, "writer-token")
     source = {"model.layers.0.mlp.up_proj.weight": bf16((1024, 2048), 1)}
-    target = {name: moved(tensor, 0.5, 2) for name, tensor in source.items()}
-    pair = make_checkpoint(tmp_path / "source", source), make_checkpoint(tmp_path / "target", target)
+    before = make_checkpoint(tmp_path / "source", source)
     settings = Settings(home=tmp_path / "ada", config_path=tmp_path / "config.toml")
     with (
-        new_store(s3_server) as store,
         service_on(store, tmp_path / "served") as service,
         maskreg.Workspace(settings) as space,
-        listening(create_app(service)) as url,
+        listening(app := create_app(service)) as url,
     ):
-        digest = maskreg.extract(*pair, TOY, workspace=space).digest
-        yield Bucket(url, store, space.local, digest)
+        digests = []
+        for ref, fraction in ((TOY, 0.5), (HIDDEN, 0.1)):
+            target = {name: moved(tensor, fraction, 2) for name, tensor in source.items()}
+            after = make_checkpoint(tmp_path / ref.name, target)
+            digests.append(maskreg.extract(before, after, ref, workspace=space).digest)
+        push(space.local, service.registry, HIDDEN)
+        yield Bucket(url, TestClient(app, follow_redirects=False), store, space.local, *digests)
+
+
+def test_a_link_is_good_for_one_thing_with_one_object(store: S3Store) -> None:
+    store.put("mine", b"mine")
+    store.put("theirs", b"theirs")
+    link = store.read_link("mine")
+    assert httpx2.get(link).content == b"mine"
+    assert httpx2.get(link.replace("/mine?", "/theirs?")).status_code == 403
+    assert httpx2.get(link.replace("Expires=900", "Expires=90000")).status_code == 403
+    for method in ("PUT", "DELETE", "POST"):
+        assert httpx2.request(method, link, content=b"").status_code in (400, 403, 405)
+    assert store.get("mine", max_bytes=10) == b"mine"
+
+
+def test_a_link_for_an_upload_takes_nothing_else(store: S3Store) -> None:
+    data = b"stated"
+    link = store.upload_link("uploads/x/1", len(data), Digest.of(data))
+    for url, sent, content in (
+        (link.url, {}, data),
+        (link.url, {**link.headers, "x-amz-checksum-sha256": "A" * 43 + "="}, data),
+        (link.url, {**link.headers, "Content-Length": "7"}, data + b"!"),
+        (link.url.replace("uploads/x/1", "artifacts/x"), link.headers, data),
+    ):
+        assert httpx2.put(url, headers=sent, content=content).status_code in (400, 403)
+    assert httpx2.get(link.url).status_code == 403
+    assert list(store.list("")) == []
+    assert httpx2.put(link.url, headers=link.headers, content=data).status_code == 200
+
+
+def test_a_link_that_has_expired_is_refused(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("mine", b"mine")
+    earlier = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=LINK_SECONDS + 60)
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: earlier)
+    link, upload = store.read_link("mine"), store.upload_link("late", 1, Digest.of(b"x"))
+    monkeypatch.undo()
+    assert earlier.strftime("%Y%m%dT%H%M%SZ") in link
+    assert httpx2.get(link).status_code == 403
+    assert httpx2.put(upload.url, headers=upload.headers, content=b"x").status_code == 403
+
+
+def test_an_upload_of_other_bytes_does_not_appear(store: S3Store) -> None:
+    store.put("uploads/x/1", bytes(6))
+    with pytest.raises(CorruptError):
+        store.promote("uploads/x/1", "artifacts/x", 6, Digest.of(b"stated"))
+    assert store.head("artifacts/x") is None
 
 
 def test_large_objects_go_from_client_to_bucket_and_back(
@@ -78,31 +159,11 @@ def test_large_objects_go_from_client_to_bucket_and_back(
     monkeypatch.setattr(objects, "_stated", count)
     monkeypatch.setattr(objects, "_pieces", lambda *_, **__: pytest.fail("bytes passed through the service"))
     with Registry(HttpStore(bucket.url), name="lab") as remote:
-        sent = push(bucket.local, remote, TOY)
-        assert sent.sent_bytes > 400_000
+        assert push(bucket.local, remote, TOY).sent_bytes > 400_000
         assert max(passed) < 256 << 10
-        other = Registry.local(Settings(home=tmp_path / "bob", config_path=tmp_path / "config.toml"))
-        assert pull(other, remote, TOY).resolved.digest == bucket.digest
-        other.close()
+        with Registry.local(Settings(home=tmp_path / "bob", config_path=tmp_path / "config.toml")) as other:
+            assert pull(other, remote, TOY).resolved.digest == bucket.digest
     assert not list(bucket.store.list("uploads/"))
-
-
-def test_an_upload_of_other_bytes_is_refused_and_nothing_appears(bucket: Bucket) -> None:
-    data, manifest = read_manifest(bucket.local.store, bucket.digest)
-    entry = max(manifest.objects, key=lambda row: row.size)
-    link = bucket.store.upload_link("uploads/x/1", entry.size, Digest(entry.sha256))
-    wrong = httpx2.put(link.url, headers=link.headers, content=bytes(entry.size))
-    size = entry.size + 1
-    longer = httpx2.put(link.url, headers={**link.headers, "Content-Length": str(size)}, content=bytes(size))
-    assert longer.status_code == 403
-    bucket.store.put("uploads/x/2", bytes(entry.size))
-    key = artifact_prefix(bucket.digest) + entry.key
-    for staged in ["uploads/x/2", *(["uploads/x/1"] if wrong.status_code < 300 else [])]:
-        with pytest.raises(CorruptError):
-            bucket.store.promote(staged, key, entry.size, Digest(entry.sha256))
-    assert bucket.store.head(key) is None
-    with closing(HttpStore(bucket.url)) as store, pytest.raises(DataError):
-        store.announce(bucket.digest, data[:-1])
 
 
 def test_a_link_that_leads_nowhere_is_replaced_by_the_service_itself(
@@ -116,59 +177,79 @@ def test_a_link_that_leads_nowhere_is_replaced_by_the_service_itself(
         assert remote.store.get(key, max_bytes=1 << 26) == bucket.store.get(key, max_bytes=1 << 26)
 
 
-def _posted(bucket: Bucket, path: str, row: dict[str, object]) -> httpx2.Response:
-    return httpx2.post(f"{bucket.url}/api/v1/uploads{path}", json=row, headers=headers("writer-token"), timeout=60)
-
-
-def _object(bucket: Bucket) -> tuple[dict[str, object], bytes]:
-    """What is asked for to upload the largest object of the artifact, whose manifest is announced; and its bytes."""
-    data, manifest = read_manifest(bucket.local.store, bucket.digest)
-    with closing(HttpStore(bucket.url)) as store:
-        store.announce(bucket.digest, data)
-    entry = max(manifest.objects, key=lambda row: row.size)
-    key = artifact_prefix(bucket.digest) + entry.key
-    row = {"key": key, "size": entry.size, "sha256": f"sha256:{entry.sha256.removeprefix('sha256:')}"}
-    return row, bucket.local.store.get(key, max_bytes=1 << 26)
-
-
 def test_an_upload_that_is_finished_several_times_at_once_is_taken_once(bucket: Bucket) -> None:
-    row, content = _object(bucket)
+    row, content = bucket.announced()
     with ThreadPoolExecutor(4) as pool:
-        for _ in range(12):
-            link = _posted(bucket, "", row).json()
+        for _ in range(4):
+            link = bucket.post("", row).json()
             assert httpx2.put(link["url"], headers=link["headers"], content=content).status_code == 200
             end = {"key": row["key"], "number": link["number"]}
-            answers = list(pool.map(lambda _, end=end: _posted(bucket, "/finished", end), range(4)))
+            answers = list(pool.map(lambda _, end=end: bucket.post("/finished", end), range(4)))
             assert {answer.status_code for answer in answers} == {204}, [answer.text for answer in answers]
-            assert _posted(bucket, "/finished", end).status_code == 204
+            assert bucket.post("/finished", end).status_code == 204
             assert bucket.store.get(str(row["key"]), max_bytes=1 << 26) == content
     assert not list(bucket.store.list("uploads/"))
 
 
 def test_nothing_is_finished_that_was_not_uploaded(bucket: Bucket) -> None:
-    row, content = _object(bucket)
-    link = _posted(bucket, "", row).json()
-    end = {"key": row["key"], "number": link["number"]}
-    assert _posted(bucket, "/finished", end).status_code == 404
+    row, content = bucket.announced()
+    end = {"key": row["key"], "number": bucket.post("", row).json()["number"]}
+    assert bucket.post("/finished", end).status_code == 404
     # Not even where another writer has sent it.
     bucket.store.put(str(row["key"]), content)
-    assert _posted(bucket, "/finished", end).status_code == 404
+    assert bucket.post("/finished", end).status_code == 404
 
 
 def test_links_that_are_still_good_count_before_anything_is_uploaded(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("maskreg.service.gateway.incoming._UPLOADS_BYTES", 0)
-    row, content = _object(bucket)
+    row, content = bucket.announced()
     total = sum(entry.size for entry in read_manifest(bucket.local.store, bucket.digest)[1].objects)
     most = 2 * total // len(content)
-    answers = [_posted(bucket, "", row) for _ in range(most + 2)]
+    answers = [bucket.post("", row) for _ in range(most + 2)]
     assert [answer.status_code for answer in answers] == [*[200] * most, 507, 507]
     link = answers[0].json()
     assert httpx2.put(link["url"], headers=link["headers"], content=content).status_code == 200
-    assert _posted(bucket, "", row).status_code == 507
-    assert _posted(bucket, "/finished", {"key": row["key"], "number": link["number"]}).status_code == 204
-    assert _posted(bucket, "", row).status_code == 200
+    assert bucket.post("", row).status_code == 507
+    assert bucket.post("/finished", {"key": row["key"], "number": link["number"]}).status_code == 204
+    assert bucket.post("", row).status_code == 200
     # What was never used counts no longer than it is good.
     monkeypatch.setattr("maskreg.service.gateway.incoming.LINK_SECONDS", -1)
-    assert _posted(bucket, "", row).status_code == 200
+    assert bucket.post("", row).status_code == 200
+
+
+def test_links_are_given_to_readers_of_an_artifact_alone_and_lead_to_the_bucket(bucket: Bucket) -> None:
+    client, endpoint = bucket.client, bucket.store.__reduce__()[1][2].endpoint
+    prefix = artifact_prefix(bucket.hidden)
+    keys = {info.key for info in bucket.store.list(prefix)} - {prefix + MANIFEST}
+    for token, status in ((ADMIN, 307), ("reader-token", 404), ("stranger-token", 404), ("", 401)):
+        sent = {**headers(token), "X-Forwarded-Host": "evil.example"}
+        answer = client.get(f"/api/v1/objects/{min(keys)}", headers=sent)
+        assert (answer.status_code, "location" in answer.headers) == (status, status == 307)
+        if status == 307:
+            assert urlsplit(answer.headers["location"]).netloc == urlsplit(endpoint).netloc
+        if token:
+            links = _linked(client, prefix, token)
+            assert set(links) == (keys if status == 307 else set())
+            assert all(
+                httpx2.get(url).content == bucket.store.get(key, max_bytes=1 << 26) for key, url in links.items()
+            )
+    for elsewhere in ("", "artifacts/", "artifacts/sha256/", "refs/", "names/", "uploads/"):
+        assert _linked(client, elsewhere, ADMIN) == {}
+    for key in ("uploads/x/1", "staging/x", "service.db", "sent/x"):
+        wanted = {"key": key, "size": 1, "sha256": str(Digest.of(b"x"))}
+        assert client.post("/api/v1/uploads", json=wanted, headers=headers(ADMIN)).status_code in (403, 404, 422)
+        assert client.get(f"/api/v1/objects/{key}", headers=headers(ADMIN)).status_code == 404
+
+
+def test_a_listing_brings_only_so_many_links(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.service.gateway.objects._LINKS", 2)
+    assert len(_linked(bucket.client, artifact_prefix(bucket.hidden), ADMIN)) == 2
+
+
+def _linked(client: TestClient, prefix: str, token: str) -> dict[str, str]:
+    answer = client.get("/api/v1/objects", params={"prefix": prefix, "links": "true"}, headers=headers(token))
+    assert answer.status_code == 200
+    rows = [json.loads(line) for line in answer.text.splitlines()]
+    return {row["key"]: row["link"] for row in rows if "link" in row}

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from cachetools import LRUCache
 
-from maskreg.artifact.layout import ARTIFACTS
+from maskreg.artifact.layout import ARTIFACTS, MANIFEST, artifact_prefix
 from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotAllowedError, NotFoundError
@@ -71,8 +71,9 @@ def may_read(registry: Registry, principal: Principal, digest: Digest) -> bool:
 
 
 def check_may_read(registry: Registry, principal: Principal, digest: Digest) -> None:
-    """Refuse an artifact that a principal cannot read as if it were missing."""
-    if not may_read(registry, principal, digest):
+    """Refuse an artifact that is missing, and one that a principal cannot read as if it were."""
+    manifest = f"{artifact_prefix(digest)}{MANIFEST}"
+    if not may_read(registry, principal, digest) or registry.store.head(manifest) is None:
         raise NotFoundError(f"there is no artifact {digest.short}")
 
 

@@ -38,14 +38,10 @@ def test_a_search_gives_what_the_command_line_lists(shared: Lab) -> None:
 @pytest.mark.parametrize(
     ("params", "expected"),
     [
-        ({"text": "opd"}, ["team/opd:v1"]),
         ({"text": "team/*"}, ["team/opd:v1", "team/rlvr"]),
-        ({"text": "opd:v1"}, ["team/opd:v1"]),
         ({"text": "secret/*"}, []),
-        ({"method": "rlvr"}, ["team/rlvr"]),
         ({"project": "secret"}, []),
         ({"density": "0.3..0.5"}, ["team/rlvr"]),
-        ({"density": "..0.3"}, ["team/opd:v1"]),
         ({"tag": "v1", "family": "toy"}, ["team/opd:v1"]),
         ({"kind": "mask"}, []),
     ],
@@ -56,24 +52,16 @@ def test_a_search_has_the_filters_of_the_command_line(shared: Lab, params: dict[
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("field", "value"),
     [
-        ({"density": "0.5..0.3"}, "is empty"),
-        ({"density": "high"}, "is not a range"),
-        ({"sort": "color"}, "cannot sort by 'color'"),
-        ({"sort": "density:up"}, "neither asc nor desc"),
-        ({"limit": "0"}, "limit: "),
-        ({"limit": "1001"}, "limit: "),
-        ({"shape": "round"}, "shape: "),
-        ({"kind": "tarball"}, "kind: "),
-        ({"cursor": "x"}, "the cursor is damaged"),
+        *(("density", "0.5..0.3"), ("sort", "color"), ("sort", "density:up"), ("limit", "0"), ("limit", "1001")),
+        *(("shape", "round"), ("kind", "tarball")),
     ],
-    ids=str,
 )
-def test_a_malformed_search_is_refused(shared: Lab, params: dict[str, str], says: str) -> None:
-    answer = shared.client().get("/api/v1/artifacts", params=params)
-    assert answer.status_code == 422
-    assert says in answer.json()["title"]
+def test_a_malformed_search_is_refused(shared: Lab, field: str, value: str) -> None:
+    answer = shared.client().get("/api/v1/artifacts", params={field: value})
+    assert (answer.status_code, answer.json()["code"]) == (422, "USAGE")
+    assert field in answer.json()["title"]
 
 
 @pytest.mark.parametrize("sort", COLUMN_OF_SORT)
@@ -147,11 +135,8 @@ def test_an_artifact_is_described(lab: Lab) -> None:
     document = lab.get(f"/artifacts/{digest}")
     assert document["digest"] == digest
     assert document["size"] == shown.size
-    assert document["roles"]["ffn"] == {
-        "numel": 1024,
-        "nnz": shown.groups("role")["ffn"].nnz,
-        "density": shown.groups("role")["ffn"].density,
-    }
+    ffn = shown.groups("role")["ffn"]
+    assert document["roles"]["ffn"] == {"numel": 1024, "nnz": ffn.nnz, "density": ffn.density}
     assert sorted(document["layers"]) == ["0"]
     assert sorted(row["ref"] for row in document["refs"]) == ["team/opd:best", "team/opd:v1"]
     assert {name: part["present"] for name, part in document["parts"].items()} == {"mask": True, "delta": True}

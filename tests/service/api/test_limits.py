@@ -79,21 +79,11 @@ def test_a_project_holds_as_much_as_its_quota_says(lab: Lab) -> None:
     assert put_tag(lab, "team/refs/opd/again", str(lab.digests["opd"]))[0] == 201
     status, problem = put_tag(lab, "team/refs/other/v1", str(lab.digests["hidden"]), ADMIN)
     assert (status, problem["code"]) == (507, "QUOTA_EXCEEDED")
-    assert problem["title"] == "the quota of project team is 2 artifacts, and it has 2"
     lab.service.accounts.projects.change("team", ROOT, max_artifacts=None, max_bytes=1)
     status, problem = put_tag(lab, "team/refs/other/v1", str(lab.digests["hidden"]), ADMIN)
     assert (status, problem["code"]) == (507, "QUOTA_EXCEEDED")
-    assert problem["title"].startswith("the quota of project team is 1 B, it has ")
     lab.service.accounts.projects.change("team", ROOT, max_bytes=1 << 40)
     assert put_tag(lab, "team/refs/other/v1", str(lab.digests["hidden"]), ADMIN)[0] == 201
-
-
-def test_a_removed_name_is_used_again_by_an_admin_alone(lab: Lab) -> None:
-    removed = lab.client(ADMIN).delete("/api/v1/projects/team/refs/opd/v1", headers={"If-Match": "*"})
-    assert removed.status_code in (200, 204), removed.text
-    status, problem = put_tag(lab, "team/refs/opd/v1", str(lab.digests["rlvr"]))
-    assert (status, problem["code"]) == (403, "DENIED")
-    assert put_tag(lab, "team/refs/opd/v1", str(lab.digests["rlvr"]), ADMIN)[0] in (200, 201)
 
 
 def test_who_changed_something_is_recorded_with_the_token(lab: Lab) -> None:

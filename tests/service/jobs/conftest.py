@@ -1,4 +1,4 @@
-"""Queues on both databases."""
+"""Queues on both databases, and a server with an empty one."""
 
 from __future__ import annotations
 
@@ -7,30 +7,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, update
 
-from maskreg.catalog.schema import upgrade
-from maskreg.service.auth.accounts import Accounts
-from maskreg.service.auth.database import Base, Database, JobRow
-from maskreg.service.auth.roles import SYSTEM, Role
-from maskreg.service.jobs.queue import JobQueue
+from maskreg.service.auth.database import Database
+from maskreg.service.jobs.queue import JobLimits, JobQueue, JobState
 from tests.servers import Postgres
+from tests.service.patching import Site, module_site, pass_time, with_table
 
-
-def pass_time(queue: JobQueue, seconds: float) -> None:
-    """Let every worker have been silent for so much longer, and every end be so much longer ago."""
-    with queue._database.write() as connection:
-        connection.execute(update(JobRow).values(beat=JobRow.beat - seconds, finished=JobRow.finished - seconds))
-
-
-def with_table(url: str) -> str:
-    """The same URL, of a database that has the tables of a server, a writer of team called ada, and no jobs."""
-    upgrade(url, Base.metadata)
-    with closing(Accounts.open(url)) as accounts:
-        accounts.members.grant("team", "ada", Role.WRITER, SYSTEM)
-        with accounts.database.write() as connection:
-            connection.execute(delete(JobRow))
-    return url
+__all__ = ["module_site"]
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +35,13 @@ def queue(url: str) -> Iterator[JobQueue]:
     """An empty queue."""
     with closing(Database.open(url)) as database:
         yield JobQueue(database)
+
+
+@pytest.fixture
+def site(module_site: Site, tmp_path: Path) -> Site:
+    """The server of the module, with an empty folder of outputs and no job."""
+    for job in module_site.queue.list(states=[JobState.QUEUED, JobState.RUNNING]):
+        module_site.queue.cancel(job.id, "test")
+    pass_time(module_site.queue, 60)
+    assert module_site.queue.claim("test", JobLimits()) is None
+    return module_site.having(outputs=tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -25,30 +24,12 @@ from maskreg.service.jobs.config import LIMITS, parse_limits
 from maskreg.service.jobs.queue import Job, JobLimits, JobState, Meter
 from maskreg.service.jobs.work import Commit, Ended, work
 from maskreg.signature import PrivateKey
-from tests.service.jobs.conftest import pass_time
-from tests.service.patching import Site, site_in
+from tests.service.patching import Site
 from tests.service.serving import ROOT, headers
 from tests.workspace.conftest import contents
 
 APPLY = {"kind": "apply", "artifact": "team/toy:v1", "source": "base", "output": "patched"}
 EXTRACT = {"kind": "extract", "source": "base", "target": "tuned"}
-
-
-@pytest.fixture(scope="module")
-def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    site = site_in(tmp_path_factory.mktemp("site"))
-    yield site
-    site.service.close()
-
-
-@pytest.fixture
-def site(module_site: Site, tmp_path: Path) -> Site:
-    """The server, with an empty folder of outputs and no job."""
-    for job in module_site.queue.list(states=[JobState.QUEUED, JobState.RUNNING]):
-        module_site.queue.cancel(job.id, "test")
-    pass_time(module_site.queue, 60)
-    assert module_site.queue.claim("test", JobLimits()) is None
-    return module_site.having(outputs=tmp_path)
 
 
 def submitted(site: Site, **body: object) -> str:
@@ -95,15 +76,10 @@ def test_applying_gives_the_target_and_says_what_was_checked(site: Site) -> None
     assert Meter("apply", job.request["bytes"], job.result["bytes"]) in said
 
 
-def test_the_source_is_found_among_those_that_are_offered(site: Site) -> None:
-    job, _, _ = attempted(site, **{**APPLY, "source": None})
+def test_the_source_is_found_among_those_that_are_offered_and_reverting_gives_it(site: Site) -> None:
+    job, _, _ = attempted(site, **{**APPLY, "source": None, "revert": True})
     assert job.result is not None, job.error
-    assert job.result["source"] == "base"
-
-
-def test_reverting_gives_the_source(site: Site) -> None:
-    job, _, _ = attempted(site, **{**APPLY, "source": "tuned", "revert": True})
-    assert job.state is JobState.DONE, job.error
+    assert job.result["source"] == "tuned"
     assert site.weights(site.outputs / "team" / "patched") == site.weights(site.folder / "models" / "base")
 
 

@@ -17,13 +17,13 @@ import pytest
 import maskreg
 from maskreg.ref import Ref
 from maskreg.service.auth.accounts import Accounts
+from maskreg.service.jobs import workers
 from maskreg.service.jobs.config import JobConfig
 from maskreg.service.jobs.queue import Job, JobLimits, JobState, NewJob
 from maskreg.service.jobs.work import Commit
 from maskreg.service.jobs.workers import Workers
 from tests.checkpoints import make_checkpoint
-from tests.service.jobs.conftest import pass_time, with_table
-from tests.service.patching import Site, site_in
+from tests.service.patching import Site, pass_time, site_in, with_table
 
 ELEMENTS = 16 << 20
 
@@ -45,8 +45,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 @pytest.fixture
-def site(large: Site, tmp_path: Path) -> Iterator[Site]:
-    """The same with a queue of its own; what a queue answers is tested on both databases without processes."""
+def site(large: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """The same with a queue of its own, and workers that look often."""
+    for name in ("BEAT_S", "POLL_S", "RETRY_S"):
+        monkeypatch.setattr(workers, name, 0.05)
     url = with_table(f"sqlite:///{tmp_path / 'service.db'}")
     (tmp_path / "outputs").mkdir()
     config = replace(large.config, url=url, outputs=tmp_path / "outputs")
@@ -54,11 +56,11 @@ def site(large: Site, tmp_path: Path) -> Iterator[Site]:
         yield replace(large, url=url, service=replace(large.service, accounts=accounts, jobs=config))
 
 
-def submitted(site: Site, output: str = "patched", artifact: str = "team/large", source: str = "large") -> Job:
-    ref = Ref.parse(artifact)
+def submitted(site: Site) -> Job:
+    ref = Ref.parse("team/large")
     pinned = str(ref.pinned(site.service.registry.resolve(ref).digest))
-    values = {"artifact": pinned, "source": source, "output": output, "revert": False, "bytes": 0}
-    return site.queue.submit(NewJob("apply", "team", "ada", f"team/{output}", values), JobLimits())
+    values = {"artifact": pinned, "source": "large", "output": "patched", "revert": False, "bytes": 0}
+    return site.queue.submit(NewJob("apply", "team", "ada", "team/patched", values), JobLimits())
 
 
 def wait_for(site: Site, job: Job, condition: Callable[[Job], bool] = lambda job: job.state.is_final) -> Job:
@@ -82,9 +84,9 @@ def leftovers(site: Site) -> list[Path]:
 
 def test_a_job_survives_its_process_and_ends_once(site: Site) -> None:
     job = submitted(site)
-    with Workers(site.config, 1) as workers:
+    with Workers(site.config, 1) as running:
         wait_for(site, job, lambda _: is_writing(site, job))
-        (first,) = workers.pids
+        (first,) = running.pids
         os.kill(first, signal.SIGKILL)
         ended = wait_for(site, job)
     assert (ended.state, ended.attempt) == (JobState.DONE, 2), ended.error
@@ -110,13 +112,6 @@ def test_workers_that_are_closed_give_their_jobs_back(site: Site) -> None:
         wait_for(site, job, lambda _: is_writing(site, job))
     back = site.queue.get(job.id)
     assert (back.state, back.attempt) == (JobState.QUEUED, 0)
-
-
-def test_two_workers_share_the_jobs(site: Site) -> None:
-    jobs = [submitted(site, f"out-{number}", "team/toy:v1", "base") for number in range(4)]
-    with Workers(site.config, 2):
-        ended = [wait_for(site, job) for job in jobs]
-    assert [(job.state, job.attempt) for job in ended] == [(JobState.DONE, 1)] * 4
 
 
 def hang(config: JobConfig, job: Job, worker: Connection) -> None:
@@ -148,8 +143,7 @@ def test_a_job_that_takes_too_long_fails_and_leaves_nothing(site: Site) -> None:
     assert leftovers(site) == []
 
 
-def test_a_job_that_kills_its_processes_fails(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.service.jobs.workers.RETRY_S", 0.0)
+def test_a_job_that_kills_its_processes_fails(site: Site) -> None:
     job = submitted(site)
     with Workers(site.config, 1, act=crash):
         ended = wait_for(site, job)
@@ -158,14 +152,14 @@ def test_a_job_that_kills_its_processes_fails(site: Site, monkeypatch: pytest.Mo
 
 def test_a_worker_whose_job_was_given_to_another_leaves_it_alone(site: Site) -> None:
     job = submitted(site)
-    with Workers(site.config, 1, act=hang) as workers:
+    with Workers(site.config, 1, act=hang) as running:
         wait_for(site, job, lambda _: bool(leftovers(site)))
         # Until the claim wins the race against the heartbeat.
         while True:
             pass_time(site.queue, 60)
             if (claim := site.queue.claim("another", JobLimits())) is not None:
                 break
-        while workers.pids:
+        while running.pids:
             time.sleep(0.02)
     now = site.queue.get(job.id)
     assert (now.state, now.attempt) == (JobState.RUNNING, 2)
@@ -177,7 +171,7 @@ def test_a_job_that_is_about_to_be_visible_is_not_canceled(site: Site) -> None:
     with Workers(site.config, 1, act=hang_after_commit):
         wait_for(site, job, lambda _: (site.outputs / "committed").exists())
         site.queue.cancel(job.id, "ada")
-        time.sleep(2.5)
+        time.sleep(10 * workers.BEAT_S)
         assert site.queue.get(job.id).state is JobState.RUNNING
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fastapi.testclient import TestClient
 from maskreg.digest import Digest
 from maskreg.service.app import create_app, routers
 from maskreg.service.context import Service
-from tests.service.labs import fill
+from tests.service.labs import Filled
 from tests.service.serving import headers, service_in
 
 SECRET = "the secret of a neighbor"
@@ -33,7 +34,7 @@ class Site:
 
     service: Service
     folder: Path
-    digests: dict[str, Digest]
+    digests: Mapping[str, Digest]
 
     def client(self, token: str = "") -> TestClient:
         """A client that sends a token."""
@@ -62,10 +63,11 @@ def routes() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(filled: Filled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server for the tests of a module."""
     folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(filled.home, folder / "home")
     (folder / "home-evil").mkdir()
     (folder / "home-evil" / "secret").write_text(SECRET)
     with service_in(folder / "home") as service:
-        yield Site(service, folder, fill(service.workspace, folder))
+        yield Site(service, folder, filled.digests)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
-import hashlib
 import json
 import socket
 from collections.abc import Iterator
@@ -20,15 +18,10 @@ from maskreg.digest import Digest
 from maskreg.service.app import create_app, routers
 from maskreg.service.middleware import MAX_BYTES
 from tests.service.security.conftest import Site, routes
-from tests.service.serving import ADMIN, headers, listening
+from tests.service.serving import ADMIN, headers, listening, stated
 
 OBJECTS = "/api/v1/objects"
 MANY = "9" * 5000
-
-
-def stated(data: bytes) -> dict[str, str]:
-    """The header with the digest of a body."""
-    return {"Repr-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"}
 
 
 @pytest.fixture
@@ -112,12 +105,11 @@ def test_a_compressed_upload_is_not_unpacked(client: TestClient, site: Site) -> 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"name":' * 50_000, '{"name": 1e999999}', '{"name": NaN}', "\xff"])
 def test_a_document_that_is_none_is_refused(text: str, client: TestClient) -> None:
-    for path in ("/api/v1/projects", "/api/v1/tokens", "/api/v1/patches"):
-        sent = {"Content-Type": "application/json"}
-        answer = client.post(path, content=text.encode("latin-1"), headers=sent)
-        expected = (413, "SIZE_INVALID") if len(text) > 1000 else (422, "FORMAT_INVALID")
-        assert (answer.status_code, answer.json()["code"]) == expected
-        assert answer.json()["title"].startswith("the body: ")
+    answer = client.post(
+        "/api/v1/projects", content=text.encode("latin-1"), headers={"Content-Type": "application/json"}
+    )
+    expected = (413, "SIZE_INVALID") if len(text) > 1000 else (422, "FORMAT_INVALID")
+    assert (answer.status_code, answer.json()["code"]) == expected
 
 
 def test_a_document_means_one_thing(client: TestClient) -> None:
@@ -147,29 +139,3 @@ def test_a_document_of_another_media_type_is_refused(media: str, client: TestCli
     answer = client.post("/api/v1/projects", content=body, headers={"Content-Type": media} if media else {})
     assert answer.status_code == 422
     assert client.get("/api/v1/projects/confused").status_code == 404
-
-
-def test_a_manifest_means_one_thing(client: TestClient, site: Site) -> None:
-    digest = site.digests["opd"]
-    data = site.service.registry.store.get(artifact_prefix(digest) + MANIFEST, max_bytes=4 << 20)
-    twice = data.replace(b"{", b'{"kind":"baseline",', 1)
-    assert twice != data
-    for forged in (twice, data + data, data + b"{}", b"\xef\xbb\xbf" + data, b"[" + data + b"]"):
-        key = f"announced/sha256/{Digest.of(forged).hex}/{MANIFEST}"
-        answer = client.put(f"{OBJECTS}/{key}", content=forged, headers=stated(forged))
-        assert answer.status_code == 422, answer.text
-    assert client.put(
-        f"{OBJECTS}/announced/sha256/{digest.hex}/{MANIFEST}", content=data, headers=stated(data)
-    ).is_success
-
-
-def test_an_entry_of_a_log_means_one_thing(client: TestClient, site: Site) -> None:
-    store = site.service.registry.store
-    key = next(info.key for info in store.list("refs/team/opd/"))
-    data = store.get(key, max_bytes=1 << 20)
-    following = key.replace("00000000000000000001", "00000000000000000002")
-    twice = data.replace(b"{", b'{"project":"elsewhere",', 1)
-    for forged in (twice, data, data + b" ", b"[" + data + b"]"):
-        answer = client.put(f"{OBJECTS}/{following}", content=forged, headers=stated(forged))
-        assert answer.status_code == 422, answer.text
-    assert store.head(following) is None

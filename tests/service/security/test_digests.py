@@ -15,7 +15,8 @@ from maskreg.store.entry import NAMES, RefEntry, put_back_reference
 from tests.checkpoints import make_checkpoint, moved
 from tests.service.labs import SOURCE
 from tests.service.security.conftest import Site
-from tests.service.security.test_bodies import OBJECTS, stated
+from tests.service.security.test_bodies import OBJECTS
+from tests.service.serving import stated
 from tests.store.memory import MemoryStore
 
 STRANGER = "stranger-token"

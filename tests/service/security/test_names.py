@@ -120,18 +120,6 @@ def test_what_is_no_digest_is_refused_by_every_route(digest: str, site: Site) ->
     assert put.status_code in (404, 422)
 
 
-@pytest.mark.parametrize(
-    "key", ["SERVICE.DB", "Catalog.db", "service.DB-wal", "Staging/x", "SEEN/x", "Config.TOML", "a.PEM", ".Private/x"]
-)
-def test_a_twin_in_other_letters_is_as_private(key: str, site: Site) -> None:
-    """There are file systems on which it is the same file."""
-    client = site.client(ADMIN)
-    assert client.get(f"/api/v1/objects/{key}").status_code in (404, 422)
-    sent = {"Repr-Digest": "sha-256=:LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=:"}
-    assert client.put(f"/api/v1/objects/{key}", content=b"x", headers=sent).status_code in (403, 422)
-    assert not (site.folder / "home" / key).exists()
-
-
 def test_a_project_whose_name_only_begins_alike_is_another(site: Site) -> None:
     """A prefix is compared with its separator."""
     site.service.accounts.projects.ensure("team-evil", site.service.accounts.authenticate(ADMIN))

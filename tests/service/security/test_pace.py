@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from maskreg.service.app import create_app
-from tests.service.serving import ADMIN, headers, listening, service_in
+from tests.service.serving import ADMIN, listening, service_in
 
 PATIENCE_S = 0.3
 PUT = f"PUT /api/v1/objects/probe/{'0' * 32}/written HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n"
@@ -78,11 +78,6 @@ def test_a_connection_whose_headers_do_not_end_is_closed(url: str, sent: tuple[s
 def test_a_body_that_stops_coming_is_answered_and_the_connection_closed(url: str, request_: str) -> None:
     answer, _ = said(url, request_)
     assert answer.startswith(b"HTTP/1.1 408")
-
-
-def test_an_answer_may_take_longer_than_a_body(url: str) -> None:
-    with httpx2.Client(base_url=url, headers=headers(ADMIN)) as client:
-        assert client.get("/api/v1/whoami").status_code == 200
 
 
 def test_a_client_that_breaks_off_leaves_no_traceback(url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,112 @@
+"""Signing in and out, the settings of a person and of a project, and that no page elsewhere can act for either."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from maskreg.service.app import create_app
+from maskreg.service.pages.signing_in import local
+from tests.browser import Opened
+from tests.service.serving import ADMIN, headers, service_in
+
+OWN = {"Origin": "http://localhost"}
+FORM = {"role": "writer", "days": "7", "project": "team"}
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[TestClient]:
+    """A client of a server with nothing but accounts."""
+    with service_in(tmp_path) as service:
+        yield TestClient(create_app(service), "http://localhost", headers={"Accept": "text/html"})
+
+
+def signed_in(client: TestClient, token: str = ADMIN) -> None:
+    data = {"token": token, "next": "/glossary"}
+    answer = client.post("/sign-in", data=data, headers=OWN, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/glossary")
+
+
+def test_signing_out_ends_the_session(client: TestClient) -> None:
+    signed_in(client)
+    assert ">root</a>" in client.get("/").text
+    cookies = dict(client.cookies)
+    assert client.post("/sign-out", headers=OWN).status_code == 200
+    client.cookies.update(cookies)
+    assert client.get("/p/team", follow_redirects=False).status_code == 303
+
+
+def test_a_token_that_is_not_valid_is_said_and_not_shown(client: TestClient) -> None:
+    answer = client.post("/sign-in", data={"token": "mr_not_valid"}, headers=OWN)
+    assert answer.status_code == 401
+    assert "The token is not valid" in answer.text and "mr_not_valid" not in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("https://evil.example", "//evil.example", "/\\evil.example", "javascript:alert(1)", "evil", ""),
+        *("\\\\evil.example", "/\n/evil.example", "/\t/evil.example", "http:/evil.example", " //evil.example"),
+    ],
+)
+def test_the_next_page_is_on_this_server(client: TestClient, address: str) -> None:
+    assert local(address) == "/"
+    answer = client.post("/sign-in", data={"token": ADMIN, "next": address}, headers=OWN, follow_redirects=False)
+    assert answer.headers["location"] == "/"
+
+
+def test_a_token_is_shown_once_and_works_until_it_is_revoked(client: TestClient) -> None:
+    assert client.get("/settings", follow_redirects=False).headers["location"] == "/sign-in?next=%2Fsettings"
+    signed_in(client)
+    text = client.post("/settings/tokens", data=FORM, headers=OWN).text
+    secret = re.search(r"mr_[0-9a-f]+_[A-Za-z0-9_-]+", text)
+    assert secret is not None
+    assert secret[0] not in client.get("/settings").text
+    program = TestClient(client.app, "http://localhost")
+    assert program.get("/api/v1/whoami", headers=headers(secret[0])).json()["projects"] == {"team": "writer"}
+    id = secret[0].split("_")[1]
+    assert client.post(f"/settings/tokens/{id}/revoke", headers=OWN).status_code == 200
+    assert program.get("/api/v1/whoami", headers=headers(secret[0])).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("change", "status"), [({"role": "admin"}, 403), ({"role": "owner"}, 422), ({"days": "0"}, 422)], ids=str
+)
+def test_a_person_gets_no_token_beyond_the_own_role(client: TestClient, change: dict[str, str], status: int) -> None:
+    signed_in(client, "writer-token")
+    answer = client.post("/settings/tokens", data={**FORM, **change}, headers=OWN)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+
+
+def test_an_admin_changes_who_reads_and_writes_a_project(client: TestClient) -> None:
+    visitor = TestClient(client.app, "http://localhost", headers={"Accept": "text/html"}, follow_redirects=False)
+    signed_in(client)
+    assert "Settings of team" in client.get("/settings").text
+    members = "/settings/p/team/members"
+    assert ">dave<" in client.post(members, data={"name": "dave", "role": "reader"}, headers=OWN).text
+    assert ">dave<" not in client.post(members, data={"name": "dave"}, headers=OWN).text
+    assert visitor.get("/p/team").status_code == 303
+    assert "checked" in client.post("/settings/p/team/visibility", data={"public": "true"}, headers=OWN).text
+    assert visitor.get("/p/team").status_code == 200
+
+
+def test_a_person_signs_in_reads_and_signs_out(browser: Any, served: str) -> None:
+    with Opened(browser, f"{served}/p/secret", "light") as view:
+        page = view.page
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("alert").wait_for()
+        page.get_by_label("Token").fill(ADMIN)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/p/secret")
+        page.get_by_role("link", name="plan:v1").wait_for()
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_role("link", name="Sign in").wait_for()
+        page.goto(f"{served}/p/secret")
+        assert "/sign-in" in page.url

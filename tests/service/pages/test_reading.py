@@ -1,0 +1,247 @@
+"""The pages that show names, an artifact and a comparison: what they say, to whom, and what they do not give away."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from threading import BoundedSemaphore
+
+import pytest
+from fastapi.testclient import TestClient
+
+import maskreg
+from maskreg.service.app import create_app
+from maskreg.service.gateway.visibility import Remembered
+from maskreg.service.pages import compare as comparing
+from maskreg.service.pages.listing import sparkline
+from maskreg.words import percent, times
+from maskreg.workspace.verbs import keys
+from tests.service.pages.conftest import EVIL, LAYERS, MODULES
+from tests.service.serving import ADMIN, headers, service_in
+
+OPD = "/p/team/toy-opd:v1"
+PAIR = "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1"
+NAMES = ["team/toy-random:latest", "team/both:latest", "team/toy-opd:v1", "team/toy-rlvr:v1"]
+
+
+def names(client: TestClient, address: str = "/", token: str = "") -> list[str]:
+    """The artifacts that a list leads to."""
+    answer = client.get(address, headers=headers(token))
+    assert answer.status_code == 200
+    return re.findall(r'<a href="/p/([^/"]+/[^"]+)">', answer.text)
+
+
+def section(text: str, anchor: str) -> str:
+    """What stands below a heading, up to the next one."""
+    return re.split(r"<h[23]", text.partition(f'id="{anchor}"')[2])[0]
+
+
+def plain(markup: str) -> str:
+    """The text alone, without definitions."""
+    return " ".join(re.sub(r"<[^>]*>", " ", re.sub(r'<span class="tip".*?</span>', "", markup)).split())
+
+
+def test_readers_see_the_projects_that_they_may_read(client: TestClient) -> None:
+    assert names(client) == names(client, "/p/team") == NAMES
+    assert "secret/plan:v1" in names(client, token=ADMIN)
+    assert "secret" not in client.get("/", headers=headers("stranger-token")).text
+    assert client.get("/p/secret", headers=headers("reader-token")).status_code == 404
+    assert client.get("/p/secret", follow_redirects=False).headers["location"] == "/sign-in?next=%2Fp%2Fsecret"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("sort=name&method=rlvr", ["team/toy-rlvr:v1"]),
+        ("kind=baseline", ["team/toy-random:latest"]),
+        ("density_min=30", ["team/toy-rlvr:v1"]),
+        ("density_max=10", ["team/both:latest"]),
+        ("q=&family=&density_min=&kind=mask", ["team/both:latest"]),
+        ("rlvr_overlap_min=1", []),
+    ],
+)
+def test_filters(client: TestClient, query: str, expected: list[str]) -> None:
+    assert names(client, f"/?{query}") == expected
+
+
+def test_pages_follow_each_other(client: TestClient) -> None:
+    shown, address = [], "/?q=t&limit=3&sort=name"
+    while address:
+        shown.append(names(client, address))
+        following = re.search(r'href="([^"]+)" rel="next"', client.get(address).text)
+        address = unescape(following[1]) if following else ""
+    assert shown == [["team/both:latest", "team/toy-opd:v1", "team/toy-random:latest"], ["team/toy-rlvr:v1"]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("limit=0", "limit=1001", "sort=nonsense", "density_min=90&density_max=10"),
+        "after=nonsense",
+        "density_min=<script>",
+    ],
+)
+def test_a_wrong_filter_is_refused_and_the_form_kept(client: TestClient, query: str) -> None:
+    answer = client.get(f"/?q=toy&ffn_lift_min=-1&{query}")
+    assert answer.status_code == 422
+    assert 'role="alert"' in answer.text and 'value="toy"' in answer.text
+    assert "<script>" not in answer.text
+
+
+def test_files_are_kept_for_good_under_their_digest_and_pages_are_not(client: TestClient) -> None:
+    answer = client.get("/")
+    assert (answer.headers["cache-control"], answer.headers["vary"]) == ("private, no-cache", "Cookie, Authorization")
+    for name in ("site.css", "site.js", "icon.svg"):
+        path = re.findall(f'"(/static/[^"]*/{name})"', answer.text)[0]
+        assert client.get(path).headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert client.get(f"/static/0/{name}").headers["cache-control"] == "no-cache"
+    assert client.get("/static/0/site.py").status_code == 404
+
+
+def test_the_first_page_is_light(client: TestClient) -> None:
+    text = client.get("/").text
+    files = [client.get(path).content for path in re.findall(r'"(/static/[^"]*)"', text)]
+    fixed = len(text.partition("<tbody")[0]) + sum(map(len, files))
+    rows = re.findall(r"<tr role.*?</tr>", text, re.DOTALL)
+    bare = max(len(re.sub(r"<svg.*?</svg>", "", row, flags=re.DOTALL)) for row in rows)
+    # A model of many layers, whose densities all differ.
+    spark = len(sparkline([0.1 + layer / 200 for layer in range(96)]))
+    assert text.count('<svg class="spark"') == 4
+    assert fixed + 40 * (bare + spark) < 100_000
+
+
+def test_an_artifact_shows_where_it_moved_how_it_is_used_and_what_it_was_made_of(client: TestClient) -> None:
+    text = client.get(OPD).text
+    assert re.search(r"[\d.]+.% of 10,240 coordinates", plain(section(text, "answer")))
+    cells = re.findall(r'<td class="c(\d+)">([\d.]+)</td>', section(text, "layers"))
+    assert len(cells) == LAYERS * len(MODULES)
+    low, high = min(cells, key=lambda cell: float(cell[1])), max(cells, key=lambda cell: float(cell[1]))
+    assert int(low[0]) < int(high[0])
+    python = re.search(r"import maskreg.*?</code>", section(text, "use"), re.DOTALL)
+    assert python is not None
+    compile(python[0].removesuffix("</code>").replace("&#34;", '"'), "page", "exec")
+    assert re.findall(r"<td>(created|annotated)</td>", section(text, "history")) == ["annotated", "created"]
+    both = client.get("/p/team/both").text
+    assert "| maskreg apply" in section(text, "use") and "| maskreg apply" not in section(both, "use")
+    made_of = set(re.findall(r'<a href="/p/([^"]+)">', section(both, "lineage")))
+    assert made_of == {"team/toy-opd:v1", "team/toy-rlvr:v1"}
+    # The first has a second name, which an admin may see.
+    assert "secret" not in text + both
+
+
+def test_a_digest_is_shown_under_a_name_that_once_had_it(client: TestClient) -> None:
+    digest = re.findall(r"@(sha256:[0-9a-f]{64})", client.get("/p/team/toy-rlvr:v1").text)[0]
+    assert client.get(f"/p/team/toy-rlvr:v1@{digest}").status_code == 200
+    assert client.get(f"{OPD}@{digest}").status_code == 404
+
+
+@pytest.mark.parametrize("reference", ["nothing", "toy-opd:v9", "UPPER", "a:b:c", "..", "%2e%2e", "toy-opd@sha256:00"])
+def test_what_does_not_exist_says_so_and_nothing_else(client: TestClient, reference: str) -> None:
+    answer = client.get(f"/p/team/{reference}")
+    assert answer.status_code in (404, 422)
+    assert not [word for word in ("/home", "secret", "file://") if word in answer.text]
+
+
+def test_a_name_of_a_project_that_one_may_not_read_does_not_exist(client: TestClient) -> None:
+    unreadable = client.get("/p/secret/plan:v1", headers=headers("reader-token"))
+    missing = client.get("/p/nowhere/plan:v1", headers=headers("reader-token"))
+    assert unreadable.status_code == missing.status_code == 404
+    assert unreadable.text.replace("secret", "nowhere") == missing.text
+    assert client.get("/p/secret/plan:v1", headers=headers(ADMIN)).status_code == 200
+
+
+@pytest.mark.parametrize("path", [OPD, "/?q=toy", "/?q=%3Cscript%3Ealert(1)%3C/script%3E"])
+def test_what_people_wrote_stays_text(client: TestClient, path: str) -> None:
+    text = client.get(path).text
+    assert "<script>" not in text
+    assert not re.search(r"<[^>\"]*(\"[^\"]*\"[^>\"]*)*\sonerror", text)
+    assert not re.search(r'href="(?!https?://|/|#)', text)
+    assert not re.search(r"<(?!/)[^>]* style=", text)
+    assert path != OPD or EVIL in unescape(text)
+
+
+def test_an_artifact_says_who_vouches_for_the_tag(client: TestClient, home: Path, tmp_path: Path) -> None:
+    assert "Unsigned" in client.get(OPD).text
+    folder = tmp_path / "home"
+    shutil.copytree(home, folder, ignore=shutil.ignore_patterns("service.db*", "catalog.db*"))
+    with maskreg.Workspace(maskreg.Settings(home=folder, config_path=folder / "config.toml")) as space:
+        key = keys.create("team", workspace=space).key
+        maskreg.annotate("team/toy-opd:v1", license="mit", workspace=space)
+    with service_in(folder, frozenset({"team"})) as service:
+        text = TestClient(create_app(service), "http://localhost").get(OPD).text
+    assert f"is signed, by the key {key}" in plain(section(text, "verification"))
+
+
+def test_programs_get_problems_and_browsers_pages(client: TestClient) -> None:
+    answer = client.get("/p/team/nothing", headers={"Accept": "application/json"})
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert client.get("/p/secret/plan", headers={"Accept": "*/*"}).status_code == 401
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was compared before."""
+    monkeypatch.setattr(comparing, "_KEPT", Remembered(1))
+
+
+def test_two_masks_have_every_figure_of_the_command(
+    client: TestClient, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = client.get(PAIR).text
+    with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as space:
+        pair = maskreg.compare("team/toy-opd:v1", "team/toy-rlvr:v1", workspace=space).pairs[0]
+    assert pair.verdict.sentence.replace(" %", "\u00a0%") in text
+    shown = plain(section(text, "overlap"))
+    for null in pair.whole.nulls.values():
+        assert null.expected is not None
+        assert percent(null.expected / pair.whole.counts.most).replace(" ", "\u00a0") in section(text, "overlap")
+        assert times(null.ratio) in shown
+    assert times(pair.layers["0"].overlap.lift) in text
+    assert times(pair.modules["mlp.up_proj"].overlap.lift) in text
+    # It is made once.
+    monkeypatch.setattr(comparing, "compare_masks", None)
+    assert client.get(PAIR).text == text
+
+
+def test_more_than_two_have_a_matrix_and_a_consensus(client: TestClient) -> None:
+    text = client.get(f"{PAIR}&ref=team/toy-random").text
+    assert re.findall(r'<a href="#pair-([A-C]{2})">', section(text, "matrix")) == ["AB", "AC", "BC"]
+    assert section(text, "consensus")
+    assert 'value="team/toy-opd:v1"' in client.get("/compare?ref=&ref=team/toy-opd:v1&ref=").text
+
+
+@pytest.mark.parametrize(
+    ("refs", "token", "status"),
+    [
+        (["team/toy-opd:v1", "nonsense name"], "", 422),
+        (["team/toy-opd:v1", "team/nothing"], "", 404),
+        (["team/toy-opd:v1"] * 9, "", 422),
+        (["team/toy-opd:v1", "<script>alert(1)</script>"], "", 422),
+        (["team/toy-opd:v1", "secret/plan:v1"], "", 303),
+        (["team/toy-opd:v1", "secret/plan:v1"], "reader-token", 404),
+        (["team/toy-opd:v1", "secret/plan:v1"], ADMIN, 200),
+    ],
+)
+def test_what_cannot_be_compared_is_said(client: TestClient, refs: list[str], token: str, status: int) -> None:
+    answer = client.get("/compare", params={"ref": refs}, headers=headers(token), follow_redirects=False)
+    assert answer.status_code == status
+    assert "<script>alert" not in answer.text
+
+
+def test_what_is_too_large_to_wait_for_names_the_command(home: Path, fresh: None) -> None:
+    with service_in(home, frozenset({"team"})) as service:
+        app = create_app(replace(service, most_compared=100))
+        answer = TestClient(app, "http://localhost", headers={"Accept": "text/html"}).get(PAIR)
+    assert answer.status_code == 413
+    assert "maskreg compare team/toy-opd:v1 team/toy-rlvr:v1" in answer.text
+
+
+def test_a_server_that_compares_enough_says_so(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, fresh: None
+) -> None:
+    monkeypatch.setattr(comparing, "_TURNS", BoundedSemaphore(1))
+    comparing._TURNS.acquire()
+    assert client.get(PAIR).status_code == 503
