@@ -148,12 +148,13 @@ def command(output: Output, /, fresh: timedelta, timeout: timedelta, **options: 
     /sign-in/oidc/callback.
     """
     with requiring("a server", "server"):
-        from maskreg.service.start import Options, open_to_others, serve
+        from maskreg.service.start import Options, serve
+        from maskreg.settings.credentials import is_loopback
 
     if not timeout:
         raise click.UsageError("--timeout has to be longer than 0s")
     chosen = Options(**options, fresh_s=int(fresh.total_seconds()), timeout_s=timeout.total_seconds())
-    if open_to_others(chosen):
+    if not is_loopback(chosen.host):
         output.note(f"note: other machines can reach {chosen.host}; tokens travel in the clear without TLS in front")
     serve(chosen, lambda started: _tell(output, started))
 

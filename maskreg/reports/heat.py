@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import matplotlib as mpl
@@ -72,15 +72,15 @@ def headroom_map(matrix: Square, theme: Theme, size: Size = WIDE) -> Drawing:
     shades = ScalarMappable(_scale(values, answered), theme.heat)
     colors = shades.to_rgba(np.nan_to_num(values))
     colors[..., 3] = np.where(np.isnan(values), 0.0, np.where(answered, 1.0, _FADED))
-    # One image, a pixel a cell: thousands of rectangles would make the page several times as large.
-    axes.imshow(colors, extent=(0, count, count, 0), aspect="auto", interpolation="none")
-    if count <= LABELS:
-        axes.vlines(np.arange(1, count), 0, count, colors=theme.ground, linewidth=0.6)
-        axes.hlines(np.arange(1, count), 0, count, colors=theme.ground, linewidth=0.6)
+    _draw_cells(axes, colors, theme if count <= LABELS else None)
     _label(axes, matrix, size)
     color_key(figure, shades, values[~np.isnan(values)], "headroom", size)
     room = (0.72 * size.width * POINTS / count, (height - 1.6) * POINTS / count)
-    _write_answers(axes, values, answered, shades, room, theme.ink)
+
+    def color_of(row: int, column: int) -> str:
+        return ink_on(np.asarray(shades.to_rgba(values[row, column])).tolist()) if answered[row, column] else theme.ink
+
+    _write(axes, values, texts_of, room, color_of)
     return figure
 
 
@@ -115,33 +115,13 @@ def _label(axes: Any, matrix: Square, size: Size) -> None:
     axes.set_xticks(places, names, **({"rotation": 90} if size.narrow or count > 8 else slanted))
     if shared:
         axes.set_xlabel(shared.rstrip("/:"))
-    axes.tick_params(length=0)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
+    _without_lines(axes)
 
 
 def _shared_prefix(names: Sequence[str]) -> str:
     """The project, or the project and the name, of all masks, which need not stand in every label."""
     prefixes = sorted((names[0][: names[0].rfind(mark) + 1] for mark in "/:"), key=len, reverse=True)
     return next((prefix for prefix in prefixes if all(name.startswith(prefix) for name in names)), "")
-
-
-def _write_answers(
-    axes: Any,
-    values: npt.NDArray[np.float64],
-    answered: npt.NDArray[np.bool_],
-    shades: ScalarMappable,
-    room: tuple[float, float],
-    ink: str,
-) -> None:
-    cells = np.argwhere(~np.isnan(values))
-    chosen = values[tuple(cells.T)]
-    texts = texts_of(chosen, room)
-    if texts is None:
-        return
-    for (row, column), value, text in zip(cells.tolist(), chosen, texts, strict=True):
-        color = ink_on(np.asarray(shades.to_rgba(value)).tolist()) if answered[row, column] else ink
-        axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=FONT, color=color)
 
 
 LABELS = 40
@@ -170,12 +150,9 @@ def heat_map(grid: Grid, theme: Theme, size: Size = WIDE) -> Drawing:
     axes = figure.add_subplot()
     low, high = scale(values, weights)
     norm = Normalize(low, high)
-    # One image, a pixel a cell: thousands of rectangles would make the page several times as large.
     colors = np.zeros((rows, columns, 4))
     colors[values > 0] = mpl.colormaps[theme.heat](norm(values[values > 0]))
-    axes.imshow(colors, extent=(0, columns, rows, 0), aspect="auto", interpolation="none")
-    axes.vlines(np.arange(1, columns), 0, rows, colors=theme.ground, linewidth=0.6)
-    axes.hlines(np.arange(1, rows), 0, columns, colors=theme.ground, linewidth=0.6)
+    _draw_cells(axes, colors, theme)
     axes.set_yticks(*_ticks(grid.layers))
     # A slanted label needs the width of a few cells.
     angle: dict[str, Any] = (
@@ -183,14 +160,31 @@ def heat_map(grid: Grid, theme: Theme, size: Size = WIDE) -> Drawing:
     )
     axes.set_xticks(np.arange(columns) + 0.5, [short(name) for name in grid.modules], **angle)
     axes.set_ylabel("layer")
-    axes.tick_params(length=0)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
+    _without_lines(axes)
     shades = ScalarMappable(norm, theme.heat)
     color_key(figure, shades, values[values > 0], "density", size)
     room = (0.8 * size.width * POINTS / columns, (height - 1.6) * POINTS / rows)
-    _write(axes, values, shades, room, theme.ink)
+
+    def color_of(row: int, column: int) -> str:
+        return ink_on(np.asarray(shades.to_rgba(values[row, column])).tolist()) if values[row, column] else theme.ink
+
+    _write(axes, values, written, room, color_of)
     return figure
+
+
+def _draw_cells(axes: Any, colors: Values, theme: Theme | None) -> None:
+    # One image, a pixel a cell: thousands of rectangles would make the page several times as large.
+    rows, columns, _ = colors.shape
+    axes.imshow(colors, extent=(0, columns, rows, 0), aspect="auto", interpolation="none")
+    if theme is not None:
+        axes.vlines(np.arange(1, columns), 0, rows, colors=theme.ground, linewidth=0.6)
+        axes.hlines(np.arange(1, rows), 0, columns, colors=theme.ground, linewidth=0.6)
+
+
+def _without_lines(axes: Any) -> None:
+    axes.tick_params(length=0)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
 
 
 def written(values: Values, room: tuple[float, float]) -> list[str] | None:
@@ -226,15 +220,18 @@ def _two_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 9.95 or not value else "<.1" if value < 0.1 else f"{value:.1f}".removeprefix("0")
 
 
-def _write(axes: Any, values: Values, shades: ScalarMappable, room: tuple[float, float], ink: str) -> None:
+def _write(
+    axes: Any,
+    values: Values,
+    texts_of: Callable[[Values, tuple[float, float]], list[str] | None],
+    room: tuple[float, float],
+    color_of: Callable[[int, int], str],
+) -> None:
     cells = np.argwhere(~np.isnan(values))
-    shares = values[tuple(cells.T)]
-    texts = written(shares, room)
-    if texts is None:
-        return
-    for (row, column), share, text in zip(cells.tolist(), shares, texts, strict=True):
-        color = ink_on(np.asarray(shades.to_rgba(share)).tolist()) if share else ink
-        axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=FONT, color=color)
+    texts = texts_of(values[tuple(cells.T)], room)
+    for (row, column), text in zip(cells.tolist(), texts or (), strict=bool(texts)):
+        place = column + 0.5, row + 0.5
+        axes.text(*place, text, ha="center", va="center", fontsize=FONT, color=color_of(row, column))
 
 
 def _ticks(labels: tuple[str, ...]) -> tuple[list[float], list[str]]:

@@ -120,14 +120,6 @@ def table(grid: Grid) -> tuple[Values, Values]:
     return values, weights
 
 
-def shade(share: float) -> str:
-    """The color at a point of the map, as ``#rrggbb``."""
-    at = min(max(share, 0.0), 1.0) * (len(CIVIDIS) - 1)
-    low = min(int(at), len(CIVIDIS) - 2)
-    pairs = zip(channels(CIVIDIS[low]), channels(CIVIDIS[low + 1]), strict=True)
-    return "#" + "".join(f"{round(255 * (a + (at - low) * (b - a))):02x}" for a, b in pairs)
-
-
 def channels(color: str) -> tuple[float, float, float]:
     """Red, green and blue of ``#rrggbb``, each from 0 to 1."""
     red, green, blue = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))

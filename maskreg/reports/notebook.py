@@ -7,7 +7,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Protocol
 
 from maskreg.errors import ConfigError, MaskregError
-from maskreg.extras import install_command
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import PairOverlap
@@ -42,14 +41,10 @@ def artifact_html(mask: NamedArtifact) -> str:
     Everything that comes from artifacts is escaped. The fragment has no script, style sheet or link, so that what
     notebooks sanitize is left whole. Without the libraries of the ``report`` extra it says how to get them.
     """
-    try:
-        from maskreg.reports.page import density_plot
-        from maskreg.reports.theme import require_libraries
-
-        require_libraries()
-    except (ConfigError, ModuleNotFoundError) as error:
-        return _without_libraries(f"{mask.name}, {mask.artifact.digest}", error)
+    if instead := _without_libraries(f"{mask.name}, {mask.artifact.digest}"):
+        return instead
     from maskreg.reports.modules import grid_of
+    from maskreg.reports.page import density_plot
 
     plots, notes = [], []
     try:
@@ -63,25 +58,19 @@ def artifact_html(mask: NamedArtifact) -> str:
 
 def matrix_html(matrix: PairMatrix) -> str:
     """Many masks as a fragment of HTML: what their pairs say together, and the heat map; as :func:`artifact_html`."""
-    try:
-        from maskreg.reports.page import matrix_plot
-        from maskreg.reports.theme import require_libraries
+    if instead := _without_libraries(matrix.sentence):
+        return instead
+    from maskreg.reports.page import matrix_plot
 
-        require_libraries()
-    except (ConfigError, ModuleNotFoundError) as error:
-        return _without_libraries(matrix.sentence, error)
     return _fragment(None, (), [matrix_plot(matrix)], [matrix.sentence, matrix.terms])
 
 
 def overlaps_html(pairs: Sequence[PairOverlap]) -> str:
     """Overlaps as a fragment of HTML: the verdict on each pair, its figures, and its bars; as :func:`artifact_html`."""
-    try:
-        from maskreg.reports.page import overlap_plot
-        from maskreg.reports.theme import require_libraries
+    if instead := _without_libraries("; ".join(pair.verdict.sentence for pair in pairs)):
+        return instead
+    from maskreg.reports.page import overlap_plot
 
-        require_libraries()
-    except (ConfigError, ModuleNotFoundError) as error:
-        return _without_libraries("; ".join(pair.verdict.sentence for pair in pairs), error)
     drawn = [pair for pair in pairs if pair.whole.counts.most][:MOST_PICTURES]
     plots = [overlap_plot(number, pair) for number, pair in enumerate(drawn, start=1)]
     notes = list(dict.fromkeys(note for pair in pairs for note in pair.notes))
@@ -118,6 +107,12 @@ def _fragment(
     )
 
 
-def _without_libraries(text: str, error: Exception) -> str:
-    hint = getattr(error, "hint", "") or install_command("report")
-    return f"<p>{escape(text)}</p><p><small>Figures and tables: <code>{escape(hint)}</code></small></p>"
+def _without_libraries(text: str) -> str:
+    """What is shown where a library of the extra is missing; empty where none is."""
+    from maskreg.reports.theme import require_libraries
+
+    try:
+        require_libraries()
+    except ConfigError as error:
+        return f"<p>{escape(text)}</p><p><small>Figures and tables: <code>{escape(error.hint)}</code></small></p>"
+    return ""

@@ -137,7 +137,7 @@ def group_numbers(run: Trajectory) -> Numbers | None:
         for group in [run.groups[label]]
         for point in group.points
     )
-    return Numbers((run.by, "checkpoint", *_GROWTH, "by chance"), rows, len(run.groups) - len(kept))
+    return Numbers((run.by or "", "checkpoint", *_GROWTH, "by chance"), rows, len(run.groups) - len(kept))
 
 
 def _cells(point: Point) -> tuple[str, ...]:

@@ -149,12 +149,8 @@ class Housekeeper(Background):
         super().__init__(look_s)
         self._chores, self._table = chores, table
 
-    def turn(self) -> None:
-        """Do every chore that is due and that no other process does."""
-        self.look()
-
-    def look(self, *names: str) -> None:
-        """Do every chore that is due and that no other process does."""
+    def turn(self, *names: str) -> None:
+        """Do every chore that is due and that no other process does; only these, where some are named."""
         for chore in self._table:
             if not self.is_stopping and (not names or chore.name in names):
                 try:

@@ -46,7 +46,7 @@ class Readiness:
         def catalog() -> None:
             service.registry.index.must_open()
 
-        return cls({"store": store, "catalog": catalog, "accounts": service.accounts.ready})
+        return cls({"store": store, "catalog": catalog, "accounts": service.accounts.database.check})
 
     async def check(self) -> None:
         """Wait until all parts have answered, or one has not in time."""

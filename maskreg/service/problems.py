@@ -214,11 +214,7 @@ def _parts(error: MaskregError) -> tuple[int, str, str, dict[str, Any]]:
     return status, title, hint, {"facts": told, "headers": headers}
 
 
-def _no_page(*_: object) -> None:
-    return None
-
-
-def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
+def install(app: FastAPI, as_page: AsPage) -> None:
     """Answer every error of an app in this form. An unexpected exception says nothing about itself; the log does."""
 
     def answered(request: Request, status: int, title: str, code: str, hint: str = "", **more: Any) -> Response:

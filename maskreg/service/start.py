@@ -38,7 +38,7 @@ from maskreg.errors import CannotCreateError, ConfigError, UsageError
 from maskreg.service import observing
 from maskreg.service.app import create_app
 from maskreg.service.auth.accounts import Accounts
-from maskreg.service.auth.openid import OpenId, OpenIdOptions
+from maskreg.service.auth.openid import OpenId
 from maskreg.service.auth.roles import NewToken
 from maskreg.service.background import housekeeper
 from maskreg.service.context import LOOPBACK, MOST_COORDINATES, PATIENCE_S, Service
@@ -47,7 +47,6 @@ from maskreg.service.jobs.workers import Workers
 from maskreg.service.middleware import Punctual, RateLimits
 from maskreg.service.observing import configure
 from maskreg.settings import Remote, Settings, checked
-from maskreg.settings.credentials import is_loopback
 from maskreg.store import FileStore
 from maskreg.workspace.workspace import Workspace
 
@@ -82,7 +81,7 @@ def open_service(options: Options) -> Service:
             registry = workspace.registry(remote)
             accounts = Accounts.open(database_of(settings, remote))
             opened.callback(accounts.close)
-            accounts.ready()
+            accounts.database.check()
             registry.check_format()
             registry.index.must_open()
         except ConfigError as error:
@@ -128,7 +127,7 @@ def serve(options: Options, ready: Callable[[Started], None]) -> None:
         if first is not None:
             service.accounts.projects.adopt(result.project for result in service.registry.index.must_open().search())
         # The first request must not get a state that has expired while nothing ran.
-        housekeeper(service).look("refresh")
+        housekeeper(service).turn("refresh")
         config = uvicorn.Config(
             _application(options, service) if options.workers == 1 else f"{__name__}:app",
             factory=options.workers > 1,
@@ -179,7 +178,7 @@ def _openid(options: Options) -> OpenId | None:
         if options.oidc_grants:
             raise UsageError("--oidc-grant means groups of a provider, and none is named", hint=_WITH_PROVIDER)
         return None
-    return OpenId(OpenIdOptions(options.oidc_issuer, options.oidc_client_id, options.oidc_claim, options.oidc_grants))
+    return OpenId(options.oidc_issuer, options.oidc_client_id, claim=options.oidc_claim, grants=options.oidc_grants)
 
 
 def _host(name: str) -> str:
@@ -211,11 +210,6 @@ def _bound(options: Options) -> socket.socket:
         raise CannotCreateError(f"{options.host}:{options.port} cannot be listened on ({reason})", hint=hint) from error
     listener.set_inheritable(True)
     return listener
-
-
-def open_to_others(options: Options) -> bool:
-    """Whether other machines can reach the server."""
-    return not is_loopback(options.host)
 
 
 _SERVED = "served"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import httpx2
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -115,6 +116,12 @@ class Switched:
 def headers(token: str) -> dict[str, str]:
     """What a request with this token carries; nothing for an empty one."""
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def asking(app: FastAPI) -> httpx2.AsyncClient:
+    """A client for tests of very many requests, which need no thread of their own here."""
+    transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 def stated(data: bytes) -> dict[str, str]:

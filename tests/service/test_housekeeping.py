@@ -68,7 +68,7 @@ def test_a_freeze_is_noticed_by_default(signing: Lab, tmp_path: Path, monkeypatc
             later.days = days
             with signing.service.accounts.database.write() as connection:
                 connection.exec_driver_sql("UPDATE service_chores SET due = 0")
-            housekeeper(signing.service).look()
+            housekeeper(signing.service).turn()
             assert reader(tmp_path / f"live-{days}", url, later, monkeypatch).live(ref).n == 1
             old = reader(tmp_path / f"frozen-{days}", frozen_url, later, monkeypatch)
             if days < 7:
@@ -87,7 +87,7 @@ def test_a_project_that_cannot_be_renewed_keeps_no_other_from_it(signing: Lab) -
     registry.store.put(key, b"{}")
     registry.trust.forget()
     registry.trust.clock = Later(6)
-    housekeeper(signing.service).look("refresh")
+    housekeeper(signing.service).turn("refresh")
     assert registry.trust.log.renewal("zoo") is not None
     assert registry.trust.log.renewal("team") is None
 
@@ -114,11 +114,11 @@ def test_a_chore_that_fails_is_tried_again_and_keeps_no_other_from_its_turn(lab:
 
     chores = lab.service.accounts.chores
     table = [Chore("bad", 9999.0, fail), Chore("good", 9999.0, lambda _: ran.append("good"))]
-    Housekeeper(chores, table).look()
+    Housekeeper(chores, table).turn()
     assert ran == ["fail", "good"]
     with lab.service.accounts.database.write() as connection:
         connection.exec_driver_sql("UPDATE service_chores SET due = due - 61")
-    Housekeeper(chores, table).look()
+    Housekeeper(chores, table).turn()
     assert ran == ["fail", "good", "fail"]
 
 
@@ -143,7 +143,7 @@ def page(lab: Lab) -> str:
 def test_what_is_uploaded_is_verified_once(lab: Lab, uploaded: TestClient) -> None:
     assert artifact(lab) == {"verified": None, "waits_for_verification": True}
     assert "is going to read it back" in page(lab)
-    housekeeper(lab.service).look()
+    housekeeper(lab.service).turn()
     check = artifact(lab)["verified"]
     assert isinstance(check, dict)
     assert (check["ok"], check["by"], check["damaged"]) == (True, "maskreg serve", [])
@@ -160,7 +160,7 @@ def test_damage_is_found_and_shown(lab: Lab, uploaded: TestClient) -> None:
     shard = next((root / "artifacts" / "sha256" / digest.hex).rglob("c/*"))
     shard.chmod(0o600)
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    housekeeper(lab.service).look()
+    housekeeper(lab.service).turn()
     check = artifact(lab)["verified"]
     assert isinstance(check, dict)
     assert (check["ok"], len(check["damaged"])) == (False, 1)
@@ -169,14 +169,14 @@ def test_damage_is_found_and_shown(lab: Lab, uploaded: TestClient) -> None:
 
 
 def test_who_may_write_lets_the_server_verify_again(lab: Lab, uploaded: TestClient) -> None:
-    housekeeper(lab.service).look()
+    housekeeper(lab.service).turn()
     path = f"/api/v1/artifacts/{lab.digests['opd']}/verify"
     for token, status in (("reader-token", 403), ("stranger-token", 404), ("writer-token", 202), (ADMIN, 202)):
         assert lab.client(token).post(path).status_code == status, token
     for digest, token in ((lab.digests["hidden"], "writer-token"), (Digest.of(b"unknown"), ADMIN)):
         assert lab.client(token).post(f"/api/v1/artifacts/{digest}/verify").status_code == 404
     assert artifact(lab)["waits_for_verification"]
-    housekeeper(lab.service).look()
+    housekeeper(lab.service).turn()
     events = lab.service.registry.index.must_open().events(action="verify")
     assert [event.detail["requested_by"] for event in events] == ["ada", "ada"]
 
@@ -193,7 +193,7 @@ def test_verifying_a_remote_lets_the_server_verify_too(
             ("writer-token", [], True),
         ):
             while lab.service.accounts.checks.next() is not None:
-                housekeeper(lab.service).look("verify")
+                housekeeper(lab.service).turn("verify")
             monkeypatch.setenv("MASKREG_TOKEN", token)
             with maskreg.Workspace(settings) as space:
                 assert maskreg.verify(*refs, remote="lab", workspace=space).ok
@@ -205,7 +205,7 @@ def test_an_artifact_that_was_collected_waits_no_longer(lab: Lab, uploaded: Test
     assert root is not None
     shutil.rmtree(root / "artifacts" / "sha256" / lab.digests["opd"].hex)
     shutil.rmtree(root / "refs" / "team" / "opd")
-    housekeeper(lab.service).look()
+    housekeeper(lab.service).turn()
     assert lab.service.accounts.checks.next() is None
 
 
@@ -217,5 +217,5 @@ def test_a_service_that_ends_leaves_the_verification_to_another(lab: Lab, upload
     with pytest.raises(Stopped):
         ended._do(chore)
     assert artifact(lab)["waits_for_verification"]
-    housekeeper(service).look()
+    housekeeper(service).turn()
     assert artifact(lab)["verified"]

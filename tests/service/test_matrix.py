@@ -12,9 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import wraps
 
 import pytest
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
-from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from maskreg.service.access import Needs, Public, Where
@@ -23,7 +22,7 @@ from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.database import TokenRow
 from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.auth.tokens import Scope
-from tests.service.serving import ROOT, headers, service_in
+from tests.service.serving import ROOT, asking, headers, service_in
 
 OWN, OTHER, PUBLIC, MISSING, DELETED = "team", "elsewhere", "open", "nothing", "closed"
 PROJECTS = (OWN, OTHER, PUBLIC, MISSING, DELETED)
@@ -43,7 +42,6 @@ none any: GET /compare
 none any: GET /glossary
 reader any: GET /api/v1/artifacts
 reader any: GET /api/v1/artifacts/{digest}
-reader any: GET /api/v1/artifacts/{digest}/measurements
 reader any: GET /api/v1/clock
 reader any: GET /api/v1/objects
 reader any: GET /api/v1/objects/{key}
@@ -125,12 +123,11 @@ class Matrix:
     """The application's routes and the senders.
 
     Attributes:
-        client: sends requests to it.
         routes: method and path of each, with whom it lets in.
         senders: by what they are.
     """
 
-    client: TestClient
+    app: FastAPI
     routes: Mapping[tuple[str, str], Mapping[str, str]]
     senders: Mapping[str, Sender]
 
@@ -169,7 +166,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Needs, "__call__", stop)
         patch.setattr(Public, "__call__", stop_all)
-        yield Matrix(TestClient(app, "http://localhost", follow_redirects=False), routes, senders)
+        yield Matrix(app, routes, senders)
     service.close()
 
 
@@ -219,9 +216,9 @@ def expected(access: Mapping[str, str], sender: Sender, project: str) -> int:
             return LET_IN if sender.role(project) >= role else refusal
 
 
-def test_every_route_lets_in_only_whom_it_demands(matrix: Matrix) -> None:
+async def test_every_route_lets_in_only_whom_it_demands(matrix: Matrix) -> None:
     wrong: list[str] = []
-    count = 0
+    client, count = asking(matrix.app), 0
     for (method, path), access in matrix.routes.items():
         names = [part.strip("{}").partition(":")[0] for part in path.split("/") if part.startswith("{")]
         for project in PROJECTS if "project" in names else [""]:
@@ -230,7 +227,7 @@ def test_every_route_lets_in_only_whom_it_demands(matrix: Matrix) -> None:
                 value = project if name == "project" else "1" * 16
                 address = address.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
             for kind, sender in matrix.senders.items():
-                answer = matrix.client.request(method, address, headers=headers(sender.token))
+                answer = await client.request(method, address, headers=headers(sender.token))
                 count += 1
                 if answer.status_code != (status := expected(access, sender, project)):
                     wrong.append(f"{method} {address} by {kind}: {answer.status_code}, not {status}")
@@ -244,7 +241,7 @@ def test_every_route_demands_what_was_decided(matrix: Matrix) -> None:
 
 
 def test_what_the_document_says_is_what_holds(matrix: Matrix) -> None:
-    document = matrix.client.get("/openapi.json").json()
+    document = matrix.app.openapi()
     described = {
         (method.upper(), path): operation["x-access"]
         for path, operations in document["paths"].items()

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from maskreg.errors import ConfigError, MaskregError, NotAllowedError
 from maskreg.service.access import COOKIE
 from maskreg.service.app import create_app
-from maskreg.service.auth.openid import Attempt, OpenId, OpenIdOptions, client_secret, mapping
+from maskreg.service.auth.openid import Attempt, OpenId, client_secret, mapping
 from maskreg.service.auth.projects import Person
 from maskreg.service.auth.roles import Role
 from maskreg.service.context import Service
@@ -54,7 +54,7 @@ def issuer() -> Iterator[str]:
 
 @pytest.fixture
 def service(issuer: str, tmp_path: Path) -> Iterator[Service]:
-    openid = OpenId(OpenIdOptions(issuer, "maskreg", grants=("science=team:writer",)), {"MASKREG_OIDC_SECRET": "word"})
+    openid = OpenId(issuer, "maskreg", grants=("science=team:writer",), env={"MASKREG_OIDC_SECRET": "word"})
     service = replace(service_in(tmp_path), openid=openid)
     yield service
     service.close()
@@ -119,7 +119,7 @@ def test_an_answer_for_another_browser_is_refused(browser: TestClient, service: 
 
 @pytest.mark.parametrize("change", ["nonce", "audience", "refusal", "no code", "verifier", "state"])
 def test_what_the_provider_did_not_say_to_us_is_refused(
-    change: str, browser: TestClient, service: Service, issuer: str, monkeypatch: pytest.MonkeyPatch
+    change: str, browser: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back = at_provider(to_provider(browser), "ada-1")
     if change == "refusal":
@@ -131,7 +131,7 @@ def test_what_the_provider_did_not_say_to_us_is_refused(
         monkeypatch.setattr(Attempt, "value", lambda self, kind: "x" * 64 if kind == change else value(self, kind))
     else:
         assert service.openid is not None
-        monkeypatch.setattr(service.openid, "_options", OpenIdOptions(issuer, "another"))
+        monkeypatch.setattr(service.openid, "_client_id", "another")
     assert browser.get(back).status_code == 401
     assert COOKIE not in browser.cookies
 
@@ -175,7 +175,7 @@ def test_a_server_without_a_provider_says_so(tmp_path: Path) -> None:
 
 def test_a_provider_that_is_away_is_said_to_be(tmp_path: Path) -> None:
     (port,) = free_ports(1)
-    openid = OpenId(OpenIdOptions(f"http://127.0.0.1:{port}", "maskreg"), {})
+    openid = OpenId(f"http://127.0.0.1:{port}", "maskreg", env={})
     service = replace(service_in(tmp_path), openid=openid)
     answer = TestClient(create_app(service), "http://localhost").get("/sign-in/oidc")
     assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
@@ -184,7 +184,7 @@ def test_a_provider_that_is_away_is_said_to_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["http://idp.example", "idp.example", "https://user:word@idp.example", "file:///idp"])
 def test_an_issuer_that_cannot_be_trusted_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="not an https URL"):
-        OpenId(OpenIdOptions(url, "maskreg"), {})
+        OpenId(url, "maskreg", env={})
 
 
 @pytest.mark.parametrize("text", ["science", "science=team", "science=team:owner", "=team:reader", "science=:reader"])

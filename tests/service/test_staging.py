@@ -112,7 +112,7 @@ def test_what_gets_no_name_is_deleted_after_a_week(lab: Lab, local: Registry, mo
         with lab.service.accounts.database.write() as connection:
             connection.exec_driver_sql("UPDATE service_chores SET due = due - 3600")
         monkeypatch.setattr(type(store), "clock", lambda self, days=days: clock() + timedelta(days=days))
-        housekeeper(lab.service).look("tidy")
+        housekeeper(lab.service).turn("tidy")
         for where in (prefix, "announced/", "sent/"):
             assert bool(list(store.list(where))) is is_there, (days, where)
     assert {info.key for info in store.list("artifacts/")} == named

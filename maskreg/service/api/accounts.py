@@ -41,6 +41,9 @@ ProjectOwner = Annotated[Principal, Depends(Needs(Role.ADMIN, audited=Kept.BY_RO
 Operator = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER, audited=Kept.BY_ROUTE))]
 ServerAdmin = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER))]
 
+Before = Annotated[int | None, Query(ge=0, lt=1 << 63)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
 T = TypeVar("T")
 
 _MAX_DAYS = 3650
@@ -206,8 +209,8 @@ def project_audit(
     service: Served,
     project: str,
     _: Admin,
-    before: Annotated[int | None, Query(ge=0, lt=1 << 63)] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: Before = None,
+    limit: Limit = 100,
 ) -> Items[Audited]:
     """What was changed in a project, newest first."""
     _check_exists(service, project)
@@ -244,8 +247,8 @@ def revoke_token(service: Served, token: str, principal: Owner) -> Token:
 def audit(
     service: Served,
     _: ServerAdmin,
-    before: Annotated[int | None, Query(ge=0, lt=1 << 63)] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: Before = None,
+    limit: Limit = 100,
 ) -> Items[Audited]:
     """What was changed on the server, newest first."""
     return Items(items=service.accounts.audit(before=before, limit=limit))

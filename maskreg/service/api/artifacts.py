@@ -1,8 +1,7 @@
-"""Artifacts: search, one artifact, and its measurements."""
+"""Artifacts: search, one artifact, and its verification."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -10,22 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from maskreg.catalog import query as catalog
 from maskreg.digest import Digest
-from maskreg.errors import BadRefError, UsageError
+from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.registry.searching import MOST_ITEMS
 from maskreg.service import background
 from maskreg.service.access import Needs, Where
 from maskreg.service.api import models
-from maskreg.service.api.replies import NUMBER, cursor_of, position_cursor, position_of, reply, values_of
+from maskreg.service.api.replies import position_cursor, position_of, reply
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import latest_check
 from maskreg.service.gateway.visibility import Remembered, check_may_read, check_may_verify, may_read, visible
 from maskreg.workspace.verbs.search import browse
-from maskreg.workspace.verbs.show import Summary, summarize
-
-if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Group
+from maskreg.workspace.verbs.show import summarize
 
 router = APIRouter(tags=["artifacts"])
 
@@ -41,8 +37,6 @@ _RIGHT: Remembered[Digest, bool] = Remembered(16_384)
 """Artifacts whose figures were computed again and are right."""
 
 _NAMES = TypeAdapter(list[models.Name])
-
-Measurements = models.Page[models.Measured]
 
 
 class Filters(BaseModel):
@@ -137,7 +131,7 @@ def artifact(
     service: Served,
     principal: Reader,
 ) -> Response:
-    """One artifact: figures by role and layer, lineage, parts, size, tags that point to it, verification."""
+    """One artifact: its manifest, parts, size, tags that point to it, verification."""
     known = Digest(digest)
     query = visible(catalog.Query(digest=known, limit=_REFS), principal)
     page = browse(query, remote=service.remote, workspace=service.workspace)
@@ -150,23 +144,7 @@ def artifact(
         service.registry.artifact(known)
         _RIGHT.put(known, True)
     summary = summarize(known, remote=service.remote, workspace=service.workspace)
-    pointers = [models.Pointer(ref=str(row.ref), by=row.by, at=row.at) for row in page.names]
-    return reply(request, _artifact(service, principal, known, summary, pointers, more=page.after is not None))
-
-
-def _artifact(
-    service: Service,
-    principal: Principal,
-    digest: Digest,
-    summary: Summary,
-    refs: list[models.Pointer],
-    *,
-    more: bool,
-) -> models.Artifact:
-    manifest, totals = summary.manifest, summary.manifest.totals
-
-    def groups(rows: Mapping[str, Group]) -> dict[str, models.Group]:
-        return {label: models.Group.model_validate(group) for label, group in rows.items()}
+    manifest = summary.manifest
 
     def overlap(recorded: object) -> models.Overlap | None:
         if recorded is None:
@@ -174,26 +152,21 @@ def _artifact(
         shown = models.Overlap.model_validate(recorded)
         return shown if _may_know(service, principal, shown.against) else None
 
-    parts: dict[str, models.Part] = {
-        name: models.Part(codec=part.codec, objects=part.objects, size=part.size, present=name in summary.present)
-        for name, part in manifest.parts.items()
-    }
-    return models.Artifact(
-        digest=digest,
+    shown = models.Artifact(
+        digest=known,
         kind=manifest.kind,
         size=manifest.size,
-        density=totals.density,
-        parts=parts,
-        roles=groups(totals.roles),
-        layers=groups(totals.layers),
-        refs=refs,
-        more_refs=more,
+        density=manifest.totals.density,
+        present=list(summary.present),
+        refs=[models.Pointer.model_validate(row) for row in page.names],
+        more_refs=page.after is not None,
         rlvr_overlap=overlap(summary.rlvr_overlap),
         seed_overlap=overlap(summary.seed_overlap),
-        verified=latest_check(service.registry, digest),
-        waits_for_verification=service.accounts.checks.is_pending(digest),
+        verified=latest_check(service.registry, known),
+        waits_for_verification=service.accounts.checks.is_pending(known),
         manifest=manifest.to_json(),
     )
+    return reply(request, shown)
 
 
 @router.post("/artifacts/{digest}/verify", status_code=202, response_class=Response)
@@ -205,71 +178,9 @@ def verify(digest: DigestPath, service: Served, principal: Writer) -> None:
     service.accounts.checks.request(known, principal.name)
 
 
-class MeasurementFilters(BaseModel):
-    """Which measurements."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    metric: str = Field("", max_length=100)
-    against: str = Field("", max_length=255)
-    limit: Limit = 50
-    cursor: Cursor = ""
-
-
-@router.get("/artifacts/{digest}/measurements", response_model=Measurements)
-def measurements(
-    digest: DigestPath,
-    filters: Annotated[MeasurementFilters, Query()],
-    request: Request,
-    service: Served,
-    principal: Reader,
-) -> Response:
-    """Numbers that were measured on an artifact, such as its overlap with other masks.
-
-    Comparisons with artifacts that you cannot read are left out.
-    """
-    known = Digest(digest)
-    check_may_read(service.registry, principal, known)
-    scope = f"measurements {digest}"
-    last = values_of(scope, filters.cursor, NUMBER)[0] if filters.cursor else 0
-    rows = [
-        row
-        for row in service.registry.index.must_open().measurements(known)
-        if row.id > last and filters.metric in ("", row.metric) and filters.against in ("", row.against)
-    ]
-    may_know = {against: _may_know(service, principal, against) for against in {row.against for row in rows}}
-    rows = [row for row in rows if may_know[row.against]]
-    shown = [
-        models.Measured.model_validate({**vars(row), "detail": _detail(row.detail, principal)})
-        for row in rows[: filters.limit]
-    ]
-    cursor = cursor_of(scope, shown[-1].id) if len(rows) > filters.limit else None
-    return reply(request, Measurements(items=shown, next=cursor))
-
-
 def _may_know(service: Service, principal: Principal, against: str) -> bool:
     try:
         digest = Digest(against)
     except ValueError:
         return True  # a baseline's text
     return may_read(service.registry, principal, digest)
-
-
-def _detail(detail: object, principal: Principal) -> dict[str, object]:
-    # The names under which the masks were compared can be of projects that this reader does not know of.
-    kept = dict(detail) if isinstance(detail, dict) else {}
-    for key in ("refs", "reference"):
-        names = kept.get(key)
-        texts = [names] if isinstance(names, str) else list(names or [])
-        if not all(_is_readable(text, principal) for text in texts):
-            del kept[key]
-    return kept
-
-
-def _is_readable(name: object, principal: Principal) -> bool:
-    if str(name).startswith("sha256:"):
-        return True
-    try:
-        return principal.role(Ref.parse(str(name)).project) >= Role.READER
-    except BadRefError:
-        return False

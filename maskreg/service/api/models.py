@@ -82,23 +82,6 @@ class Card(Model):
     meta: dict[str, str] = Field(default_factory=dict, description="Run metadata.", examples=[{"seed": "17"}])
 
 
-class Part(Model):
-    """A part of an artifact."""
-
-    codec: str
-    objects: int = Field(description="How many objects it has.")
-    size: int = Field(description="Bytes of them.")
-    present: bool = Field(description="Whether the registry holds it.")
-
-
-class Group(Model):
-    """A group of coordinates, and how many of them moved."""
-
-    numel: int
-    nnz: int
-    density: float
-
-
 class Overlap(Model):
     """A recorded overlap with another mask."""
 
@@ -110,21 +93,19 @@ class Overlap(Model):
 class Pointer(Model):
     """A tag that points to the artifact now."""
 
-    ref: str
+    ref: RefText
     by: str
     at: datetime
 
 
 class Artifact(Model):
-    """An artifact: its figures, what it was made from, and which tags point to it."""
+    """An artifact: what it was made from, and which tags point to it."""
 
     digest: DigestText
     kind: Literal["mask", "delta", "baseline", "analysis"]
     size: int = Field(description="Bytes of all objects.")
     density: float
-    parts: dict[str, Part]
-    roles: dict[str, Group] = Field(description="By role of the tensors: ffn, attention and others.")
-    layers: dict[str, Group]
+    present: list[str] = Field(description="Parts that the registry holds.")
     refs: list[Pointer] = Field(description="Of projects that you may read.")
     more_refs: bool = Field(description="Whether there are more than these; search by `digest`.")
     rlvr_overlap: Overlap | None
@@ -132,22 +113,9 @@ class Artifact(Model):
     verified: Check | None = Field(description="Null when no verification is on record.")
     waits_for_verification: bool = Field(description="Whether the server is going to verify it.")
     manifest: dict[str, Any] = Field(
-        description="What was computed, and from what: rule, source, target, parents, recipe, totals. The table of "
-        "objects is left out."
+        description="What was computed, and from what: rule, source, target, parents, recipe, parts, and totals by "
+        "role and layer. The table of objects is left out."
     )
-
-
-class Measured(Model):
-    """One number that was measured on an artifact."""
-
-    id: int
-    metric: str = Field(examples=["overlap", "rlvr_overlap"])
-    value: float
-    against: str = Field(description="The other artifact's digest, or a baseline; empty without one.")
-    by_group: str = Field(description="The tensors, such as --role ffn; empty for the whole mask.")
-    detail: dict[str, Any]
-    by: str
-    at: datetime
 
 
 class Tag(Model):

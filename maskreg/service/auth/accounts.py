@@ -6,11 +6,13 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from sqlalchemy import select
+
 from maskreg.errors import MaskregError, UnauthenticatedError
 from maskreg.service.auth import identity
-from maskreg.service.auth.changes import account, audited, record
+from maskreg.service.auth.changes import account, record
 from maskreg.service.auth.chores import Checks, Chores
-from maskreg.service.auth.database import Database
+from maskreg.service.auth.database import AuditRow, Database
 from maskreg.service.auth.identity import Secret
 from maskreg.service.auth.projects import Members, People, Projects
 from maskreg.service.auth.roles import Audited, Principal
@@ -62,18 +64,19 @@ class Accounts:
             return identity.visitor(connection)
 
     def audit(self, project: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Audited]:
-        """The newest changes that were made, newest first."""
+        """The newest changes that were made, newest first; ``before`` is the id of one."""
+        rows = select(AuditRow.__table__).order_by(AuditRow.id.desc()).limit(limit)
+        if project is not None:
+            rows = rows.where(AuditRow.project == project)
+        if before is not None:
+            rows = rows.where(AuditRow.id < before)
         with self.database.read() as connection:
-            return audited(connection, project, before=before, limit=limit)
+            return [Audited(**row) for row in connection.execute(rows).mappings()]
 
     def log(self, by: Principal, action: str, project: str = "", subject: str = "") -> None:
         """Record a change that was made elsewhere than in accounts, such as in the registry."""
         with self.database.write() as connection:
             record(connection, by, action, project=project, subject=subject)
-
-    def ready(self) -> None:
-        """Check that accounts can be read, and that their times mean what they say."""
-        self.database.check()
 
     def close(self) -> None:
         """Close every connection."""

@@ -24,7 +24,7 @@ from maskreg.errors import BadRefError, NotAllowedError, NotFoundError, UsageErr
 from maskreg.ref import Ref, printable
 from maskreg.service.auth.database import AuditRow, GrantRow, PrincipalRow, ProjectRow, SessionRow, TokenRow
 from maskreg.service.auth.identity import grants_of
-from maskreg.service.auth.roles import EVERY_PROJECT, Audited, Principal, Project, Role
+from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Project, Role
 
 _MAX_NAME = 128
 
@@ -134,16 +134,6 @@ def record(
     """Append to the log, in the transaction of the change itself."""
     row = {"at": datetime.now(UTC), "by": by.name, "token": by.token, "action": action, "project": project}
     connection.execute(insert(AuditRow).values(**row, subject=subject, detail=dict(detail)))
-
-
-def audited(connection: Connection, project: str | None, *, before: int | None, limit: int) -> list[Audited]:
-    """The newest changes, newest first."""
-    rows = select(AuditRow.__table__).order_by(AuditRow.id.desc()).limit(limit)
-    if project is not None:
-        rows = rows.where(AuditRow.project == project)
-    if before is not None:
-        rows = rows.where(AuditRow.id < before)
-    return [Audited(**row) for row in connection.execute(rows).mappings()]
 
 
 @contextmanager

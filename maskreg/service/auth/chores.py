@@ -16,17 +16,17 @@ from sqlalchemy import ColumnElement, delete, insert, or_, select, update
 
 from maskreg.catalog.engine import now
 from maskreg.digest import Digest
-from maskreg.service.auth.database import CheckRow, ChoreRow, Database
+from maskreg.service.auth.database import CheckRow, ChoreRow, Database, Stored
 
 _LONGEST_S = 2 * 86_400.0
 """No chore is put off for longer: one that is was put off by a clock that was ahead, and is due."""
 
 
-class Chores:
+class Chores(Stored):
     """When each chore is due, and who does it."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._holder = secrets.token_hex(8)
 
     def is_due(self, name: str) -> bool:
@@ -76,11 +76,8 @@ class PendingCheck:
     at: float
 
 
-class Checks:
+class Checks(Stored):
     """Artifacts that wait to be verified."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def request(self, digest: Digest, by: str) -> None:
         """Let an artifact be verified; one that waits already keeps its turn."""

@@ -260,6 +260,13 @@ class Database:
             yield connection
 
 
+class Stored:
+    """What stands in some tables of a database. Safe to use from many threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
 def upgrade_server(url: str) -> tuple[str | None, str | None]:
     """Bring a server's database, catalog included, to this version's schema; its revisions before and after."""
     before = current(url)

@@ -15,7 +15,7 @@ import hmac
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from json import JSONDecodeError
@@ -41,16 +41,6 @@ _TIMEOUT_S = 10.0
 _LEEWAY_S = 60
 
 
-@dataclass(frozen=True)
-class OpenIdOptions:
-    """How people sign in."""
-
-    issuer: str
-    client_id: str
-    claim: str = "groups"
-    grants: tuple[str, ...] = ()
-
-
 def client_secret(env: Mapping[str, str] = os.environ) -> str:
     """The client's secret; empty for a client that has none."""
     if secret := env.get(SECRET, ""):
@@ -69,7 +59,7 @@ def client_secret(env: Mapping[str, str] = os.environ) -> str:
         raise ConfigError(f"{SECRET}_FILE: {path} cannot be read") from error
 
 
-def mapping(grants: tuple[str, ...]) -> dict[str, dict[str, Role]]:
+def mapping(grants: Sequence[str]) -> dict[str, dict[str, Role]]:
     """The role by project of each group."""
     result: dict[str, dict[str, Role]] = {}
     for text in grants:
@@ -94,17 +84,31 @@ class Attempt:
 
 
 class OpenId:
-    """One provider, which authlib talks to."""
+    """One provider, which authlib talks to.
 
-    def __init__(self, options: OpenIdOptions, env: Mapping[str, str] = os.environ) -> None:
-        _check_url(options.issuer, "the issuer")
-        self._options, self._groups = options, mapping(options.grants)
+    Args:
+        claim: the claim with the groups of a person.
+        grants: the roles that groups give, each as ``GROUP=PROJECT:ROLE``.
+    """
+
+    def __init__(
+        self,
+        issuer: str,
+        client_id: str,
+        *,
+        claim: str = "groups",
+        grants: Sequence[str] = (),
+        env: Mapping[str, str] = os.environ,
+    ) -> None:
+        _check_url(issuer, "the issuer")
+        self._issuer, self._client_id, self._claim = issuer.rstrip("/"), client_id, claim
+        self._groups = mapping(grants)
         secret = client_secret(env)
         self._client = OAuth().register(
             "provider",
-            client_id=options.client_id,
+            client_id=client_id,
             client_secret=secret or None,
-            server_metadata_url=f"{options.issuer.rstrip('/')}/.well-known/openid-configuration",
+            server_metadata_url=f"{self._issuer}/.well-known/openid-configuration",
             client_kwargs={
                 "scope": "openid profile email",
                 "code_challenge_method": "S256",
@@ -134,7 +138,7 @@ class OpenId:
         with self._translated():
             metadata = await self._described()
             token = await self._client.fetch_access_token(callback, code=code, code_verifier=attempt.value("verifier"))
-            required = {"iss": metadata["issuer"], "aud": self._options.client_id}
+            required = {"iss": metadata["issuer"], "aud": self._client_id}
             claims = await self._client.parse_id_token(
                 token,
                 nonce=attempt.value("nonce"),
@@ -148,10 +152,9 @@ class OpenId:
     async def _described(self) -> dict[str, Any]:
         # authlib takes what the provider says of itself; this checks that it speaks for the issuer, over TLS.
         metadata: dict[str, Any] = await self._client.load_server_metadata()
-        issuer = self._options.issuer.rstrip("/")
-        if str(metadata.get("issuer", "")).rstrip("/") != issuer:
+        if str(metadata.get("issuer", "")).rstrip("/") != self._issuer:
             self._client.server_metadata.clear()
-            raise ConfigError(f"{issuer} describes another issuer", hint="check --oidc-issuer")
+            raise ConfigError(f"{self._issuer} describes another issuer", hint="check --oidc-issuer")
         for key in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
             _check_url(str(metadata.get(key, "")), f"the provider's {key}")
         signs = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
@@ -161,7 +164,7 @@ class OpenId:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        host = urlsplit(self._options.issuer).hostname
+        host = urlsplit(self._issuer).hostname
         try:
             yield
         except (httpx2.HTTPError, httpx2.InvalidURL, JSONDecodeError) as error:
@@ -181,7 +184,7 @@ class OpenId:
     def _grants(self, claims: Mapping[str, Any]) -> dict[str, Role] | None:
         if not self._groups:
             return None
-        groups = claims.get(self._options.claim, [])
+        groups = claims.get(self._claim, [])
         result: dict[str, Role] = {}
         for group in groups if isinstance(groups, list) else [groups]:
             for project, role in self._groups.get(group, {}).items() if isinstance(group, str) else ():

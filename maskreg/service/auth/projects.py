@@ -31,15 +31,12 @@ from maskreg.service.auth.changes import (
     put_grant,
     record,
 )
-from maskreg.service.auth.database import Database, GrantRow, PrincipalRow, ProjectRow
+from maskreg.service.auth.database import GrantRow, PrincipalRow, ProjectRow, Stored
 from maskreg.service.auth.roles import SYSTEM, Member, Principal, Project, Role, name_of
 
 
-class Projects:
+class Projects(Stored):
     """The projects of a server."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def visible(self, principal: Principal) -> list[Project]:
         """The projects that a principal can read, by name; deleted ones for an admin of the server alone."""
@@ -120,11 +117,8 @@ class Projects:
             record(connection, by, "delete project", project=name, subject=name)
 
 
-class Members:
+class Members(Stored):
     """The members of a server's projects; ``*`` is all projects."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def of(self, project: str) -> list[Member]:
         """Who has a role in a project, by name."""
@@ -178,11 +172,8 @@ class Person:
     verified: bool = False
 
 
-class People:
+class People(Stored):
     """The accounts of people who sign in."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def sign_in(self, person: Person, grants: Mapping[str, Role] | None = None) -> Principal:
         """The account of a person who signed in."""

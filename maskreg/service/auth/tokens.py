@@ -24,7 +24,7 @@ from maskreg.service.auth.changes import (
     record,
     revoke_tokens,
 )
-from maskreg.service.auth.database import Database, GrantRow, PrincipalRow, SessionRow, TokenRow
+from maskreg.service.auth.database import GrantRow, PrincipalRow, SessionRow, Stored, TokenRow
 from maskreg.service.auth.identity import Secret, by_session, grants_of, hashed
 from maskreg.service.auth.roles import EVERY_PROJECT, SYSTEM, NewToken, Principal, Role, Token, name_of
 
@@ -48,11 +48,8 @@ class Scope:
     expires: timedelta | None = None
 
 
-class Tokens:
+class Tokens(Stored):
     """The tokens of a server."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def create(self, name: str, scope: Scope, by: Principal) -> NewToken:
         """Make a token, and its owner a member of the project with that role if they had a lower one.
@@ -156,11 +153,8 @@ LIFETIME = timedelta(hours=12)
 """How long a session lasts."""
 
 
-class Sessions:
+class Sessions(Stored):
     """The sessions of a server's pages."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def begin(self, principal: Principal) -> str:
         """Begin a session; gives its cookie. Sessions that have expired are removed."""

@@ -34,7 +34,7 @@ from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.gateway.admission import check_quota, check_room_somewhere, check_tombstone
 from maskreg.service.gateway.policy import ANNOUNCED, SENT, UPLOADS, Action, Key, Kind, allows, check
-from maskreg.service.gateway.verification import note_entry
+from maskreg.service.gateway.verification import request_first_check
 from maskreg.service.gateway.visibility import NamedArtifacts, Remembered
 from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo
 from maskreg.store.entry import BackReference, RefEntry
@@ -115,17 +115,16 @@ class Incoming:
         before = self._registry.refs.peek(entry.ref, entry.n - 1) if entry.n > 1 else None
         check_role(principal, entry.project, Role.ADMIN if entry.deleted else Role.WRITER)
         check_tombstone(self._registry, entry.ref, before, principal)
-        if entry.digest is not None:
-            self._check_complete(entry.digest, principal)
+        if entry.digest is None:
+            return admit(self._registry, entry)
+        self._check_complete(entry.digest, principal)
         self._accounts.projects.ensure(entry.project, principal)
-        if entry.digest is not None:
-            check_quota(self._accounts, self._registry, entry.project, entry.digest)
+        check_quota(self._accounts, self._registry, entry.project, entry.digest)
         if not admit(self._registry, entry):
             return False
         self._named.add(entry)
-        if entry.digest is not None:
-            self._store.delete(self.sent_by(entry.digest, principal))
-        note_entry(self._accounts, self._registry, entry)
+        self._store.delete(self.sent_by(entry.digest, principal))
+        request_first_check(self._accounts, self._registry, entry.digest, entry.by)
         return True
 
     # Uploads by link

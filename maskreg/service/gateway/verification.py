@@ -22,7 +22,6 @@ from maskreg.registry import Registry
 from maskreg.registry.verify import verify
 from maskreg.service.auth.accounts import Accounts
 from maskreg.service.auth.roles import SYSTEM
-from maskreg.store.entry import RefEntry
 
 _VERIFY = "verify"
 _MOST_FAULTS = 20
@@ -58,12 +57,6 @@ def request_first_check(accounts: Accounts, registry: Registry, digest: Digest, 
     catalog = registry.catalog
     if catalog is None or not catalog.events(subject=digest, action=_VERIFY, limit=1):
         accounts.checks.request(digest, by)
-
-
-def note_entry(accounts: Accounts, registry: Registry, entry: RefEntry) -> None:
-    """Let what a new entry points to be verified, if it never was."""
-    if entry.digest is not None:
-        request_first_check(accounts, registry, entry.digest, entry.by)
 
 
 def verify_next(accounts: Accounts, registry: Registry, beat: Callable[[], None] = lambda: None) -> bool:

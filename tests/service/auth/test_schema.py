@@ -28,7 +28,7 @@ def test_a_schema_of_another_version_is_refused(url: str) -> None:
             if revision:
                 connection.execute(text(f"INSERT INTO {VERSION.name} VALUES ('{revision}')"))
         with pytest.raises(ConfigError) as caught:
-            accounts.ready()
+            accounts.database.check()
         assert next_step(caught.value) == hint
     engine.dispose()
     accounts.close()
