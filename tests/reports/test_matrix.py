@@ -25,7 +25,6 @@ HEADROOMS = (0.5, 0.021, -0.0001, 1.0, -0.25, None)
 
 
 def matrix(count: int = 4) -> PairMatrix:
-    """Pairs with every outcome."""
     pairs = []
     for at, masks in enumerate(combinations(range(count), 2)):
         outcome, headroom = OUTCOMES[at % 6], HEADROOMS[at % 6]
@@ -71,7 +70,6 @@ def test_a_hundred_masks_fit() -> None:
 
 @pytest.fixture(scope="module")
 def several(masks: tuple[NamedMask, NamedMask], home: Path) -> Findings:
-    """A mask beside two others."""
     third = named(home, "team/third:v1", 0.2, 300)
     return gather(masks[0], [masks[1], dataclasses.replace(third, start="yes")])
 

@@ -20,7 +20,6 @@ from tests.reports.conftest import EVIL, named
 
 
 def run(count: int) -> Survey:
-    """A run whose masks grow, and share more the nearer they are."""
     at = np.arange(count)
     both = 1000 + 100 * np.minimum(at[:, None], at) - 2 * np.abs(at[:, None] - at)
     names = tuple(f"team/run:step-{10 * number}{EVIL if number == 1 else ''}" for number in range(count))

@@ -22,7 +22,6 @@ from tests.service.serving import ADMIN, headers, service_in
 
 
 def test_a_route_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recipe of CONTRIBUTING, walked."""
     recipe = re.search(r"\*\*A route\*\*.*?```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
     assert recipe is not None
     (tmp_path / "notes.py").write_text(recipe[1])
@@ -70,7 +69,6 @@ def test_an_application_with_a_route_without_a_demand_does_not_start(
     ],
 )
 def test_other_host_names_are_refused(shared: Lab, names: tuple[str, ...], host: str, is_known: bool) -> None:
-    """As DNS rebinding makes a browser send them."""
     client = TestClient(create_app(replace(shared.service, hosts=names)), headers=headers(ADMIN))
     for method, path in (("GET", "/livez"), ("GET", "/"), ("POST", "/api/v1/projects")):
         answer = client.request(method, path, headers={"Host": host, "X-Forwarded-Host": "masks.example"})
@@ -116,7 +114,6 @@ def test_a_malformed_document_is_told_which_field_is_wrong(shared: Lab, path: st
 
 
 def test_a_server_whose_registry_has_gone_is_not_ready(tmp_path: Path) -> None:
-    """As below a disk that is not mounted any more: what it would write there is lost."""
     with service_in(tmp_path) as service:
         service.registry.ensure_uuid()
         client = TestClient(create_app(service))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
@@ -16,10 +17,13 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
+from maskreg.errors import UnavailableError
 from maskreg.service import observing
 from maskreg.service.app import create_app
 from maskreg.service.auth.database import upgrade_server
 from maskreg.service.context import Service
+from maskreg.service.health import Readiness
+from maskreg.service.problems import SilentError, without_paths
 from maskreg.settings import Settings
 from maskreg.workspace.workspace import Workspace
 from tests.buckets import log_in, new_store
@@ -32,7 +36,6 @@ THREADS = 40
 
 @contextmanager
 def closed_to_all(postgres: Postgres, url: str) -> Iterator[None]:
-    """Refuse and end all connections to a database, as a server does that is being restarted."""
     name = url.rpartition("/")[2]
     admin = f"host=127.0.0.1 port={postgres.port} user=maskreg dbname=postgres"
     with psycopg.connect(admin, autocommit=True) as connection:
@@ -94,7 +97,6 @@ def test_a_process_whose_every_thread_waits_for_a_bucket_that_hangs_is_alive_and
             polls = list(pool.map(lambda _: client.get("/readyz"), range(THREADS // 2)))
             assert {poll.status_code for poll in polls} == {503}
             assert polls[0].json()["title"].endswith("from: store") and polls[0].headers["Retry-After"] == "1"
-            assert sum(thread.name == "readiness-store" for thread in threading.enumerate()) == 1
             assert not any(request.done() for request in waiting)
         finally:
             s3_server.cont()
@@ -129,3 +131,48 @@ def test_readers_are_served_where_the_use_of_their_token_cannot_be_noted(
         database.execute("CREATE TRIGGER full BEFORE UPDATE ON service_tokens BEGIN SELECT RAISE(ABORT, 'full'); END")
         assert client.get("/api/v1/artifacts", headers=headers(ADMIN)).status_code == 200
     assert "is not noted" in caplog.text
+
+
+def test_every_part_that_is_silent_is_named_and_asked_once() -> None:
+    goes_on, asked = threading.Event(), []
+
+    def hangs() -> None:
+        asked.append(threading.current_thread().name)
+        goes_on.wait()
+
+    readiness = Readiness({"store": hangs, "catalog": lambda: None, "accounts": hangs}, patience_s=0.02)
+    for _ in range(5):
+        with pytest.raises(SilentError, match="from: accounts, store"):
+            asyncio.run(readiness.check())
+    assert sorted(asked) == ["readiness-accounts", "readiness-store"]
+    goes_on.set()
+    asyncio.run(Readiness({"store": hangs}).check())
+
+
+def test_a_part_that_cannot_serve_says_why_though_another_hangs() -> None:
+    goes_on = threading.Event()
+
+    def gone() -> None:
+        raise UnavailableError("the database does not answer")
+
+    readiness = Readiness({"store": goes_on.wait, "accounts": gone}, patience_s=60)
+    with pytest.raises(UnavailableError, match="the database does not answer"):
+        asyncio.run(readiness.check())
+    goes_on.set()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/srv/models/qwen3-8b: tensor w: leaf 3 differs", "qwen3-8b: tensor w: leaf 3 differs"),
+        ("there is no team/opd in local (file:///srv/my-home)", "there is no team/opd in local (my-home)"),
+        ("'/srv/a/b' and \"/srv/c/\", then /d", "'b' and \"c\", then d"),
+        ("maskreg apply team/opd:v1 --source ./x", "maskreg apply team/opd:v1 --source ./x"),
+        ("see https://example.org/docs/serve", "see https://example.org/docs/serve"),
+        ("s3://bucket/prefix/key holds 3/4", "s3://bucket/prefix/key holds 3/4"),
+        ("postgresql+psycopg://a@db:5432/x: no lock", "the database: no lock"),
+        ("postgresql://[::1]/x?sslmode=require.", "the database."),
+    ],
+)
+def test_of_an_absolute_path_only_the_last_name_is_shown(text: str, left: str) -> None:
+    assert without_paths(text) == left

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 import maskreg
@@ -17,7 +20,7 @@ from maskreg.errors import UnavailableError, UntrustedError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.service.app import create_app
-from maskreg.service.background import Chore, Housekeeper, Stopped, housekeeper
+from maskreg.service.background import Background, Chore, Housekeeper, Stopped, housekeeper
 from maskreg.service.context import Service
 from maskreg.service.start import Options, open_service, serve
 from maskreg.settings import Remote, Settings
@@ -30,7 +33,6 @@ TAG = "/api/v1/projects/team/refs/opd/v2"
 
 @pytest.fixture
 def signing(lab: Lab) -> Lab:
-    """A lab whose tags are signed as on a server that was started with nothing but a home."""
     with open_service(Options(home=str(lab.workspace.root))) as started:
         lab.service.registry.trust.signer = started.registry.trust.signer
         lab.service.registry.trust.fresh_s = started.registry.trust.fresh_s
@@ -50,7 +52,6 @@ class Later:
 
 
 def reader(folder: Path, url: str, clock: Callable[[], datetime], monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """The service as a new reader sees it."""
     monkeypatch.setenv("MASKREG_TOKEN", "reader-token")
     registry = Registry.remote(Remote("lab", url), Settings(home=folder, config_path=folder / "config.toml"))
     registry.trust.clock = clock
@@ -124,7 +125,6 @@ def test_a_chore_that_fails_is_tried_again_and_keeps_no_other_from_its_turn(lab:
 
 @pytest.fixture
 def uploaded(lab: Lab) -> Iterator[TestClient]:
-    """A client of a lab of which ``team/opd:v2`` has just been set."""
     client = lab.client("writer-token")
     answer = client.put(TAG, json={"artifact": "team/opd:v1"}, headers=NEW)
     assert answer.status_code == 201, answer.text
@@ -219,3 +219,35 @@ def test_a_service_that_ends_leaves_the_verification_to_another(lab: Lab, upload
     assert artifact(lab)["waits_for_verification"]
     housekeeper(service).turn()
     assert artifact(lab)["verified"]
+
+
+class Turns(Background):
+    """A thread whose first turn fails, and whose third lasts until it is told to stop."""
+
+    name = "turns"
+    trouble = "turns are late"
+
+    def __init__(self) -> None:
+        super().__init__(every_s=0.0)
+        self.begun, self.ended = 0, 0
+        self.last = threading.Event()
+
+    def turn(self) -> None:
+        self.begun += 1
+        if self.begun == 1:
+            raise UnavailableError("the store does not answer")
+        if self.begun == 3:
+            self.last.set()
+            while not self.is_stopping:
+                threading.Event().wait(0.001)
+        self.ended += 1
+
+
+async def test_a_turn_that_fails_is_followed_by_the_next_and_the_end_waits_for_the_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    turns = Turns()
+    async with turns.during(FastAPI()):
+        assert await asyncio.to_thread(turns.last.wait, 30)
+    assert (turns.begun, turns.ended) == (3, 2)
+    assert "turns are late: the store does not answer" in caplog.text

@@ -43,12 +43,7 @@ TOY, HIDDEN = Ref("team", "toy", "v1"), Ref("secret", "hidden", "v1")
 
 @dataclass(frozen=True)
 class Bucket:
-    """A service over a bucket, and the registry of a writer with an artifact to push and one that the service has.
-
-    Attributes:
-        client: does not follow links, and sends no token of its own.
-        digest, hidden: the artifacts ``team/toy:v1`` and ``secret/hidden:v1``.
-    """
+    """A service over a bucket, and the registry of a writer with an artifact to push and one that the service has."""
 
     url: str
     client: TestClient
@@ -58,12 +53,10 @@ class Bucket:
     hidden: Digest
 
     def post(self, path: str, row: dict[str, object]) -> httpx2.Response:
-        """Ask for an upload, or finish one, as a writer."""
         url = f"{self.url}/api/v1/uploads{path}"
         return httpx2.post(url, json=row, headers=headers("writer-token"), timeout=60)
 
     def announced(self) -> tuple[dict[str, object], bytes]:
-        """What is asked for to upload the largest object of the artifact, once its manifest is sent; and its bytes."""
         data, manifest = read_manifest(self.local.store, self.digest)
         with closing(HttpStore(self.url)) as store:
             store.announce(self.digest, data)

@@ -35,8 +35,6 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Runs a command that must end with ``exit``; gives stdout, and stderr when it is to fail."""
-
     def run(*args: str, exit: int = 0, stdin: str = "") -> str:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         status = main(list(args))
@@ -97,12 +95,6 @@ def test_logging_out_forgets_the_token(url: str, run: Run) -> None:
     assert token_for(url) == ""
     assert "no service is logged in to" in run("whoami", exit=78)
     assert "maskreg login" in run("whoami", "--server", url, exit=77)
-
-
-def test_nothing_is_asked_offline(url: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASKREG_OFFLINE", "1")
-    assert "offline is set" in run("login", url, "--token-stdin", stdin="reader-token", exit=69)
-    assert token_for(url) == ""
 
 
 def test_a_service_is_meant_by_url_or_by_remote(url: str, run: Run, tmp_path: Path) -> None:

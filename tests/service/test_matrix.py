@@ -98,20 +98,13 @@ METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 
 @dataclass(frozen=True)
 class Sender:
-    """The sender of a request.
-
-    Attributes:
-        token: what they show; empty for nothing.
-        valid: whether it is good.
-        grants: their roles by project.
-    """
+    """The sender of a request."""
 
     token: str = ""
     valid: bool = True
     grants: Mapping[str, Role] = field(default_factory=dict)
 
     def role(self, project: str) -> Role:
-        """Their role in a project."""
         if project == DELETED:
             return Role.NONE
         held = max(self.grants.get(project, Role.NONE), self.grants.get(EVERY_PROJECT, Role.NONE))
@@ -120,12 +113,7 @@ class Sender:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The application's routes and the senders.
-
-    Attributes:
-        routes: method and path of each, with whom it lets in.
-        senders: by what they are.
-    """
+    """The application's routes and the senders."""
 
     app: FastAPI
     routes: Mapping[tuple[str, str], Mapping[str, str]]
@@ -193,7 +181,6 @@ def _senders(accounts: Accounts) -> dict[str, Sender]:
 
 
 def expected(access: Mapping[str, str], sender: Sender, project: str) -> int:
-    """The status of a refusal, or ``LET_IN``."""
     role = Role[access["role"].upper()]
     where = Where(access["where"])
     if where is Where.NOWHERE:

@@ -37,28 +37,23 @@ class Served:
     def send(
         self, method: str, key: str, token: str, data: bytes = b"", also: Mapping[str, str] | None = None
     ) -> httpx2.Response:
-        """Send a request about a key, with what an upload has to state."""
         sent = {**headers(token), **(stated(data) if method == "PUT" else {}), **(also or {})}
         return self.client.request(method, f"{OBJECTS}/{quote(key)}", headers=sent, content=data)
 
     def keys(self, prefix: str, token: str) -> list[str]:
-        """What a principal sees below a prefix."""
         answer = self.client.get(OBJECTS, params={"prefix": prefix}, headers=headers(token))
         *rows, end = [json.loads(line) for line in answer.text.splitlines()]
         assert end == {"end": True, "count": len(rows)}
         return [row["key"] for row in rows]
 
     def digest(self, ref: Ref) -> Digest:
-        """What a tag points to."""
         return self.registry.resolve(ref).digest
 
     def shard(self, ref: Ref) -> str:
-        """Key of an artifact's first object that holds values."""
         prefix = artifact_prefix(self.digest(ref))
         return next(info.key for info in self.registry.store.list(prefix) if "/c/" in info.key)
 
     def next_entry(self, ref: Ref, **changed: object) -> RefEntry:
-        """The entry that would follow the latest one of a tag, written by ada."""
         head = self.registry.refs.head(ref)
         assert head is not None
         values = {"n": head.n + 1, "previous": head.id, "by": "ada", "write_id": "0" * 32, **changed}

@@ -41,12 +41,7 @@ CHECKS = [
 
 @dataclass(frozen=True)
 class Described:
-    """A server that listens, and its document.
-
-    Attributes:
-        schema: the document.
-        real: values of path parameters that name what the server has.
-    """
+    """A server that listens, and its document."""
 
     schema: schemathesis.BaseSchema
     real: dict[str, list[str]]
@@ -65,7 +60,6 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
 
 @pytest.mark.parametrize("token", ["", "reader-token", "writer-token", ADMIN])
 def test_whatever_is_sent_is_answered_as_the_document_says(described: Described, token: str) -> None:
-    """No answer is a fault of the server, and none is of a form that the document does not name."""
     count = 0
     for result in described.schema.get_all_operations():
         operation = cast("Any", result).ok()

@@ -33,7 +33,6 @@ USERS = {
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    """The URL of a running provider."""
     (port,) = free_ports(1)
     claims = [part for sub, more in USERS.items() for part in ("--user-claims", f'{{"sub": "{sub}", {more[1:]}')]
     command = [sys.executable, "-W", "ignore", "-m", "tests.service.provider", "--port", str(port), *claims]
@@ -72,7 +71,6 @@ def to_provider(browser: TestClient, next: str = "/") -> str:
 
 
 def at_provider(address: str, sub: str) -> str:
-    """What a person does there; gives where the provider sends the browser."""
     answer = httpx2.post(address, data={"sub": sub})
     assert answer.status_code == 302, answer.text
     return answer.headers["location"].removeprefix("http://localhost")

@@ -26,7 +26,6 @@ class Costs:
     keys: list[str] = field(default_factory=list)
 
     def get(self, path: str) -> None:
-        """Send a request, after one that filled what is remembered."""
         for _ in range(2):
             self.statements.clear()
             self.keys.clear()

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from maskreg.errors import RateLimitedError
+import maskreg
+from maskreg.artifact.presence import read_manifest
+from maskreg.digest import Digest
+from maskreg.errors import QuotaError, RateLimitedError
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.push import push
 from maskreg.service.app import create_app
+from maskreg.service.auth.roles import Role
+from maskreg.service.auth.tokens import Scope
+from maskreg.service.background import housekeeper
+from maskreg.service.gateway.admission import LIFE
 from maskreg.service.middleware import RateLimits, Throttle
-from tests.service.labs import Lab
-from tests.service.serving import ADMIN, ROOT, headers
+from maskreg.settings import Remote, Settings
+from tests.checkpoints import make_checkpoint, moved
+from tests.service.labs import SOURCE, Lab
+from tests.service.serving import ADMIN, ROOT, Switched, headers, server, stated
 
 
 class Clock:
@@ -45,7 +59,6 @@ def test_a_bucket_fills_again() -> None:
 
 
 def limited(lab: Lab, **throttles: Throttle) -> TestClient:
-    """A client of the same server, with limits of which most are out of reach."""
     limits = replace(RateLimits.of(1e6), **throttles)
     return TestClient(create_app(replace(lab.service, limits=limits)))
 
@@ -108,3 +121,96 @@ def test_what_accounts_record_themselves_is_recorded_once(lab: Lab) -> None:
     assert browser.post("/api/v1/projects", json={"name": "paper"}).status_code == 201
     newest = lab.service.accounts.audit(limit=3)
     assert [event.action for event in newest] == ["create project", "sign in", "grant"]
+
+
+__all__ = ["server"]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Registry:
+    space = maskreg.Workspace(Settings(home=tmp_path / "ada", config_path=tmp_path / "config.toml"))
+    source = make_checkpoint(tmp_path / "before", SOURCE)
+    for number in range(3):
+        target = {key: moved(tensor, 0.5, 50 + number) for key, tensor in SOURCE.items()}
+        after = make_checkpoint(tmp_path / f"after-{number}", target)
+        maskreg.extract(source, after, f"team/new:v{number}", workspace=space)
+    return space.local
+
+
+def announce(lab: Lab, local: Registry, number: int, token: str = "writer-token") -> tuple[int, Digest, int]:
+    digest = local.resolve(Ref("team", "new", f"v{number}")).digest
+    data, manifest = read_manifest(local.store, digest)
+    key = f"/api/v1/objects/announced/sha256/{digest.hex}/manifest.json"
+    return lab.client(token).put(key, content=data, headers=stated(data)).status_code, digest, manifest.size + len(data)
+
+
+def on_their_way(lab: Lab) -> set[tuple[str, int]]:
+    keys = (info.key.split("/") for info in lab.workspace.local.store.list("sent/"))
+    return {(key[2], int(key[3].removeprefix("size-"))) for key in keys if key[3].startswith("size-")}
+
+
+def used(lab: Lab) -> int:
+    return sum(result.size for result in lab.workspace.local.index.must_open().search() if result.project == "team")
+
+
+def test_what_a_sender_has_on_its_way_counts_in_the_quota(lab: Lab, local: Registry) -> None:
+    status, digest, size = announce(lab, local, 0)
+    assert (status, on_their_way(lab)) == (201, {(digest.hex, size)})
+    assert announce(lab, local, 0)[0] == 201  # a push that is resumed
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=used(lab) + size)
+    status, second, _ = announce(lab, local, 1)
+    assert (status, on_their_way(lab)) == (507, {(digest.hex, size)})
+    assert not list(lab.workspace.local.store.list(f"announced/sha256/{second.hex}/"))
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=None, max_artifacts=3)
+    assert announce(lab, local, 1)[0] == 507
+    assert announce(lab, local, 0)[0] == 201
+    # What the server's admin sends is counted when it gets its name.
+    assert announce(lab, local, 1, "admin-token")[0] == 201
+
+
+def test_an_artifact_can_be_sent_where_some_project_has_room(lab: Lab, local: Registry) -> None:
+    lab.service.accounts.members.grant("zoo", "ada", Role.WRITER, ROOT)
+    ada = lab.service.accounts.authenticate("writer-token")
+    token = lab.service.accounts.tokens.create("ada", Scope("*", Role.WRITER), ada).token
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=1)
+    status, digest, size = announce(lab, local, 0, token)
+    assert (status, on_their_way(lab)) == (201, {(digest.hex, size)})
+    lab.service.accounts.projects.change("zoo", ROOT, max_bytes=1)
+    assert announce(lab, local, 1, token)[0] == 507
+
+
+def test_what_has_a_name_is_not_on_its_way(
+    lab: Lab, local: Registry, server: Switched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASKREG_TOKEN", "writer-token")
+    first = local.resolve(Ref("team", "new", "v0")).digest
+    size = announce(lab, local, 0)[2]
+    lab.service.accounts.projects.change("team", ROOT, max_bytes=used(lab) + size)
+    with server.serving(lab.service):
+        remote = Registry.remote(Remote("lab", server.url), Settings(home=tmp_path / "ada", config_path=tmp_path / "c"))
+        push(local, remote, Ref("team", "new", "v0"))
+        assert remote.resolve(Ref("team", "new", "v0")).digest == first
+        assert on_their_way(lab) == set()
+        with pytest.raises(QuotaError, match="the quota of project team"):
+            push(local, remote, Ref("team", "new", "v1"))
+        second = local.resolve(Ref("team", "new", "v1")).digest
+        assert not list(lab.workspace.local.store.list(f"artifacts/sha256/{second.hex}/"))
+
+
+def test_what_gets_no_name_is_deleted_after_a_week(lab: Lab, local: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, clock = lab.workspace.local.store, lab.workspace.local.store.clock
+    digest = announce(lab, local, 0)[1]
+    prefix = f"artifacts/sha256/{digest.hex}/"
+    for info in local.store.list(prefix):
+        if not info.key.endswith("manifest.json"):
+            store.put(info.key, local.store.get(info.key, max_bytes=1 << 30))
+    named = {info.key for info in store.list("artifacts/") if not info.key.startswith(prefix)}
+    for days, is_there in ((0.0, True), (6.9, True), (7.1, False)):
+        with lab.service.accounts.database.write() as connection:
+            connection.exec_driver_sql("UPDATE service_chores SET due = due - 3600")
+        monkeypatch.setattr(type(store), "clock", lambda self, days=days: clock() + timedelta(days=days))
+        housekeeper(lab.service).turn("tidy")
+        for where in (prefix, "announced/", "sent/"):
+            assert bool(list(store.list(where))) is is_there, (days, where)
+    assert {info.key for info in store.list("artifacts/")} == named
+    assert timedelta(days=7) == LIFE

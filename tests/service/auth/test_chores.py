@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
+import pytest
 from sqlalchemy import update
 
+from maskreg.catalog.schema import upgrade
 from maskreg.digest import Digest
+from maskreg.errors import ConfigError
 from maskreg.service.auth.accounts import Accounts
-from maskreg.service.auth.database import ChoreRow
+from maskreg.service.auth.database import Base, ChoreRow, Database
+from tests.servers import Postgres
 
 
 def pass_time(accounts: Accounts, seconds: float) -> None:
@@ -65,3 +71,14 @@ def test_chores_are_done_again_once_a_clock_that_was_ahead_is_right(accounts: Ac
     assert accounts.chores.claim("refresh", 60)
     pass_time(accounts, -3 * 365 * 86_400.0)
     assert accounts.chores.is_due("refresh")
+
+
+def test_a_machine_whose_clock_is_not_that_of_the_database_is_refused(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    upgrade(url, Base.metadata)
+    with closing(Database.open(url)) as database:
+        database.check()
+        for ahead_s in (86_400, -315_576_000):
+            database.clock = lambda ahead_s=ahead_s: time.time() + ahead_s  # type: ignore[misc]
+            with pytest.raises(ConfigError):
+                database.check()

@@ -25,12 +25,10 @@ LIMITS = JobLimits(running=3, running_per_project=2, waiting_per_project=4, atte
 
 
 def new(output: str = "model", project: str = "team") -> NewJob:
-    """A job that is not submitted yet."""
     return NewJob("apply", project, "ada", output, {"artifact": "team/opd", "source": None})
 
 
 def claimed(queue: JobQueue, worker: str = "w") -> Claim:
-    """The next job of a queue."""
     claim = queue.claim(worker, LIMITS)
     assert claim is not None
     return claim

@@ -18,22 +18,18 @@ PATCHES = "/api/v1/patches"
 
 @pytest.fixture
 def client(site: Site) -> TestClient:
-    """A client of the server, who writes to team."""
     return TestClient(create_app(site.service), headers=headers("writer-token"))
 
 
 def apply_body(**values: object) -> dict[str, Any]:
-    """The body of a request that is right."""
     return {"kind": "apply", "artifact": "team/toy:v1", "source": "base", "output": "patched", **values}
 
 
 def merge_body(**values: object) -> dict[str, Any]:
-    """The body of another."""
     return {"kind": "merge", "artifacts": ["team/toy:v1"], "name": "team/sum", **values}
 
 
 def extract_body(**values: object) -> dict[str, Any]:
-    """The body of a third."""
     return {"kind": "extract", "source": "base", "target": "tuned", "name": "team/x", **values}
 
 

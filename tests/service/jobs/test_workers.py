@@ -30,7 +30,6 @@ ELEMENTS = 16 << 20
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A server with an artifact, ``team/large``, that takes a second or two to apply."""
     site = site_in(tmp_path_factory.mktemp("large"))
     rng = np.random.default_rng(0)
     source = rng.integers(0x3C00, 0x3F00, ELEMENTS, dtype=np.uint16)
@@ -46,7 +45,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture
 def site(large: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """The same with a queue of its own, and workers that look often."""
     for name in ("BEAT_S", "POLL_S", "RETRY_S"):
         monkeypatch.setattr(workers, name, 0.05)
     url = with_table(f"sqlite:///{tmp_path / 'service.db'}")
@@ -64,7 +62,6 @@ def submitted(site: Site) -> Job:
 
 
 def wait_for(site: Site, job: Job, condition: Callable[[Job], bool] = lambda job: job.state.is_final) -> Job:
-    """The job as soon as a condition holds."""
     deadline = time.monotonic() + 120
     while not condition(now := site.queue.get(job.id)):
         assert time.monotonic() < deadline, now
@@ -73,7 +70,6 @@ def wait_for(site: Site, job: Job, condition: Callable[[Job], bool] = lambda job
 
 
 def is_writing(site: Site, job: Job) -> bool:
-    """Whether an attempt at a job has written some of its checkpoint."""
     drafts = (site.config.attempts / job.id).rglob("*.safetensors")
     return any(path.stat().st_blocks > 0 for path in drafts)
 
@@ -115,14 +111,12 @@ def test_workers_that_are_closed_give_their_jobs_back(site: Site) -> None:
 
 
 def hang(config: JobConfig, job: Job, worker: Connection) -> None:
-    """An attempt that never ends."""
     (config.attempts / job.id / "1").mkdir(parents=True, exist_ok=True)
     (config.attempts / job.id / "1" / "draft").touch()
     time.sleep(600)
 
 
 def hang_after_commit(config: JobConfig, job: Job, worker: Connection) -> None:
-    """An attempt that asks to commit, is allowed to, and then takes its time."""
     worker.send(Commit())
     worker.recv()
     (config.outputs / "committed").touch()
@@ -130,7 +124,6 @@ def hang_after_commit(config: JobConfig, job: Job, worker: Connection) -> None:
 
 
 def crash(config: JobConfig, job: Job, worker: Connection) -> None:
-    """An attempt that nothing survives."""
     os._exit(3)
 
 

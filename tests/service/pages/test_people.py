@@ -21,7 +21,6 @@ FORM = {"role": "writer", "days": "7", "project": "team"}
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
-    """A client of a server with nothing but accounts."""
     with service_in(tmp_path) as service:
         yield TestClient(create_app(service), "http://localhost", headers={"Accept": "text/html"})
 

@@ -28,19 +28,16 @@ NAMES = ["team/toy-random:latest", "team/both:latest", "team/toy-opd:v1", "team/
 
 
 def names(client: TestClient, address: str = "/", token: str = "") -> list[str]:
-    """The artifacts that a list leads to."""
     answer = client.get(address, headers=headers(token))
     assert answer.status_code == 200
     return re.findall(r'<a href="/p/([^/"]+/[^"]+)">', answer.text)
 
 
 def section(text: str, anchor: str) -> str:
-    """What stands below a heading, up to the next one."""
     return re.split(r"<h[23]", text.partition(f'id="{anchor}"')[2])[0]
 
 
 def plain(markup: str) -> str:
-    """The text alone, without definitions."""
     return " ".join(re.sub(r"<[^>]*>", " ", re.sub(r'<span class="tip".*?</span>', "", markup)).split())
 
 
@@ -183,7 +180,6 @@ def test_programs_get_problems_and_browsers_pages(client: TestClient) -> None:
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was compared before."""
     monkeypatch.setattr(comparing, "_KEPT", Remembered(1))
 
 

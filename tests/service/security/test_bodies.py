@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from contextlib import suppress
 
+import httpx2
 import pytest
 from fastapi import params
 from fastapi.routing import APIRoute
@@ -30,7 +30,6 @@ def client(site: Site) -> TestClient:
 
 
 def test_no_route_reads_a_body_without_end(site: Site) -> None:
-    """Not of a visitor either: a body is read before its sender is known."""
     client = site.client()
     large = b'"' + b"x" * MAX_BYTES + b'"'
     for method, path in routes():
@@ -40,33 +39,17 @@ def test_no_route_reads_a_body_without_end(site: Site) -> None:
 
 
 def test_a_body_without_a_length_is_counted_as_it_comes(site: Site) -> None:
-    count = 0
+    sent: list[int] = []
 
     def endless() -> Iterator[bytes]:
-        nonlocal count
-        while count < 64:
-            count += 1
+        while len(sent) < 64:
+            sent.append(1)
             yield b"x" * (MAX_BYTES // 4)
 
-    with listening(create_app(site.service)) as url:
-        parts = urlsplit(url)
-        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as connection:
-            head = f"POST /api/v1/projects HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n"
-            head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-            connection.sendall(head.encode())
-            try:
-                for piece in endless():
-                    connection.sendall(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
-                    connection.setblocking(False)
-                    try:
-                        answer = connection.recv(1 << 16)
-                        break
-                    except BlockingIOError:
-                        connection.setblocking(True)
-            except ConnectionError:
-                answer = b""
-    assert count < 64
-    assert not answer or b" 413 " in answer.partition(b"\r\n")[0]
+    # The connection may be closed before the client has read the answer.
+    with listening(create_app(site.service)) as url, suppress(httpx2.TransportError):
+        assert httpx2.post(f"{url}/api/v1/projects", content=endless(), headers=headers(ADMIN)).status_code == 413
+    assert len(sent) < 64
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "-1", "+5", "5 ", "0x5", "5, 6", str(1 << 62), "1e3"])
@@ -77,21 +60,7 @@ def test_a_length_that_lies_is_refused(length: str, client: TestClient) -> None:
         assert 400 <= answer.status_code < 500, answer.text
 
 
-@pytest.mark.parametrize("length", [5, 4 << 20])
-def test_an_upload_that_ends_early_leaves_nothing(length: int, site: Site) -> None:
-    manifest = b'{"kind":"mask"}'
-    key = f"announced/sha256/{Digest.of(manifest).hex}/{MANIFEST}"
-    with listening(create_app(site.service)) as url:
-        parts = urlsplit(url)
-        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as connection:
-            lines = [f"PUT {OBJECTS}/{key} HTTP/1.1", "Host: localhost", f"Content-Length: {length}"]
-            lines += [f"{name}: {value}" for name, value in {**headers(ADMIN), **stated(manifest)}.items()]
-            connection.sendall("\r\n".join([*lines, "", ""]).encode() + manifest[:4])
-    assert site.service.registry.store.head(key) is None
-
-
 def test_a_compressed_upload_is_not_unpacked(client: TestClient, site: Site) -> None:
-    """A bomb is its own few bytes, and they do not hash to the digest that was stated."""
     bomb = gzip.compress(b"0" * (8 << 20))
     for claimed in (stated(b"0" * (8 << 20)), stated(bomb)):
         key = f"announced/sha256/{Digest.of(bomb).hex}/{MANIFEST}"
@@ -113,7 +82,6 @@ def test_a_document_that_is_none_is_refused(text: str, client: TestClient) -> No
 
 
 def test_a_document_means_one_thing(client: TestClient) -> None:
-    """A key that appears twice is refused on every route that reads a document, from any sender."""
     count = 0
     for prefix, router in routers():
         for route in router.routes:
@@ -134,7 +102,6 @@ def test_a_document_means_one_thing(client: TestClient) -> None:
 
 @pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 def test_a_document_of_another_media_type_is_refused(media: str, client: TestClient) -> None:
-    """Those are what a page elsewhere can make a browser send without asking this server first."""
     body = json.dumps({"name": "confused"}).encode()
     answer = client.post("/api/v1/projects", content=body, headers={"Content-Type": media} if media else {})
     assert answer.status_code == 422

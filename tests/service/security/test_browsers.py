@@ -19,7 +19,6 @@ ELSEWHERE = "https://evil.example"
 
 @pytest.fixture
 def browser(site: Site) -> TestClient:
-    """A browser that the admin signed in with."""
     browser = site.client()
     assert browser.post("/sign-in", data={"token": ADMIN}).status_code == 303
     assert COOKIE in browser.cookies
@@ -37,7 +36,6 @@ def test_no_answer_lets_a_page_elsewhere_read_it(site: Site) -> None:
 
 
 def test_every_answer_says_what_a_browser_must_not_do_with_it(site: Site) -> None:
-    """Also those that a route never sees: unknown pages, other hosts, bodies that are too large."""
     client = site.client(ADMIN)
     answers = [client.request(method, path) for method, path in routes()]
     answers += [
@@ -54,7 +52,6 @@ def test_every_answer_says_what_a_browser_must_not_do_with_it(site: Site) -> Non
 
 
 def test_a_cookie_alone_changes_nothing(browser: TestClient) -> None:
-    """On no route, whatever kind of form or document it is sent as."""
     changing = [(method, path) for method, path in routes() if method not in ("GET", "HEAD") and path != "/sign-in"]
     assert len(changing) > 10
     for method, path in changing:
@@ -66,7 +63,6 @@ def test_a_cookie_alone_changes_nothing(browser: TestClient) -> None:
 
 
 def test_an_empty_header_is_no_token(browser: TestClient) -> None:
-    """A request that shows an empty one comes with the cookie alone, so it has to prove that it is of a page here."""
     for value in ("", " "):
         answer = browser.post("/api/v1/projects", json={"name": "forged"}, headers={"Authorization": value})
         assert answer.status_code == 403
@@ -74,7 +70,6 @@ def test_an_empty_header_is_no_token(browser: TestClient) -> None:
 
 
 def test_a_session_that_was_planted_is_not_taken_over(site: Site) -> None:
-    """The cookie from before the sign-in is worth nothing."""
     planted = "A" * 43
     client = site.client()
     client.cookies.set(COOKIE, planted, domain="localhost.local")

@@ -23,7 +23,6 @@ STRANGER = "stranger-token"
 
 
 def _answers(site: Site, digest: Digest) -> list[tuple[int, dict[str, Any]]]:
-    """What a writer of another project is told of an artifact, without the artifact's name in it."""
     client = site.client(STRANGER)
     answers = []
     for name in ("data.zarr/zarr.json", "tensors.json", "nothing/of/it", "doomed"):
@@ -60,7 +59,6 @@ def test_who_has_the_manifest_may_send_what_it_lists(site: Site) -> None:
 
 
 def _taking(site: Site, entry: RefEntry, digest: Digest) -> list[int]:
-    """How a stranger who knows a digest alone is answered: to look, to send one object, and to name it."""
     client, prefix, store = site.client(STRANGER), artifact_prefix(digest), MemoryStore()
     listed = client.get(OBJECTS, params={"prefix": prefix})
     looks = [client.head(f"{OBJECTS}/{prefix}{name}") for name in (MANIFEST, "tensors.json")]
@@ -105,7 +103,6 @@ def test_what_was_sent_and_not_named_yet_is_named_by_its_sender_alone(site: Site
 
 
 def test_a_server_without_back_references_lets_the_same_people_in(site: Site) -> None:
-    """A store that was restored without ``names/``."""
     store, digest = site.service.registry.store, site.digests["opd"]
     store.delete([info.key for info in store.list(NAMES)])
     head = replace(site.service.registry.live(Ref("team", "opd", "v1")), n=1, previous=None)

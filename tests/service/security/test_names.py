@@ -51,7 +51,6 @@ DIGESTS = [
 
 
 async def test_no_name_in_a_path_reaches_out_of_the_server(site: Site) -> None:
-    """In every parameter of every route, by the server's admin."""
     before = site.around()
     client = asking(create_app(site.service))
     client.headers.update(headers(ADMIN))
@@ -91,7 +90,6 @@ def _keys(site: Site) -> list[str]:
     ],
 )
 def test_no_raw_address_reaches_out_of_the_server(path: str, site: Site) -> None:
-    """As a client sends it that does not tidy paths up."""
     with listening(create_app(site.service)) as url:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
         connection.putrequest("GET", path, skip_host=True)
@@ -122,7 +120,6 @@ def test_what_is_no_digest_is_refused_by_every_route(digest: str, site: Site) ->
 
 
 def test_a_project_whose_name_only_begins_alike_is_another(site: Site) -> None:
-    """A prefix is compared with its separator."""
     site.service.accounts.projects.ensure("team-evil", site.service.accounts.authenticate(ADMIN))
     site.service.accounts.projects.ensure("tea", site.service.accounts.authenticate(ADMIN))
     client = site.client("reader-token")

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from maskreg.service.app import create_app
-from tests.service.serving import ADMIN, listening, service_in
+from tests.service.serving import ADMIN, headers, listening, service_in
 
 PATIENCE_S = 0.3
 PUT = f"PUT /api/v1/objects/probe/{'0' * 32}/written HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n"
@@ -22,7 +22,6 @@ DIGEST = "Repr-Digest: sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:\r\
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that does not wait long."""
     with (
         service_in(tmp_path_factory.mktemp("home")) as service,
         listening(create_app(replace(service, patience_s=PATIENCE_S)), PATIENCE_S) as url,
@@ -31,7 +30,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def said(url: str, *pieces: str) -> tuple[bytes, bytes]:
-    """What a server answers until it closes the connection, as headers and body."""
     with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port or 0), timeout=30) as connection:
         for piece in pieces:
             connection.sendall(piece.encode())
@@ -92,6 +90,7 @@ def test_a_client_that_breaks_off_leaves_no_traceback(url: str, caplog: pytest.L
                 break
             httpx2.get(f"{url}/livez")
     assert len(ended) == 3
+    assert httpx2.get(f"{url}/api/v1/objects/probe/{'0' * 32}/written", headers=headers(ADMIN)).status_code == 404
     assert not [record for record in caplog.records if record.exc_info]
 
 

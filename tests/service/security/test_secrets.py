@@ -32,7 +32,6 @@ URLS = [
 def test_the_server_asks_for_no_address_that_a_client_names(
     url: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In every text of every document, and in every parameter that names something."""
     addresses: list[object] = []
     monkeypatch.setattr(socket.socket, "connect", lambda _, address: addresses.append(address))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *host, **_: addresses.append(host))
@@ -40,12 +39,10 @@ def test_the_server_asks_for_no_address_that_a_client_names(
     client = site.client(ADMIN)
     artifact = str(site.digests["opd"])
     bodies: list[tuple[str, dict[str, object]]] = [
-        ("patches", {"kind": kind, "artifact": artifact, "source": url, "output": url, "project": "team"})
-        for kind in ("apply", "merge", "extract")
-    ]
-    bodies += [
-        ("patches", {"kind": "apply", "artifact": url, "source": "x", "project": "team"}),
-        ("patches", {"kind": "extract", "source": url, "target": url, "name": "team/x", "project": "team"}),
+        ("patches", {"kind": "apply", "artifact": artifact, "source": url, "output": url}),
+        ("patches", {"kind": "apply", "artifact": url}),
+        ("patches", {"kind": "merge", "artifacts": [url], "mask": url, "name": url}),
+        ("patches", {"kind": "extract", "source": url, "target": url, "name": "team/x"}),
         ("projects", {"name": url}),
         ("tokens", {"role": "reader", "project": url}),
     ]
@@ -62,7 +59,6 @@ def test_the_server_asks_for_no_address_that_a_client_names(
 
 
 def test_no_secret_is_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    """Wherever a client puts it, at the level that logs the most."""
     caplog.set_level(logging.DEBUG)
     made = site.service.accounts.tokens.create("dora", Scope("team", Role.WRITER), ROOT)
     wrong = "mr_" + "0" * 16 + "_" + "Z" * 43
@@ -92,7 +88,6 @@ def test_no_refusal_repeats_a_token(site: Site) -> None:
 
 
 def test_what_was_deleted_does_not_exist_and_can_be_sent_again(site: Site) -> None:
-    """Existence is what the store says now: nothing is remembered of what was there."""
     client, store = site.client(ADMIN), site.service.registry.store
     prefix = artifact_prefix(site.digests["rlvr"])
     before = {info.key: store.get(info.key, max_bytes=1 << 24) for info in store.list(prefix)}
@@ -113,7 +108,6 @@ def test_what_was_deleted_does_not_exist_and_can_be_sent_again(site: Site) -> No
 
 
 def test_no_answer_tells_where_the_server_keeps_its_files(tmp_path: Path) -> None:
-    """Also when files are damaged, which is when errors name them; and none shows the inside of the program."""
     with service_in(tmp_path / "home") as service:
         digest = fill(service.workspace, tmp_path)["opd"]
         site = Site(service, tmp_path, {"opd": digest})
