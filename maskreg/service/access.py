@@ -124,10 +124,14 @@ class Needs(Demand):
         if callable(self.audited):
             request.state.audited = self.audited(request)
         elif isinstance(self.audited, str):
-            names = [str(value) for name, value in request.path_params.items() if name != "project"]
-            project = request.path_params.get("project", "")
-            request.state.audited = Entry(self.audited, project, "/".join(names))
+            request.state.audited = _entry(self.audited, **request.path_params)
         return principal
+
+
+def _entry(action: str, *, project: str = "", **names: str) -> Entry:
+    # A tag is named as people write it.
+    subject = f"{project}/{names['name']}:{names['tag']}" if "tag" in names else "/".join(names.values())
+    return Entry(action, project, subject)
 
 
 def principal_of(request: Request) -> Principal:

@@ -147,5 +147,5 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(Protected)
     app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=1, exclude_content_types=_NOT_COMPRESSED)
     observing.trace_requests(app)
-    app.add_middleware(Observed, prefixes=[API])
+    app.add_middleware(Observed, prefix=API)
     return app

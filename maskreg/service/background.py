@@ -104,12 +104,6 @@ class Follower(Background):
         self.left_out = registry.search(Query(limit=0)).left_out
 
 
-def left_out(app: FastAPI) -> tuple[LeftOut, ...]:
-    """Names that an application's searches lack, as far as its follower knows."""
-    running: Follower | None = getattr(app.state, "follower", None)
-    return running.left_out if running is not None else ()
-
-
 LOOK_S = 2.0
 """How often a process looks for chores that are due, in seconds."""
 

@@ -14,7 +14,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -57,9 +56,9 @@ def request_id() -> str:
 class Observed:
     """Wraps an application; has to be the outermost of its middleware."""
 
-    def __init__(self, app: ASGIApp, prefixes: Sequence[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
         self.app = app
-        self._prefixes = prefixes
+        self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -90,7 +89,7 @@ class Observed:
     def _route(self, scope: Scope) -> str:
         # The router has put the route into the scope by now.
         route: str = getattr(scope.get("route"), "path", "")
-        prefix = next((text for text in self._prefixes if text and scope["path"].startswith(f"{text}/")), "")
+        prefix = self._prefix if scope["path"].startswith(f"{self._prefix}/") else ""
         return (route if route.startswith(prefix) else prefix + route) if route else OTHER
 
 

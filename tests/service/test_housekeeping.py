@@ -22,7 +22,7 @@ from maskreg.registry import Registry
 from maskreg.service.app import create_app
 from maskreg.service.background import Background, Chore, Housekeeper, Stopped, housekeeper
 from maskreg.service.context import Service
-from maskreg.service.start import Options, open_service, serve
+from maskreg.service.start import Options, Started, open_service, serve
 from maskreg.settings import Remote, Settings
 from tests.service.labs import Lab
 from tests.service.serving import ADMIN, listening, service_in
@@ -97,13 +97,14 @@ def test_a_server_states_what_is_fresh_before_it_answers(lab: Lab) -> None:
     home = lab.workspace.local.root
     chores = lab.service.accounts.chores
 
-    def ready(_: object) -> None:
+    def ready(started: Started) -> None:
         assert not chores.is_due("refresh")
+        assert started.first is not None
         raise KeyboardInterrupt
 
     assert chores.is_due("refresh")
     with pytest.raises(KeyboardInterrupt):
-        serve(Options(port=0, home=str(home)), ready)
+        serve(Options(port=0, home=str(home), new_admin=True), ready)
 
 
 def test_a_chore_that_fails_is_tried_again_and_keeps_no_other_from_its_turn(lab: Lab) -> None:

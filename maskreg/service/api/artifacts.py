@@ -12,11 +12,11 @@ from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.registry.searching import MOST_ITEMS
-from maskreg.service import background
 from maskreg.service.access import Needs, Where
 from maskreg.service.api import models
 from maskreg.service.api.replies import position_cursor, position_of, reply
 from maskreg.service.auth.roles import Principal, Role
+from maskreg.service.background import Follower
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import latest_check
 from maskreg.service.gateway.visibility import Remembered, check_may_read, check_may_verify, may_read, visible
@@ -116,10 +116,10 @@ def search(filters: Annotated[Filters, Query()], request: Request, service: Serv
 
 
 def _left_out(request: Request, principal: Principal) -> list[models.LeftOut]:
-    rows = background.left_out(request.app)
+    follower: Follower = request.app.state.follower
     return [
         models.LeftOut(ref=row.ref, digest=row.digest, reason=row.reason)
-        for row in rows
+        for row in follower.left_out
         if principal.role(Ref.parse(row.ref).project) >= Role.READER
     ]
 

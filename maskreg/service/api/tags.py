@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -13,7 +12,7 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.registry.tags import Expected
-from maskreg.service.access import Entry, Needs
+from maskreg.service.access import Needs
 from maskreg.service.api import models
 from maskreg.service.api.artifacts import Cursor, Limit
 from maskreg.service.api.replies import NUMBER, cursor_of, etag_of, expected_of, expected_or_new, reply, values_of
@@ -31,15 +30,6 @@ from maskreg.workspace.verbs.tag import tag as set_tag
 router = APIRouter(tags=["names"], route_class=DocumentRoute)
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER))]
-
-
-def _audited(action: str) -> Callable[[Request], Entry]:
-    # The audit log names a tag as people write it.
-    def entry(request: Request) -> Entry:
-        path = request.path_params
-        return Entry(action, path["project"], f"{path['project']}/{path['name']}:{path['tag']}")
-
-    return entry
 
 
 Part = Annotated[str, Path(max_length=255)]
@@ -112,7 +102,7 @@ def put(
     body: models.SetTag,
     request: Request,
     service: Served,
-    principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited=_audited("set tag")))],
+    principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited="set tag"))],
     expected: IfAny,
 ) -> Response:
     """Point a tag at an artifact that you may read; a tag that exists moves."""
@@ -144,7 +134,7 @@ def patch(
     body: models.EditCard,
     request: Request,
     service: Served,
-    principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited=_audited("annotate")))],
+    principal: Annotated[Principal, Depends(Needs(Role.WRITER, audited="annotate"))],
     expected: IfSet,
 ) -> Response:
     """Edit the card of a tag."""
@@ -164,7 +154,7 @@ def patch(
 def delete(
     ref: At,
     service: Served,
-    principal: Annotated[Principal, Depends(Needs(Role.ADMIN, audited=_audited("remove")))],
+    principal: Annotated[Principal, Depends(Needs(Role.ADMIN, audited="remove"))],
     expected: IfSet,
 ) -> Response:
     """Remove a tag. Its history stays, and it can be restored until its artifact is collected."""
@@ -178,7 +168,7 @@ def bring_back(
     ref: At,
     request: Request,
     service: Served,
-    principal: Annotated[Principal, Depends(Needs(Role.ADMIN, audited=_audited("restore")))],
+    principal: Annotated[Principal, Depends(Needs(Role.ADMIN, audited="restore"))],
     expected: IfSet,
 ) -> Response:
     """Bring a removed tag back as it was. `If-Match` is the id of its latest entry, from the history."""

@@ -17,7 +17,6 @@ from maskreg.catalog.query import SearchResult
 from maskreg.errors import UsageError
 from maskreg.glossary import ENTRIES
 from maskreg.ref import Ref
-from maskreg.service import background
 from maskreg.service.access import Needs, Where
 from maskreg.service.api.replies import position_cursor, position_of
 from maskreg.service.auth.roles import Principal, Role
@@ -171,7 +170,7 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         faults=faults,
         entries=entries,
         more=more,
-        left_out=[row for row in background.left_out(request.app) if _is_readable(row.ref, principal, project)],
+        left_out=[row for row in request.app.state.follower.left_out if _is_readable(row.ref, principal, project)],
         sparks=layer_densities([entry.digest for entry in entries], remote=service.remote, workspace=service.workspace),
         sparkline=sparkline,
         sorts=SORTS,

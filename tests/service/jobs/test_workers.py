@@ -138,9 +138,9 @@ def test_a_job_that_takes_too_long_fails_and_leaves_nothing(site: Site) -> None:
 
 def test_a_job_that_kills_its_processes_fails(site: Site) -> None:
     job = submitted(site)
-    with Workers(site.config, 1, act=crash):
+    with Workers(replace(site.config, limits=JobLimits(attempts=2)), 1, act=crash):
         ended = wait_for(site, job)
-    assert (ended.state, ended.attempt, (ended.error or {})["code"]) == (JobState.FAILED, 3, "WORKER_FAILED")
+    assert (ended.state, ended.attempt, (ended.error or {})["code"]) == (JobState.FAILED, 2, "WORKER_FAILED")
 
 
 def test_a_worker_whose_job_was_given_to_another_leaves_it_alone(site: Site) -> None:
