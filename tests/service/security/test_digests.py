@@ -45,19 +45,6 @@ def test_no_client_learns_which_artifacts_of_others_are_here_by_sending_objects(
     assert all("not known here" in row["text"] for _, row in hidden)
 
 
-def test_who_has_the_manifest_may_send_what_it_lists(site: Site) -> None:
-    hidden = site.digests["hidden"]
-    manifest = site.service.registry.store.get(artifact_prefix(hidden) + MANIFEST, max_bytes=4 << 20)
-    client = site.client(STRANGER)
-    announced = f"{OBJECTS}/announced/sha256/{hidden.hex}/{MANIFEST}"
-    assert client.put(announced, content=manifest, headers=stated(manifest)).status_code == 201
-    tensors = site.service.registry.store.get(artifact_prefix(hidden) + "tensors.json", max_bytes=64 << 20)
-    where = f"{OBJECTS}/{artifact_prefix(hidden)}tensors.json"
-    assert client.put(where, content=tensors, headers=stated(tensors)).status_code == 201
-    other = client.put(where, content=b"other", headers=stated(b"other"))
-    assert (other.status_code, other.json()["code"]) == (422, "DIGEST_MISMATCH")
-
-
 def _taking(site: Site, entry: RefEntry, digest: Digest) -> list[int]:
     client, prefix, store = site.client(STRANGER), artifact_prefix(digest), MemoryStore()
     listed = client.get(OBJECTS, params={"prefix": prefix})
