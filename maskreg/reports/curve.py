@@ -81,7 +81,7 @@ def growth(trajectory: Trajectory, theme: Theme, size: Size = WIDE) -> Drawing:
     figure = Drawing(figsize=(size.width, 9.0 if size.narrow else 5.2), layout="constrained")
     rows, columns = (4, 1) if size.narrow else (2, 2)
     density, norm, rank, similarity = figure.subplots(rows, columns, sharex=True).flat
-    points = trajectory.points
+    points = trajectory.checkpoints
     _series(density, [p.density for p in points], theme.observed, "o", "-", "since the source")
     _series(density, [p.step_density for p in points], theme.limit, "s", ":", "since the checkpoint before")
     density.set_ylabel("density")

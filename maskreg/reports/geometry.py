@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-import msgspec
-
 from maskreg.document import checked
 from maskreg.errors import FormatError
 from maskreg.reports.modules import in_order
@@ -17,7 +15,8 @@ TOP = "energy_top_"
 STABLE = "stable_rank"
 
 
-class Summary(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Summary:
     """A figure over matrices, each with its rounding null; None where no matrix has the figure.
 
     Attributes:
@@ -34,19 +33,21 @@ class Summary(msgspec.Struct, frozen=True):
     null_weighted: float | None = None
 
 
-class Beside(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Beside:
     """A pooled figure and the rounding null's; None where it is undefined."""
 
     value: float | None
     null: float | None
 
 
-class Energy(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Energy:
     """Where an update's energy lies."""
 
     param_share: float | None
-    share: Beside = msgspec.field(name="energy_share")
-    lift: Beside = msgspec.field(name="energy_lift")
+    energy_share: Beside
+    energy_lift: Beside
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,11 @@ class Geometry:
         return {int(k): tops[k] for k in sorted(filter(str.isdigit, tops), key=int) if tops[k].median is not None}
 
 
-class Point(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Point:
     """One checkpoint of a run, and figures of the update up to it."""
 
-    path: str = msgspec.field(name="checkpoint")
+    checkpoint: str
     density: float | None
     step_density: float | None
     relative_norm: float | None
@@ -84,17 +86,19 @@ class Point(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The last part of its path: a report should not reveal paths of the machine that made it."""
-        return PurePath(self.path).name
+        return PurePath(self.checkpoint).name
 
 
-class Growth(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Growth:
     """How the update of some tensors grew."""
 
-    points: tuple[Point, ...] = msgspec.field(name="checkpoints")
+    checkpoints: tuple[Point, ...]
     similarity_by_chance: float | None
 
 
-class Trajectory(Growth, frozen=True):
+@dataclass(frozen=True)
+class Trajectory(Growth):
     """The checkpoints of a run, and groups of their tensors by ``by``."""
 
     k: int
@@ -102,15 +106,18 @@ class Trajectory(Growth, frozen=True):
     groups: dict[str, Growth]
 
 
-class _Figures(msgspec.Struct):
+@dataclass(frozen=True)
+class _Figures:
     figures: dict[str, Summary]
 
 
+@dataclass(frozen=True)
 class _Total(_Figures):
     concentration: dict[str, Beside]
 
 
-class _Analysis(msgspec.Struct):
+@dataclass(frozen=True)
+class _Analysis:
     total: _Total
     roles: dict[str, Energy]
     layers: dict[str, _Figures]

@@ -123,19 +123,19 @@ _GROWTH = ("density", "since the one before", "relative norm", "stable rank", "s
 
 def growth_numbers(run: Trajectory) -> Numbers:
     """Every checkpoint of a run."""
-    return Numbers(("checkpoint", *_GROWTH), tuple((point.name, *_cells(point)) for point in run.points))
+    return Numbers(("checkpoint", *_GROWTH), tuple((point.name, *_cells(point)) for point in run.checkpoints))
 
 
 def group_numbers(run: Trajectory) -> Numbers | None:
     """Every checkpoint for every group of tensors; None without groups."""
     if not run.groups:
         return None
-    kept = sorted(run.groups, key=lambda label: -(run.groups[label].points[-1].relative_norm or 0.0))[:MOST_GROUPS]
+    kept = sorted(run.groups, key=lambda label: -(run.groups[label].checkpoints[-1].relative_norm or 0.0))[:MOST_GROUPS]
     rows = tuple(
         (label or "-", point.name, *_cells(point), percent(group.similarity_by_chance))
         for label in sorted(kept, key=natural)
         for group in [run.groups[label]]
-        for point in group.points
+        for point in group.checkpoints
     )
     return Numbers((run.by or "", "checkpoint", *_GROWTH, "by chance"), rows, len(run.groups) - len(kept))
 

@@ -71,7 +71,7 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
         alt = "Energy of the update in its largest directions, and stable rank by layer, against rounding alone."
         draw, numbers = partial(spectra, findings.geometry), spectra_numbers(findings.geometry)
         plots.append(Plot("spectra", "Spectra of the median matrix", alt, draw, numbers))
-    if findings.trajectory is not None and findings.trajectory.points:
+    if findings.trajectory is not None and findings.trajectory.checkpoints:
         plots.append(trajectory_plot(findings.trajectory))
     return {plot.name: plot for plot in plots}
 

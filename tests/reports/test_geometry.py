@@ -22,10 +22,10 @@ def test_figures_of_an_analysis() -> None:
 
 def test_points_of_a_trajectory() -> None:
     found = trajectory_of(run_of("a", "b"))
-    assert [point.name for point in found.points] == ["a", "b"]
-    assert found.points[0].stable_rank is None
+    assert [point.name for point in found.checkpoints] == ["a", "b"]
+    assert found.checkpoints[0].stable_rank is None
     assert (found.k, found.similarity_by_chance, found.by, len(found.groups)) == (16, 0.05, "tensor", 2)
-    assert all(group.points == found.points for group in found.groups.values())
+    assert all(group.checkpoints == found.checkpoints for group in found.groups.values())
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def trajectory(growth: Mapping[str, Any], *, theme: str = "light") -> Figure:
     from maskreg.reports.page import trajectory_plot
 
     run = trajectory_of(growth)
-    if not run.points:
+    if not run.checkpoints:
         raise UsageError("a trajectory without checkpoints has nothing to draw")
     return _figure(trajectory_plot(run), theme)
 
