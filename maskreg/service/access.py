@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response, params
@@ -266,3 +266,15 @@ def _demands(dependant: Dependant) -> Iterator[Demand]:
 
 PUBLIC = Depends(Public(Role.NONE, Where.NOWHERE))
 """The demand of a route for every client, for a router's ``dependencies``."""
+
+Visitor = Annotated[Principal, Depends(Needs(Role.NONE, Where.ANY))]
+"""Any sender."""
+
+SignedIn = Annotated[Principal, Depends(Needs(Role.NONE, Where.SELF))]
+"""A sender with an account."""
+
+ProjectReader = Annotated[Principal, Depends(Needs(Role.READER))]
+"""A sender who reads the project of the path."""
+
+SomeReader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
+"""A sender who reads some project."""

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, Field
 
 from maskreg.errors import UsageError
-from maskreg.service.access import Kept, Needs, Where
+from maskreg.service.access import Kept, Needs, ProjectReader, SignedIn, Visitor, Where
 from maskreg.service.api.models import Body
 from maskreg.service.auth.roles import (
     EVERY_PROJECT,
@@ -31,9 +31,6 @@ from maskreg.service.middleware import DocumentRoute
 
 router = APIRouter(tags=["accounts"], route_class=DocumentRoute)
 
-Visitor = Annotated[Principal, Depends(Needs(Role.NONE, Where.ANY))]
-SignedIn = Annotated[Principal, Depends(Needs(Role.NONE, Where.SELF))]
-Reader = Annotated[Principal, Depends(Needs(Role.READER))]
 Admin = Annotated[Principal, Depends(Needs(Role.ADMIN))]
 # The accounts record these changes themselves.
 Owner = Annotated[Principal, Depends(Needs(Role.NONE, Where.SELF, audited=Kept.BY_ROUTE))]
@@ -142,7 +139,7 @@ def create_project(service: Served, principal: Operator, project: NewProject) ->
 
 
 @router.get("/projects/{project}")
-def project(service: Served, project: str, _: Reader) -> Project:
+def project(service: Served, project: str, _: ProjectReader) -> Project:
     """A project."""
     return service.accounts.projects.get(project)
 

@@ -12,7 +12,7 @@ from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.registry.searching import MOST_ITEMS
-from maskreg.service.access import Needs, Where
+from maskreg.service.access import Needs, SomeReader, Where
 from maskreg.service.api import models
 from maskreg.service.api.replies import position_cursor, position_of, reply
 from maskreg.service.auth.roles import Principal, Role
@@ -25,7 +25,6 @@ from maskreg.workspace.verbs.show import summarize
 
 router = APIRouter(tags=["artifacts"])
 
-Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
 Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited="request verification"))]
 DigestPath = Annotated[str, Path(pattern="^sha256:[0-9a-f]{64}$", examples=[models.DIGEST])]
 Limit = Annotated[int, Field(ge=1, le=MOST_ITEMS, description="Most items on a page.")]
@@ -95,7 +94,7 @@ if not TYPE_CHECKING:
 
 
 @router.get("/artifacts", response_model=models.Names)
-def search(filters: Annotated[Filters, Query()], request: Request, service: Served, principal: Reader) -> Response:
+def search(filters: Annotated[Filters, Query()], request: Request, service: Served, principal: SomeReader) -> Response:
     """Search the tags of all projects that you may read.
 
     Pages stay right while others write: every tag is on one page, unless it moves in the order itself.
@@ -129,7 +128,7 @@ def artifact(
     digest: DigestPath,
     request: Request,
     service: Served,
-    principal: Reader,
+    principal: SomeReader,
 ) -> Response:
     """One artifact: its manifest, parts, size, tags that point to it, verification."""
     known = Digest(digest)

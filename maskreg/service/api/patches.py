@@ -15,7 +15,7 @@ from maskreg.artifact.presence import read_manifest
 from maskreg.disk import occupied
 from maskreg.errors import NotFoundError, OutputExistsError, PartAbsentError, UsageError
 from maskreg.ref import Card, Ref
-from maskreg.service.access import Kept, Needs, Where
+from maskreg.service.access import Kept, Needs, SomeReader, Where
 from maskreg.service.api.models import Body
 from maskreg.service.auth.roles import Principal, Role, check_role
 from maskreg.service.context import Served, Service
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["patches"], route_class=DocumentRoute)
 
-Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
 Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY, audited=Kept.BY_ROUTE))]
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
@@ -135,7 +134,7 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> Job:
 @router.get("/patches")
 def list_(
     service: Served,
-    principal: Reader,
+    principal: SomeReader,
     project: Annotated[str | None, Query(max_length=255)] = None,
     state: Annotated[list[JobState] | None, Query()] = None,
     before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
@@ -156,7 +155,7 @@ def list_(
 
 
 @router.get("/patches/{id}")
-def show(service: Served, principal: Reader, id: str) -> Job:
+def show(service: Served, principal: SomeReader, id: str) -> Job:
     """A job."""
     return _visible(service, principal, id, Role.READER)
 

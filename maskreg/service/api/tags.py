@@ -12,7 +12,7 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.registry.tags import Expected
-from maskreg.service.access import Needs
+from maskreg.service.access import Needs, ProjectReader
 from maskreg.service.api import models
 from maskreg.service.api.artifacts import Cursor, Limit
 from maskreg.service.api.replies import NUMBER, cursor_of, etag_of, expected_of, expected_or_new, reply, values_of
@@ -28,9 +28,6 @@ from maskreg.workspace.verbs.tag import annotate, remove, restore
 from maskreg.workspace.verbs.tag import tag as set_tag
 
 router = APIRouter(tags=["names"], route_class=DocumentRoute)
-
-Reader = Annotated[Principal, Depends(Needs(Role.READER))]
-
 
 Part = Annotated[str, Path(max_length=255)]
 
@@ -65,7 +62,7 @@ class Paging(BaseModel):
 
 
 @router.get("/projects/{project}/refs/{name}/{tag}", response_model=models.Tag)
-def one(ref: At, request: Request, service: Served, principal: Reader) -> Response:
+def one(ref: At, request: Request, service: Served, principal: ProjectReader) -> Response:
     """What a tag points to, with its card. The ETag is for `If-Match`."""
     head = _live(service, ref)
     return reply(request, _tag(head), etag=etag_of(head.id))
@@ -77,7 +74,7 @@ def history(
     paging: Annotated[Paging, Query()],
     request: Request,
     service: Served,
-    principal: Reader,
+    principal: ProjectReader,
 ) -> Response:
     """What a tag pointed to over time, the newest first; of a removed tag as well."""
     scope = f"history {ref.path}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from maskreg.artifact.manifest import Group, Manifest
@@ -15,8 +14,7 @@ from maskreg.catalog.query import Query
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 from maskreg.reports.modules import CIVIDIS, scale, table
-from maskreg.service.access import Needs
-from maskreg.service.auth.roles import Principal, Role
+from maskreg.service.access import ProjectReader
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.verification import latest_check
 from maskreg.service.pages.listing import names
@@ -42,7 +40,7 @@ def artifact(
     service: Served,
     project: str,
     reference: str,
-    principal: Annotated[Principal, Depends(Needs(Role.READER))],
+    principal: ProjectReader,
 ) -> HTMLResponse:
     """What a name points to: ``name``, ``name:tag``, or either with ``@sha256:`` and a digest that it once had."""
     ref = Ref.parse(f"{project}/{reference}")

@@ -10,7 +10,7 @@ from itertools import combinations
 from string import ascii_uppercase
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from maskreg.analysis.comparison import PairOverlap
@@ -20,8 +20,8 @@ from maskreg.errors import LimitError, TryAgainError, UsageError
 from maskreg.ref import Ref
 from maskreg.reports.modules import in_order
 from maskreg.reports.words import heading_of_pair, mark_of_pair
-from maskreg.service.access import Needs, Where
-from maskreg.service.auth.roles import Principal, Role, check_role
+from maskreg.service.access import Visitor
+from maskreg.service.auth.roles import Role, check_role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.visibility import Remembered
 from maskreg.service.pages.artifact import resolved
@@ -49,7 +49,7 @@ _KEPT: Remembered[tuple[tuple[str, Digest | None], ...], MaskComparison] = Remem
 def compare(
     request: Request,
     service: Served,
-    principal: Annotated[Principal, Depends(Needs(Role.NONE, Where.ANY))],
+    principal: Visitor,
     ref: Annotated[list[str] | None, Query(max_length=64)] = None,
 ) -> HTMLResponse:
     """The overlap of two to eight masks; without them, a form to name them."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 from pydantic import BaseModel, Field, ValidationError, field_validator
@@ -17,7 +17,7 @@ from maskreg.catalog.query import SearchResult
 from maskreg.errors import UsageError
 from maskreg.glossary import ENTRIES
 from maskreg.ref import Ref
-from maskreg.service.access import Needs, Where
+from maskreg.service.access import ProjectReader, Visitor
 from maskreg.service.api.replies import position_cursor, position_of
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
@@ -122,23 +122,19 @@ class Filters(BaseModel):
 
 
 @router.get("/")
-def all_names(
-    request: Request, service: Served, principal: Annotated[Principal, Depends(Needs(Role.NONE, Where.ANY))]
-) -> HTMLResponse:
+def all_names(request: Request, service: Served, principal: Visitor) -> HTMLResponse:
     """The names of all projects that the reader can read."""
     return _list(request, service, principal, "")
 
 
 @router.get("/p/{project}")
-def names_of_project(
-    request: Request, service: Served, project: str, principal: Annotated[Principal, Depends(Needs(Role.READER))]
-) -> HTMLResponse:
+def names_of_project(request: Request, service: Served, project: str, principal: ProjectReader) -> HTMLResponse:
     """The names of one project."""
     return _list(request, service, principal, project)
 
 
 @router.get("/glossary")
-def glossary(request: Request, principal: Annotated[Principal, Depends(Needs(Role.NONE, Where.ANY))]) -> HTMLResponse:
+def glossary(request: Request, principal: Visitor) -> HTMLResponse:
     """Every word and figure with its one meaning."""
     return page(request, principal, "glossary.html.j2", entries=ENTRIES)
 
