@@ -77,7 +77,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(client: TestClient)
 @pytest.mark.parametrize(
     ("change", "status"), [({"role": "admin"}, 403), ({"role": "owner"}, 422), ({"days": "0"}, 422)], ids=str
 )
-def test_a_person_gets_no_token_beyond_the_own_role(client: TestClient, change: dict[str, str], status: int) -> None:
+def test_a_person_gets_no_token_beyond_their_own_role(client: TestClient, change: dict[str, str], status: int) -> None:
     signed_in(client, "writer-token")
     answer = client.post("/settings/tokens", data={**FORM, **change}, headers=OWN)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
