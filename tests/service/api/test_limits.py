@@ -190,6 +190,7 @@ def test_what_has_a_name_is_not_on_its_way(
         remote = Registry.remote(Remote("lab", server.url), Settings(home=tmp_path / "ada", config_path=tmp_path / "c"))
         push(local, remote, Ref("team", "new", "v0"))
         assert remote.resolve(Ref("team", "new", "v0")).digest == first
+        assert lab.service.accounts.checks.is_pending(first)
         assert on_their_way(lab) == set()
         with pytest.raises(QuotaError, match="the quota of project team"):
             push(local, remote, Ref("team", "new", "v1"))
