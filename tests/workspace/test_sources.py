@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,6 +23,21 @@ def test_where_it_was_seen_last(lab: Lab, ada: maskreg.Workspace, toy: Stored) -
         maskreg.apply(toy, out=lab.folder / "never", workspace=ada)
     assert caught.value.facts["options"] == {"source": "PATH"}
     assert maskreg.apply(toy, lab.folder / "elsewhere", lab.folder / "again", workspace=ada).tensors == 3
+
+
+def test_a_path_that_holds_another_checkpoint_is_skipped(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    copy = lab.folder / "copy"
+    shutil.copytree(lab.source, copy)
+    maskreg.apply(toy, copy, lab.folder / "one", workspace=ada)
+    maskreg.apply(toy, lab.source, lab.folder / "two", workspace=ada)
+    shutil.copytree(lab.target, lab.source, dirs_exist_ok=True)
+    assert maskreg.apply(toy, out=lab.folder / "three", workspace=ada).source == copy
+    shutil.rmtree(copy)
+    notes: list[str] = []
+    ada.note = lambda said: notes.append(str(said))
+    maskreg.baseline(toy, "random-global", name="drawn", workspace=ada)
+    maskreg.compare(toy, "drawn", workspace=ada)
+    assert [f"gone: {copy}" in note and f"{lab.source} (" in note for note in notes] == [True]
 
 
 def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:

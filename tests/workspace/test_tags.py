@@ -6,7 +6,7 @@ import pytest
 
 import maskreg
 from maskreg.errors import BadRefError, StaleError
-from maskreg.workspace.storing import Stored
+from maskreg.workspace.storing import Naming, Stored
 
 
 def test_names_are_added_beside_the_present_ones(ada: maskreg.Workspace, toy: Stored) -> None:
@@ -114,3 +114,11 @@ def test_a_rename_that_was_interrupted_ends_when_it_is_repeated(
     assert (str(moved.new), moved.digest) == ("team/toy:v1", toy.digest)
     assert [str(row.ref) for row in maskreg.list(workspace=ada)] == ["team/toy:v1"]
     assert ada.find("team/toy:v1").card == toy.card
+
+
+def test_a_new_artifact_is_named_only_while_it_is_whole(ada: maskreg.Workspace, toy: Stored) -> None:
+    naming = Naming(ada, "late", careful=True)
+    next((ada.root / "artifacts").rglob("mask/c/0")).unlink()
+    with pytest.raises(maskreg.MaskregError):
+        naming.store(toy.digest, maskreg.Card())
+    assert [str(row.ref) for row in maskreg.list(workspace=ada)] == ["toy:v1"]
