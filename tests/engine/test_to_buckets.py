@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,8 +19,6 @@ from maskreg.checkpoint.writing import _blocks, write_checkpoint
 from maskreg.engine import ENGINES, running_on
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
-from maskreg.flow.merge.checkpoint import MergedCheckpoint, write
-from maskreg.flow.merge.recipe import Recipe
 from tests.buckets import client_of, objects_in, options_of
 from tests.buckets import server as server
 from tests.checkpoints import bf16, make_checkpoint, moved
@@ -58,25 +56,11 @@ def elsewhere(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     engine.end()
 
 
-def applied(models: tuple[Checkpoint, Path, Artifact], out: BucketPath) -> None:
-    apply(models[2], models[0], out)
-
-
-def merged(models: tuple[Checkpoint, Path, Artifact], out: BucketPath) -> None:
-    with MergedCheckpoint([models[2]], models[0], Recipe.of("linear", [1.0])) as model:
-        write(model, out)
-
-
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize("write", [applied, merged])
-def test_workers_send_what_threads_do(
-    write: Callable[[tuple[Checkpoint, Path, Artifact], BucketPath], None],
-    models: tuple[Checkpoint, Path, Artifact],
-    server: S3Server,
-) -> None:
+def test_workers_send_what_threads_do(models: tuple[Checkpoint, Path, Artifact], server: S3Server) -> None:
     bucket = server.new_bucket()
     out = BucketPath.of(f"s3://{bucket}/out", options_of(server))
-    write(models, out)
+    apply(models[2], models[0], out)
     written = {key.removeprefix("out/"): data for key, data in objects_in(server, bucket).items()}
     assert written == {path.name: path.read_bytes() for path in models[1].iterdir()}
     assert drop_abandoned(out, idle=timedelta(0)) == ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -169,102 +169,87 @@ def test_layers_under_peft_and_not_its_adapters(tmp_path: Path) -> None:
     assert "adapters" in caught.value.hint
 
 
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
 class TestTied:
-    def masks(self, names: list[str], density: float = 0.5) -> dict[str, TensorMask]:
+    def masks(self, *names: str, density: float = 0.5) -> dict[str, TensorMask]:
         ones = pack(np.random.default_rng(0).random((97, 24)) < density)
         return {name: TensorMask(name, (97, 24), ones) for name in names}
 
-    @pytest.mark.parametrize(
-        "names",
-        [["model.embed_tokens.weight"], ["lm_head.weight"], ["model.embed_tokens.weight", "lm_head.weight"]],
-        ids=["by one name", "by the other", "by both"],
-    )
-    def test_the_mask_may_have_either_name(self, names: list[str]) -> None:
+    @pytest.mark.parametrize("names", [[EMBEDDING], [HEAD], [EMBEDDING, HEAD]])
+    def test_one_weight_has_one_mask_of_either_name(self, names: list[str]) -> None:
         model = models.qwen3()
-        trained = {"model.embed_tokens.weight": model.get_parameter("model.embed_tokens.weight")}
-        mask = self.masks(names)
+        trained = {EMBEDDING: model.get_parameter(EMBEDDING)}
+        mask = self.masks(*names)
         [(name, one)] = parameter_masks(trained, mask, model)
-        assert name == "model.embed_tokens.weight"
+        assert name == EMBEDDING
         assert np.array_equal(one.packed, mask[names[0]].packed)
-
-    def test_two_masks_of_one_weight_are_refused(self) -> None:
-        model = models.qwen3()
-        trained = {"model.embed_tokens.weight": model.get_parameter("model.embed_tokens.weight")}
-        mask = self.masks(["model.embed_tokens.weight"]) | self.masks(["lm_head.weight"], 0.4)
-        with pytest.raises(
-            UsageError, match=r"lm_head\.weight and model\.embed_tokens\.weight .*they differ"
-        ) as caught:
-            list(parameter_masks(trained, mask, model))
-        assert "untie" in caught.value.hint
+        with pytest.raises(UsageError, match="they differ"):
+            list(parameter_masks(trained, self.masks(EMBEDDING) | self.masks(HEAD, density=0.4), model))
 
     def test_an_untied_head_needs_a_mask_of_its_own(self) -> None:
         model = models.qwen3(tie_word_embeddings=False)
         trained = {name: p for name, p in model.named_parameters() if p.shape == (97, 24)}
-        assert len(trained) == 2
         with pytest.raises(UsageError, match=r"does not cover lm_head\.weight"):
-            parameter_masks(trained, self.masks(["model.embed_tokens.weight"]), model)
-        both = dict(parameter_masks(trained, self.masks(["model.embed_tokens.weight", "lm_head.weight"]), model))
-        assert list(both) == list(trained)
+            parameter_masks(trained, self.masks(EMBEDDING), model)
+        both = dict(parameter_masks(trained, self.masks(EMBEDDING, HEAD), model))
+        assert list(both) == list(trained) == [EMBEDDING, HEAD]
 
 
-class TestRefused:
-    """Each by name, with something to do."""
+def full(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TensorMask]:
+    """Masks of all coordinates."""
+    return {name: TensorMask(name, shape, pack(np.ones(shape, bool))) for name, shape in shapes.items()}
 
-    def full(self, model: torch.nn.Module) -> dict[str, TensorMask]:
-        return {n: TensorMask(n, tuple(p.shape), pack(np.ones(p.shape, bool))) for n, p in model.named_parameters()}
 
-    def unstacked(self, model: torch.nn.Module) -> dict[str, TensorMask]:
-        state = {n: tuple(p.shape) for n, p in model.named_parameters() if ".experts." not in n}
-        for layer in range(2):
-            for expert in range(12):
-                at = f"model.layers.{layer}.mlp.experts.{expert}."
-                state |= {f"{at}{part}_proj.weight": (11, 24) for part in ("gate", "up")}
-                state |= {f"{at}down_proj.weight": (24, 11)}
-        return {n: TensorMask(n, shape, pack(np.ones(shape, bool))) for n, shape in state.items()}
+def stacked(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(p.shape) for name, p in model.named_parameters()}
 
-    def test_a_name_that_the_model_does_not_have(self) -> None:
-        model = models.qwen3()
-        mask = self.full(model) | {"extra.weight": TensorMask("extra.weight", (1,), np.zeros(8, np.uint8))}
-        with pytest.raises(WrongCheckpointError, match=r"tensor extra\.weight: missing in this model") as caught:
-            parameter_masks(dict(model.named_parameters()), mask, model)
-        assert caught.value.hint
 
-    def test_another_shape(self) -> None:
-        model = models.qwen3()
-        mask = self.full(models.qwen3(vocab_size=98))
-        with pytest.raises(
-            WrongCheckpointError, match=r"embed_tokens\.weight: shape \[97, 24\] in this model"
-        ) as caught:
-            list(parameter_masks(dict(model.named_parameters()), mask, model))
-        assert "resize" in caught.value.hint
+def alone(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    """The same shapes with experts one by one."""
+    shapes = {name: shape for name, shape in stacked(model).items() if ".experts." not in name}
+    for at in (f"model.layers.{layer}.mlp.experts.{expert}" for layer in range(2) for expert in range(12)):
+        shapes |= {f"{at}.gate_proj.weight": (11, 24), f"{at}.up_proj.weight": (11, 24)}
+        shapes[f"{at}.down_proj.weight"] = (24, 11)
+    return shapes
 
-    @pytest.mark.parametrize("part", ["down_proj", "up_proj"])
-    @pytest.mark.parametrize("gone", [0, 5, 11])
-    def test_an_expert_that_is_not_there(self, part: str, gone: int) -> None:
-        model = models.qwen3_moe()
-        mask = self.unstacked(model)
+
+EXPERT = "model.layers.0.mlp.experts.7.gate_proj.weight"
+DOWN = "model.layers.0.mlp.experts.down_proj"
+REFUSED: dict[str, tuple[Make, Callable[[torch.nn.Module], dict[str, tuple[int, ...]]], str]] = {
+    "a name too many": (models.qwen3, lambda model: stacked(model) | {"extra.weight": (1,)}, "extra.weight"),
+    "another shape": (models.qwen3, lambda model: stacked(model) | {EMBEDDING: (98, 24)}, EMBEDDING),
+    "an expert of another shape": (models.qwen3_moe, lambda model: alone(model) | {EXPERT: (24, 11)}, EXPERT),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_mask_that_does_not_fit_is_refused_by_name(case: str) -> None:
+    make, shapes, name = REFUSED[case]
+    model = make()
+    with pytest.raises(WrongCheckpointError) as caught:
+        list(parameter_masks(dict(model.named_parameters()), full(shapes(model)), model))
+    assert caught.value.tensor == name
+
+
+@pytest.mark.parametrize("part", ["down_proj", "up_proj"])
+@pytest.mark.parametrize("gone", [0, 5, 11])
+def test_an_expert_that_is_not_there_is_noticed(part: str, gone: int) -> None:
+    model = models.qwen3_moe()
+    mask = full(alone(model))
+    list(parameter_masks(dict(model.named_parameters()), mask, model))
+    del mask[f"model.layers.1.mlp.experts.{gone}.{part}.weight"]
+    with pytest.raises(WrongCheckpointError, match=r"tensor model\.layers\.1\.mlp\.experts\.\d+\.\w+\.weight: "):
         list(parameter_masks(dict(model.named_parameters()), mask, model))
-        del mask[f"model.layers.1.mlp.experts.{gone}.{part}.weight"]
-        with pytest.raises(WrongCheckpointError, match=r"tensor model\.layers\.1\.mlp\.experts\.\d+\.\w+\.weight: "):
-            list(parameter_masks(dict(model.named_parameters()), mask, model))
 
-    def test_an_expert_of_another_shape(self) -> None:
-        model = models.qwen3_moe()
-        mask = self.unstacked(model)
-        name = "model.layers.0.mlp.experts.7.gate_proj.weight"
-        mask[name] = TensorMask(name, (24, 11), mask[name].packed)
-        with pytest.raises(WrongCheckpointError, match=r"experts\.7\.gate_proj\.weight: of shape \[24, 11\]"):
-            list(parameter_masks(dict(model.named_parameters()), mask, model))
 
-    def test_experts_stacked_and_one_by_one(self) -> None:
-        model = models.qwen3_moe()
-        with pytest.raises(UsageError, match="of the mask are both"):
-            mask = self.unstacked(model) | self.full(model)
-            mask["model.layers.0.mlp.experts.down_proj"].packed[0] = 0
-            list(parameter_masks(dict(model.named_parameters()), mask, model))
-
-    def test_two_models_in_one(self) -> None:
-        net = torch.nn.Linear(3, 2)
-        both = torch.nn.ModuleDict({"module": net, "_orig_mod": torch.nn.Linear(3, 2)})
-        with pytest.raises(WrongCheckpointError, match=r"ambiguous in this model: module\.\w+ or _orig_mod"):
-            parameter_masks(dict(both.named_parameters()), self.full(net), both)
+def test_what_is_twice_in_the_mask_or_in_the_model_is_refused() -> None:
+    model = models.qwen3_moe()
+    mask = full(alone(model)) | full(stacked(model))
+    mask[DOWN].packed[0] = 0
+    with pytest.raises(UsageError, match="of the mask are both"):
+        list(parameter_masks(dict(model.named_parameters()), mask, model))
+    both = torch.nn.ModuleDict({"module": torch.nn.Linear(3, 2), "_orig_mod": torch.nn.Linear(3, 2)})
+    with pytest.raises(WrongCheckpointError, match=r"ambiguous in this model: module\.\w+ or _orig_mod"):
+        parameter_masks(dict(both.named_parameters()), full({"weight": (2, 3), "bias": (2,)}), both)
