@@ -1,1 +1,1 @@
-"""The command line: one command per file; each parses, calls a room, prints, and decides nothing."""
+"""The command line: each command parses, calls a room, prints, and decides nothing."""

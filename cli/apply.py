@@ -9,8 +9,8 @@ import click
 
 from maskreg.words import counted, human_bytes
 
-from .command import Command, engine_options, name_piped, workspace
-from .jobs import ON, WAIT, refuse_here_only, tell_submitted
+from .command import Command, engine_options, workspace
+from .jobs import on_server, refuse_here_only, tell_submitted
 from .output import Output
 from .values import CHECKPOINT_OUT
 
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace an earlier output; other files stay.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Write the artifact's files that can run code, such as .py.")
-@ON
-@WAIT
+@on_server
 @engine_options
 @click.pass_context
 def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | None, wait: bool, **options: Any) -> None:
@@ -64,9 +63,6 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | No
     space = workspace(output)
     with output.progress() as progress:
         artifact = named_or_piped(space, ref_text, progress)
-        if ref_text == "-":
-            # The piped input cannot be read again.
-            name_piped(artifact.ref)
         output.note_slow_kernels()
         applied = apply(artifact, revert=revert, **options, progress=progress, workspace=space)
     _tell(output, applied)

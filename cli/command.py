@@ -1,26 +1,28 @@
-"""What commands share: base classes with common options, examples and suggestions, and the workspace."""
+"""What commands share: base classes with common options, examples, suggestions and completion; and the workspace."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from maskreg.errors import MaskregError
+
 from .next_step import ARGUMENTS
 from .output import Output
+from .values import several
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from maskreg.workspace.verbs.search import Listing
     from maskreg.workspace.workspace import Workspace
-
-_FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
 
 _SETTINGS = "maskreg.settings"  # key of click's context: settings that options of the command win over
 
@@ -30,23 +32,23 @@ def _setting(ctx: click.Context, param: click.Parameter, value: str | None) -> N
         ctx.meta.setdefault(_SETTINGS, {})[param.name] = value
 
 
-def engine_options(function: _FunctionT) -> _FunctionT:
-    """The options of every command that a cluster can do: they win over the settings of the same names."""
-    engine = click.option(
+engine_options = several(
+    click.option(
         "--engine",
         metavar="ENGINE",
         expose_value=False,
         callback=_setting,
         help="Where blocks are worked on: threads, ray or ray://HOST:PORT [default: the setting engine].",
-    )
-    workers = click.option(
+    ),
+    click.option(
         "--workers",
         metavar="N",
         expose_value=False,
         callback=_setting,
         help="With --engine ray, processes to work in [default: one per CPU of the cluster].",
-    )
-    return engine(workers(function))
+    ),
+)
+"""The options of every command that a cluster can do: they win over the settings of the same names."""
 
 
 def engine_given() -> bool:
@@ -54,25 +56,14 @@ def engine_given() -> bool:
     return bool(click.get_current_context().meta.get(_SETTINGS))
 
 
-def _turn_on(field: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+def turning_on(field: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+    """What a flag does that sets a field of the output."""
+
     def callback(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         if value:
             setattr(ctx.ensure_object(Output), field, True)
 
     return callback
-
-
-def again(*first: str, without: tuple[str, ...] = ()) -> str:
-    """The command line that was typed, quoted for a shell, with arguments in front and without some of it."""
-    ctx = click.get_current_context()
-    arguments = [argument for argument in ctx.meta[ARGUMENTS] if argument not in without]
-    return shlex.join([*ctx.command_path.split(), *first, *arguments])
-
-
-def name_piped(ref: object) -> None:
-    """Let next steps name the artifact that a pipe named: its records cannot be read again."""
-    ctx = click.get_current_context()
-    ctx.meta[ARGUMENTS] = (str(ref), *(argument for argument in ctx.meta[ARGUMENTS] if argument != "-"))
 
 
 def workspace(output: Output) -> Workspace:
@@ -88,12 +79,6 @@ def workspace(output: Output) -> Workspace:
     return click.get_current_context().with_resource(opened)
 
 
-def _offer(param: click.Parameter, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    from .completing import offer
-
-    return offer(param, ctx, incomplete)
-
-
 def _shared_options() -> list[click.Parameter]:
     flags = (
         (["--json"], "json", "Print data and errors as JSON."),
@@ -101,9 +86,79 @@ def _shared_options() -> list[click.Parameter]:
         (["--debug"], "debug", "Print tracebacks."),
     )
     return [
-        click.Option([*names, f"_{field}"], is_flag=True, expose_value=False, callback=_turn_on(field), help=text)
+        click.Option([*names, f"_{field}"], is_flag=True, expose_value=False, callback=turning_on(field), help=text)
         for names, field, text in flags
     ]
+
+
+_PATHS = ("SOURCE", "CKPT", "PATH", "FILE", "DIR", "JSONL", "STATE", "CHECKPOINT")
+_REMOTE = ("remote", "remote_name")
+_TABLES = {
+    ("merge", "method"): "maskreg.flow.merge.methods:METHODS",
+    ("baseline", "kind"): "maskreg.mask.baseline:KINDS",
+    ("compare", "explain"): "maskreg.glossary:FIGURES",
+}
+"""By command and parameter, where the values are known by name."""
+
+
+def offer(param: click.Parameter, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """What Tab offers for the word at the cursor; nothing where no list of values exists."""
+    from click.shell_completion import CompletionItem
+
+    known = _values_of(ctx, param)
+    shown = str(param.make_metavar(ctx))
+    items: list[CompletionItem] = []
+    if known is not None:
+        # A message would stand in the middle of the line that is being typed.
+        with suppress(MaskregError, OSError):
+            items = [CompletionItem(value) for value in known() if value.startswith(incomplete)]
+    if any(word in shown for word in _PATHS) and not items:
+        items = [CompletionItem(incomplete, type="file")]
+    return items
+
+
+def _values_of(ctx: click.Context, param: click.Parameter) -> Callable[[], Iterable[str]] | None:
+    command, shown = ctx.command_path.partition(" ")[2], str(param.make_metavar(ctx))
+    if param.name in _REMOTE or (command.startswith("remote ") and param.name == "name" and command != "remote add"):
+        return _remotes
+    if "REF" in shown or param.name in ("a", "b", "old", "refs", "words") or (command, param.name) == ("mv", "new"):
+        # A pull looks for what is not here yet.
+        return lambda: _names(ctx.params.get("remote"), ask_default=command in ("pull", "follow"))
+    if command.startswith("config ") and param.name == "key":
+        return _settings
+    if at := _TABLES.get((command.partition(" ")[0], param.name)):
+        module, _, name = at.partition(":")
+        return lambda: getattr(importlib.import_module(module), name)
+    if param.name in ("family", "method", "project", "license"):
+        field = param.name
+        return lambda: sorted({value for entry in _listed() if (value := str(getattr(entry, field)))})
+    return None
+
+
+def _listed(remote: str | None = None, *, ask_default: bool = False) -> Listing:
+    from maskreg.workspace.verbs.search import search
+    from maskreg.workspace.workspace import Workspace
+
+    with Workspace() as space:
+        if ask_default and remote is None and (registry := space.remote_to_ask()) is not None:
+            remote = registry.name
+        return search(remote=remote, workspace=space)
+
+
+def _names(remote: str | None, *, ask_default: bool) -> list[str]:
+    return [str(entry.ref) for entry in _listed(remote, ask_default=ask_default)]
+
+
+def _remotes() -> Iterable[str]:
+    from maskreg.settings import Settings
+
+    return Settings.load().remotes
+
+
+def _settings() -> Iterable[str]:
+    from maskreg.workspace.verbs import config
+
+    return [setting.key for setting in config.show()]
 
 
 class _WithExample(click.Command):
@@ -127,7 +182,7 @@ class Command(_WithExample):
         for param in self.params:
             # These complete themselves.
             if not isinstance(param.type, click.Choice | click.Path):
-                param.shell_complete = partial(_offer, param)  # type: ignore[method-assign]
+                param.shell_complete = partial(offer, param)  # type: ignore[method-assign]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and keep them for :func:`again`."""

@@ -1,4 +1,4 @@
-"""The result of ``compare`` as text."""
+"""The results of ``compare`` and ``survey`` as text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from maskreg.ref import printable
 from maskreg.words import counted, interval, percent, three_digits, times, whole
 
 from .summary import layers_in_order
-from .table import Row, folded, matrix, paragraph, row, table
+from .table import Row, fields, folded, matrix, noted, paragraph, table
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import Consensus, ConsensusMap, PairOverlap, Stripes
     from maskreg.analysis.evidence import OverlapFigures
     from maskreg.analysis.updates import Products, UpdatePair
     from maskreg.workspace.verbs.compare import MaskComparison
+    from maskreg.workspace.verbs.survey import MaskSurvey
 
 
 _LABEL = 26  # where the figures of the detailed tables begin
@@ -56,12 +57,13 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
         pairs = list(combinations(letters, 2))
         lines += ["", *directions(list(zip(pairs, result.updates, strict=True)), by, verbose=verbose)]
     notes = [
-        f"note: {note}{': name it with --source' if note.endswith(NO_SOURCE) else ''}"
+        f"{note}{': name it with --source' if note.endswith(NO_SOURCE) else ''}"
         for note in dict.fromkeys(note for pair in comparison.pairs for note in pair.notes)
     ]
-    notes += [f"note: {_START}" for _, pair in named[:1] if comparison.matrix is None and _start_settles(pair)]
-    notes += [RULE] if verbose and any(pair.verdict.null for pair in comparison.pairs) else []
-    lines += ["", *(line for note in notes for line in paragraph(note))] if notes else []
+    notes += [_START for _, pair in named[:1] if comparison.matrix is None and _start_settles(pair)]
+    below = noted(notes)
+    below += paragraph(RULE) if verbose and any(pair.verdict.null for pair in comparison.pairs) else []
+    lines += ["", *below] if below else []
     return "\n".join(map(printable, lines))
 
 
@@ -76,9 +78,8 @@ def _masks(letters: Sequence[str], result: MaskComparison) -> list[str]:
     lines = []
     for letter, mask in zip(letters, result.masks, strict=True):
         manifest = mask.artifact.manifest
-        lines += row(
-            letter, f"{mask.name}  {mask.digest.short}  {manifest.kind}  rule {manifest.rule}", len(letter) + 2
-        )
+        text = f"{mask.name}  {mask.digest.short}  {manifest.kind}  rule {manifest.rule}"
+        lines += fields([(letter, text)], len(letter) + 2)
     scope = result.comparison.pairs[0].scope
     return [*lines, *paragraph(f"{counted(scope['tensors'], 'tensor')}, {counted(scope['coordinates'], 'coordinate')}")]
 
@@ -90,7 +91,7 @@ def _figures(names: tuple[str, str], pair: PairOverlap) -> list[str]:
         ("density", f"{a} {percent(overlap.density_a)}, {b} {percent(overlap.density_b)}"),
         ("in both", f"{counted(pair.whole.counts.both, 'coordinate')}"),
     ]
-    lines = [line for label, value in rows for line in row(label, value, _SHORT)]
+    lines = fields(rows, _SHORT)
     if not null:
         return lines
     beside: list[Row] = [("null", "expected", "observed/expected", "headroom", "95 % interval")]
@@ -130,11 +131,11 @@ def _details(names: tuple[str, str], pair: PairOverlap) -> list[str]:
         if ratio is not None
     ]
     return [
-        *(line for label, value in observed for line in row(label, value, _LABEL)),
+        *fields(observed, _LABEL),
         "",
         *table(rows, first=_LABEL),
         "",
-        *(line for label, value in odds for line in row(label, value, _LABEL)),
+        *fields(odds, _LABEL),
     ]
 
 
@@ -291,3 +292,41 @@ def directions(
 
 def _directions_cells(row: Products) -> Row:
     return three_digits(row.cosine), three_digits(row.cosine_sd), percent(row.orthogonal)
+
+
+def surveyed(result: MaskSurvey, *, verbose: bool = False) -> str:
+    """A survey as text: a sentence, and a line on every mask."""
+    survey = result.survey
+    lines = paragraph(survey.sentence)
+    named = {name: number for number, name in enumerate(survey.names)}
+    before = [0, *range(len(named) - 1)]
+    kept, left_out = folded(
+        named, lambda number: _known(survey.headrooms[number, before[number]]),
+        things="masks", by="headroom with the mask before", whole=verbose,
+    )  # fmt: skip
+    rows: list[Row] = [("mask", "most like", "moved", "of it in the next", "with the one before", "with the first")]
+    for name, number in kept.items():
+        after = min(number + 1, len(named) - 1)
+        rows.append(
+            (
+                name,
+                survey.names[survey.nearest[number]],
+                percent(survey.sizes[number] / survey.numel),
+                percent(_known(survey.coverage[number, after])) if after > number else "",
+                percent(_known(survey.headrooms[number, before[number]])) if number else "",
+                percent(_known(survey.headrooms[number, 0])) if number else "",
+            )
+        )
+    lines += [
+        "",
+        *table(rows, right=2),
+        *left_out,
+        "",
+        *paragraph(f"with: headroom over {survey.null}."),
+    ]
+    lines += noted(survey.notes)
+    return "\n".join(map(printable, lines))
+
+
+def _known(value: float) -> float | None:
+    return None if value != value else float(value)

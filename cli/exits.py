@@ -89,6 +89,9 @@ class Failure:
 
 def failure(error: BaseException, context: click.Context | None = None) -> Failure:
     """Message, next step and exit code of what a command raised; ``context`` belongs to a command that has ended."""
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, SystemExit | KeyboardInterrupt):
+        # Python 3.11 says so of a signal that arrives while a class is made, as in an import.
+        error = error.__cause__
     described = _described(error, context)
     # Ctrl-C has become an exit by now. Notes of other errors are tracebacks, for developers.
     cause = error.__cause__ or error

@@ -11,7 +11,7 @@ from maskreg.ref import is_pattern
 from maskreg.words import counted, human_bytes, percent
 
 from .command import Command, engine_options, workspace
-from .jobs import ON, WAIT, refuse_here_only, tell_submitted
+from .jobs import on_server, refuse_here_only, tell_submitted
 from .output import Output, told
 from .table import Row, table
 from .values import FORCE, NAME, PAIR
@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 @click.option("--with-code", is_flag=True, help="Take along differing files that can run code, such as .py.")
 @FORCE
 @click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
-@ON
-@WAIT
+@on_server
 @engine_options
 @click.pass_obj
 def command(

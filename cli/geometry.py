@@ -13,7 +13,7 @@ from maskreg.glossary import position, written
 from maskreg.ref import printable
 from maskreg.words import counted, natural, percent, three_digits, whole
 
-from .table import Row, folded, paragraph, row, table, width
+from .table import Row, fields, folded, noted, paragraph, table, width
 
 if TYPE_CHECKING:
     from maskreg.analysis.papers import TableBeside
@@ -57,7 +57,7 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None
     lines = [
         *paragraph(_sentence(total)),
         "",
-        *(line for label, text in about for line in row(label, _shown(text), _TEXT)),
+        *fields(((label, _shown(text)) for label, text in about), _TEXT),
         "",
         *_pooled(total),
         "",
@@ -65,8 +65,7 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None
     ]
     if by:
         lines += ["", f"by {by}: mean (null)", *_by_group(groups_of(document, by), by, verbose=verbose)]
-    lines += [""] if document["notes"] else []
-    lines += [line for note in document["notes"] for line in paragraph(f"note: {note}", indent="  ")]
+    lines += ["", *noted(document["notes"], indent="  ")] if document["notes"] else []
     return "\n".join(map(printable, lines))
 
 
@@ -229,8 +228,7 @@ def momentum(document: Mapping[str, Any], by: str | None, *, verbose: bool = Fal
         kept, left_out = folded(ordered, lambda row: row["v_spread"], things=f"{by}s", by="v_spread", whole=verbose)
         titles: Row = (f"by {by}", *_FIGURES)
         lines += ["", *table([titles, *((label, *_cells(row)) for label, row in kept.items())]), *left_out]
-    lines += [""] if document["notes"] else []
-    lines += [line for note in document["notes"] for line in paragraph(f"note: {note}", indent="  ")]
+    lines += ["", *noted(document["notes"], indent="  ")] if document["notes"] else []
     return "\n".join(map(printable, lines))
 
 
@@ -256,5 +254,5 @@ def published(name: str, tables: Sequence[TableBeside], notes: Sequence[str]) ->
             missing.setdefault(reason, []).append(title)
         for reason, figures in missing.items():
             lines += paragraph(f"no {', '.join(figures)}: {reason}", indent="  ")
-    lines += ["", *(line for note in notes for line in paragraph(f"note: {note}", indent="  "))] if notes else []
+    lines += ["", *noted(notes, indent="  ")] if notes else []
     return "\n".join(map(printable, lines))

@@ -12,7 +12,7 @@ from maskreg.words import counted, human_bytes, percent
 from .command import Group, engine_given, workspace
 from .output import Output
 from .table import table
-from .values import IntegerType
+from .values import IntegerType, several
 
 if TYPE_CHECKING:
     from maskreg.workspace.verbs.jobs import RemoteJob
@@ -139,13 +139,11 @@ def _describe(output: Output, job: RemoteJob) -> None:
         output.data(line)
 
 
-ON = click.option("--on", "remote", metavar="SERVER", help="Do it on this server, with checkpoints that it offers.")
-"""The option of every command that a server can do."""
-
-WAIT = click.option(
-    "--wait/--no-wait", default=True, help="With --on, follow the job to its end [default], or leave it."
+on_server = several(
+    click.option("--on", "remote", metavar="SERVER", help="Do it on this server, with checkpoints that it offers."),
+    click.option("--wait/--no-wait", default=True, help="With --on, follow the job to its end [default], or leave it."),
 )
-"""The option that goes with it."""
+"""The options of every command that a server can do."""
 
 
 def refuse_here_only(**options: object) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import string
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from maskreg.catalog.query import COLUMNS, EQUAL_KEYS, RANGE_KEYS
-from maskreg.errors import DataError
+from maskreg.errors import DataError, UsageError
 from maskreg.glossary import FIGURES, written
 from maskreg.ref import printable
 from maskreg.words import counted, human_bytes
 
-from .command import Command, again, workspace
+from .command import Command, workspace
 from .next_step import stated
 from .output import Output, told
-from .table import width
+from .table import UNLIMITED, columns_of, table, width
 from .values import RANGE, IntegerType
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ def _column_options(function: Any) -> Any:
     maskreg list --remote lab --ffn-lift 1.05.. --json
     maskreg list team/qwen3-8b-opd
     maskreg list 'team/*' --columns ref,density,created
-    maskreg list --format '{ref} {digest} {density:.3f}'
     maskreg list -q --limit 1 | maskreg apply -
     """,
 )
@@ -59,7 +57,6 @@ def _column_options(function: Any) -> Any:
 @click.option("--limit", type=IntegerType(0), help="Maximum number of results.")
 @click.option("--remote", help="List a remote, not the local registry.")
 @click.option("--columns", metavar="FIELD,...", help="Fields to show, in this order.")
-@click.option("--format", "layout", metavar="TEXT", help="One line for each name, such as '{ref} {digest}'.")
 @click.option("--strict", is_flag=True, help="Exit with 65 if a damaged name is left out.")
 @click.pass_obj
 def command(
@@ -69,11 +66,10 @@ def command(
     sort: str,
     remote: str | None,
     columns: str | None,
-    layout: str | None,
     strict: bool,
     **filters: Any,
 ) -> None:
-    r"""List and search artifacts.
+    """List and search artifacts.
 
     Each TEXT must begin a word of the name, project, family or description, or the digest: 8b finds qwen3-8b-opd, and
     3-8b does not. With a '/', ':', '@', '*' or '?' in it, it is compared with the whole reference: team/opd,
@@ -84,18 +80,16 @@ def command(
 
     Fields: ref, project, name, tag, digest, kind, family, method, license, description, rule, exact, density,
     ffn_density, ffn_share, ffn_lift, rlvr_overlap, nnz, numel, params, size, source_root, source_hub, target_root, by,
-    created. In --format, each may have a Python format after a colon; \t and \n stand for a tab and a new line. Values
-    are the fields of --json.
+    created.
     """
     from maskreg.workspace.verbs.search import search
 
     key, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):
         raise click.BadParameter(f"{order!r} is neither asc nor desc", param_hint="--sort")
-    if (columns is not None) + (layout is not None) + output.json > 1:
-        raise click.UsageError("choose one of --columns, --format and --json, which has every field")
+    if columns is not None and output.json:
+        raise click.UsageError("choose --columns or --json, which has every field")
     fields = DEFAULT if columns is None else chosen(columns)
-    write = None if layout is None else layout_of(layout)
     entries = search(
         " ".join(words) if words else None,
         sort=key.replace("-", "_"),
@@ -107,17 +101,19 @@ def command(
     if output.json:
         output.reported = strict
         output.document(stated(entries.to_json(), entries.error))
-    elif write is not None:
-        for entry in entries:
-            output.data(write(entry))
     elif output.quiet and columns is None:
         for entry in entries:
             output.data(str(entry.ref))
     elif entries and sys.stdout.isatty():
-        output.make_room()
-        if narrow := show_table(entries, fields, header=not output.quiet, whole=columns is not None):
-            step = again("--columns", ",".join(fields))
-            output.note(f"columns left out for want of room: {', '.join(narrow)}\n  next: {step}")
+        # Columns that were chosen are shown whole, like references, of which a part is useless: wider lines wrap.
+        shown = fitting(entries, fields) if columns is None else fields
+        rows = [line.split("\t") for line in lines(entries, shown, header=not output.quiet)]
+        numbers = [number for number, field in enumerate(shown) if field in _NUMBERS]
+        for line in table(map(tuple, rows), right=numbers, room=UNLIMITED):
+            output.data(line)
+        if narrow := [field for field in fields if field not in shown]:
+            text = f"columns left out for want of room: {', '.join(narrow)}"
+            output.note(UsageError(text, options={"columns": ",".join(fields)}))
     elif entries:
         for line in lines(entries, fields, header=not output.quiet):
             output.data(line)
@@ -131,7 +127,7 @@ def command(
 
 
 FIELDS = ("ref", *(name for name in COLUMNS if name not in ("at", "rlvr_against")), "created")
-"""Every field, by the name that ``--columns``, ``--format`` and ``--sort`` take."""
+"""Every field, by the name that ``--columns`` and ``--sort`` take."""
 
 DEFAULT = ("ref", "digest", "kind", "family", "method", "density", "ffn_lift", "rlvr_overlap", "size", "created")
 """The columns of a list for which none were chosen."""
@@ -148,31 +144,8 @@ def chosen(text: str) -> tuple[str, ...]:
     names = tuple(name.strip().replace("-", "_") for name in text.split(","))
     for name in names:
         if name not in FIELDS:
-            _unknown(name, "--columns")
+            raise click.BadParameter(f"there is no field {name!r}; fields: {', '.join(FIELDS)}", param_hint="--columns")
     return names
-
-
-def layout_of(text: str) -> Callable[[Listed], str]:
-    """What writes a name as the text says, such as ``{ref} {density:.3f}``."""
-    try:
-        pieces = list(string.Formatter().parse(text.replace("\\t", "\t").replace("\\n", "\n")))
-    except ValueError as error:
-        raise click.BadParameter(
-            f"{text!r}: {error}; write fields in braces: {{ref}}", param_hint="--format"
-        ) from error
-    for _, name, spec, conversion in pieces:
-        # Fields alone: neither their attributes nor their items, which a format can reach too.
-        if name is not None and name not in FIELDS:
-            _unknown(name, "--format")
-        if conversion or "{" in (spec or ""):
-            raise click.BadParameter(f"{text!r}: only a field and a format may be in braces", param_hint="--format")
-
-    def write(entry: Listed) -> str:
-        return "".join(
-            literal + ("" if name is None else _formatted(entry, name, spec or "")) for literal, name, spec, _ in pieces
-        )
-
-    return write
 
 
 def lines(entries: Sequence[Listed], fields: Sequence[str], *, header: bool) -> Iterator[str]:
@@ -183,42 +156,18 @@ def lines(entries: Sequence[Listed], fields: Sequence[str], *, header: bool) -> 
         yield "\t".join(_cell(entry, field) for field in fields)
 
 
-def show_table(entries: Sequence[Listed], fields: Sequence[str], *, header: bool, whole: bool) -> list[str]:
-    """Print names as a table on a terminal.
-
-    Returns:
-        The columns that were left out.
-    """
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(width=width())
-    rows: list[Mapping[str, str]] = [{field: _cell(entry, field) for field in fields} for entry in entries]
-    widths = {field: max(cell_len(row[field]) for row in ({field: field}, *rows)) for field in fields}
+def fitting(entries: Sequence[Listed], fields: Sequence[str]) -> list[str]:
+    """The fields whose columns fit the terminal beside each other."""
+    widths = {field: max(columns_of(text) for text in (field, *(_cell(e, field) for e in entries))) for field in fields}
     shown = list(fields)
-    for field in () if whole else _FIRST_TO_GO:
-        if sum(widths[name] + _GAP for name in shown) - _GAP > console.width:
+    for field in _FIRST_TO_GO:
+        if sum(widths[name] + _GAP for name in shown) - _GAP > width() and field in shown:
             shown.remove(field)
-    table = Table(box=None, pad_edge=False, show_header=header)
-    for field in shown:
-        table.add_column(field, justify="right" if field in _NUMBERS else "left", no_wrap=True)
-    for row in rows:
-        # Text, so that brackets in a card are not taken for markup.
-        table.add_row(*(Text(row[field]) for field in shown))
-    # A truncated reference is useless, and columns that were chosen are shown whole: wider lines wrap.
-    console.width = max(console.width, sum(widths[name] + _GAP for name in shown) - _GAP)
-    console.print(table)
-    return [field for field in fields if field not in shown]
-
-
-def _value(entry: Listed, field: str) -> object:
-    return entry.at if field == "created" else getattr(entry, field)
+    return shown
 
 
 def _cell(entry: Listed, field: str) -> str:
-    value = _value(entry, field)
+    value = entry.at if field == "created" else getattr(entry, field)
     if field == "digest":
         return entry.digest.short
     if value is None or value == "":
@@ -232,20 +181,3 @@ def _cell(entry: Listed, field: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else printable(str(value))
-
-
-def _formatted(entry: Listed, field: str, spec: str) -> str:
-    value = _value(entry, field)
-    if value is None:
-        return "-"
-    if isinstance(value, datetime) and not spec:
-        return value.isoformat()
-    plain = value if isinstance(value, int | float | datetime) else str(value)
-    try:
-        return printable(format(plain, spec))
-    except ValueError as error:
-        raise click.BadParameter(f"{field}:{spec}: {error}", param_hint="--format") from error
-
-
-def _unknown(name: str, option: str) -> NoReturn:
-    raise click.BadParameter(f"there is no field {name!r}; fields: {', '.join(FIELDS)}", param_hint=option)

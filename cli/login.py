@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from typing import Any
 
 import click
 
+from maskreg.settings.file import parse_duration
+
 from .command import Command, Group, workspace
 from .output import Output
-from .values import DURATION
+from .values import Parsed
 
 _LONGEST = 4096
+_SERVER = click.option("--server", metavar="URL", help="URL or remote of the service [default: the default remote].")
+_EXPIRY = Parsed("duration", lambda text: None if text == "never" else parse_duration(text))
 
 
 @click.command(
@@ -64,7 +67,7 @@ def logout(output: Output, url: str | None) -> None:
 
 
 @click.command(cls=Command, example="maskreg whoami --server https://masks.lab.example")
-@click.option("--server", metavar="URL", help="URL or remote of the service [default: the default remote].")
+@_SERVER
 @click.pass_obj
 def whoami(output: Output, server: str | None) -> None:
     """Print your name and roles at a service."""
@@ -79,27 +82,9 @@ def whoami(output: Output, server: str | None) -> None:
             output.data(f"{'all projects' if project == '*' else project}\t{role}")
 
 
-_NEVER = "never"
-
-
-class _ExpiryType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A length of time, or ``never``."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | str:
-        """Parse it."""
-        return _NEVER if value == _NEVER else DURATION.convert(value, param, ctx)
-
-
 @click.group(cls=Group, example="maskreg token create --project team --role writer --expires 30d")
 def token() -> None:
     """Make, list and revoke tokens of a service."""
-
-
-def _server_option(function: click.decorators.FC) -> click.decorators.FC:
-    text = "URL or remote of the service [default: the default remote]."
-    return click.option("--server", metavar="URL", help=text)(function)
 
 
 @token.command(
@@ -111,28 +96,29 @@ def _server_option(function: click.decorators.FC) -> click.decorators.FC:
 @click.option("--project", required=True, help="Project that it is for; '*' for all projects.")
 @click.option("--role", type=click.Choice(["reader", "writer", "admin"]), required=True, help="Its highest role.")
 @click.option("--name", help="Whose it is, recorded as the writer of tags [default: your own name].")
-@click.option("--expires", type=_ExpiryType(), default="30d", show_default=True, help="From now on, or never.")
-@_server_option
+@click.option("--expires", type=_EXPIRY, default="30d", show_default=True, help="From now on, or never.")
+@_SERVER
 @click.pass_obj
-def create(output: Output, /, project: str, expires: timedelta | str, **options: str | None) -> None:
+def create(output: Output, /, project: str, expires: timedelta | None, **options: str | None) -> None:
     """Make a token for a project, of which you have to be an admin; its owner becomes a member.
 
     It is printed once: the service keeps only a hash.
     """
     from maskreg.workspace.verbs import accounts
 
-    length = expires if isinstance(expires, timedelta) else None
-    made = accounts.create_token(project, expires=length, workspace=workspace(output), **options)  # type: ignore[arg-type]
+    made = accounts.create_token(project, expires=expires, workspace=workspace(output), **options)  # type: ignore[arg-type]
     if output.printed(made):
         return
     until = f"until {made.expires_at:%Y-%m-%d}" if made.expires_at else "until it is revoked"
     output.note(f"token {made.id}: {made.name} is {made.role} in {made.project}, {until}")
+    if made.new_project:
+        output.note(f"note: {made.project} is a new project; if the name is mistyped: maskreg token revoke {made.id}")
     output.data(made.token)
 
 
 @token.command("list", example="maskreg token list --project team")
 @click.option("--project", help="Tokens of a project, whose admin you have to be [default: your own].")
-@_server_option
+@_SERVER
 @click.pass_obj
 def list_(output: Output, project: str | None, server: str | None) -> None:
     """List tokens: id, owner, project, role, and when each expires and was last used."""
@@ -150,7 +136,7 @@ def list_(output: Output, project: str | None, server: str | None) -> None:
 
 @token.command(example="maskreg token revoke 7f3a09c2d1e4b586")
 @click.argument("token", metavar="ID")
-@_server_option
+@_SERVER
 @click.pass_obj
 def revoke(output: Output, token: str, server: str | None) -> None:
     """Revoke the token ID; requests with it are refused from now on."""

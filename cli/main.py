@@ -15,7 +15,7 @@ import click
 import maskreg
 from maskreg.errors import MaskregError
 
-from .command import LazyGroup
+from .command import LazyGroup, turning_on
 from .exits import BROKEN_PIPE, BUG, CANNOT_WRITE, INTERRUPTED, TERMINATED, Failure, failure
 from .output import DeclinedError, Output
 
@@ -31,19 +31,19 @@ SECTIONS = {
 
 MODULES = {
     "import": "export:import_",
-    **{name: f"tag:{name}" for name in ("log", "mv", "annotate", "rm", "restore")},
-    **{name: f"login:{name}" for name in ("logout", "whoami", "token")},
+    "survey": "compare:survey",
     "worker": "serve:worker",
+    **{name: f"derive:{name}" for name in ("baseline", "combine", "squash")},
+    **{name: f"login:{name}" for name in ("logout", "whoami", "token")},
+    **{name: f"setup:{name}" for name in ("doctor", "config", "completion")},
+    **{name: f"sharing:{name}" for name in ("pull", "push", "cache")},
+    **{name: f"tag:{name}" for name in ("log", "mv", "annotate", "rm", "restore")},
+    **{name: f"upkeep:{name}" for name in ("gc", "db")},
 }
 """Commands that are not called ``command`` in a module of their own name."""
 
 COMMANDS = [name for names in SECTIONS.values() for name in names]
 """Every command."""
-
-
-def _debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Output).debug = True
 
 
 def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -71,7 +71,7 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     callback=_version,
     help="Print the version and exit.",
 )
-@click.option("--debug", is_flag=True, expose_value=False, callback=_debug, help="Print tracebacks.")
+@click.option("--debug", is_flag=True, expose_value=False, callback=turning_on("debug"), help="Print tracebacks.")
 def cli() -> None:
     """Extract, share and apply the weight updates that post-training makes."""
 
@@ -163,12 +163,9 @@ def _save_traceback(error: BaseException) -> str:
 
 def _replace_closed_streams() -> None:
     # A stream that was closed before the process started is None, and printing to it would fail.
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
 
 
 def _report_unwritten(error: OSError, output: Output) -> int:

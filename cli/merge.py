@@ -11,7 +11,7 @@ from maskreg.ref import Ref, printable
 from maskreg.words import counted, percent
 
 from .command import Command, engine_options, workspace
-from .jobs import ON, WAIT, refuse_here_only, tell_submitted
+from .jobs import on_server, refuse_here_only, tell_submitted
 from .output import Output
 from .values import CHECKPOINT_OUT, FILE, NAME, PAIR, REF, WEIGHT
 
@@ -64,8 +64,7 @@ class _WithMethods(Command):
 )
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Take along files that can run code, such as .py.")
-@ON
-@WAIT
+@on_server
 @engine_options
 @click.pass_obj
 def command(

@@ -76,6 +76,11 @@ def _url(facts: _Facts) -> str:
     )
 
 
+def _piped(facts: _Facts) -> str:
+    context = _typed()
+    return f"maskreg pull {facts['piped']} | maskreg {context.info_name if context else 'apply'}"
+
+
 _Row = str | Callable[[_Facts], str]
 
 NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
@@ -115,6 +120,7 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "not_exported": "maskreg export NAME -o FILE writes such a file",
         "no_trajectory": "maskreg analyze --trajectory SOURCE CHECKPOINT... --json > FILE",
     },
+    errors.PipeError: {"piped": _piped},
     errors.BrokenChainError: {"circle": "maskreg tag REF@DIGEST TAG"},
     errors.ConflictError: {
         "mine": "maskreg tag {mine} {mine_as} && maskreg rm {mine}",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from maskreg.errors import MaskregError
     from maskreg.progress import Progress
 
-    from .progress import Bars, Waiting
+    from .progress import Line
 
 
 class DeclinedError(Exception):
@@ -43,8 +43,8 @@ class Output:
         debug: print tracebacks, not one line per error.
         context: the command line that was parsed; None before.
         reported: the command has printed its failure as JSON itself.
-        waiting: what says that the command is at work, where people watch.
-        bars: how far it is, where people watch.
+        command: name of the command that runs.
+        line: what says that the command is at work, where people watch.
     """
 
     json: bool = False
@@ -52,8 +52,8 @@ class Output:
     debug: bool = False
     context: click.Context | None = None
     reported: bool = False
-    waiting: Waiting | None = None
-    bars: Bars | None = None
+    command: str = ""
+    line: Line | None = None
 
     def data(self, text: str) -> None:
         """Print one or more lines of data, with everything escaped that a terminal would obey or not show."""
@@ -136,8 +136,8 @@ class Output:
 
     def make_room(self) -> None:
         """Wipe the line that says that the command is at work, because something is printed now."""
-        if self.waiting is not None:
-            self.waiting.clear()
+        if self.line is not None:
+            self.line.clear()
 
     def ask(self, question: str) -> bool:
         """Ask a question on stderr, with nothing drawn beside it; True for yes."""
@@ -149,53 +149,43 @@ class Output:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Draw nothing inside: something else has the terminal."""
-        if self.waiting is not None:
-            self.waiting.hide()
-        if self.bars is not None:
-            self.bars.pause()
+        if self.line is not None:
+            self.line.hide()
         try:
             yield
         finally:
-            if self.waiting is not None:
-                self.waiting.show()
+            if self.line is not None:
+                self.line.show()
 
     @contextmanager
     def at_work(self, command: str) -> Iterator[None]:
-        """Say at a terminal that a command is at work whenever nothing else does, unless quiet."""
+        """Say at a terminal that a command is at work when it prints nothing for long, unless quiet."""
+        self.command = command
         if self.quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
             yield
             return
-        from .progress import Waiting
+        from .progress import Line
 
-        with Waiting(command) as waiting:
-            self.waiting = waiting
-            if _follows_a_pipe():
-                # The command before the pipe has the terminal; bars are still drawn.
-                waiting.hide()
+        with Line(command, in_place=True, after_pipe=_follows_a_pipe()) as self.line:
             try:
                 yield
             finally:
-                self.waiting = None
+                self.line = None
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Progress bars on a terminal, a line now and then elsewhere; if quiet, a listener that says nothing."""
+        """The line at a terminal, a line now and then elsewhere; if quiet, a listener that says nothing."""
         if self.quiet:
             from maskreg.progress import SILENT
 
             yield SILENT
-            return
-        from .progress import Bars, Lines
+        elif self.line is not None:
+            yield self.line
+        else:
+            from .progress import Line
 
-        if not sys.stderr.isatty():
-            with Lines() as lines:
-                yield lines
-            return
-        with Bars(self.waiting) as self.bars:
-            try:
-                yield self.bars
-            finally:
-                self.bars = None
+            with Line(self.command, in_place=False) as line:
+                yield line
 
 
 def _follows_a_pipe() -> bool:

@@ -17,6 +17,8 @@ from maskreg.extras import upgrade_command
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.words import counted
 
+from .next_step import ARGUMENTS
+
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
     from maskreg.artifact.reader import Artifact
@@ -28,8 +30,6 @@ REF_SCHEMA = "maskreg.ref/1"
 END_SCHEMA = "maskreg.end/1"
 MAX_BYTES = 16 << 20
 """Maximum size of the piped input in bytes."""
-
-_WRITE_ONE = "maskreg pull REF | maskreg COMMAND"
 
 
 class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     remote: Annotated[str, msgspec.Meta(max_length=255)] = ""
 
-    def check(self, manifest: Manifest, command: str = "apply") -> None:
+    def check(self, manifest: Manifest) -> None:
         """Compare what the pipe says with the artifact itself."""
         claimed = (self.kind, self.size, self.source.root, self.source.params)
         actual = (manifest.kind, manifest.size, manifest.source.root, manifest.source.params)
@@ -69,7 +69,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             raise PipeError(
                 f"the record of {self.ref} does not describe {Digest(self.digest).short}: "
                 f"kind, size and source are {claimed}, the artifact's {actual}",
-                hint=_WRITE_ONE.replace("COMMAND", command),
+                piped="REF",
             )
 
 
@@ -96,50 +96,40 @@ def end(count: int, error: dict[str, object] | None = None) -> dict[str, object]
     return {"schema": END_SCHEMA, "count": count, "status": "error", **failure}
 
 
-def read(data: bytes, command: str = "apply") -> Record | Ref | Digest | ShortDigest:
+def read(data: bytes) -> Record | Ref | Digest | ShortDigest:
     """Take the one artifact out of a pipe that was read to its end.
 
     Returns:
         A record, or what names an artifact when the pipe held one bare line.
     """
-    try:
-        return _read(data)
-    except PipeError as error:
-        message, hint = (text.replace("COMMAND", command) for text in (error.message, error.hint))
-        raise PipeError(message, hint=hint) from error
-
-
-def _read(data: bytes) -> Record | Ref | Digest | ShortDigest:
     if len(data) > MAX_BYTES:
-        raise PipeError(f"the pipe is longer than {MAX_BYTES} bytes", hint=_WRITE_ONE)
+        raise PipeError(f"the pipe is longer than {MAX_BYTES} bytes", piped="REF")
     lines = [line for line in data.split(b"\n") if line.strip()]
     if not lines:
-        raise PipeError("the pipe is empty: the command before it failed or wrote nothing", hint=_WRITE_ONE)
+        raise PipeError("the pipe is empty: the command before it failed or wrote nothing", piped="REF")
     if not any(line.lstrip().startswith(b"{") for line in lines):
         return _bare(lines)
     values = [_object(line) for line in lines]
     _check_end(values)
     if len(values) != 2:
-        raise PipeError(
-            f"the pipe holds {counted(len(values) - 1, 'artifact')}; COMMAND takes exactly one", hint=_WRITE_ONE
-        )
+        raise PipeError(f"the pipe holds {counted(len(values) - 1, 'artifact')}; one is needed", piped="REF")
     return _record(values[0])
 
 
 def _bare(lines: list[bytes]) -> Ref | Digest | ShortDigest:
     if len(lines) != 1:
-        raise PipeError(f"the pipe holds {len(lines)} references; COMMAND takes exactly one", hint=_WRITE_ONE)
+        raise PipeError(f"the pipe holds {len(lines)} references; one is needed", piped="REF")
     try:
         return parse_artifact(lines[0].decode(errors="replace").strip())
     except BadRefError as error:
-        raise PipeError(f"neither a record nor a reference came down the pipe: {error}", hint=_WRITE_ONE) from error
+        raise PipeError(f"neither a record nor a reference came down the pipe: {error}", piped="REF") from error
 
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
         value = parse_object(line, "the pipe", max_bytes=MAX_BYTES)
     except DataError as error:
-        raise PipeError(f"a line of the pipe is cut or not a record ({error})", hint=_WRITE_ONE) from error
+        raise PipeError(f"a line of the pipe is cut or not a record ({error})", piped="REF") from error
     if value.get("schema") not in (REF_SCHEMA, END_SCHEMA):
         raise PipeError(
             f"the pipe speaks {str(value.get('schema'))[:80]!r}, not {REF_SCHEMA}",
@@ -151,7 +141,7 @@ def _object(line: bytes) -> dict[str, Any]:
 def _check_end(values: list[dict[str, Any]]) -> None:
     last, before = values[-1], values[:-1]
     if last["schema"] != END_SCHEMA or any(v["schema"] == END_SCHEMA for v in before):
-        raise PipeError("the pipe does not end with one end record: the command before it was cut off", hint=_WRITE_ONE)
+        raise PipeError("the pipe does not end with one end record: the command before it was cut off", piped="REF")
     if last.get("status") != "ok":
         code, status = last.get("code"), str(last.get("exit"))[:8]
         why = f"({str(code)[:80]}, exit {status})" if code else "and gave no reason"
@@ -159,7 +149,7 @@ def _check_end(values: list[dict[str, Any]]) -> None:
     count = last.get("count")
     if not isinstance(count, int) or isinstance(count, bool) or count != len(before):
         raise PipeError(
-            f"the end record counts {count!r}, and the pipe holds {counted(len(before), 'artifact')}", hint=_WRITE_ONE
+            f"the end record counts {count!r}, and the pipe holds {counted(len(before), 'artifact')}", piped="REF"
         )
 
 
@@ -168,9 +158,9 @@ def _record(value: dict[str, Any]) -> Record:
         record = checked(Record, value, "the record in the pipe")
         Ref.parse(record.ref)
     except FormatError as error:
-        raise PipeError(error.message, hint=_WRITE_ONE) from error
+        raise PipeError(error.message, piped="REF") from error
     except BadRefError as error:
-        raise PipeError(f"the record in the pipe: {error}", hint=_WRITE_ONE) from error
+        raise PipeError(f"the record in the pipe: {error}", piped="REF") from error
     return record
 
 
@@ -181,13 +171,17 @@ def named_or_piped(workspace: Workspace, text: str, progress: Progress) -> Named
     from maskreg.workspace.workspace import Named
 
     # Read to the end before anything is touched: only the end record says that the upstream command succeeded.
-    command = click.get_current_context().info_name or ""
-    record = read(sys.stdin.buffer.read(MAX_BYTES + 1), command)
+    record = read(sys.stdin.buffer.read(MAX_BYTES + 1))
     if isinstance(record, Ref | Digest | ShortDigest):
-        return workspace.find(record)
-    artifact = _recorded(workspace, record, progress)
-    record.check(artifact.manifest, command)
-    return Named(Ref.parse(record.ref), artifact, Card())
+        named = workspace.find(record)
+    else:
+        artifact = _recorded(workspace, record, progress)
+        record.check(artifact.manifest)
+        named = Named(Ref.parse(record.ref), artifact, Card())
+    # The pipe cannot be read again, so next steps name what it named.
+    context = click.get_current_context()
+    context.meta[ARGUMENTS] = (str(named.ref), *(word for word in context.meta[ARGUMENTS] if word != "-"))
+    return named
 
 
 def _recorded(workspace: Workspace, record: Record, progress: Progress) -> Artifact:
@@ -212,5 +206,5 @@ def _refuse_another(workspace: Workspace, record: Record, digest: Digest) -> Non
         return
     raise PipeError(
         f"the record says that {record.ref} is {digest.short}, and in the local registry it is {local.short}",
-        hint=f"maskreg pull {record.ref} | maskreg {click.get_current_context().info_name}",
+        piped=record.ref,
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,9 +17,7 @@ from .values import FORCE, NAME, OUT, POSITIVE, REF, SEED, IntegerType, NumberTy
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
-
+    from maskreg.progress import Progress
     from maskreg.workspace.verbs.retrain import RetrainResult
 
 _TORCHRUN = "maskreg.torchrun"
@@ -110,7 +106,7 @@ def command(ctx: click.Context, /, ref: Ref | None, out: Path, dry_run: bool, **
 
     space = workspace(output)
     naming = {option: options.pop(option) for option in ("name", "force")}
-    with Steps(output) as steps, output.progress() as progress:
+    with output.progress() as progress:
         if dry_run:
             planned = plan(ref, **options, out=out, progress=progress, workspace=space)
         else:
@@ -120,7 +116,7 @@ def command(ctx: click.Context, /, ref: Ref | None, out: Path, dry_run: bool, **
                 out=out,
                 **naming,
                 torchrun=ctx.meta.get(_TORCHRUN, []),
-                listener=steps,
+                listener=_telling(output, progress),
                 progress=progress,
                 workspace=space,
             )
@@ -167,53 +163,19 @@ _LINES = 20
 """Lines for a whole run, about."""
 
 
-class Steps:
-    """Shows every step, or some of them."""
+def _telling(output: Output, progress: Progress) -> Callable[[Mapping[str, Any]], None]:
+    """A listener that notes some of the steps, and has the others in the line of progress."""
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._bar: RichProgress | None = None
-        self._task: TaskID | None = None
-
-    def __call__(self, metrics: Mapping[str, Any]) -> None:
-        """Show the line of a step."""
+    def told(metrics: Mapping[str, Any]) -> None:
         number, steps = metrics["step"], metrics["steps"]
         if number == 1 and steps > 1:
-            self._output.note(f"loss before the first step: {metrics['loss']:.4f}")
-        if self._bar is None and number < steps and not self._output.quiet and sys.stderr.isatty():
-            self._draw(steps)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=number, description=_description(metrics))
-        elif number == steps or number % max(1, steps // _LINES) == 0:
-            self._output.note(f"step {number:>{len(str(steps))}}/{steps}  {_description(metrics)}")
-        if number == steps:
-            self._stop()
+            output.note(f"loss before the first step: {metrics['loss']:.4f}")
+        step = f"step {number:>{len(str(steps))}}/{steps}  {_description(metrics)}"
+        progress.start(step, 0)
+        if number == steps or number % max(1, steps // _LINES) == 0:
+            output.note(step)
 
-    def _draw(self, steps: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
-        self._bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
-        self._task = self._bar.add_task("train", total=steps)
-        if self._output.waiting is not None:
-            self._output.waiting.hide()
-        self._bar.start()
-
-    def _stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            if self._output.waiting is not None:
-                self._output.waiting.show()
-        self._bar = self._task = None
-
-    def __enter__(self) -> Steps:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop()
+    return told
 
 
 def _description(metrics: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,13 @@ from maskreg.extras import requiring
 
 from .command import Command
 from .output import Output
-from .values import DURATION, POSITIVE, IntegerType
+from .values import DURATION, POSITIVE, IntegerType, several
 
 if TYPE_CHECKING:
     from maskreg.service.start import Started
 
 
-Option = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-REGISTRY_OPTIONS: tuple[Option, ...] = (
+REGISTRY_OPTIONS = several(
     click.option("--home", default="", metavar="DIR", help="Folder of the registry to serve [default: the local one]."),
     click.option("--store", default="", metavar="URL", help="Store to serve: s3://BUCKET/PREFIX or a folder."),
     click.option(
@@ -44,7 +41,7 @@ REGISTRY_OPTIONS: tuple[Option, ...] = (
 )
 """Options of processes that work for a registry."""
 
-JOB_OPTIONS: tuple[Option, ...] = (
+JOB_OPTIONS = several(
     click.option(
         "--sources",
         multiple=True,
@@ -63,17 +60,6 @@ JOB_OPTIONS: tuple[Option, ...] = (
 """Options about jobs."""
 
 
-def with_options(*groups: Sequence[Option]) -> Option:
-    """A decorator that gives a command these options, in their order."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed([option for group in groups for option in group]):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 @click.command(
     cls=Command,
     example="""
@@ -87,7 +73,7 @@ def with_options(*groups: Sequence[Option]) -> Option:
 @click.option(
     "--port", type=IntegerType(0, 65535), default=8470, show_default=True, help="Port; 0 for one that is free."
 )
-@with_options(REGISTRY_OPTIONS)
+@REGISTRY_OPTIONS
 @click.option("--workers", type=POSITIVE, default=1, show_default=True, help="Processes that serve.")
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests may be addressed to; repeatable."
@@ -109,7 +95,7 @@ def with_options(*groups: Sequence[Option]) -> Option:
 @click.option("--new-admin-token", "new_admin", is_flag=True, help="Make a new first token, and revoke the old one.")
 @click.option("--metrics-port", type=IntegerType(0, 65535), default=0, help="Port that gives metrics without a token.")
 @click.option("--jobs", type=IntegerType(0, 64), default=0, show_default=True, help="Jobs to work on at a time.")
-@with_options(JOB_OPTIONS)
+@JOB_OPTIONS
 @click.option("--worker/--no-worker", default=True, help="Work on jobs here, or leave them to `maskreg worker`.")
 @click.option(
     "--rate",
@@ -179,7 +165,8 @@ def _tell(output: Output, started: Started) -> None:
     """,
 )
 @click.option("--jobs", type=IntegerType(1, 64), default=1, show_default=True, help="Jobs to work on at a time.")
-@with_options(REGISTRY_OPTIONS, JOB_OPTIONS)
+@REGISTRY_OPTIONS
+@JOB_OPTIONS
 @click.pass_obj
 def worker(output: Output, /, **options: Any) -> None:
     """Work on the jobs that servers accept, until SIGTERM or Ctrl-C.

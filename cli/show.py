@@ -9,7 +9,7 @@ import click
 
 from maskreg.words import counted, percent
 
-from .command import Command, name_piped, workspace
+from .command import Command, workspace
 from .output import Output
 from .table import GROUPS
 from .values import REF, selecting
@@ -80,8 +80,6 @@ def command(
             raise click.UsageError("stdin is a terminal: name the artifact, or use a pipe")
         with output.progress() as progress:
             artifact = named_or_piped(space, ref_text, progress)
-        # The piped input cannot be read again.
-        name_piped(artifact.ref)
     else:
         artifact = REF.convert(ref_text, None, ctx)
     if raw:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from maskreg.ref import printable
 from maskreg.words import counted, human_bytes, natural, percent, three_digits, times, whole
 
-from .table import Row, folded, paragraph, row, table, width
+from .table import Row, fields, folded, paragraph, table, width
 
 if TYPE_CHECKING:
-    from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side, Totals
+    from maskreg.artifact.manifest import Group, Manifest, Side
     from maskreg.digest import Digest
     from maskreg.ref import Card, Ref
     from maskreg.workspace.storing import Stored
@@ -67,23 +67,16 @@ def summary(
 ) -> str:
     """The summary of an artifact, in lines that fit the terminal: one sentence, the figures, and where they lie."""
     manifest, card = subject.manifest, subject.card
-    lines = [
-        *paragraph(_sentence(manifest)),
-        "",
-        *_identity(subject, verbose=verbose),
-        *_numbers(manifest),
-        *_overlaps(*overlaps, verbose=verbose),
-        "",
-        *_groups(subject, groups, verbose=verbose),
-        *_side("source", manifest.source, verbose=verbose),
-        # The target of a baseline is its source.
-        *(_side("target", manifest.target, verbose=verbose) if manifest.kind != "baseline" else []),
-        *_parts(manifest, present),
-    ]
+    above = [*_identity(subject, verbose=verbose), *_numbers(manifest), *_overlaps(*overlaps, verbose=verbose)]
+    below = list(_side("source", manifest.source, verbose=verbose))
+    # The target of a baseline is its source.
+    below += _side("target", manifest.target, verbose=verbose) if manifest.kind != "baseline" else []
+    below += [*_parts(manifest, present), ("size", human_bytes(manifest.size))]
     if card is not None:
-        lines += [line for key, value in sorted(card.meta.items()) for line in _row(key, value)]
-        lines += _row("description", card.description) if card.description else []
-    lines += [line for note in notes for line in _row("note", note)]
+        below += [*sorted(card.meta.items()), *([("description", card.description)] if card.description else [])]
+    below += [("note", note) for note in notes]
+    lines = [*paragraph(_sentence(manifest)), "", *fields(above, _TEXT), ""]
+    lines += [*_groups(subject, groups, verbose=verbose), *fields(below, _TEXT)]
     if not verbose and _is_narrow():
         lines += ["", *paragraph(f"Digests are shortened; in full: {_show(subject)}", indent="  ")]
     return "\n".join(map(printable, lines))
@@ -149,22 +142,20 @@ def layers_in_order(layers: Mapping[str, GroupT]) -> dict[str, GroupT]:
     return {label: layers[label] for label in sorted(layers, key=natural)}
 
 
-def _identity(subject: Subject, *, verbose: bool) -> list[str]:
+def _identity(subject: Subject, *, verbose: bool) -> Iterator[tuple[str, str]]:
     ref, digest, manifest, card = subject
-    lines = _row("name", str(ref)) if ref else []
-    lines += _row("digest", _digest(str(digest), verbose=verbose))
-    kind: str = manifest.kind
-    if kind == "delta":
-        exact = "gives the target's bytes exactly" if manifest.exact else "not exact: the result is not the target"
-        kind += f", {exact}"
-    lines += _row("kind", kind)
+    if ref:
+        yield "name", str(ref)
+    yield "digest", _digest(str(digest), verbose=verbose)
+    exact = "gives the target's bytes exactly" if manifest.exact else "not exact: the result is not the target"
+    yield "kind", f"{manifest.kind}, {exact}" if manifest.kind == "delta" else manifest.kind
     if manifest.recipe is not None:
-        lines += _row("recipe", _recipe(manifest.recipe, verbose=verbose))
+        yield "recipe", _recipe(manifest.recipe, verbose=verbose)
     if card is not None:
-        fields = [("family", card.family), ("method", card.method), ("license", card.license)]
-        lines += [line for label, text in fields if text for line in _row(label, text)]
-    lines += [line for parent in manifest.parents for line in _row("parent", _digest(parent, verbose=verbose))]
-    return lines
+        said = [("family", card.family), ("method", card.method), ("license", card.license)]
+        yield from (field for field in said if field[1])
+    for parent in manifest.parents:
+        yield "parent", _digest(parent, verbose=verbose)
 
 
 def _recipe(recipe: Mapping[str, object], *, verbose: bool) -> str:
@@ -180,97 +171,69 @@ def _entry(value: object, *, verbose: bool) -> str:
     return _digest(str(value), verbose=verbose) if is_digest else str(value)
 
 
-def _numbers(manifest: Manifest) -> list[str]:
+def _numbers(manifest: Manifest) -> Iterator[tuple[str, str]]:
     totals = manifest.totals
     verb = "chosen" if manifest.kind == "baseline" else "moved"
+    yield "rule", f"{manifest.rule}, on bf16 codes"
     moved = f"{whole(totals.nnz)} of {counted(totals.numel, 'coordinate')} {verb}"
-    lines = [*_row("rule", f"{manifest.rule}, on bf16 codes"), *_row("density", f"{percent(totals.density)}, {moved}")]
+    yield "density", f"{percent(totals.density)}, {moved}"
     # An artifact derived from masks has no target, so neither energy nor differing bits.
     derived = manifest.recipe is not None and manifest.kind in ("baseline", "mask")
-    if derived:
-        return [*lines, *_ffn(totals.ffn, totals, energy=False)]
-    if totals.differing != totals.nnz:
-        lines += _row("differing", f"{counted(totals.differing, 'coordinate')} with other bits")
-    return [
-        *lines,
-        *_row("energy", f"{three_digits(totals.energy)}, the sum of squared differences{_without(totals)}"),
-        *_nonfinite(totals),
-        *_ffn(totals.ffn, totals, energy=True),
-    ]
+    ffn, beside = totals.ffn, f"params {percent(totals.ffn.param_share)}, lift"
+    if not derived:
+        if totals.differing != totals.nnz:
+            yield "differing", f"{counted(totals.differing, 'coordinate')} with other bits"
+        without = f", without {counted(totals.nonfinite, 'pair')} with NaN or infinity" if totals.nonfinite else ""
+        yield "energy", f"{three_digits(totals.energy)}, the sum of squared differences{without}"
+        if totals.nan or totals.inf:
+            yield "not finite", f"the target has {totals.nan:,} NaN and {totals.inf:,} infinite values"
+        yield "FFN energy", f"{percent(ffn.energy_share)} of all energy, {beside} {times(ffn.energy_lift)}"
+    of = f"of the FFN, whole {percent(totals.density)}"
+    yield "FFN density", f"{percent(ffn.density)} {of}, {beside} {times(ffn.density_lift)}"
+    yield "FFN share", f"{percent(ffn.mask_share)} of the mask, {beside} {times(ffn.mask_lift)}"
 
 
-def _without(totals: Totals) -> str:
-    return f", without {counted(totals.nonfinite, 'pair')} with NaN or infinity" if totals.nonfinite else ""
-
-
-def _nonfinite(totals: Totals) -> list[str]:
-    if not totals.nan and not totals.inf:
-        return []
-    return _row("not finite", f"the target has {totals.nan:,} NaN and {totals.inf:,} infinite values")
-
-
-def _overlaps(rlvr: RecordedOverlap | None, seeds: RecordedOverlap | None, *, verbose: bool) -> list[str]:
-    lines = []
+def _overlaps(
+    rlvr: RecordedOverlap | None, seeds: RecordedOverlap | None, *, verbose: bool
+) -> Iterator[tuple[str, str]]:
     if rlvr is not None:
-        lines += _row("RLVR overlap", f"lift {times(rlvr.lift)}, with {_digest(rlvr.against, verbose=verbose)}")
+        yield "RLVR overlap", f"lift {times(rlvr.lift)}, with {_digest(rlvr.against, verbose=verbose)}"
     if seeds is not None:
         seed = f"with another seed of the same recipe, {_digest(seeds.against, verbose=verbose)}"
-        lines += _row("ceiling", f"lift {times(seeds.lift)}, {seed}")
-    return lines
+        yield "ceiling", f"lift {times(seeds.lift)}, {seed}"
 
 
-def _ffn(ffn: FfnRatios, totals: Group, *, energy: bool) -> list[str]:
-    table = (
-        ("FFN energy", ffn.energy_share, "of all energy", ffn.energy_lift),
-        ("FFN density", ffn.density, f"of the FFN, whole {percent(totals.density)}", ffn.density_lift),
-        ("FFN share", ffn.mask_share, "of the mask", ffn.mask_lift),
-    )
-    beside = f"params {percent(ffn.param_share)}, lift"
-    return [
-        line
-        for label, value, of, lift in table
-        if energy or label != "FFN energy"
-        for line in _row(label, f"{percent(value)} {of}, {beside} {times(lift)}")
-    ]
-
-
-def _side(label: str, side: Side, *, verbose: bool) -> list[str]:
-    dtypes = " + ".join(f"{name} {whole(n)}" if len(side.dtypes) > 1 else name for name, n in side.dtypes.items())
+def _side(label: str, side: Side, *, verbose: bool) -> Iterator[tuple[str, str]]:
     root = _digest(side.root, verbose=verbose)
-    lines = _row(label, side.hub or root)
-    lines += _row("", root) if side.hub else []
-    lines += _row("", f"{counted(side.params, 'param')} in {counted(side.tensors, 'tensor')}, {dtypes}")
-    lines += _row("", f"{label}: {side.cast.lower()} cast of a wider checkpoint") if side.cast else []
-    return lines
+    yield label, side.hub or root
+    if side.hub:
+        yield "", root
+    dtypes = " + ".join(f"{name} {whole(n)}" if len(side.dtypes) > 1 else name for name, n in side.dtypes.items())
+    yield "", f"{counted(side.params, 'param')} in {counted(side.tensors, 'tensor')}, {dtypes}"
+    if side.cast:
+        yield "", f"{label}: {side.cast.lower()} cast of a wider checkpoint"
 
 
-def _parts(manifest: Manifest, present: Sequence[str] | None) -> list[str]:
-    lines = []
+def _parts(manifest: Manifest, present: Sequence[str] | None) -> Iterator[tuple[str, str]]:
     for name, part in manifest.parts.items():
         absent = "" if present is None or name in present else ", not present"
-        lines += _row(name, f"{human_bytes(part.size)} in {counted(part.objects, 'object')}, {part.codec}{absent}")
-    return [*lines, *_row("size", human_bytes(manifest.size))]
+        yield name, f"{human_bytes(part.size)} in {counted(part.objects, 'object')}, {part.codec}{absent}"
 
 
 def _bars(title: str, groups: Mapping[str, Group]) -> list[str]:
     if not groups:
         return [f"{title}: nothing"]
-    widest = max(len(label or "-") for label in groups)
-    shares = {label: percent(group.density) for label, group in groups.items()}
-    counts = {label: f"{whole(group.nnz)} / {whole(group.numel)}" for label, group in groups.items()}
-    wide, column = (max(map(len, texts.values())) for texts in (shares, counts))
-    # 2 + label + 2 + density + 2 + bar + 2 + counts
-    room = min(width(), _MAX_WIDTH) - widest - wide - column - 8
-    if room < 0 and width() < widest + wide + column + 6:
-        cells: list[Row] = [(label or "-", shares[label], counts[label]) for label in groups]
-        return [title, *table([("", "density", "moved"), *cells])]
-    top = max(group.density for group in groups.values()) or 1.0
-    return [title] + [
-        f"  {label or '-':<{widest}}  {shares[label]:>{wide}}  "
-        + (f"{_bar(group.density / top, room)}  " if room >= 4 else "")
-        + f"{counts[label]:>{column}}"
+    rows: list[Row] = [
+        (f"  {label or '-'}", percent(group.density), f"{whole(group.nnz)} / {whole(group.numel)}")
         for label, group in groups.items()
     ]
+    # A bar has what the columns and the gaps between them leave.
+    room = min(width(), _MAX_WIDTH) - sum(max(map(len, column)) for column in zip(*rows, strict=True)) - 6
+    if room >= 4:
+        top = max(group.density for group in groups.values()) or 1.0
+        bars = [_bar(group.density / top, room) for group in groups.values()]
+        rows = [(label, share, bar, counts) for (label, share, counts), bar in zip(rows, bars, strict=True)]
+    return [title, *table(rows)]
 
 
 def _bar(share: float, width: int) -> str:
@@ -279,7 +242,3 @@ def _bar(share: float, width: int) -> str:
         return ("#" * round(share * width)).ljust(width)
     full, rest = divmod(round(share * width * 8), 8)
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
-
-
-def _row(label: str, text: str) -> list[str]:
-    return row(label, text, _TEXT)

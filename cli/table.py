@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from maskreg.ref import printable
@@ -20,8 +21,17 @@ Row = tuple[str, ...]
 _GAP = 2
 
 
-def table(rows: Iterable[Row], *, right: int = 1, first: int = 0, labels: int = 1) -> list[str]:
+def table(
+    rows: Iterable[Row], *, right: int | Collection[int] = 1, first: int = 0, labels: int = 1, room: int | None = None
+) -> list[str]:
     """Rows as aligned lines. Control characters are escaped before widths are measured.
+
+    Args:
+        rows: cells; titles are a row like others.
+        right: the first of the columns that are aligned on the right, or all of them.
+        first: width of the first column at least, with the gap behind it.
+        labels: columns that name a row.
+        room: width of a line; the terminal's by default.
 
     A table that is wider than the terminal is cut into blocks of columns, each of which repeats the labels of the
     rows, in the first column. If these take more than half of the terminal, they get lines of their own::
@@ -30,9 +40,10 @@ def table(rows: Iterable[Row], *, right: int = 1, first: int = 0, labels: int = 
         lm_head.weight           25.3 %        lm_head.weight         1.02x
     """
     cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(columns_of, column)) for column in zip(*cells, strict=True)]
     widths[0] = max(widths[0], first - _GAP)
-    room = width()
+    right = range(right, len(widths)) if isinstance(right, int) else right
+    room = width() if room is None else room
     if sum(widths) + _GAP * (len(widths) - 1) <= room:
         return [_line(row, widths, range(len(widths)), right) for row in cells]
     label = sum(widths[:labels]) + _GAP * (labels - 1)
@@ -53,12 +64,22 @@ def table(rows: Iterable[Row], *, right: int = 1, first: int = 0, labels: int = 
     return lines
 
 
-def _line(row: Sequence[str], widths: Sequence[int], columns: Iterable[int], right: int) -> str:
-    gap = " " * _GAP
-    return gap.join(
-        row[column].rjust(widths[column]) if column >= right else row[column].ljust(widths[column])
-        for column in columns
-    ).rstrip()
+def columns_of(text: str) -> int:
+    """Columns that a text takes: two for each Chinese, Japanese or Korean character, none for an accent of its own."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "FW")
+        for character in text
+    )
+
+
+def _line(row: Sequence[str], widths: Sequence[int], columns: Iterable[int], right: Collection[int]) -> str:
+    cells = []
+    for column in columns:
+        space = " " * (widths[column] - columns_of(row[column]))
+        cells.append(space + row[column] if column in right else row[column] + space)
+    return (" " * _GAP).join(cells).rstrip()
 
 
 def _blocks(widths: Sequence[int], labels: int, room: int, taken: int) -> Iterator[list[int]]:
@@ -105,10 +126,15 @@ def paragraph(text: str, *, indent: str = "") -> list[str]:
     return _wrapped(text, min(width(), READABLE), indent)
 
 
-def row(label: str, text: str, column: int) -> list[str]:
-    """A label and its text; further lines begin under the text."""
-    lines = _wrapped(text, max(width() - column, 1)) or [""]
-    return [f"{label if not number else '':<{column}}{line}" for number, line in enumerate(lines)]
+def fields(pairs: Iterable[tuple[str, str]], column: int) -> list[str]:
+    """Labels and their texts, which begin at a column on every line."""
+    wrapped = ((label, _wrapped(text, max(width() - column, 1)) or [""]) for label, text in pairs)
+    return [f"{label if not n else '':<{column}}{line}" for label, lines in wrapped for n, line in enumerate(lines)]
+
+
+def noted(notes: Iterable[str], indent: str = "") -> list[str]:
+    """A paragraph for each note."""
+    return [line for note in notes for line in paragraph(f"note: {note}", indent=indent)]
 
 
 def _wrapped(text: str, columns: int, indent: str = "") -> list[str]:

@@ -11,7 +11,7 @@ import click
 from maskreg.errors import UsageError
 from maskreg.ref import Ref, printable
 
-from .command import Command, again, workspace
+from .command import Command, workspace
 from .output import Output
 from .table import table
 from .values import PAIR, REF
@@ -107,7 +107,7 @@ def rm(output: Output, refs: tuple[Ref, ...], remote: str | None, yes: bool) -> 
         shown = [f"{replace(tag, digest=None)} ({tag.digest.short})" for tag in tags if tag.digest]
         if not sys.stdin.isatty():
             names = ", ".join(str(replace(tag, digest=None)) for tag in tags)
-            raise UsageError(f"stdin is not a terminal, so removing {names} needs -y", hint=again("-y"))
+            raise UsageError(f"stdin is not a terminal, so removing {names} needs -y", options={"yes": True})
         output.ask(f"remove {', '.join(shown)}?")
     removed = []
     option = f" --remote {remote}" if remote else ""

@@ -11,15 +11,17 @@ from typing import Any
 import click
 
 from maskreg.digest import Digest
-from maskreg.errors import MaskregError, UsageError
+from maskreg.errors import BadRefError
 from maskreg.ref import Ref, is_pattern, parse_artifact
 
 from .output import Output
 from .table import paragraph
 
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 
 class Parsed(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """Text that a function makes a value of; a ``ValueError`` of it is an error of usage."""
+    """Text that a function makes a value of; a ``ValueError`` of it, other than about a reference, names the option."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name, self._parse = name, parse
@@ -30,7 +32,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg] # generic in newer vers
             return value
         try:
             return self._parse(value)
-        except MaskregError:
+        except BadRefError:
             raise
         except ValueError as error:
             self.fail(str(error), param, ctx)
@@ -46,10 +48,7 @@ def _name(text: str) -> Ref:
 def _range(text: str) -> tuple[float, float]:
     from maskreg.catalog.query import parse_range
 
-    try:
-        return parse_range(text)
-    except UsageError as error:
-        raise ValueError(error.message) from error
+    return parse_range(text)
 
 
 def _duration(text: str) -> timedelta:
@@ -89,6 +88,13 @@ class IntegerType(click.IntRange):
 
     def __init__(self, least: int, most: int = _MOST) -> None:
         super().__init__(least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse a number."""
+        number = click.INT.convert(value, param, ctx)
+        if self.max is not None and number > self.max:
+            self.fail(f"{number} is more than {self.max}", param, ctx)
+        return super().convert(number, param, ctx)
 
     def _describe_range(self) -> str:
         # The largest number of the machine is no limit worth naming; other limits are named.
@@ -188,16 +194,25 @@ def explanation(output: Output, name: str, command: str) -> None:
     output.document({"figure": first.name, "definition": definition, "source": source})
 
 
-_ROLE = click.option(
-    "--role",
-    "roles",
-    multiple=True,
-    metavar="WORD,...",
-    help="Only these roles or names: attention, or q_proj,o_proj; qkvo is all four of attention (repeatable).",
+def several(*options: Option) -> Option:
+    """A decorator that gives a command these options, in their order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+selecting = several(
+    click.option(
+        "--role",
+        "roles",
+        multiple=True,
+        metavar="WORD,...",
+        help="Only these roles or names: attention, or q_proj,o_proj; qkvo is all four of attention (repeatable).",
+    ),
+    click.option("--layers", default="", metavar="RANGE,...", help="Only these layers, such as 0-11 or 0,35."),
 )
-_LAYERS = click.option("--layers", default="", metavar="RANGE,...", help="Only these layers, such as 0-11 or 0,35.")
-
-
-def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--role`` and ``--layers``."""
-    return _ROLE(_LAYERS(command))
+"""The options of commands about the tensors that a user chooses."""

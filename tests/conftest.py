@@ -48,7 +48,7 @@ for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 
 NEED_TORCH = [
-    *("live", "train", "cli/retrain", "cli/test_choices.py", "analysis/test_angles.py", "analysis/test_coverage.py"),
+    *("live", "train", "cli/retrain", "analysis/test_angles.py", "analysis/test_coverage.py"),
     *("analysis/test_matrix.py", "analysis/test_noise.py", "codec/test_triton_decode.py", "e2e/test_retrain.py"),
     *(
         "flow/apply/test_crossing.py",

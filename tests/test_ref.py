@@ -113,6 +113,20 @@ def test_whatever_a_terminal_obeys_or_hides_is_escaped_and_refused() -> None:
     assert Card(description=seen).checked().description == seen
 
 
+@pytest.mark.parametrize(
+    "card",
+    [
+        *(Card(family="x" * 201), Card(method="x" * 201), Card(license="x" * 201)),
+        *(Card(description="x" * 4097), Card(meta={"x" * 1025: "y"}), Card(meta={"y": "x" * 1025})),
+        *(Card(family="a\x1b[2J"), Card(meta={"a": "b\r"}), Card(meta={"a\x1b": "b"})),
+    ],
+    ids=range(9),
+)
+def test_words_that_are_too_long_or_would_be_obeyed_are_refused(card: Card) -> None:
+    with pytest.raises(UsageError, match="character"):
+        card.checked()
+
+
 @pytest.mark.parametrize("tag", ["", "a b", "a/b", "a:b", "a@b", "-x", "t" * 129])
 def test_a_wrong_tag_is_refused(tag: str) -> None:
     with pytest.raises(BadRefError):

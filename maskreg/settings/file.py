@@ -138,19 +138,20 @@ KNOWN_KEYS_HINT = f"known: {', '.join(KEYS)}, remotes.NAME.({'|'.join(REMOTE_KEY
 
 
 _LONGEST = timedelta(weeks=5_200)
+_DIGITS = 20
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def parse_duration(text: str) -> timedelta:
     """A length of time, such as ``7d``, ``12h``, ``30m`` or ``0s``."""
-    match = re.fullmatch(r"([0-9]{1,6})([smhdw])", text)
+    match = re.fullmatch(r"([0-9]+)([smhdw])", text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration; write 7d, 12h, 30m or 0s")
-    length = timedelta(**{_UNITS[match[2]]: int(match[1])})
-    if length > _LONGEST:
-        # Dates begin with the year 1, so a longer time before now may not be one.
-        raise ValueError(f"{text!r} is more than {_LONGEST.days // 7}w")
-    return length
+    unit = timedelta(**{_UNITS[match[2]]: 1})
+    # Dates begin with the year 1, so a longer time before now may not be one.
+    if len(match[1]) > _DIGITS or int(match[1]) > _LONGEST / unit:
+        raise ValueError(f"{text[:_DIGITS]!r} is more than {_LONGEST.days // 7}w")
+    return int(match[1]) * unit
 
 
 def config_path(env: Mapping[str, str], flags: Mapping[str, str]) -> Path:
@@ -230,7 +231,7 @@ def checked(remote: Remote) -> Remote:
 def remove_remote(path: Path, name: str) -> None:
     """Remove a remote from the configuration file, and ``default_remote`` when that names it."""
     if name not in (remotes := read_file(path)["remotes"]):
-        raise unknown_remote(name, remotes)
+        raise unknown_remote(name, remotes, can_be_added=False)
 
     def edit(document: tomlkit.TOMLDocument) -> None:
         del document["remotes"][name]

@@ -99,8 +99,8 @@ def parse_name(text: str, origin: str) -> str:
     return text
 
 
-def unknown_remote(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a remote that is not configured; suggests the most similar name."""
+def unknown_remote(name: str, known: Iterable[str], *, can_be_added: bool = True) -> ConfigError:
+    """The error for a remote that is not configured; suggests the most similar name, or to add it where that helps."""
     import difflib
 
     names = sorted(known)
@@ -108,7 +108,7 @@ def unknown_remote(name: str, known: Iterable[str]) -> ConfigError:
     guess = f"; did you mean {similar[0]!r}?" if similar else ""
     return ConfigError(
         f"there is no remote called {name!r} (known: {', '.join(names) or 'none'}){guess}",
-        **({"known_remotes": tuple(names)} if similar else {"new_remote": name, "new_url": "URL"}),
+        **({"known_remotes": tuple(names)} if similar or not can_be_added else {"new_remote": name, "new_url": "URL"}),
     )
 
 

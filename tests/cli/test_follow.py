@@ -23,23 +23,17 @@ def published(folder: Path, pair: tuple[Path, Path], steps: int) -> list[Path]:
 
 
 def test_a_folder_is_brought_up_to_date(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    assert (
-        "there is no toy/run"
-        in run("follow", "toy/run", "--source", pair[0], "-o", tmp_path / "served", "--once", status=66).err
-    )
+    line = ("follow", "toy/run", "--source", pair[0], "-o", tmp_path / "served", "--once")
+    run(*line, status=66)
     steps = published(tmp_path, pair, 2)
-    done = run("follow", "toy/run", "--source", pair[0], "-o", tmp_path / "served", "--once")
+    done = run(*line)
     path = Path(done.out.strip())
     assert path == (tmp_path / "served" / "current").resolve()
     assert contents(path) == contents(steps[2])
-    assert "toy/run is sha256:" in done.err
     assert ", step 2: 2 links" in done.err
-    record = run("follow", "toy/run", "--source", pair[0], "-o", tmp_path / "served", "--once", "--json").json
-    assert (record["links"], record["card"]["meta"], record["out"]) == (
-        0,
-        {"step": "2"},
-        str(tmp_path / "served/current"),
-    )
+    record = run(*line, "--json").json
+    assert (record["links"], record["card"]["meta"]) == (0, {"step": "2"})
+    assert record["out"] == str(tmp_path / "served/current")
 
 
 def test_a_changed_checkpoint_is_made_again_at_once(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -51,20 +45,6 @@ def test_a_changed_checkpoint_is_made_again_at_once(run: Run, pair: tuple[Path, 
     done = run(*line)
     assert "was changed after it was written" in done.err
     assert contents(Path(done.out.strip())) == contents(steps[2])
-
-
-def test_wrong_requests_change_nothing(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    published(tmp_path, pair, 1)
-    stranger = make_checkpoint(tmp_path / "stranger", {n: moved(t, 0.5, 9) for n, t in tensors().items()})
-    served = tmp_path / "served"
-    assert "no link leads" in run("follow", "toy/run", "--source", stranger, "-o", served, "--once", status=65).err
-    assert not (served / "current").exists()
-    assert "no such" in run("follow", "toy/run", "--source", "nowhere", "-o", served, status=66).err.lower()
-    assert "holds other files" in run("follow", "toy/run", "--source", pair[0], "-o", pair[0], status=73).err
-    assert "'--every'" in run("follow", "toy/run", "--source", pair[0], "-o", served, "--every", "-1", status=2).err
-    assert (
-        "drop @sha256" in run("follow", f"toy/run@sha256:{'0' * 64}", "--source", pair[0], "-o", served, status=2).err
-    )
 
 
 def test_it_waits_for_the_tag_to_move(tmp_path: Path, pair: tuple[Path, Path]) -> None:

@@ -39,64 +39,53 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def said(run: Run, *arguments: str | Path, what: str) -> str:
-    """The message of a command that fails with 73, and holds the room needed and what is free."""
-    error = run(*arguments, "--json", status=73).json["error"]
-    assert error["code"] == "NO_SPACE"
-    assert re.search(rf"the disk became full; {what} needs \d[\d,]* bytes, and 17 are free; ", error["message"])
-    assert error["hint"]
-    return str(error["message"])
+COMMANDS = {
+    "extract": (["extract", "{source}", "{target}", "--name", "toy"], "the artifact"),
+    "apply": (["apply", "toy-opd:v1", "--source", "{source}", "-o", "{folder}/out"], "the checkpoint"),
+    "export": (["export", "toy-opd:v1", "-o", "{folder}/toy.maskreg"], "the file"),
+    "import": (["import", "{archive}"], "the artifact"),
+    "push": (["push", "toy-opd:v1", "--remote", "full"], "the rest of the artifact"),
+    "pull": (["pull", "toy-opd:v1", "--remote", "team"], "the rest of the artifact"),
+}
+"""Commands, and what they say needs room; ``folder`` is on the disk that becomes full."""
 
 
-def test_extract(run: Run, pair: tuple[Path, Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASKREG_HOME", str(folder))
-    with full(monkeypatch):
-        said(run, "extract", *pair, "--name", "toy", what="the artifact")
-    assert not {path for path in files(folder) if path.startswith(("artifacts", "refs", "staging"))}
-    run("extract", *pair, "--name", "toy")
-
-
-def test_apply(run: Run, artifact: str, pair: tuple[Path, Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("apply", "toy-opd:v1", "--source", pair[0], "-o", folder / "out")
-    with full(monkeypatch):
-        said(run, *arguments, what="the checkpoint")
-    assert list(folder.iterdir()) == []
-    run(*arguments)
-
-
-def test_export(run: Run, artifact: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = folder / "toy.maskreg"
-    with full(monkeypatch):
-        message = said(run, "export", "toy-opd:v1", "-o", out, what="the file")
-    assert list(folder.iterdir()) == []
-    run("export", "toy-opd:v1", "-o", out)
-    assert f"needs {out.stat().st_size:,} bytes" in message
-
-
-def test_import(run: Run, artifact: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("export", "toy-opd:v1", "-o", tmp_path / "file")
-    monkeypatch.setenv("MASKREG_HOME", str(folder))
-    with full(monkeypatch):
-        said(run, "import", tmp_path / "file", what="the artifact")
-    assert not {path for path in files(folder) if path.startswith(("artifacts", "refs", "incoming"))}
-
-
-def test_push_and_pull(
-    run: Run, artifact: str, pair: tuple[Path, Path], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_disk_that_becomes_full(
+    run: Run,
+    artifact: str,
+    pair: tuple[Path, Path],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
 ) -> None:
-    # Neither registry is new: both have written their own records before.
-    run("extract", *pair, "--name", "mask", "--mask-only")
-    run("remote", "add", "team", tmp_path / "team")
-    run("push", "mask")
+    # The registries have written their own records before.
+    for name, place in (("team", tmp_path / "team"), ("full", folder)):
+        if name == "team" or command == "push":
+            run("remote", "add", name, place)
+            run("baseline", "toy-opd:v1", "--kind", "random-global", "--name", "mask", "--force")
+            run("push", "mask", "--remote", name)
+    run("push", "toy-opd:v1", "--remote", "team")
+    run("export", "toy-opd:v1", "-o", tmp_path / "archive")
+    if command in ("extract", "import", "pull"):
+        monkeypatch.setenv("MASKREG_HOME", str(folder))
+        if command == "pull":
+            run("pull", "mask", "--remote", "team")
+    words, what = COMMANDS[command]
+    places = {"source": pair[0], "target": pair[1], "folder": folder, "archive": tmp_path / "archive"}
+    line = [word.format(**places) for word in words]
+    before = artifacts(folder)
     with full(monkeypatch):
-        assert "what has arrived stays" in said(run, "push", "toy-opd:v1", what="the rest of the artifact")
-    assert [name["name"] for name in run("list", "--remote", "team", "--json").json["names"]] == ["mask"]
-    run("push", "toy-opd:v1")
-    monkeypatch.setenv("MASKREG_HOME", str(folder))
-    run("pull", "mask")
-    with full(monkeypatch):
-        error = run("pull", "toy-opd:v1", status=73).err
-    assert re.search(r"the rest of the artifact needs \d[\d,]* bytes, and 17 are free; what has arrived stays", error)
-    assert [name["name"] for name in run("list", "--json").json["names"]] == ["mask"]
-    run("pull", "toy-opd:v1")
-    run("verify", "toy-opd:v1")
+        told = run(*line, "--json", status=73).err
+    assert re.search(rf"the disk became full; {what} needs \d[\d,]* bytes, and 17 are free; ", told)
+    assert "  next: " in told
+    assert artifacts(folder) == before
+    run(*line)
+    assert artifacts(folder) > before
+
+
+def artifacts(folder: Path) -> set[str]:
+    """What is visible: manifests, tags and outputs; not what a later command goes on with."""
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {name for name in names if name.startswith(("refs/", "out/")) or name == "toy.maskreg"}

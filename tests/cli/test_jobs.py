@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +43,7 @@ def site(module_site: Site, server: str, run: Run, tmp_path: Path, monkeypatch: 
 
 
 def test_the_next_step_without_a_server_is_to_add_one(site: Site, server: str, run: Run, tmp_path: Path) -> None:
+    assert run("jobs", "sources", "--on", "lab").out == "base\ntuned\n"
     assert "next: write lab" in run("jobs", "cancel", "1", "--on", server, status=78).err
     assert (
         "next: maskreg remote add NAME http://127.0.0.1:9\n"
@@ -65,9 +65,8 @@ def test_a_job_is_left_followed_and_canceled(site: Site, run: Run, monkeypatch: 
     assert f"job {job.id} goes on; follow it: maskreg jobs show {job.id} --wait --on lab" in done.err
     assert f"or stop it: maskreg jobs cancel {job.id} --on lab" in done.err
     assert run("jobs", "list", "--on", "lab", "-q", "--state", "queued", "--project", "team").out == f"{job.id}\n"
-    listed = run("jobs", "list", "--on", "lab").out.splitlines()
-    assert listed[0].split() == ["JOB", "STATE", "KIND", "OUTPUT", "BY", "SUBMITTED", "PROGRESS"]
-    assert listed[1].split()[:5] == [job.id, "queued", "apply", "team/left", "ada"]
+    listed = run("jobs", "list", "--on", "lab").out.splitlines()[1]
+    assert listed.split()[:5] == [job.id, "queued", "apply", "team/left", "ada"]
     assert "canceled" in run("jobs", "cancel", job.id, "--on", "lab").err
     assert run("jobs", "show", job.id, "--on", "lab", "--json").json["canceled_by"] == "ada"
     assert "was canceled by ada" in run("jobs", "show", job.id, "--wait", "--on", "lab", status=75).err
@@ -85,26 +84,16 @@ def test_a_job_that_is_not_waited_for_is_an_id(site: Site, run: Run) -> None:
     site.queue.finish(lease, JobState.CANCELED)
 
 
-def test_what_a_server_offers_is_listed(site: Site, run: Run) -> None:
-    assert run("jobs", "sources", "--on", "lab").out == "base\ntuned\n"
-
-
 @pytest.mark.parametrize(
     ("args", "status", "message"),
     [
         (["apply", "--on", "lab"], 2, "with --on, name the artifact"),
         (["apply", "team/toy:v1", "--on", "lab", "--device", "cuda"], 2, "--device is about this machine"),
-        (["apply", "team/toy:v1", "--on", "lab", "--with-code"], 2, "--with-code is about this machine"),
         (["apply", "team/toy:v1", "--on", "lab", "--engine", "ray"], 2, "--engine is about this machine"),
         (["apply", "team/toy:v1", "--on", "lab", "--source", "./base"], 2, "'./base' is not the name of a checkpoint"),
         (["apply", "team/toy:v1", "--on", "lab", "--source", "nothing"], 66, "offers no checkpoint called nothing"),
-        (["apply", "team/toy:v1", "--on", "lab", "-o", "a/b"], 2, "'a/b' is not the name of an output"),
-        (["apply", "elsewhere/secret", "--on", "lab"], 66, "there is no project elsewhere"),
-        (["apply", "team/toy:v1", "--on", "nowhere"], 78, "there is no remote called 'nowhere'"),
-        (["apply", "team/toy:v1", "--on", "folder"], 2, "folder is a store"),
         (["merge", "team/toy:v1", "--on", "lab", "--method", "linear", "-o", "x"], 2, "--out is about this machine"),
         (["extract", "base", "tuned", "--on", "lab", "--name", "team/x", "--meta", "a=b"], 2, "--meta is about this"),
-        (["jobs", "show", "nothing", "--on", "lab"], 66, "there is no job nothing"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else None,
 )
@@ -123,11 +112,9 @@ def test_applying_on_a_server_reads_like_applying_here(site: Site, run: Run) -> 
     job = run("apply", "team/toy:v1", "--on", "lab", "-o", "json", "--json").json
     assert job["state"] == "done"
     assert job["result"]["root"] == site.service.workspace.find("team/toy:v1").manifest.target.root
-    shown = run("jobs", "show", job["id"], "--on", "lab", "--wait")
-    assert shown.out == "team/json\n"
-    text = run("jobs", "show", job["id"], "--on", "lab").out
-    assert job["result"]["root"] in text
-    assert json.loads(run("jobs", "list", "--on", "lab", "--json").out)[0]["id"] == job["id"]
+    assert run("jobs", "show", job["id"], "--on", "lab", "--wait").out == "team/json\n"
+    assert job["result"]["root"] in run("jobs", "show", job["id"], "--on", "lab").out
+    assert run("jobs", "list", "--on", "lab", "--json").json[0]["id"] == job["id"]
 
 
 @pytest.mark.usefixtures("workers")
@@ -135,11 +122,6 @@ def test_a_job_that_fails_there_fails_here_with_the_same_code(site: Site, run: R
     done = run("apply", "team/toy:v1", "--on", "lab", "--source", "tuned", "-o", "wrong", status=65)
     assert "this checkpoint is already the target" in done.err
     assert str(site.folder) not in done.err
-    run("apply", "team/toy:v1", "--on", "lab", "--source", "base", "-o", "twice")
-    assert (
-        "team/twice exists already on the server"
-        in run("apply", "team/toy:v1", "--on", "lab", "--source", "base", "-o", "twice", status=73).err
-    )
 
 
 @pytest.mark.usefixtures("workers")

@@ -20,7 +20,7 @@ from maskreg_cli.main import COMMANDS, SECTIONS, cli
 from maskreg import __version__
 from tests.cli.conftest import Run
 
-HEAVY = ("torch", "numpy", "zarr", "boto3", "sqlalchemy", "httpx", "fastapi", "rich", "msgspec")
+HEAVY = ("torch", "numpy", "zarr", "boto3", "sqlalchemy", "httpx", "fastapi", "msgspec")
 
 
 def commands(group: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -45,6 +45,8 @@ def test_help_says_what_a_command_does_and_shows_an_example(
     assert max(map(len, lines)) <= 110
     assert (command.help or "").strip().endswith(".")
     assert ("--json" in text) == isinstance(command, Command)
+    assert "None" not in text  # of a bound that is none
+    assert max(map(len, text.partition("\nExamples:")[0].splitlines())) <= 80
 
 
 def test_a_name_in_the_list_of_commands_is_never_cut_short(run: Run) -> None:
@@ -85,21 +87,16 @@ def test_help_and_version_import_nothing_heavy(option: str) -> None:
     assert done.stderr == "[] 0\n"
 
 
-@pytest.mark.parametrize("group", [[], ["remote"], ["config"], ["db"]])
-def test_no_command_shows_help_as_it_is(run: Run, group: list[str]) -> None:
-    done = run(*group, status=2)
-    assert (done.out, done.err) == ("", run(*group, "--help").out)
+def test_no_command_shows_help_as_it_is(run: Run) -> None:
+    for group in ([], ["remote"]):
+        done = run(*group, status=2)
+        assert (done.out, done.err) == ("", run(*group, "--help").out)
 
 
 def test_a_text_that_is_no_reference_is_not_repeated_in_full(run: Run) -> None:
     told = run("show", "X" * 5000, status=2).err
     assert "X" * 80 in told
     assert "X" * 81 not in told
-
-
-@pytest.mark.parametrize(("typed", "meant"), [("aply", "apply"), ("lst", "list"), ("verfy", "verify")])
-def test_an_unknown_command_is_answered_with_the_one_that_was_meant(run: Run, typed: str, meant: str) -> None:
-    assert f"did you mean '{meant}'?" in run(typed, status=2).err
 
 
 @pytest.mark.parametrize(
@@ -142,18 +139,3 @@ def test_a_bug_leaves_its_trace_in_a_file(run: Run, monkeypatch: pytest.MonkeyPa
     assert "Traceback" not in done.err
     assert "ZeroDivisionError: a bug" in trace.read_text()
     assert json.loads(done.out)["error"]["exit"] == 70
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(run: Run, shell: str) -> None:
-    script = run("completion", shell).out
-    assert "_MASKREG_COMPLETE" in script
-    assert run("completion", shell, "--json").json == {"shell": shell, "script": script.removesuffix("\n")}
-
-
-def test_completion_completes() -> None:
-    environment = {"_MASKREG_COMPLETE": "bash_complete", "COMP_WORDS": "maskreg ex", "COMP_CWORD": "1"}
-    done = subprocess.run(
-        [Path(sys.executable).with_name("maskreg")], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["plain,extract", "plain,export"]

@@ -1,4 +1,4 @@
-"""Merges, through the command."""
+"""Merges and baselines, through the commands."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 import maskreg
 from maskreg.flow.merge.methods import METHODS
+from maskreg.mask.baseline import KINDS
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
-from tests.demo import DEMO
 from tests.flow.making import stored
 
 REF = "toy-opd:v1"
@@ -35,22 +35,10 @@ def test_a_result_is_an_artifact_like_any_other(run: Run, two: list[str], tmp_pa
     made = run(*words, "--name", "team/both:v1", "--json").json
     manifest = made["artifact"]["manifest"]
     assert manifest["parents"] == two
-    recipe = {
-        "kind": "merge",
-        "method": "ties",
-        "weights": [1.0, 0.5],
-        "settings": {"density": 0.3, "lambda": 1.0},
-    }
+    settings = {"density": 0.3, "lambda": 1.0}
+    recipe = {"kind": "merge", "method": "ties", "weights": [1.0, 0.5], "settings": settings}
     assert manifest["recipe"] == made["recipe"] == recipe
-    assert (made["operands"], made["out"]) == ([REF, "two"], None)
     assert made["artifact"]["card"] == {"method": "merge"}
-    text = run("show", "team/both:v1").out
-    assert "merge, method ties" in text
-    assert run("verify", "team/both:v1", "--json").json["ok"]
-    run("remote", "add", "lab", tmp_path / "lab", "--default")
-    run("push", "team/both:v1")
-    run("rm", "team/both:v1", "-y")
-    run("pull", "team/both:v1")
     run("apply", "team/both:v1", "-o", tmp_path / "applied")
     # The same by a recipe; and written alone, it is what applying gives.
     path = tmp_path / "merge.yaml"
@@ -60,35 +48,6 @@ def test_a_result_is_an_artifact_like_any_other(run: Run, two: list[str], tmp_pa
     out = run("merge", "--recipe", path, "-o", tmp_path / "alone", "-q").out
     assert out.strip() == str(tmp_path / "alone")
     assert stored(tmp_path / "applied") == stored(tmp_path / "written") == stored(tmp_path / "alone")
-
-
-def test_a_dry_run_says_what_it_would_do_and_writes_nothing(run: Run, two: list[str]) -> None:
-    before = run("list", "-q").out.split()
-    words = ("merge", REF, "two", "--method", "union")
-    text = run(*words, "--dry-run").out
-    lines = text.splitlines()
-    assert lines[0] == "union of 2 artifacts: shares of the coordinates that moved"
-    assert lines[2].split() == ["role", "coordinates", REF, "two", "any", "conflicts", "opposite", "signs", "result"]
-    assert [line.split()[0] for line in lines[3:]] == ["ffn", "embedding", "lm_head", "attention", "all"]
-    report = run(*words, "--dry-run", "--json").json["report"]
-    assert run("list", "-q").out.split() == before
-    made = run(*words, "--name", "both", "--json").json
-    assert report == made["report"]
-    assert report["whole"]["after"] == made["artifact"]["manifest"]["totals"]["nnz"]
-    roles = {role: group["nnz"] for role, group in made["artifact"]["manifest"]["totals"]["roles"].items()}
-    assert {role: figures["after"] for role, figures in report["roles"].items()} == roles
-    assert len(run("list", "-q").out.split()) == len(before) + 1
-
-
-def test_an_identity_merge_of_a_trained_model_gives_its_bits(run: Run, tmp_path: Path) -> None:
-    for name in ("target", "target-seed1"):
-        run("extract", DEMO / "source", DEMO / name, "--name", name)
-    run("merge", "target", "--method", "linear", "-o", tmp_path / "same")
-    assert stored(tmp_path / "same") == stored(DEMO / "target")
-    whole = run("merge", "target", "target-seed1", "--method", "consensus", "--dry-run", "--json").json["report"][
-        "whole"
-    ]
-    assert (whole["before"], whole["union"], whole["conflicts"]) == ([459_566, 457_275], 493_195, 423_646)
 
 
 def test_weights_in_python(run: Run, two: list[str], tmp_path: Path) -> None:
@@ -146,17 +105,23 @@ def test_a_recipe_of_mergekit_is_that_of_ours(
     assert "maskreg extract" in run("merge", "--recipe", theirs, "--dry-run", status=2).err
 
 
-def test_a_linear_recipe_of_mergekit_without_a_base_starts_from_its_first_model(
-    run: Run, two: list[str], pair: tuple[Path, Path], tmp_path: Path
-) -> None:
-    path, source = tmp_path / "linear.yaml", pair[0]
-    path.write_text(
-        f"merge_method: linear\nmodels: [{{model: {source}}}, {{model: {pair[1]}}}]\nparameters: {{weight: 1}}"
-    )
-    run("merge", "--recipe", path, "-o", tmp_path / "both")
-    run("merge", REF, "--method", "task-arithmetic", "--weight", f"{REF}=0.5", "-o", tmp_path / "half")
-    assert stored(tmp_path / "both") == stored(tmp_path / "half")
-    path.write_text(path.read_text().replace(str(pair[1]), REF))
-    assert "base_model" in run("merge", "--recipe", path, "-o", tmp_path / "none", status=2).err
-    run("merge", "--recipe", path, "-o", tmp_path / "again", "--source", source)
-    assert stored(tmp_path / "again") == stored(tmp_path / "half")
+OPTIONS: dict[str, list[str]] = {"subset": ["--density", "0.1"]}
+PARAMETERS = {"subset": "-d0.1", "safe": "-a0.5"}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.torch) if kind in ("principal", "safe") else kind for kind in KINDS]
+)
+def test_every_kind(kind: str, run: Run, artifact: str) -> None:
+    made = run("baseline", REF, "--kind", kind, *OPTIONS.get(kind, []), "--json").json
+    assert made["ref"] == f"toy-opd-{kind}{PARAMETERS.get(kind, '')}{'-s0' if KINDS[kind].seeded else ''}:v1"
+    assert made["manifest"]["kind"] == "baseline"
+    assert made["manifest"]["recipe"]["kind"] == kind
+    assert made["manifest"]["parents"] == [artifact]
+    assert made["card"] == {"family": "toy", "method": kind}
+    if kind not in ("safe", "subset", "complement"):
+        assert made["manifest"]["totals"]["nnz"] == run("show", REF, "--json").json["manifest"]["totals"]["nnz"]
+    shown = run("show", made["ref"]).out
+    assert f"recipe       {kind}" in shown
+    assert not any(word in shown for word in ("moved", "energy", "target"))
+    assert kind in run("baseline", "--help").out

@@ -1,16 +1,23 @@
-"""Options that a command passes on are parameters of the use case behind it."""
+"""Options fit what is behind them: parameters of the use case, the code's choices, values of their type."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from datetime import timedelta
+from typing import Any, get_args
 
 import click
 import pytest
-from maskreg_cli.main import COMMANDS, cli
-from maskreg_cli.output import Output
+from maskreg_cli import analyze, table
+from maskreg_cli.main import cli
+from maskreg_cli.values import DURATION, NATURAL, PAIR, RANGE, REF, SHARE, WEIGHT
 
 import maskreg
+from maskreg.checkpoint.roles import GROUPS
+from maskreg.exchange import FORMATS
+from maskreg.ref import Ref
+from maskreg.workspace.verbs.compare import Group
 from scripts.reference import arguments
 
 ON_A_SERVER = ("remote", "wait")
@@ -56,12 +63,60 @@ def test_numbers_are_ones_that_the_machine_can_hold(parameter: click.Parameter) 
                 parameter.type.convert(text, parameter, None)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_fits_80_columns_and_names_no_bound_that_is_none(name: str) -> None:
-    with click.Context(cli, info_name="maskreg", obj=Output(), terminal_width=80) as context:
-        command = cli.get_command(context, name)
-        assert command is not None
-        told = command.get_help(click.Context(command, info_name=name, parent=context, terminal_width=80))
-    assert "None" not in told
-    prose = told.partition("\nExamples:")[0]
-    assert max(map(len, prose.splitlines())) <= 80
+@pytest.mark.torch
+def test_choices_equal_those_of_the_code_which_is_not_imported_for_them() -> None:
+    from maskreg.analysis.matrix import METRICS
+
+    assert tuple(GROUPS) == table.GROUPS == get_args(Group)
+    assert analyze.METRICS == METRICS
+
+
+def test_convert_knows_every_format_and_option() -> None:
+    command = cli.get_command(click.Context(cli), "convert")
+    assert command is not None
+    parameters = {param.name: param for param in command.params}
+    for name in ("to", "from_"):
+        choice = parameters[name].type
+        assert isinstance(choice, click.Choice)
+        assert list(choice.choices) == list(FORMATS)
+    assert {option for known in FORMATS.values() for option in known.options} <= parameters.keys()
+
+
+INF = math.inf
+
+VALUES: list[tuple[click.ParamType, str, Any]] = [  # type: ignore[type-arg] # generic in newer versions only
+    *((RANGE, "0.4..0.6", (0.4, 0.6)), (RANGE, "0.4..", (0.4, INF)), (RANGE, "..0.6", (-INF, 0.6))),
+    *((RANGE, "0.5", (0.5, 0.5)), (RANGE, "1e-3..2", (0.001, 2.0))),
+    *((DURATION, "7d", timedelta(7)), (DURATION, "12h", timedelta(hours=12)), (DURATION, "0s", timedelta(0))),
+    *((DURATION, "2w", timedelta(14)), (DURATION, "5200w", timedelta(36400))),
+    *((PAIR, "lr=a=b", ("lr", "a=b")), (PAIR, "seed=", ("seed", "")), (WEIGHT, "a:b=0.5", ("a:b", 0.5))),
+    *((SHARE, "5%", 0.05), (SHARE, "0.01", 0.01), (REF, "team/x:v1", Ref("team", "x", "v1"))),
+]
+WRONG = [
+    *((RANGE, text) for text in ("", "..", "0.6..0.4", "a..b", "0.4...0.6", "nan..1", "nan", "0.4-0.6")),
+    *(
+        (DURATION, text)
+        for text in ("7", "d", "-1d", "1.5h", "7 d", "99999999d", "999999w", "9" * 5000 + "d", "\u0663d")
+    ),
+    *((PAIR, text) for text in ("seed", "=1", "")),
+    *((WEIGHT, text) for text in ("two", "two=nan", "two=x")),
+    *((SHARE, text) for text in ("-1%", "100%", "nan", "x")),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), VALUES)
+def test_a_value_is_parsed(kind: Any, text: str, value: object) -> None:
+    assert kind.convert(text, None, None) == value
+    assert kind.convert(value, None, None) == value
+
+
+@pytest.mark.parametrize(("kind", "text"), WRONG)
+def test_what_is_none_is_refused(kind: Any, text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        kind.convert(text, None, None)
+
+
+def test_a_value_that_is_too_large_is_told_so() -> None:
+    for kind, text, most in ((DURATION, "9" * 12 + "d", "5200w"), (NATURAL, "9" * 12, str((1 << 31) - 1))):
+        with pytest.raises(click.BadParameter, match=f"is more than {most}"):
+            kind.convert(text, None, None)

@@ -22,8 +22,6 @@ def test_groups_of_selected_tensors(run: Run, artifact: str) -> None:
     nnz = sum(rows[name]["nnz"] for name in names)
     shown = run("show", artifact, "--role", "q_proj").out
     assert f"--role q_proj selects 512 coordinates, of which {percent(nnz / 512)} moved" in shown
-    assert "by role\n  attention" in shown
-    assert "--role ffn" in run("show", artifact, "--role", "fnn", status=2).err
 
 
 def test_what_is_compared_can_be_selected(run: Run, masks: tuple[str, str, str]) -> None:
@@ -35,9 +33,6 @@ def test_what_is_compared_can_be_selected(run: Run, masks: tuple[str, str, str])
     assert pair["tensors"] == {name: whole["pairs"][0]["tensors"][name]}
     assert pair["scope"] == {"tensors": 1, "coordinates": 256}
     assert pair["whole"] == pair["tensors"][name]
-    shown = run("compare", *masks[:2], "--role", "q_proj", "--layers", "0").out
-    assert "note: only what --role q_proj --layers 0 selects is compared" in shown
-    assert "--role q_proj" in run("compare", *masks[:2], "--role", "qproj", status=2).err
 
 
 def test_what_is_recorded_of_a_selection_says_which(run: Run, masks: tuple[str, str, str]) -> None:
@@ -96,9 +91,7 @@ def test_rows_that_cannot_be_read_alone_are_refused(run: Run, tmp_path: Path) ->
     runs = [source, {name: moved(tensor, 0.5) for name, tensor in source.items()}]
     paths = [make_checkpoint(tmp_path / str(number), model) for number, model in enumerate(runs)]
     run("extract", *paths, "--name", "odd")
-    told = run("show", "odd", "--role", "up_proj", status=2).err
-    assert "cannot be read alone" in told
-    assert "--role gate_up_proj takes it whole" in told
+    assert "--role gate_up_proj takes it whole" in run("show", "odd", "--role", "up_proj", status=2).err
 
 
 def test_a_consensus_map_is_written_once(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
@@ -109,7 +102,5 @@ def test_a_consensus_map_is_written_once(run: Run, masks: tuple[str, str, str], 
     with np.load(path) as maps:
         assert set(maps.files) == {"masks", *(f"model.layers.{n}.self_attn.q_proj.weight" for n in (0, 1))}
     before = path.read_bytes()
-    refused = run("compare", *masks, "--role", "q_proj", "--consensus-map", path, status=73)
-    assert "exists" in refused.err
-    assert "next: name another file, or remove it" in refused.err
+    run("compare", *masks, "--role", "q_proj", "--consensus-map", path, status=73)
     assert path.read_bytes() == before

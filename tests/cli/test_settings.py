@@ -1,4 +1,4 @@
-"""``config``, ``remote``, ``db`` and ``doctor``."""
+"""``config``, ``remote``, ``db`` and ``doctor``, also where the catalog of a remote cannot be used."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
+import psycopg
 import pytest
+from sqlalchemy import make_url
 
+from maskreg.catalog.schema import upgrade
 from maskreg.store import STORES
 from tests.buckets import log_in
 from tests.cli.conftest import Run
-from tests.servers import Postgres, SeaweedFS
+from tests.servers import Postgres, SeaweedFS, free_ports
 from tests.store.memory import MemoryStore
 from tests.store.scripted_s3 import Answer, serve
 from tests.store.wrapped import Wrapped
@@ -38,41 +42,19 @@ def test_remotes_are_added_listed_and_removed(run: Run, tmp_path: Path) -> None:
     assert [row["default"] for row in run("remote", "list", "--json").json] == [False, True]
     run("remote", "default", "one")
     assert run("remote", "check").out.startswith("one: put, get, list, delete work; create-only writes are safe")
-    run("remote", "add", "one", tmp_path / "three", status=78)
-    assert "url is missing" in run("remote", "add", "three", "", status=78).err
-    run("remote", "default", "three", status=78)
-    similar = run("remote", "default", "tow", status=78).err
-    assert "no remote called 'tow' (known: one, two); did you mean 'two'?\n  next: maskreg remote list\n" in similar
     run("remote", "remove", "one")
-    run("remote", "remove", "one", status=78)
     # Probing leaves nothing behind.
     assert [path for path in (tmp_path / "two").rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(
-    "url", ["ftp://host/x", "s3://key:secret@bucket", "s3://"], ids=["scheme", "password", "no bucket"]
-)
-def test_a_url_that_cannot_be_meant_is_refused(run: Run, url: str) -> None:
-    done = run("remote", "add", "lab", url, status=78)
-    assert "secret" not in done.err
-    assert run("remote", "list").out == ""
-
-
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_that_cannot_be_used_is_not_added(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-
-
-def test_a_remote_that_does_not_answer_is_not_added(run: Run, credentials: None) -> None:
+    assert "secret" not in run("remote", "add", "lab", "s3://key:secret@bucket", status=78).err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
         run("remote", "add", "lab", "s3://bucket", "--endpoint", endpoint, status=69)
-    assert run("remote", "list").out == ""
-
-
-def test_a_remote_that_refuses_names_the_permission(run: Run, credentials: None) -> None:
     with serve(Answer(403, code="AccessDenied")) as script:
         told = run("remote", "add", "lab", "s3://bucket", "--endpoint", script.url, status=77).err
     assert "s3:PutObject" in told
@@ -91,19 +73,26 @@ def test_a_reader_pulls_and_does_not_push(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.reader_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.reader_secret)
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "reader"))
-    refused = run("remote", "add", "lab", empty, status=77).err
-    assert "there is no registry yet, and none can begin" in refused
+    run("remote", "add", "lab", empty, status=77)
     assert run("remote", "list").out == ""
     read_only = "read-only: pull works, push does not"
     assert f"added lab ({url}): {read_only}" in run("remote", "add", "lab", url).err
     assert run("remote", "check", "lab").out == f"lab: {read_only}\n"
     checked = run("remote", "check", "--json").json
     assert (checked["writable"], checked["create_only"]) == (False, "untried")
-    assert "s3:PutObject" in checked["reason"]
-    doctor = {row["what"]: row for row in run("doctor", "--json").json}
-    assert (doctor["remote lab"]["status"], doctor["remote lab"]["detail"]) == ("note", f"{url}: {read_only}, 1 tag")
+    assert f"note  remote lab      {url}: {read_only}, 1 tag\n" in run("doctor").out
     run("pull", "toy-opd:v1")
     assert "s3:PutObject" in run("push", "toy-opd:v1", "--tag", "mine", status=77).err
+
+
+def test_an_offline_machine_sends_no_request(
+    run: Run, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    monkeypatch.setenv("MASKREG_OFFLINE", "1")
+    run("push", "toy-opd:v1", status=69)
+    run("list", "--remote", "lab", status=69)
+    assert "this is the local artifact" in run("pull", "toy-opd:v1").err
 
 
 def modes(folder: Path) -> set[int]:
@@ -134,45 +123,26 @@ def test_a_home_is_its_owners_alone(
     assert f"permissions     only its owner can read {home}" in run("doctor").out
 
 
-@pytest.mark.torch
-@pytest.mark.usefixtures("umask")
-def test_an_analysis_is_its_owners_alone(run: Run, pair: tuple[Path, Path]) -> None:
-    run("extract", *pair, "--name", "toy")
-    run("analyze", "toy", "--source", pair[0], "--target", pair[1], "--metrics", "norm")
-    assert modes(Path(os.environ["MASKREG_HOME"])) == {0o700, 0o600}
+RIGHTS = {
+    0o755: (0, "note  permissions     anyone can read HOME (mode 0755)\n{:<22}next: chmod go-rwx HOME\n"),
+    0o750: (0, "note  permissions     its group can read HOME (mode 0750)\n{:<22}next: chmod g-rwx HOME\n"),
+    0o777: (1, "BAD   permissions     anyone can write to HOME (mode 0777)\n{:<22}next: chmod o-w HOME\n"),
+    0o2770: (0, "note  permissions     its group can write to HOME (mode 2770)\n"),
+}
+FOLDERS, FILES = {0o777: 0o755}, {0o755: 0o644, 0o777: 0o644, 0o750: 0o640, 0o2770: 0o660}
 
 
 @pytest.mark.usefixtures("umask")
-def test_a_home_that_a_group_shares_stays_shared(run: Run, pair: tuple[Path, Path]) -> None:
-    home = Path(os.environ["MASKREG_HOME"])
-    home.mkdir()
-    home.chmod(0o2770)
-    run("extract", *pair, "--name", "toy")
-    folders = {stat.S_IMODE(path.stat().st_mode) for path in (home, *home.rglob("*")) if path.is_dir()}
-    assert folders == {0o2770}
-    assert modes(home) - folders == {0o660}
-    assert f"note  permissions     its group can write to {home} (mode 2770)" in run("doctor").out
-
-
-@pytest.mark.usefixtures("umask")
-@pytest.mark.parametrize(
-    ("mode", "status", "says"),
-    [
-        (0o755, 0, "note  permissions     anyone can read HOME (mode 0755)\n{:<22}next: chmod go-rwx HOME\n"),
-        (0o750, 0, "note  permissions     its group can read HOME (mode 0750)\n{:<22}next: chmod g-rwx HOME\n"),
-        (0o777, 1, "BAD   permissions     anyone can write to HOME (mode 0777)\n{:<22}next: chmod o-w HOME\n"),
-    ],
-)
-def test_a_home_of_wider_rights_is_left_and_reported(
-    run: Run, pair: tuple[Path, Path], mode: int, status: int, says: str
-) -> None:
+@pytest.mark.parametrize("mode", RIGHTS)
+def test_a_home_of_wider_rights_is_left_and_reported(run: Run, pair: tuple[Path, Path], mode: int) -> None:
     home = Path(os.environ["MASKREG_HOME"])
     home.mkdir()
     home.chmod(mode)
     run("extract", *pair, "--name", "toy")
     assert stat.S_IMODE(home.stat().st_mode) == mode
+    status, says = RIGHTS[mode]
     assert says.format("").replace("HOME", str(home)) in run("doctor", status=status).out
-    assert modes(home) == {mode, *((0o755, 0o644) if mode & 0o005 else (0o750, 0o640))}
+    assert modes(home) == {mode, FOLDERS.get(mode, mode), FILES[mode]}
 
 
 def test_a_store_that_would_lose_tags_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,17 +158,7 @@ def test_a_store_that_would_lose_tags_is_refused(run: Run, monkeypatch: pytest.M
     assert run("remote", "list").out == ""
 
 
-def test_an_offline_machine_sends_no_request(
-    run: Run, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("remote", "add", "lab", tmp_path / "lab")
-    monkeypatch.setenv("MASKREG_OFFLINE", "1")
-    run("push", "toy-opd:v1", status=69)
-    run("list", "--remote", "lab", status=69)
-    assert "this is the local artifact" in run("pull", "toy-opd:v1").err
-
-
-def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:
+def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("db", "check").out.startswith("usable, schema ")
     assert run("db", "rebuild", "--json").json == {"refs": 1, "artifacts": 1, "damaged": [], "damaged_catalog": ""}
     catalog = Path(os.environ["MASKREG_HOME"]) / "catalog.db"
@@ -206,45 +166,22 @@ def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:
     done = run("list", "-q")
     assert done.out == "toy-opd:v1\n"
     assert artifact[:19] in run("show", "toy-opd:v1").out
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS))))
+        assert run("db", "rebuild", status=77).err.endswith(f"next: ls -ld {catalog.parent}\n")
     run("db", "rebuild")
     assert run("list", "-q").err == ""
 
 
-def test_a_damaged_catalog_that_cannot_be_renamed_says_where_to_look(
-    run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = Path(os.environ["MASKREG_HOME"])
-
-    def read_only(path: Path, _target: Path) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-
-    (home / "catalog.db").write_bytes(b"this is not a database" * 100)
-    monkeypatch.setattr(Path, "rename", read_only)
-    refused = run("db", "rebuild", status=77).err
-    assert "catalog.db cannot be renamed (Read-only file system)" in refused
-    assert refused.endswith(f"next: ls -ld {home}\n")
-
-
-def test_doctor_finds_nothing_on_a_fresh_machine(run: Run, tmp_path: Path) -> None:
+def test_doctor_judges_a_fresh_machine_and_a_broken_remote(run: Run, artifact: str, tmp_path: Path) -> None:
     run("remote", "add", "lab", tmp_path / "lab")
     rows = {row["what"]: row["status"] for row in run("doctor", tmp_path, "--json").json}
     # Where kernels are switched off, that is a note.
-    assert {k: v for k, v in rows.items() if k not in ("disk", "kernels")} == {
-        "version": "ok",
-        "configuration": "ok",
-        "registry": "ok",
-        "catalog": "ok",
-        "remote lab": "ok",
-        "unfinished work": "ok",
-    }
-
-
-def test_doctor_says_what_is_bad(run: Run, artifact: str, tmp_path: Path) -> None:
-    run("remote", "add", "lab", tmp_path / "lab")
+    found = ("version", "configuration", "registry", "catalog", "remote lab", "unfinished work")
+    assert {k: v for k, v in rows.items() if k not in ("disk", "kernels", "permissions")} == dict.fromkeys(found, "ok")
     shutil.rmtree(tmp_path / "lab")
     (tmp_path / "lab").write_text("a file")
-    done = run("doctor", status=1)
-    assert "BAD   remote lab" in done.out
+    assert "BAD   remote lab" in run("doctor", status=1).out
 
 
 def test_doctor_finds_names_that_lead_nowhere(run: Run, artifact: str, tmp_path: Path) -> None:
@@ -290,15 +227,63 @@ def test_a_home_that_cannot_be_one_is_refused(run: Run, monkeypatch: pytest.Monk
         assert "BAD   registry" in run("doctor", status=1).out
 
 
-def test_advice_about_a_catalog_names_its_remote(run: Run, artifact: str, postgres: Postgres, tmp_path: Path) -> None:
+CASES = {
+    "down": (69, "pg_isready -h 127.0.0.1 -p "),
+    "missing": (78, "createdb -h 127.0.0.1 -p "),
+    "forbidden": (77, "as its owner: psql -h 127.0.0.1 -p "),
+}
+
+
+@pytest.fixture
+def unusable(postgres: Postgres) -> dict[str, str]:
+    url = postgres.new_database()
+    upgrade(url)
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS powerless")
+        admin.execute("CREATE ROLE powerless LOGIN")
+    (port,) = free_ports(1)
+    changed = {"down": {"port": port}, "missing": {"database": "nowhere"}, "forbidden": {"username": "powerless"}}
+    return {case: str(make_url(url).set(**parts)) for case, parts in changed.items()}  # type: ignore[arg-type]
+
+
+def test_a_remote_whose_catalog_cannot_be_used(
+    run: Run, artifact: str, unusable: dict[str, str], tmp_path: Path
+) -> None:
+    for case, (status, step) in CASES.items():
+        refused = run("remote", "add", "new", tmp_path / "lab", "--catalog", unusable[case], status=status)
+        assert f"next: {step}" in refused.err
+    assert run("remote", "list").out == ""
+    run("remote", "add", "lab", tmp_path / "lab")
+    run("push", "toy-opd:v1")
+    for case, (status, step) in CASES.items():
+        run("config", "set", "remotes.lab.catalog", unusable[case])
+        assert f"next: {step}" in run("remote", "check", "lab", status=status).err
+        assert f"next: {step}" in run("db", "check", "--remote", "lab", status=status).err
+        assert run("verify", "--all", "--remote", "lab", status=status).out == ""
+        document = run("verify", "--all", "--remote", "lab", "--json", status=status).json
+        assert (document["ok"], document["catalog"], document["damaged"]) == (False, False, [])
+        assert document["unchecked"]["hint"].startswith(step)
+        (finding,) = (row for row in run("doctor", "--json", status=1).json if row["what"] == "catalog lab")
+        assert (finding["status"], finding["hint"].startswith(step)) == ("bad", True)
+    run("config", "set", "remotes.lab.catalog", unusable["down"])
+    said = run("push", "toy-opd:v1", "--tag", "v2").err
+    assert "; next: pg_isready " in said
+    assert "; then: maskreg db rebuild --remote lab" in said
+
+
+def test_a_remote_whose_catalog_has_no_schema(run: Run, artifact: str, postgres: Postgres, tmp_path: Path) -> None:
     run("remote", "add", "bare", tmp_path / "bare")
     told = run("db", "rebuild", "--remote", "bare", status=78).err
     assert "next: maskreg config set remotes.bare.catalog" in told
-    run("remote", "add", "lab", tmp_path / "lab", "--catalog", postgres.new_database())
-    for command in ("rebuild", "check"):
-        told = run("db", command, "--remote", "lab", status=78).err
-        assert "next: maskreg db upgrade --remote lab" in told
-    assert "next: maskreg db upgrade --remote lab" in run("list", "--remote", "lab").err
+    step = "next: maskreg db upgrade --remote lab\n"
+    assert step in run("remote", "add", "lab", tmp_path / "lab", "--catalog", postgres.new_database()).err
+    for command in (["remote", "check", "lab"], *(["db", name, "--remote", "lab"] for name in ("rebuild", "check"))):
+        assert step in run(*command, status=78).err
+    assert step in run("verify", "--all", "--remote", "lab", status=78).err
+    assert step in run("list", "--remote", "lab").err
+    assert step in run("doctor", status=1).out
     run("db", "upgrade", "--remote", "lab")
     run("db", "rebuild", "--remote", "lab")
-    assert run("list", "--remote", "lab").err == "lab has no artifacts\n  next: maskreg push REF --remote lab\n"
+    assert "the catalog is usable" in run("remote", "check", "lab").out
+    run("push", "toy-opd:v1")
+    assert ", the catalog" in run("verify", "--all", "--remote", "lab").err

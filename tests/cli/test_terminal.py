@@ -1,17 +1,24 @@
-"""What people see at terminals of 60, 80 and 140 columns, of a model with 80 layers."""
+"""What people see at terminals of 60, 80 and 140 columns, of a model with 80 layers, and of words from elsewhere."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import string
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from maskreg_cli.geometry import geometry
 
 from maskreg.digest import Digest
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.settings import Settings
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.cli.conftest import Run
 from tests.cli.terminal import at_terminal
-from tests.repository import ROOT, modules
 
 LAYERS = 80
 NAME = "model.layers.{}.post_attention_layernorm.weight"
@@ -32,57 +39,66 @@ def deep(run: Run, tmp_path: Path) -> None:
         run("extract", before, make_checkpoint(tmp_path / name, target), "--name", name, "--mask-only")
 
 
+At = Callable[..., str]
+
+
+@pytest.fixture
+def at(run: Run, monkeypatch: pytest.MonkeyPatch) -> At:
+    """What a command prints in so many columns."""
+
+    def call(columns: int, *args: str) -> str:
+        with monkeypatch.context() as patch:
+            patch.setenv("COLUMNS", str(columns))
+            return run(*args).out
+
+    return call
+
+
 @pytest.mark.usefixtures("deep")
-def test_every_line_fits_and_no_word_is_broken() -> None:
-    commands = [
-        ("show", "one"),
+def test_every_line_fits_and_no_word_is_broken(at: At) -> None:
+    for command in (
         ("show", "one", "--by", "module"),
         ("show", "one", "--by", "tensor"),
         ("compare", "one", "two", "--by", "layer"),
         ("compare", "one", "two", "--by", "tensor", "--verbose"),
-    ]
-    for command in commands:
-        widest = set(at_terminal(400, *command).split())
+    ):
+        widest = set(at(400, *command).split())
         for columns in (60, 80, 140):
-            told = at_terminal(columns, *command).replace("\r", "")
+            told = at(columns, *command)
             assert max(map(len, told.splitlines())) <= columns, (command, columns)
-            if command[0] == "compare":
-                assert set(told.split()) == widest, (command, columns)
+            assert command[0] == "show" or set(told.split()) == widest, (command, columns)
 
 
 @pytest.mark.usefixtures("deep")
-def test_80_layers_are_folded_and_it_is_said_how_to_see_all(run: Run) -> None:
-    commands = (
-        ("show", "one"),
-        ("show", "one", "--by", "layer"),
-        ("compare", "one", "two", "--by", "layer"),
-    )
-    for command in commands:
-        told = at_terminal(80, *command)
-        # A pipe gets everything, as a terminal does with --verbose.
-        whole = run(*command).out
-        labels = [line.split()[0] for line in told.splitlines() if line.split()]
-        assert {"0", "1", "79"} <= set(labels)
+def test_80_layers_are_folded_and_it_is_said_how_to_see_all(run: Run, at: At) -> None:
+    for command in (("show", "one"), ("show", "one", "--by", "layer"), ("compare", "one", "two", "--by", "layer")):
+        told = at(80, *command)
+        labels = {line.split()[0] for line in told.splitlines() if line.split()}
+        assert {"0", "1", "79"} <= labels
         assert "40" not in labels
-        assert len(told.splitlines()) < 40
-        assert "folded: " in told
-        assert "--verbose" in told
-        assert "folded: " not in whole
-        assert "folded: " not in at_terminal(80, *command, "--verbose")
-        assert {str(layer) for layer in range(LAYERS)} <= {
-            line.split()[0] for line in whole.splitlines() if line.split()
-        }
-
-
-@pytest.mark.usefixtures("deep")
-def test_digests_are_shortened_where_they_do_not_fit(run: Run) -> None:
+        assert "folded: " in told and "--verbose" in told
+        # A pipe gets everything, as a terminal does with --verbose.
+        for whole in (run(*command).out, at(80, *command, "--verbose")):
+            assert "folded: " not in whole
+            assert {str(n) for n in range(LAYERS)} <= {line.split()[0] for line in whole.splitlines() if line.split()}
     digest = run("show", "one", "--json").json["digest"]
-    assert digest in run("show", "one").out
-    narrow = at_terminal(80, "show", "one")
-    assert Digest(digest).short in narrow
+    assert digest in run("show", "one").out and digest in at(80, "show", "one", "--verbose")
+    narrow = at(80, "show", "one")
     assert digest not in narrow
-    assert "in full: maskreg show one --verbose" in narrow
-    assert digest in at_terminal(80, "show", "one", "--verbose")
+    assert Digest(digest).short in narrow and "in full: maskreg show one --verbose" in narrow
+
+
+def test_bars_are_plain_where_unicode_is_not_understood(artifact: str, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "█" in at(80, "show", "toy-opd:v1")
+    assert "█" not in at(28, "show", "toy-opd:v1")  # no room beside label, density and counts
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    shown = at_terminal(80, "show", "toy-opd:v1")
+    assert "##" in shown and "\\u" not in shown
+
+
+def test_a_checkpoint_without_tensors_has_a_summary(run: Run, tmp_path: Path) -> None:
+    empty = make_checkpoint(tmp_path / "empty", {})
+    assert "by role: nothing" in run("extract", empty, empty, "--name", "nothing").out
 
 
 def test_an_analysis_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,18 +131,61 @@ def test_an_analysis_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
             assert max(map(len, told.splitlines())) <= columns
             assert ("folded: 74 of 80 layers" in told) != verbose
             assert {"8.09", "88.8", "14.3x"} <= set(told.replace("(", " ").split())
-    assert told.startswith(
-        "25.0 % of 1,000,000 coordinates moved, by 0.00456 of the norm of the weights (rounding null"
-    )
 
 
-def test_only_one_file_asks_for_the_width_of_the_terminal() -> None:
-    asking = [path.name for path in modules("cli") if "terminal_size" in (ROOT / path).read_text()]
-    assert asking == ["table.py"]
+REF = "toy-opd:v1"
+INVISIBLE = "a\u200bb\u200dc\u2060d\ufe0fe\U000e0041f\u00adg\u3164h"
+EVIL = "\x1b]0;owned\x07\x9b2J\nnext\rline\u202egpj.exe" + INVISIBLE
+SHOWN = "\\u202egpj.exea\\u200bb\\u200dc\\u2060d\\ufe0fe\\U000e0041f\\xadg\\u3164h"
 
 
-def test_a_definition_is_broken_between_words() -> None:
-    for columns in (60, 80, 140):
-        told = at_terminal(columns, "compare", "--explain", "headroom").replace("\r", "")
-        assert max(map(len, told.splitlines())) <= columns
-        assert " ".join(told.split()).startswith("headroom: Share of the room above a null's expectation")
+def test_words_of_any_language_and_of_full_length_are_taken(run: Run, artifact: str) -> None:
+    run("annotate", REF, "--family", "é漢\u3000字" * 40, "--description", "x" * 4096, "--meta", "k=" + "x" * 1024)
+    assert "é漢\u3000字" in run("show", REF).out
+
+
+@pytest.fixture
+def evil(artifact: str) -> None:
+    """Unchecked words, as a foreign registry can hold them."""
+    card = Card(EVIL, EVIL, EVIL, EVIL, {EVIL: EVIL})
+    with Registry.local(Settings.load()) as here:
+        here.publish(Ref.parse(REF), Digest(artifact), card=card)
+
+
+@pytest.mark.usefixtures("evil")
+def test_words_from_elsewhere_do_not_reach_the_terminal(run: Run) -> None:
+    for line in (["show", REF], ["list"], ["annotate", REF, "--license", "mit"]):
+        out = run(*line).out
+        assert f"\\x1b]0;owned\\x07\\x9b2J\\nnext\\rline{SHOWN}" in out
+        assert not set(out) & (set(EVIL) - {"\n"} - set(string.printable[:95]))
+    assert run("list").out.count("\n") == 2
+    assert json.loads(run("show", REF, "--json").out)["card"]["family"] == EVIL
+    run("annotate", REF, "--meta", f"{EVIL}=")
+    assert "meta" not in run("show", REF, "--json").json["card"]
+
+
+def test_a_path_is_escaped_at_a_terminal_only(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MASKREG_CONFIG", str(tmp_path / INVISIBLE / "config.toml"))
+    assert run("config", "path").out == f"{tmp_path / INVISIBLE / 'config.toml'}\n"
+    shown = at_terminal(200, "config", "path")
+    assert SHOWN.removeprefix("\\u202egpj.exe") in shown
+    assert shown.isascii()
+
+
+def test_a_narrow_terminal_shows_whole_references(run: Run, artifact: str) -> None:
+    middle, long = "team/" + "m" * 40 + ":v1", "team/" + "n" * 120 + ":v1"
+    run("tag", REF, middle)
+    narrow = at_terminal(80, "list")
+    assert middle in narrow and REF in narrow
+    assert "density" in narrow and "created" not in narrow
+    assert max(map(len, narrow.splitlines()[1:])) <= 80
+    assert "created" in at_terminal(200, "list")
+    run("tag", REF, long)
+    assert long in at_terminal(80, "list")
+
+
+def test_without_a_remote_no_hint_says_pull(run: Run, artifact: str, tmp_path: Path) -> None:
+    shutil.rmtree(Path(os.environ["MASKREG_HOME"]) / "artifacts" / "sha256" / artifact[7:])
+    assert "next: extract it again, or add a remote: maskreg remote add" in run("show", REF, status=66).err
+    run("remote", "add", "lab", tmp_path / "lab")
+    assert "next: maskreg pull" in run("show", REF, status=66).err

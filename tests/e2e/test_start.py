@@ -30,7 +30,7 @@ sys.exit(status)
 
 SLOW = {
     *("accelerate", "alembic", "asyncio", "boto3", "botocore", "huggingface_hub", "jinja2", "llvmlite", "matplotlib"),
-    *("numba", "numcodecs", "numpy", "pandas", "psycopg", "msgspec", "rich", "scipy", "sqlalchemy", "tomlkit"),
+    *("numba", "numcodecs", "numpy", "pandas", "psycopg", "msgspec", "scipy", "sqlalchemy", "tomlkit"),
     *("torch", "transformers", "triton", "zarr"),
 }
 """Packages that take long to import."""

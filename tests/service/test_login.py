@@ -20,6 +20,7 @@ from maskreg.service.app import create_app
 from maskreg.settings.credentials import credentials_path, token_for
 from maskreg.store.connection import Connection
 from maskreg.workspace.verbs import accounts
+from maskreg.workspace.workspace import Workspace
 from tests.service.serving import ADMIN, listening, service_in
 
 Run = Callable[..., str]
@@ -60,7 +61,9 @@ def test_an_admin_makes_a_token_for_a_colleague_who_logs_in_with_it(url: str, ru
     )
     made = as_json(run, "token", "create", "--project", "paper", "--role", "writer", "--name", "grace")
     assert (made["name"], made["project"], made["role"], made["created_by"]) == ("grace", "paper", "writer", "root")
-    assert run("token", "create", "--project", "paper", "--role", "reader", "--expires", "never").startswith("mr_")
+    assert made["new_project"]  # as an admin of the server can; a mistyped one is said
+    again = as_json(run, "token", "create", "--project", "paper", "--role", "reader", "--expires", "never")
+    assert (again["new_project"], again["expires_at"]) == (False, None)
     run("login", url, "--token-stdin", stdin=made["token"])
     assert run("whoami").split() == ["grace", "paper", "writer"]
     assert [token["id"] for token in as_json(run, "token", "list")] == [made["id"]]
@@ -95,6 +98,16 @@ def test_logging_out_forgets_the_token(url: str, run: Run) -> None:
     assert token_for(url) == ""
     assert "no service is logged in to" in run("whoami", exit=78)
     assert "maskreg login" in run("whoami", "--server", url, exit=77)
+
+
+def test_a_variable_that_wins_over_the_token_is_said(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[object] = []
+    with Workspace(note=notes.append) as workspace:
+        accounts.login(url, "reader-token", workspace=workspace)
+        assert notes == []
+        monkeypatch.setenv("MASKREG_TOKEN", ADMIN)
+        accounts.login(url, "reader-token", workspace=workspace)
+    assert "MASKREG_TOKEN" in str(notes)
 
 
 def test_a_service_is_meant_by_url_or_by_remote(url: str, run: Run, tmp_path: Path) -> None:

@@ -66,15 +66,20 @@ def insert_project(connection: Connection, name: str, by: Principal, public: boo
     record(connection, by, "create project", project=name, subject=name, detail={"public": public})
 
 
-def ensure_project(connection: Connection, name: str, by: Principal) -> None:
-    """Make a project that is not there yet, on behalf of an admin of the server; ``*`` is always there."""
+def ensure_project(connection: Connection, name: str, by: Principal) -> bool:
+    """Make a project that is not there yet, on behalf of an admin of the server; ``*`` is always there.
+
+    Returns:
+        Whether it was made.
+    """
     if name == EVERY_PROJECT:
-        return
+        return False
     known = connection.execute(select(ProjectRow.name).where(ProjectRow.name == name)).first()
     if known is None and by.server_role >= Role.ADMIN:
         insert_project(connection, name, by)
-    else:
-        existing_project(connection, name)
+        return True
+    existing_project(connection, name)
+    return False
 
 
 def account(connection: Connection, name: str) -> str | None:

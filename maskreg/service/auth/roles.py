@@ -134,9 +134,10 @@ class Token:
 
 @dataclass(frozen=True)
 class NewToken(Token):
-    """A token that was just made."""
+    """A token that was just made; ``new_project``: so was its project."""
 
     token: str = field(default="", repr=False)
+    new_project: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -57,7 +57,7 @@ class Tokens(Stored):
         An owner who makes it keeps the role that they have.
         """
         with self._database.write() as connection:
-            ensure_project(connection, scope.project, by)
+            is_new = ensure_project(connection, scope.project, by)
             principal = account(connection, name)
             if principal is None:
                 principal = new_account(connection, name)
@@ -66,7 +66,7 @@ class Tokens(Stored):
             held = grants_of(connection, principal)
             if principal != by.id and max(held.get(scope.project, 0), held.get(EVERY_PROJECT, 0)) < scope.role:
                 put_grant(connection, principal, scope.project, scope.role, by)
-            return _insert(connection, principal, name, scope, by)
+            return replace(_insert(connection, principal, name, scope, by), new_project=is_new)
 
     def list(self, *, project: str | None = None, principal: str | None = None) -> list[Token]:
         """Tokens that were not revoked, newest first, expired ones included."""

@@ -43,8 +43,7 @@ class Clipping(NamedTuple):
         if self.nonfinite == "raise":
             raise DataError(
                 f"{subject} has norm {norm}; {effect}",
-                hint='lower lr, and look at the loss; nonfinite="skip" leaves such steps out, "propagate" takes them as'
-                " PyTorch does",
+                hint="lower lr, and look at the loss",
             )
         warnings.warn(f"{subject} has norm {norm}; {effect}", RuntimeWarning, stacklevel=4)
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from maskreg.errors import BadRefError, ConfigError, UnavailableError
 from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.settings import Settings
-from maskreg.settings.credentials import check_token, forget, known_services, remember, service_url
+from maskreg.settings.credentials import VARIABLE, check_token, forget, known_services, remember, service_url
 from maskreg.store.connection import Connection
 from maskreg.store.message import understanding
 from maskreg.workspace.workspace import Workspace, opened
@@ -92,9 +93,11 @@ class NewToken(Token):
 
     Attributes:
         token: what its owner keeps; the service keeps only a hash, and shows it here alone.
+        new_project: the project did not exist before; an admin of the server makes one so.
     """
 
     token: str = field(repr=False)
+    new_project: bool = False
 
 
 def login(url: str, token: str, *, workspace: Workspace | None = None) -> LoggedIn:
@@ -108,6 +111,8 @@ def login(url: str, token: str, *, workspace: Workspace | None = None) -> Logged
     token = check_token(token.strip(), "the token")
     with opened(workspace) as space, _connected(space, service_url(url), token) as service:
         identity = _whoami(service)
+        if os.environ.get(VARIABLE):
+            space.note(f"{VARIABLE} is set, and goes before the token that is kept now; unset it to use this one")
         return LoggedIn(identity.url, identity.name, identity.projects, remember(identity.url, token))
 
 

@@ -114,7 +114,7 @@ def test_others_see_a_gradient_that_is_not_a_number(clip: Callable[[Parameters, 
     assert clip(net.parameters(), 1.0).isnan()
     with pytest.raises(DataError, match="the gradient has norm nan; the step was not taken") as caught:
         optimizer.step()
-    assert "nonfinite" in str(caught.value.hint)
+    assert "lower lr" in caught.value.hint
     optimizer.zero_grad()  # as verl does where the norm is not finite
     optimizer.step()
     assert same(net, before)

@@ -1,0 +1,226 @@
+"""``maskreg pull``, ``push`` and ``cache``: artifacts from and to remotes, and what was pulled."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maskreg.digest import Digest
+from maskreg.errors import DataError, NotFoundError
+from maskreg.ref import Ref, ShortDigest, printable
+from maskreg.settings.file import parse_size
+from maskreg.words import counted, human_bytes
+
+from .command import Command, Group, workspace
+from .exits import failure
+from .output import Output
+from .table import table
+from .values import REF
+
+if TYPE_CHECKING:
+    from maskreg.workspace.verbs.cache import Pruned
+    from maskreg.workspace.verbs.pull import Pulled
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg pull qwen3-8b-opd | maskreg apply
+    maskreg pull team/qwen3-8b-opd:v3 team/qwen3-8b-rlvr --remote lab
+    maskreg pull qwen3-8b-opd --only mask
+    """,
+)
+@click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
+@click.option("--remote", help="Remote to ask [the default remote].")
+@click.option("--only", type=click.Choice(["mask", "delta", "reverse", "analysis"]), help="Bring only this part.")
+@click.option("--allow-rollback", is_flag=True, help="Take the remote's tag as it is, even if its log went back.")
+@click.pass_obj
+def pull(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], only: str | None, **options: Any) -> None:
+    """Bring artifacts into the local registry, or find them there.
+
+    When stdout is not a terminal, or with --json, prints one JSON record for each artifact and an end record that
+    says whether all went well: the input of `maskreg apply`. Into a pipe it fetches only what `apply` reads:
+    the delta without the mask, where there is a delta. A command that needs the mask later fetches it.
+    """
+    piped = output.json or not sys.stdout.isatty()
+    done = 0
+    try:
+        from maskreg.registry.pull import DEFAULT_PARTS
+        from maskreg.workspace.verbs import pull as room
+
+        options["parts"] = (only,) if only else DEFAULT_PARTS
+        options["to_apply"] = only is None and not output.json and _is_pipe()
+        space = workspace(output)
+        with output.progress() as progress:
+            for ref in refs:
+                pulled = room.pull(ref, **options, progress=progress, workspace=space)
+                if pulled.note and (pulled.remote or space.settings.offline):
+                    output.note(f"note: {pulled.note}")
+                _tell_pulled(output, pulled, piped)
+                done += 1
+    except BrokenPipeError:
+        raise
+    except BaseException as error:
+        if piped:
+            # Otherwise the reader of the pipe could not tell a failure from the end.
+            output.reported = True
+            from .pipe import end
+
+            output.record(end(done, failure(error).to_json()))
+        raise
+    if piped:
+        from .pipe import end
+
+        output.record(end(done))
+
+
+def _is_pipe() -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except OSError:  # not a file
+        return False
+
+
+def _tell_pulled(output: Output, pulled: Pulled, piped: bool) -> None:
+    manifest = pulled.artifact.manifest
+    if output.quiet and not piped:
+        output.data(str(pulled.ref) if pulled.ref and pulled.ref.digest else f"{pulled.ref}@{pulled.digest}")
+        return
+    if piped:
+        from .pipe import record
+
+        assert pulled.ref is not None  # pulled by name
+        output.record(record(pulled.ref, pulled.digest, manifest, path=str(pulled.path), remote=pulled.remote))
+        return
+    fetched = f"{counted(pulled.fetched_objects, 'object')}, {human_bytes(pulled.fetched_bytes)} fetched"
+    output.data(f"{pulled.ref}  {pulled.digest.short}  {manifest.kind}  {human_bytes(manifest.size)}")
+    output.data(f"  {fetched}, {human_bytes(pulled.reused_bytes)} in the local registry already")
+    output.data(f"  {pulled.path}")
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg push qwen3-8b-opd
+    maskreg push team/qwen3-8b-opd --remote lab --tag v3
+    maskreg push seed-1 seed-2 seed-3
+    """,
+)
+@click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
+@click.option("--remote", help="Remote to publish on [the default remote].")
+@click.option("--tag", help="Tag to set on the remote, of one REF [the local tag].")
+@click.option("--force", is_flag=True, help="Replace what another user set the tag to.")
+@click.option("--allow-rollback", is_flag=True, help="Take the remote's tag as it is, even if its log went back.")
+@click.pass_obj
+def push(output: Output, /, refs: tuple[Ref | Digest | ShortDigest, ...], tag: str | None, **options: Any) -> None:
+    """Publish artifacts on a remote.
+
+    All of them must exist, or none is sent. Missing objects are transferred first, each one hashed; the tag is set
+    last. A tag that another user has set to another artifact since you last pulled or pushed it is left alone, and
+    the command exits with 75.
+    """
+    from maskreg.workspace.several import tags_of
+    from maskreg.workspace.verbs import push as room
+
+    if tag is not None and len(refs) > 1:
+        raise click.UsageError("--tag names the tag of one artifact: push them one by one")
+    space = workspace(output)
+    # With the digest that each tag has now, unless there is one alone: its hints read better without.
+    artifacts = tags_of(space, refs) if len(refs) > 1 else refs
+    done = []
+    with output.progress() as progress:
+        for artifact in artifacts:
+            pushed = room.push(artifact, tag=tag, **options, progress=progress, workspace=space)
+            done.append(pushed)
+            if not output.json:
+                output.data(str(pushed.ref.pinned(pushed.digest)))
+                output.note(
+                    f"pushed to {pushed.remote}: {counted(pushed.sent_objects, 'object')}, "
+                    f"{human_bytes(pushed.sent_bytes)} sent, {human_bytes(pushed.reused_bytes)} already there"
+                )
+    if output.json:
+        output.document([pushed.to_json() for pushed in done])
+
+
+@click.group(cls=Group, example="maskreg cache ls")
+def cache() -> None:
+    """List what was pulled, check it, and make room.
+
+    An artifact with a name that no pull has set is this machine's own, and not in the cache.
+    """
+
+
+@cache.command("ls", example="maskreg cache ls --json")
+@click.pass_obj
+def list_(output: Output) -> None:
+    """List what was pulled, the longest ago first."""
+    from maskreg.workspace.verbs.cache import cached
+
+    items = cached(workspace=workspace(output))
+    if output.printed(items):
+        return
+    rows = [
+        (f"{item.pulled_at:%Y-%m-%d %H:%M}", human_bytes(item.size), ", ".join(map(str, item.refs))) for item in items
+    ]
+    for line in table(rows, right=2) if rows else ():
+        output.data(printable(line))
+    output.note(f"{counted(len(items), 'artifact')}, {human_bytes(sum(item.size for item in items))}")
+
+
+@cache.command(example="maskreg cache rm team/qwen3-8b-opd:v3")
+@click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.pass_obj
+def rm(output: Output, refs: tuple[Ref, ...], dry_run: bool) -> None:
+    """Remove artifacts that were pulled, with their names. A pull brings them back."""
+    from maskreg.workspace.several import tags_of
+    from maskreg.workspace.verbs.cache import cached, prune_cache
+
+    space = workspace(output)
+    chosen = {tag.digest for tag in tags_of(space, refs) if tag.digest is not None}
+    if own := chosen - {item.digest for item in cached(workspace=space)}:
+        raise NotFoundError(f"{min(own).short} is this machine's own, and not in the cache", hint="maskreg rm REF")
+    _tell_pruned(output, prune_cache(only=chosen, dry_run=dry_run, workspace=space))
+
+
+@cache.command(example="maskreg cache prune --max-size 50GB --dry-run")
+@click.option("--max-size", default="", metavar="SIZE", help="What it may take [default: the setting cache_size].")
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.pass_obj
+def prune(output: Output, max_size: str, dry_run: bool) -> None:
+    """Remove what was pulled longest ago, until the cache is no larger than it may be."""
+    from maskreg.workspace.verbs.cache import prune_cache
+
+    limit = parse_size(max_size, "--max-size") if max_size else None
+    _tell_pruned(output, prune_cache(max_bytes=limit, dry_run=dry_run, workspace=workspace(output)))
+
+
+@cache.command(example="maskreg cache verify")
+@click.pass_obj
+def verify(output: Output) -> None:
+    """Hash everything that was pulled. Exits with 65 when anything is damaged."""
+    from maskreg.workspace.verbs.cache import verify_cache
+
+    report = verify_cache(workspace=workspace(output))
+    damaged = report.damaged if report else ()
+    if output.json:
+        output.reported = bool(damaged)
+        output.document(report.to_json() if report else {"artifacts": 0, "damaged": []})
+    for damage in damaged if not output.json else ():
+        output.damage(f"{damage.key}: {damage.fault}", damage.error)
+    if damaged:
+        raise DataError(f"{counted(len(damaged), 'object')} damaged in the cache", hint="maskreg cache rm REF")
+    output.note(f"{counted(report.artifacts if report else 0, 'artifact')} sound")
+
+
+def _tell_pruned(output: Output, pruned: Pruned) -> None:
+    if output.printed({**pruned.to_json(), "freed": pruned.freed}):
+        return
+    for item in pruned.removed:
+        output.data(f"{item.digest.short} {human_bytes(item.size)} {', '.join(map(str, item.refs))}")
+    verb = "would free" if pruned.dry_run else "freed"
+    output.note(f"{verb} {human_bytes(pruned.freed)}; {human_bytes(pruned.kept)} stay")
