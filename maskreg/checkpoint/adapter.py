@@ -100,7 +100,7 @@ def parse_config(data: bytes, limits: Limits = LIMITS) -> AdapterConfig:
         raise _refused("a malformed configuration")
     return AdapterConfig(
         base=base or "",
-        alpha=_alpha(document),
+        alpha=_number(document.get("lora_alpha")),
         alphas={_pattern(key): _number(value) for key, value in alphas.items()},
         root=bool(document.get("use_rslora")),
         transposed=bool(document.get("fan_in_fan_out")),
@@ -120,12 +120,6 @@ def _pattern(text: str) -> str:
     except re.error as error:
         raise _refused(f"the pattern {shown(text)} in alpha_pattern is malformed") from error
     return text
-
-
-def _alpha(document: Mapping[str, Any]) -> float:
-    if document.get("lora_alpha") is None:
-        raise _refused("lora_alpha, which scales the adapter, is missing")
-    return _number(document["lora_alpha"])
 
 
 def _number(value: Any) -> float:

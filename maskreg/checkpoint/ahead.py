@@ -120,8 +120,6 @@ def ahead(
 
 def read_span(checkpoint: Checkpoint, name: str, start: int, stop: int) -> npt.NDArray[Any]:
     """Elements ``[start, stop)`` of a tensor, however many, in memory of their own."""
-    import numpy as np
-
     width = checkpoint.tensors[name].item_bytes
     memory = np.empty((stop - start) * width, np.uint8)
     values: npt.NDArray[Any] = memory.view(np.dtype(f"<u{width}"))

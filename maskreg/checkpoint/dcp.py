@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.files import AGAIN, Files, in_folder, is_plain_name, names_in, read_whole
+from maskreg.checkpoint.files import AGAIN, Files, in_folder, is_plain_name, names_in, opening, read_whole
 from maskreg.checkpoint.pickled import (
     DTYPE_NAMES,
     NAMES,
@@ -30,7 +30,7 @@ from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint,
 from maskreg.checkpoint.renaming import Chooser, weights_among
 from maskreg.checkpoint.renaming import Path as KeyPath
 from maskreg.checkpoint.unpickler import Global, Names, Record, load
-from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
+from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo, check_name, shown
 
@@ -93,17 +93,13 @@ def open_path(
             f"{path}: a distributed checkpoint without {METADATA_NAME}, which is written last: saving did not finish",
             hint="name the last checkpoint that has one",
         )
-    files = Files()
-    try:
+    with opening() as files:
         data = read_whole(path / METADATA_NAME, limits.pickle_bytes)
         with in_folder(path):
             metadata = load(data, METADATA_NAMES, METADATA_NAME, limits=limits)
             contents = _Reader(path, files, _Metadata(metadata), limits).contents(choose)
         own = frozenset({METADATA_NAME, *(name for name in names_in(path) if name.endswith(".distcp"))})
         return PiecewiseCheckpoint("dcp", path, files, contents, companions=path, own=own, hub=hub, limits=limits)
-    except MaskregError:
-        files.close()
-        raise
 
 
 class _Metadata:

@@ -211,6 +211,17 @@ class Files:
         self._release()
 
 
+@contextmanager
+def opening() -> Iterator[Files]:
+    """Files that stay open unless the block raises."""
+    files = Files()
+    try:
+        yield files
+    except BaseException:
+        files.close()
+        raise
+
+
 def _close_all(files: dict[Location, OpenFile]) -> None:
     while files:
         files.popitem()[1].close()

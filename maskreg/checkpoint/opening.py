@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from maskreg.bucket import BucketPath, Location, OptionsOf, located
 from maskreg.checkpoint.base import Checkpoint, Reopen
@@ -31,44 +31,25 @@ from maskreg.extras import requiring
 from maskreg.limits import LIMITS, Limits
 
 
-class Opener(Protocol):
-    """Opens a file or directory of one format, checking everything but the tensors' data."""
-
-    def __call__(self, path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
-        """Open it.
-
-        Args:
-            path: of what exists.
-            hub: ``org/name@commit`` when known, else empty.
-            limits: bounds on what is read.
-            reopen: opens what it is built on.
-
-        Raises:
-            DataError, NotFoundError: it breaks the format or exceeds a limit, or a part of it is missing.
-        """
-
-
 class Format(NamedTuple):
     """One line in the table of formats.
 
     Attributes:
         accepts: what a path must be, for messages: ``a .safetensors file, a directory with ...``.
         recognize: whether a file or directory that exists is of this format, judged by names; never raises.
-        hub_files: patterns of the files to download from the hub besides the small ones.
+        open: opens one, checking everything but the tensors' data; takes its path, ``org/name@commit`` or empty,
+            limits, and what opens a checkpoint that it is built on.
     """
 
     accepts: str
     recognize: Callable[[Location], bool]
-    open: Opener
-    hub_files: tuple[str, ...] = ()
+    open: Callable[..., Checkpoint]
 
 
-def _open_safetensors(path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
-    return open_safetensors(path, hub=hub, limits=limits)
-
-
-def _open_other(name: str, path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
+def _open_as(name: str, path: Location, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
     """Few commands meet other formats than safetensors: their readers are imported when they are needed."""
+    if name == "safetensors":
+        return open_safetensors(path, hub=hub, limits=limits)
     if name == "adapter":
         from maskreg.checkpoint import adapter
 
@@ -82,13 +63,8 @@ def _open_other(name: str, path: Location, *, hub: str, limits: Limits, reopen: 
     return (open_ranks if name == "fsdp" else open_path)(path, hub=hub, limits=limits)
 
 
-SAFETENSORS = Format(
-    f"a .safetensors file, a directory with {SINGLE_NAME} or {INDEX_NAME}",
-    is_safetensors,
-    _open_safetensors,
-    ("*.safetensors", INDEX_NAME),
-)
-_OTHERS = {
+_FORMATS = {
+    "safetensors": (f"a .safetensors file, a directory with {SINGLE_NAME} or {INDEX_NAME}", is_safetensors),
     "adapter": (f"a LoRA adapter ({ADAPTER_CONFIG} and its weights)", is_adapter),
     "dcp": ("a distributed PyTorch checkpoint (.metadata and .distcp files)", is_dcp),
     "fsdp": ("a directory with model_world_size_N_rank_K.pt of every process", is_fsdp),
@@ -96,22 +72,21 @@ _OTHERS = {
 }
 
 FORMATS: Mapping[str, Format] = {
-    "safetensors": SAFETENSORS,
-    **{name: Format(accepts, is_one, partial(_open_other, name)) for name, (accepts, is_one) in _OTHERS.items()},
+    name: Format(accepts, recognize, partial(_open_as, name)) for name, (accepts, recognize) in _FORMATS.items()
 }
 """Every format by its stable, lower-case name; the first that recognizes a path opens it."""
 
 
 def format_of(path: Location) -> Format:
     """The format of a file or directory that exists; safetensors, which says what is missing, for an unknown one."""
-    return next((known for known in FORMATS.values() if known.recognize(path)), SAFETENSORS)
+    return next((known for known in FORMATS.values() if known.recognize(path)), FORMATS["safetensors"])
 
 
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _ID = re.compile(rf"(?P<repo>{_PART}/[A-Za-z0-9_](?:[A-Za-z0-9._-]{{0,94}}[A-Za-z0-9_])?)(?:@(?P<rev>.+))?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,254}")
 _SNAPSHOT = re.compile(rf"models--(?P<org>{_PART})--(?P<name>.+)/snapshots/(?P<commit>[0-9a-f]{{40}})")
-_SMALL_FILES = [*SMALL_FILES, "LICEN[CS]E*", "NOTICE*"]
+_DOWNLOADED = ["*.safetensors", INDEX_NAME, *SMALL_FILES, "LICEN[CS]E*", "NOTICE*"]
 # A pattern's * also matches slashes: without this, weights in other layouts would be downloaded too.
 _IGNORED = ["*/*", "consolidated*"]
 
@@ -156,7 +131,7 @@ def hub_identity(snapshot: Path) -> str:
     return ""
 
 
-def snapshot(hub: HubId, weights: Sequence[str], *, download: bool) -> Path:
+def snapshot(hub: HubId, *, download: bool) -> Path:
     """The directory in the hub's cache that holds a model's files."""
     with requiring(f"{hub}: reading a model from the Hugging Face hub"):
         import huggingface_hub
@@ -168,7 +143,7 @@ def snapshot(hub: HubId, weights: Sequence[str], *, download: bool) -> Path:
             huggingface_hub.snapshot_download(
                 hub.repo,
                 revision=hub.revision or None,
-                allow_patterns=[*weights, *_SMALL_FILES],
+                allow_patterns=_DOWNLOADED,
                 ignore_patterns=_IGNORED,
                 local_files_only=not download,
             )
@@ -278,8 +253,7 @@ def _listing(location: BucketPath) -> str:
 
 
 def _open_cached(hub: HubId, download: bool, limits: Limits, reopen: Reopen) -> Checkpoint:
-    patterns = [pattern for known in FORMATS.values() for pattern in known.hub_files]
-    directory = snapshot(hub, patterns, download=download)
+    directory = snapshot(hub, download=download)
     try:
         return format_of(directory).open(directory, hub=hub_identity(directory), limits=limits, reopen=reopen)
     except NotFoundError as error:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint, Wrapped
-from maskreg.checkpoint.roles import role_of
+from maskreg.checkpoint.roles import FRONT, WRAPPERS, role_of
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import FormatError
 from maskreg.tensors.info import TensorInfo, shown
@@ -43,12 +43,6 @@ if TYPE_CHECKING:
 #      "step": 400}                                           left out: no tensor
 #
 # and training wrappers leave their marks in names, such as ``_orig_mod.layers.0.w``; these are removed.
-
-WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"})
-"""Parts of a name that torch.compile, FSDP and other wrappers add anywhere in it."""
-
-FRONT = frozenset({"module"})
-"""Parts that wrappers add at the front of every name; within a name they may be a model's own."""
 
 _OPTIMIZER = ("optim", "scheduler", "rng", "dataloader", "train_state", "grad", "scaler")
 _PREFERRED = ("model", "state_dict", "model_state_dict", "module", "network", "policy", "actor")

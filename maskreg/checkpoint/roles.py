@@ -200,8 +200,11 @@ def _renamed(name: str, fused: str, word: str) -> str:
 ROLES = ("ffn", "attention", "embedding", "lm_head", "norm", "router", "other")
 """Every role, in the order of summaries."""
 
-# Added by training frameworks, anywhere in a name.
-_WRAPPERS = {"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "_forward_module", "module"}
+WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"})
+"""Parts of a name that torch.compile, FSDP and other wrappers add anywhere in it."""
+
+FRONT = frozenset({"module"})
+"""Parts that wrappers add at the front of every name; within a name they may be a model's own."""
 
 # Containers of every language model: they do not distinguish towers.
 _NEUTRAL = {"model", "base_model", "language_model", "text_model", "transformer", "gpt_neox", "decoder"}
@@ -290,7 +293,7 @@ GROUPS: Mapping[str, Callable[[str], str]] = {
 
 
 def _segments(name: str) -> list[str]:
-    return [part for part in name.split(".") if part not in _WRAPPERS]
+    return [part for part in name.split(".") if part not in WRAPPERS | FRONT]
 
 
 def _tower(parts: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from maskreg.bucket import Location
-from maskreg.checkpoint.files import AGAIN, Files, OpenFile, in_folder, read_whole
+from maskreg.checkpoint.files import AGAIN, Files, OpenFile, in_folder, opening, read_whole
 from maskreg.checkpoint.layouts import (
     HEAD_BYTES,
     RANK_FILE,
@@ -23,7 +23,7 @@ from maskreg.checkpoint.layouts import (
 from maskreg.checkpoint.pickled import Archive, ShardedTensor, StoredTensor, info_of, load_archive, piece_of
 from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint, same_elements
 from maskreg.checkpoint.renaming import Chooser, Path, weights_among
-from maskreg.errors import FormatError, LimitError, MaskregError, NotFoundError
+from maskreg.errors import FormatError, LimitError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import check_name, shown
 from maskreg.words import listed
@@ -42,8 +42,7 @@ _CONFIG = "fsdp_config.json"
 def open_ranks(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> PiecewiseCheckpoint:
     """Open the files of all processes."""
     paths = _rank_files(path)
-    files = Files()
-    try:
+    with opening() as files:
         opened = [files.open(file) for file in paths]
         with in_folder(path):
             parts = [read_state_dict(file, limits) for file in opened]
@@ -59,9 +58,6 @@ def open_ranks(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> Pie
             hub=hub,
             limits=limits,
         )
-    except MaskregError:
-        files.close()
-        raise
 
 
 def _rank_files(folder: Location) -> list[Location]:
@@ -210,8 +206,7 @@ def open_path(
             f"{path}: {len(paths)} state dicts ({listed([file.name for file in paths], 3)}) but no {TORCH_INDEX_NAME}",
             hint="name one of the files",
         )
-    files = Files()
-    try:
+    with opening() as files:
         parts = [_read(files, file, limits, choose) for file in paths]
         with in_folder(folder):
             if weight_map is not None:
@@ -223,9 +218,6 @@ def open_path(
         return PiecewiseCheckpoint(
             "torch", path, files, contents, companions=companions, own=own, hub=hub, limits=limits
         )
-    except MaskregError:
-        files.close()
-        raise
 
 
 def _read(files: Files, path: Location, limits: Limits, choose: Chooser) -> StateDict:

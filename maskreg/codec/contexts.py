@@ -62,14 +62,6 @@ TILE = 1 << 12
 """Coordinates processed at a time, so that intermediate results stay in the first-level cache."""
 
 
-def _no_scales() -> Ints:
-    return np.empty(0, np.int8)
-
-
-def _no_factors() -> Ints:
-    return np.empty((0, 0), np.int8)
-
-
 @dataclass(frozen=True)
 class Contexts:
     """What decides the cells of a block's coordinates.
@@ -84,10 +76,10 @@ class Contexts:
 
     grid: Grid
     base: int
-    row_scales: Ints = field(default_factory=_no_scales)
-    column_scales: Ints = field(default_factory=_no_scales)
-    row_factors: Ints = field(default_factory=_no_factors)
-    column_factors: Ints = field(default_factory=_no_factors)
+    row_scales: Ints = field(default_factory=lambda: np.empty(0, np.int8))
+    column_scales: Ints = field(default_factory=lambda: np.empty(0, np.int8))
+    row_factors: Ints = field(default_factory=lambda: np.empty((0, 0), np.int8))
+    column_factors: Ints = field(default_factory=lambda: np.empty((0, 0), np.int8))
     bounds: npt.NDArray[np.int16] = field(default_factory=lambda: np.zeros(SIZES - 1, np.int16))
 
     @property

@@ -329,12 +329,13 @@ class Step2:
             decoded[i] = contexts[i].clone()
         for i in of_kind.get(RAW, ()):
             decoded[i] = up(np.frombuffer(blocks[i], "<i2", offset=HEAD_BYTES), contexts[i].device, "blocks")
-        for batch in _batches(of_kind.get(CODED, [])):
-            values = decode_coded_blocks([contexts[i] for i in batch], [Layout(blocks[i]) for i in batch])
-            decoded |= zip(batch, values, strict=True)
-        for batch in _batches(of_kind.get(SPARSE, [])):
-            values = decode_sparse_blocks([contexts[i] for i in batch], [SparseLayout(blocks[i]) for i in batch])
-            decoded |= zip(batch, values, strict=True)
+        for kind, layout, decode in (
+            (CODED, Layout, decode_coded_blocks),
+            (SPARSE, SparseLayout, decode_sparse_blocks),
+        ):
+            for batch in _batches(of_kind.get(kind, [])):
+                values = decode([contexts[i] for i in batch], [layout(blocks[i]) for i in batch])
+                decoded |= zip(batch, values, strict=True)
         return [decoded[i] for i in range(len(pairs))]
 
     def _on_cpu(self, context: torch.Tensor, block: Block) -> torch.Tensor:

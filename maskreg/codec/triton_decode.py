@@ -70,13 +70,20 @@ def decode_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) 
 
     Besides the results, that takes three bytes of device memory per coordinate, and the blocks.
     """
-    if not layouts:
-        return []
-    values, failed = launch(contexts, layouts)
-    numbers = [number for layout in layouts for number in range(len(layout.directory))]
+    return _split(contexts, layouts, *launch(contexts, layouts))
+
+
+def _split(
+    contexts: Sequence[torch.Tensor],
+    layouts: Sequence[Layout] | Sequence[SparseLayout],
+    values: torch.Tensor,
+    failed: npt.NDArray[np.bool_],
+) -> list[torch.Tensor]:
+    """The values of each block, if none is damaged."""
     if failed.any():
+        numbers = [number for layout in layouts for number in range(len(layout.starts) - 1)]
         raise _corrupt(numbers[int(failed.argmax())])
-    return list(torch.split(values, [layout.n for layout in layouts]))
+    return list(torch.split(values, [context.numel() for context in contexts]))
 
 
 def launch(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> tuple[torch.Tensor, npt.NDArray[np.bool_]]:
@@ -392,13 +399,7 @@ _CHANCES = 1024  # room for all chances: of exponents, and of both lists of bina
 
 def decode_sparse_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[SparseLayout]) -> list[torch.Tensor]:
     """Decode blocks in one launch, on the device where their contexts are; int16 ``[n]`` of each block."""
-    if not layouts:
-        return []
-    values, failed = launch_sparse(contexts, layouts)
-    numbers = [number for layout in layouts for number in range(len(layout.starts) - 1)]
-    if failed.any():
-        raise CorruptError("block", f"its sub-block {numbers[int(failed.argmax())]} does not decode")
-    return list(torch.split(values, [context.numel() for context in contexts]))
+    return _split(contexts, layouts, *launch_sparse(contexts, layouts))
 
 
 def launch_sparse(

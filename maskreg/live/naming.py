@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from maskreg.checkpoint.renaming import WRAPPERS, dialect_of
+from maskreg.checkpoint.renaming import dialect_of
+from maskreg.checkpoint.roles import WRAPPERS
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.live.layout import Concatenate, Cut, Join, Operation, Stack, Transpose, Unknown
 from maskreg.live.memory import storage_key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import add
 
 FFN = "ffn"
 
@@ -29,15 +30,7 @@ class Counts:
     inf: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.numel + other.numel,
-            self.nnz + other.nnz,
-            self.differing + other.differing,
-            self.energy + other.energy,
-            self.nonfinite + other.nonfinite,
-            self.nan + other.nan,
-            self.inf + other.inf,
-        )
+        return Counts(*map(add, vars(self).values(), vars(other).values()))
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def edited(base: Path, folder: Path, rows: int = 6, columns: int = 5, **changes:
         ({"a_later_option": 3}, "an adapter with a_later_option"),
         ({"init_lora_weights": "pissa"}, "began as 'pissa', which changes the base model too"),
         ({"bias": "all"}, "trained biases"),
-        ({"lora_alpha": None}, "lora_alpha, which scales the adapter, is missing"),
+        ({"lora_alpha": None}, "the scaling None is no number"),
         ({"lora_alpha": "x"}, "the scaling 'x' is no number"),
         ({"alpha_pattern": {"(a+)+b*c*": 1}}, "is too complex"),
         ({"alpha_pattern": {"(": 1}}, "is malformed"),

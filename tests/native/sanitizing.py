@@ -67,6 +67,7 @@ def _build(folder: Path) -> None:
     compiler.write_text(_COMPILER)
     compiler.chmod(0o755)
     environment = {"CC": str(compiler), "CFLAGS": _CHECKS, "LDFLAGS": "-fsanitize=address,undefined"}
-    build = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", folder, "--build-temp", folder / "temp"]
+    build = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(folder)]
+    build += ["--build-temp", str(folder / "temp")]
     subprocess.run(build, cwd=ROOT, env=os.environ | environment, check=True, capture_output=True)
     shutil.rmtree(folder / "temp")

@@ -175,21 +175,9 @@ def _written(operation: Any, args: tuple[Any, ...]) -> list[Any]:
     return [*written, *_of_lists(tuple(written))]
 
 
-def _detach(_: Any, own: PackedGradient) -> PackedGradient:
-    return own.of(own.entries)
-
-
 def _view(_: Any, own: PackedGradient, shape: list[int]) -> PackedGradient:
     """All of it in another shape, as reshape, flatten and DTensor.to_local need: the order of entries is the same."""
     return own.of(own.entries, torch.empty(own.shape, device="meta").view(shape).shape)
-
-
-def _clone(_: Any, own: PackedGradient, **options: Any) -> PackedGradient:
-    return own.of(own.entries.clone())
-
-
-def _detach_in_place(_: Any, own: PackedGradient) -> PackedGradient:
-    return own
 
 
 def _zero(_: Any, own: PackedGradient) -> PackedGradient:
@@ -262,12 +250,12 @@ def _unscale(operation: Any, each: list[Any], found_inf: torch.Tensor, inverse: 
 
 
 _ON_PACKED: Mapping[Any, Callable[..., Any]] = {
-    _aten.detach.default: _detach,
-    _aten.alias.default: _detach,
+    _aten.detach.default: lambda _, own: own.of(own.entries),
+    _aten.alias.default: lambda _, own: own.of(own.entries),
     _aten.view.default: _view,
     _aten._unsafe_view.default: _view,
-    _aten.detach_.default: _detach_in_place,
-    _aten.clone.default: _clone,
+    _aten.detach_.default: lambda _, own: own,
+    _aten.clone.default: lambda _, own, **options: own.of(own.entries.clone()),
     _aten.zero_.default: _zero,
     _aten._foreach_zero_.default: _zero_each,
     _aten.add_.Tensor: _add,

@@ -96,7 +96,6 @@ def total_norm(squares: Iterable[tuple[Layout, torch.Tensor | None]]) -> torch.T
     return torch.stack([torch.zeros((), dtype=torch.float64), *totals]).sum().sqrt().float()
 
 
-_FINITE: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < math.inf, "a finite number, at least 0")
 _FP32_MOST = (2 - 2.0**-23) * 2.0**127
 _FP32_LEAST = 2.0**-126
 # Steps are taken in fp32. Below its least normal number a learning rate would count as 0.
@@ -117,8 +116,6 @@ LIMITS: Mapping[str, tuple[Callable[[float], bool], str]] = {
     "weight_decay": _FP32,
     "momentum": _FP32,
     "betas": _DECAY,
-    "temperature": _FINITE,
-    "clip": (lambda x: x >= 0, "a norm; 0 disables clipping"),
     "max_grad_norm": (lambda x: x > 0, "a norm above 0; None disables clipping"),
 }
 """By option: a predicate for valid numbers, which NaN never passes, and its wording."""
