@@ -57,7 +57,7 @@ def _column_options(function: Any) -> Any:
 @click.option("--limit", type=IntegerType(0), help="Maximum number of results.")
 @click.option("--remote", help="List a remote, not the local registry.")
 @click.option("--columns", metavar="FIELD,...", help="Fields to show, in this order.")
-@click.option("--strict", is_flag=True, help="Exit with 65 if a damaged name is left out.")
+@click.option("--strict", is_flag=True, help="Read every name; exit with 65 if a damaged one is left out.")
 @click.pass_obj
 def command(
     output: Output,
@@ -94,6 +94,7 @@ def command(
         " ".join(words) if words else None,
         sort=key.replace("-", "_"),
         descending=order != "asc",
+        strict=strict,
         remote=remote,
         workspace=workspace(output),
         **filters,

@@ -97,6 +97,8 @@ def _bring_up(address: Address, engine: Engine, tables: MetaData) -> None:
             refuse_other(address, revision)
         missing = set(tables.tables) - there
         if revision is None and missing != set(tables.tables):
+            if VERSION.name in there:
+                raise _damaged(address, tables, "the number of its schema is missing")
             raise ConfigError(
                 f"{address} has tables of the same names but no maskreg schema: "
                 f"{', '.join(sorted(set(tables.tables) & there))}",
@@ -107,13 +109,17 @@ def _bring_up(address: Address, engine: Engine, tables: MetaData) -> None:
         elif missing == set(tables.tables):
             tables.create_all(connection)
         elif missing:
-            fault = f"tables are missing: {', '.join(sorted(missing))}"
-            if tables is METADATA:
-                raise CorruptError(str(address), fault, catalog_damaged=True)
-            raise CorruptError(str(address), fault, hint="restore the database from a backup")
+            raise _damaged(address, tables, f"tables are missing: {', '.join(sorted(missing))}")
         if revision is None:
             VERSION.create(connection, checkfirst=True)
             connection.execute(VERSION.insert().values(version_num=HEAD))
+
+
+def _damaged(address: Address, tables: MetaData, fault: str) -> CorruptError:
+    # Accounts and jobs are nowhere else; a catalog is made again from the store.
+    if tables is METADATA:
+        return CorruptError(str(address), fault, catalog_damaged=True)
+    return CorruptError(str(address), fault, hint="restore the database from a backup")
 
 
 def migrate(connection: Connection, *groups: MetaData) -> None:

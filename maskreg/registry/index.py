@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -77,13 +78,21 @@ class Index:
         except MaskregError as error:
             self.problem = error
 
-    def search(self, query: Query, seen: Mapping[Ref, int] = MappingProxyType({}), seen_on: str = "") -> Search:
+    def search(
+        self,
+        query: Query,
+        seen: Mapping[Ref, int] = MappingProxyType({}),
+        seen_on: str = "",
+        *,
+        read_entries: bool = False,
+    ) -> Search:
         """Live refs that match, from the catalog or, where that is not usable, from the store.
 
         Args:
             query: what is asked.
             seen: number of the latest entry that this machine has seen of each tag.
             seen_on: name of the remote where it has seen them.
+            read_entries: read the latest entry of every tag too, which finds damage that no listing shows.
         """
         forgotten = partial(lost, known=seen, memory="was seen by this machine", seen_on=seen_on)
         unread: list[CorruptError] = []
@@ -94,6 +103,8 @@ class Index:
                 answer = catalog.answer(query)
                 numbers = self._refs.numbers(unread)
                 found = self._compared(catalog, query, answer, numbers, forgotten(numbers))
+                if read_entries:
+                    deque(self._refs.heads(unread), maxlen=0)
         if found is None:
             unread.clear()
             with self._in_memory(unread) as catalog:

@@ -194,15 +194,18 @@ class Registry(Closing):
         """Why the catalog is unusable, or behind the store; None when it is neither, as far as is known."""
         return self.index.problem
 
-    def search(self, query: Query) -> Search:
-        """Live refs that match; without a usable catalog everything is read from the store."""
+    def search(self, query: Query, *, read_entries: bool = False) -> Search:
+        """Live refs that match; without a usable catalog everything is read from the store.
+
+        With ``read_entries``, so is the latest entry of every tag where there is a catalog; not on a server.
+        """
         self.check_format()
         if (service := self.store.service) is not None:
             return self._search_server(service, query)
         if self.witness is None:
-            return self.index.search(query)
+            return self.index.search(query, read_entries=read_entries)
         self.witness.check_registry(self.uuid)
-        return self.index.search(query, self.witness.numbers(self.uuid), self.name)
+        return self.index.search(query, self.witness.numbers(self.uuid), self.name, read_entries=read_entries)
 
     def page(self, query: Query) -> list[SearchResult]:
         """Live refs that match, as the catalog has them now; see :meth:`maskreg.registry.index.Index.page`."""

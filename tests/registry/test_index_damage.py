@@ -64,6 +64,16 @@ def without_overlaps(rows: tuple[SearchResult, ...]) -> list[SearchResult]:
     return [replace(row, rlvr_overlap=None, rlvr_against=None) for row in rows]
 
 
+def test_a_catalog_whose_rows_are_all_gone_is_rebuilt(home: Path) -> None:
+    with sqlite3.connect(home / "catalog.db") as connection:
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            connection.execute(f"DELETE FROM {table}")
+    connection.close()
+    assert listing(home)[1]
+    with new_local(home) as registry:
+        assert (registry.index.rebuild().refs, registry.catalog_problem) == (14, None)
+
+
 @pytest.mark.parametrize("table", ["refs", "artifacts", "maskreg_schema"])
 def test_a_damaged_catalog_is_said_and_names_come_from_the_store(home: Path, table: str) -> None:
     expected, complains = listing(home)
@@ -145,6 +155,10 @@ def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(home: Path) -> N
     with new_local(home) as registry:
         sound = registry.store.get(key, max_bytes=1 << 20)
         registry.store.put(key, sound.replace(b"ada@here", b"eve@here"))
+        # The catalog knows an entry of this number.
+        assert left_out(registry) == []
+        (found,) = registry.search(Query(), read_entries=True).left_out
+        assert found.ref == "team/name-1"
         registry.index.rebuild()
         for _ in range(2):
             with new_local(home) as again:

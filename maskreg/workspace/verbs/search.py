@@ -119,6 +119,7 @@ def search(
     projects: Collection[str] | None = None,
     after: Position | None = None,
     advise: bool = True,
+    strict: bool = False,
     remote: str | None = None,
     workspace: Workspace | None = None,
     **filters: str | Range | None,
@@ -142,6 +143,7 @@ def search(
         after: only what comes behind this position in the order.
         advise: where nothing matches, look for similar names, for the result's ``remark`` and ``error``; reads every
             name.
+        strict: read the latest entry of every tag too, so that ``left_out`` has each one that is damaged.
         **filters: what columns have to match: a text for ``project``, ``family``, ``method``, ``license`` and ``kind``
             (``mask``, ``delta``, ``baseline`` or ``analysis``), a range for ``density``, ``ffn_density``,
             ``ffn_share``, ``ffn_lift`` and ``rlvr_overlap``.
@@ -165,7 +167,7 @@ def search(
         replace(query, limit=limit).check()
     with opened(workspace) as space:
         registry = space.registry(remote)
-        search = registry.search(narrowed(query, patterns))
+        search = registry.search(narrowed(query, patterns), read_entries=strict)
         note_catalog(space, registry)
         names = [Listed(**vars(entry)) for entry in search.results]
         names = [entry for entry in names if all(pattern.matches(entry.ref, entry.digest) for pattern in patterns)]
