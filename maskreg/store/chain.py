@@ -60,40 +60,33 @@ class Folder:
 
     Attributes:
         path: its folder, such as ``refs/team/qwen3-8b-opd/v3``.
-        numbers: numbers of its entries, ascending.
+        entries: its entries by number, ascending.
         strays: keys in it that no entry has.
     """
 
     path: str
-    numbers: list[int] = field(default_factory=list)
+    entries: dict[int, ObjectInfo] = field(default_factory=dict)
     strays: list[str] = field(default_factory=list)
 
     @property
     def latest(self) -> int:
         """Number of the latest entry; 0 when there is none."""
-        return self.numbers[-1] if self.numbers else 0
+        return max(self.entries, default=0)
 
     @property
     def keys(self) -> list[str]:
         """Keys of the entries, the oldest first."""
-        return [numbered(self.path, n) for n in self.numbers]
+        return [info.key for info in self.entries.values()]
 
     @property
     def latest_key(self) -> str:
         """Key of the latest entry, of which there has to be one."""
         return numbered(self.path, self.latest)
 
-    def sorted(self) -> Folder:
-        """The same, once all of its keys are in it."""
-        self.numbers.sort()
-        return self
-
     def first_gap(self) -> str:
         """Key of the first entry that is missing before a later one; empty when none is."""
-        if len(self.numbers) == self.latest:
-            return ""
-        missing = next(n for n, present in enumerate([*self.numbers, 0], 1) if n != present)
-        return numbered(self.path, missing)
+        missing = next((n for n in range(1, self.latest) if n not in self.entries), 0)
+        return numbered(self.path, missing) if missing else ""
 
     def stray_error(self, url: str) -> CorruptError:
         """The damage that the first stray is."""
@@ -119,24 +112,17 @@ def each_folder(listing: Iterable[ObjectInfo]) -> Iterator[Folder]:
     Keys of a tag stand together in a listing, so only one tag is in memory. Names that begin with a dot are left alone:
     file systems and desktops leave such files anywhere, and no reader takes one for an entry.
     """
-    folder = None
-    for info in listing:
-        parts = info.key.split("/")
+    for segments, infos in groupby(listing, lambda info: info.key.split("/")[:_TAG_DEPTH]):
+        folder = Folder("/".join(segments))
+        for info in infos:
+            match = _FILE.fullmatch(info.key.removeprefix(f"{folder.path}/"))
+            if match and 1 <= int(match[1]) <= LIMITS.ref_entries:
+                folder.entries[int(match[1])] = info
+            elif not info.key.rpartition("/")[2].startswith("."):
+                folder.strays.append(info.key)
         # An object in the place of a tag's folder, such as a link to itself, is a stray of that tag.
-        if len(parts) < _TAG_DEPTH or parts[-1].startswith("."):
-            continue
-        path = "/".join(parts[:_TAG_DEPTH])
-        if folder is None or folder.path != path:
-            if folder is not None:
-                yield folder.sorted()
-            folder = Folder(path)
-        match = _FILE.fullmatch("/".join(parts[_TAG_DEPTH:]))
-        if match and 1 <= int(match[1]) <= LIMITS.ref_entries:
-            folder.numbers.append(int(match[1]))
-        else:
-            folder.strays.append(info.key)
-    if folder is not None:
-        yield folder.sorted()
+        if len(segments) == _TAG_DEPTH and (folder.entries or folder.strays):
+            yield folder
 
 
 def folders(listing: Iterable[ObjectInfo]) -> dict[str, Folder]:
@@ -200,14 +186,3 @@ def removal(url: str, *keys: str) -> str:
     if parts.scheme == "s3":
         return " && ".join(f"aws s3 rm {shlex.quote(f'{url}/{key}')}" for key in keys)
     return shlex.join(["rm", *(f"{unquote(parts.path)}/{key}" for key in keys)])
-
-
-_PATH_SEGMENTS = 4
-
-
-def folders_with_listing(listing: Iterable[ObjectInfo]) -> Iterator[tuple[Folder, dict[str, ObjectInfo]]]:
-    """The tags that a listing of ``refs/`` shows, each with what is listed in its folder, by key."""
-    for _, group in groupby(listing, lambda info: info.key.split("/")[:_PATH_SEGMENTS]):
-        infos = {info.key: info for info in group}
-        for folder in each_folder(infos.values()):
-            yield folder, infos

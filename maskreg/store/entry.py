@@ -43,7 +43,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from maskreg.digest import Digest, parse_sealed, payload, sealed
-from maskreg.document import canonical, parse_object
+from maskreg.document import parse_object
 from maskreg.errors import BadRefError, CorruptError, DataError, FormatError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
@@ -162,29 +162,39 @@ class RefEntry:
     def parse(cls, key: str, data: bytes) -> RefEntry:
         """Parse and check a stored entry; unknown fields are ignored, but its id covers them."""
         row = parse_sealed(data, key, schema=SCHEMA, max_bytes=LIMITS.ref_bytes)
-        ref, n = _identity(key, row)
-        digest, previous, removed = (_digest(key, row, name) for name in ("digest", "previous", "removed"))
-        immutable = row.get("immutable")
-        if row.get("deleted") is not (digest is None) or (digest is None) is not (removed is not None):
+        signatures = parse_signatures(row, key)
+        try:
+            names = ("project", "name", "tag", "by", "write_id", "origin", *(["registry"] if signatures else []))
+            texts = {name: _text(row, name) for name in names}
+            ref, n = Ref(texts["project"], texts["name"], texts["tag"]), row.get("n")
+            if type(n) is not int or entry_key(ref, n) != key or not 1 <= n <= LIMITS.ref_entries:
+                raise CorruptError(key, f"the entry inside is number {n!r} of {ref.path}")
+            if Ref.parse(f"{ref.project}/{ref.name}:{ref.tag}") != ref:
+                raise ValueError(f"{ref.path} is not the path of a tag")
+            links = {name: _digest(row, name) for name in ("digest", "previous", "removed")}
+            entry = cls(
+                **texts,
+                **links,
+                n=n,
+                deleted=links["digest"] is None,
+                card=Card.from_json(row.get("card")),
+                at=_time(_text(row, "at")),
+                immutable=row.get("immutable"),  # type: ignore[arg-type]  # checked below
+            )
+        except CorruptError:
+            raise
+        except (ValueError, OverflowError) as error:
+            raise FormatError(f"{key}: {error}") from error
+        if row.get("deleted") is not entry.deleted or entry.deleted is not (entry.removed is not None):
             raise FormatError(f"{key}: an entry has either a digest or the mark of a deletion and what was removed")
-        if (previous is None) is not (n == 1):
+        if (entry.previous is None) is not (n == 1):
             raise FormatError(f"{key}: every entry but the first names the one before it")
-        if type(immutable) is not bool:
+        if type(entry.immutable) is not bool:
             raise FormatError(f"{key}: immutable is neither true nor false")
-        registry, signer, signature = _signature(key, row)
-        entry = cls(
-            *(ref.project, ref.name, ref.tag, n, digest, digest is None, _card(key, row)),
-            by=_text(key, row, "by"),
-            at=_time(key, row),
-            write_id=_text(key, row, "write_id"),
-            origin=_text(key, row, "origin"),
-            previous=previous,
-            removed=removed,
-            immutable=immutable,
-            registry=registry,
-            signer=signer,
-            signature=signature,
-        )
+        if len(signatures) > 1:
+            raise FormatError(f"{key}: an entry has one signature")
+        for signer, signature in signatures.items():
+            entry = replace(entry, signer=signer, signature=signature)
         object.__setattr__(entry, "_stored", data)
         return entry
 
@@ -205,67 +215,24 @@ def ref_of(key: str) -> Ref:
     return Ref(project, name, tag)
 
 
-def _text(key: str, row: dict[str, Any], name: str) -> str:
+def _text(row: dict[str, Any], name: str) -> str:
     value = row.get(name)
     # Printed verbatim, so no control characters.
     if not isinstance(value, str) or len(value) > _MAX_TEXT_CHARS or not value.isprintable():
-        raise FormatError(f"{key}: {name} is not printable text of up to {_MAX_TEXT_CHARS} characters")
+        raise ValueError(f"{name} is not printable text of up to {_MAX_TEXT_CHARS} characters")
     return value
 
 
-def _identity(key: str, row: dict[str, Any]) -> tuple[Ref, int]:
-    ref, n = Ref(_text(key, row, "project"), _text(key, row, "name"), _text(key, row, "tag")), row.get("n")
-    if type(n) is not int or entry_key(ref, n) != key:
-        raise CorruptError(key, f"the entry inside is number {n!r} of {ref.path}")
-    if not 1 <= n <= LIMITS.ref_entries:
-        raise CorruptError(key, f"entries are numbered from 1 to {LIMITS.ref_entries}")
-    try:
-        same = Ref.parse(f"{ref.project}/{ref.name}:{ref.tag}") == ref
-    except BadRefError as error:
-        raise FormatError(f"{key}: {error}") from error
-    if not same:
-        raise FormatError(f"{key}: {ref.path} is not the path of a tag")
-    return ref, n
-
-
-def _digest(key: str, row: dict[str, Any], name: str) -> Digest | None:
+def _digest(row: dict[str, Any], name: str) -> Digest | None:
     value = row.get(name)
-    if value is None:
-        return None
-    try:
-        return Digest(str(value))
-    except ValueError as error:
-        raise FormatError(f"{key}: {name}: {error}") from error
+    return None if value is None else Digest(str(value))
 
 
-def _signature(key: str, row: dict[str, Any]) -> tuple[str, PublicKey | None, str]:
-    signatures = parse_signatures(row, key)
-    if not signatures:
-        return "", None, ""
-    if len(signatures) > 1:
-        raise FormatError(f"{key}: an entry has one signature")
-    return _text(key, row, "registry"), *next(iter(signatures.items()))
-
-
-def _card(key: str, row: dict[str, Any]) -> Card:
-    try:
-        card = Card.from_json(row.get("card"))
-        # JSON can hold lone surrogates, which no terminal and no file accepts.
-        canonical(card.to_json())
-    except ValueError as error:
-        raise FormatError(f"{key}: {error}") from error
-    return card
-
-
-def _time(key: str, row: dict[str, Any]) -> datetime:
-    text = _text(key, row, "at")
-    try:
-        at = datetime.fromisoformat(text)
-        if at.tzinfo is None:
-            raise ValueError("no time zone")
-        return at.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise FormatError(f"{key}: {text!r} is not a time") from error
+def _time(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return at.astimezone(UTC)
 
 
 NAMES = "names/sha256/"

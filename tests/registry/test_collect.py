@@ -1,26 +1,37 @@
-"""What garbage collection takes, what it leaves alone, and what it says."""
+"""Garbage collection: what it takes, what it leaves alone, and what it refuses to believe."""
 
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
 
 import pytest
+from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Query
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError
+from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError, UnavailableError, UsageError
+from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.collect import collect
-from maskreg.registry.pull import pull
+from maskreg.registry.collect import Collected, collect
 from maskreg.registry.push import push
 from maskreg.registry.tags import remove, restore
 from maskreg.registry.verify import verify
+from maskreg.registry.witness import Witness
+from maskreg.settings import Remote
 from maskreg.store import FileStore
+from maskreg.store.entry import NAMES, REFS, back_reference_key, entry_key
+from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, age
 from tests.registry.steps import Steps
+from tests.store.memory import MemoryStore
+from tests.store.wrapped import Censored, Wrapped
 
 NOW = timedelta(0)
 
@@ -173,13 +184,367 @@ def test_what_comes_back_meanwhile_is_spared(local: Registry, remote: Registry, 
     assert verify(remote, REF).ok
 
 
-def test_a_pull_after_a_collection_brings_everything_back(
-    local: Registry, empty: Registry, remote: Registry, digest: Digest
+def damage(registry: Registry, ref: Ref) -> str:
+    head = registry.head(ref)
+    assert head is not None
+    key = head.key
+    registry.store.put(key, b"{}")
+    return key
+
+
+def test_a_damaged_name_spares_what_it_may_name_and_nothing_else(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    given_up, lost = (write(local.root, pair(seed), parts=("mask", "delta")) for seed in (1, 2))
+    other = Ref.parse("other")
+    local.publish(other, given_up, card=CARD)
+    remove(local, other)
+    # Nothing but the entry that is damaged names ``lost``.
+    local.publish(REF, lost, card=CARD)
+    key = damage(local, REF)
+    rehearsed = collect(local, NOW, dry_run=True)
+    report = collect(local, NOW)
+    assert [gone.digest for gone in report.collected] == [given_up]
+    assert [error.key for error in report.damaged] == [error.key for error in rehearsed.damaged] == [key]
+    for spared in (digest, lost):
+        assert local.store.head(artifact_prefix(spared) + MANIFEST) is not None
+
+
+def test_a_damaged_step_within_the_grace_period_spares_too(local: Registry, digest: Digest, other: Digest) -> None:
+    local.publish(REF, other, card=CARD)
+    remove(local, REF)
+    local.store.put(entry_key(REF, 2), b"{}")
+    for artifact in (digest, other):
+        age(local, 30, artifact)
+    report = collect(local)
+    assert report.collected == ()
+    assert [error.key for error in report.damaged] == [entry_key(REF, 2)]
+
+
+def test_a_damaged_name_works_again_after_the_hints(local: Registry, digest: Digest, other: Digest) -> None:
+    local.publish(REF, other, card=CARD)
+    damage(local, REF)
+    for fails in (
+        lambda: local.resolve(REF),
+        lambda: remove(local, REF),
+        lambda: restore(local, REF),
+        lambda: local.publish(REF, other, card=CARD),
+    ):
+        with pytest.raises(DataError) as caught:
+            fails()
+    subprocess.run(next_step(caught.value).partition(": ")[2], shell=True, check=True)
+    with pytest.raises(CorruptError, match="is in the catalog, and is missing from the store") as caught:
+        local.resolve(REF)
+    assert next_step(caught.value).endswith(": maskreg db rebuild")
+    local.index.rebuild()
+    assert local.resolve(REF).digest == digest
+    assert local.publish(REF, other, card=CARD).n == 2
+
+
+def test_a_name_with_a_missing_entry_spares_what_it_may_name(local: Registry, digest: Digest, other: Digest) -> None:
+    local.publish(REF, other, card=CARD)
+    local.publish(REF, digest, card=CARD)
+    local.store.delete([entry_key(REF, 2)])
+    report = collect(local, NOW)
+    assert report.collected == ()
+    assert [error.key for error in report.damaged] == [entry_key(REF, 2)]
+
+
+NAMED = 20
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
+
+
+def over(store: Steps | Wrapped | MemoryStore) -> Registry:
+    return Registry(store, name="lab", by="ada@here")
+
+
+def put_artifact(store: MemoryStore, number: int) -> Digest:
+    """Something with a manifest; garbage collection reads no object of an artifact."""
+    digest = Digest.of(str(number).encode())
+    for key in (MANIFEST, "tensors.json"):
+        store.put(artifact_prefix(digest) + key, b"1234")
+    return digest
+
+
+def ref(number: int) -> Ref:
+    return Ref.parse(f"team/run{number}")
+
+
+def move(store: MemoryStore, tag: Ref, digest: Digest | None) -> None:
+    registry = over(store)
+    registry.append(tag, digest, card=Card(), after=registry.head(tag))
+
+
+@pytest.fixture
+def team() -> MemoryStore:
+    """Twenty named artifacts, and two that lost their names."""
+    store = MemoryStore()
+    for number in range(NAMED + 2):
+        move(store, ref(number), put_artifact(store, number))
+    for number in (NAMED, NAMED + 1):
+        move(store, ref(number), None)
+    return store
+
+
+def artifacts(store: MemoryStore) -> int:
+    return len({info.key.split("/")[2] for info in store.list("artifacts/")})
+
+
+def assert_refused(store: MemoryStore, registry: Registry, error: type[MaskregError], match: str) -> MaskregError:
+    """For a rehearsal and for the run; nothing is deleted, and nothing left behind."""
+    before = list(store.list(""))
+    with pytest.raises(error, match=match):
+        collect(registry, NOW, dry_run=True)
+    with pytest.raises(error, match=match) as caught:
+        collect(registry, NOW)
+    assert list(store.list("")) == before
+    return caught.value
+
+
+def test_no_name_at_all_is_not_believed(team: MemoryStore) -> None:
+    lies = over(Censored(team, REFS, lambda key: True))
+    error = assert_refused(team, lies, DataError, f"lists no name at all, and {NAMED + 2} artifacts are there")
+    assert next_step(error).startswith("maskreg gc --remote lab --trust-listing --dry-run")
+    # And where it is to be believed, the back references still contradict it.
+    with pytest.raises(UnavailableError, match="and does not list it"):
+        collect(lies, NOW, trust_listing=True)
+    assert artifacts(team) == NAMED + 2
+
+
+def test_where_no_artifact_ever_had_a_name_it_can_be_said(team: MemoryStore) -> None:
+    store = MemoryStore()
+    digest = put_artifact(store, 1)
+    assert_refused(store, over(store), DataError, "lists no name at all")
+    assert [gone.digest for gone in collect(over(store), NOW, trust_listing=True).collected] == [digest]
+
+
+def test_pieces_go_where_nothing_has_a_name_yet() -> None:
+    store = MemoryStore()
+    store.put(artifact_prefix(Digest.of(b"x")) + "tensors.json", b"an interrupted first push")
+    (gone,) = collect(over(store), NOW).collected
+    assert not gone.complete
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_one_empty_answer_deletes_nothing_that_has_a_name(team: MemoryStore, number: int) -> None:
+    lies = Censored(team, REFS, lambda key: True, first=number, last=number + 1)
+    try:
+        deleted = len(collect(over(lies), NOW).collected)
+    except (DataError, UnavailableError):
+        deleted = 0
+    assert deleted in (0, 2)
+    assert artifacts(team) == NAMED + 2 - deleted
+    assert not list(team.list("doomed/"))
+    assert not list(team.list("gc/runs/"))
+    collect(over(team), NOW)
+    assert artifacts(team) == NAMED
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [entry_key(ref(7), 1).__eq__, lambda key: key > entry_key(ref(7), 1), lambda key: key < entry_key(ref(3), 1)],
+    ids=["one tag", "the last page", "the first page"],
+)
+def test_a_tag_that_is_never_listed_is_found_through_its_artifact(
+    team: MemoryStore, hidden: Callable[[str], bool]
 ) -> None:
-    push(local, remote, REF)
-    first = pull(empty, remote, REF)
-    remove(empty, REF)
-    collect(empty, NOW)
-    again = pull(empty, remote, REF)
-    assert again.fetched_bytes == first.fetched_bytes
-    assert verify(empty).ok
+    lies = over(Censored(team, REFS, hidden))
+    assert_refused(team, lies, UnavailableError, "and does not list it: its listing is stale")
+
+
+def test_a_move_that_is_never_listed_is_found_through_its_artifact(team: MemoryStore) -> None:
+    # The listing shows that the tag was removed, and not that it was restored.
+    move(team, ref(NAMED), Digest.of(str(NAMED).encode()))
+    lies = over(Censored(team, REFS, entry_key(ref(NAMED), 3).__eq__))
+    assert_refused(team, lies, UnavailableError, f"holds {entry_key(ref(NAMED), 3)} and does not list it")
+
+
+def test_more_than_half_of_all_artifacts_need_a_word() -> None:
+    store = MemoryStore()
+    for number in range(21):
+        move(store, ref(number), put_artifact(store, number))
+    for number in range(10):
+        move(store, ref(number), None)
+    assert not collect(over(store), NOW, dry_run=True).many
+    move(store, ref(10), None)
+    before = list(store.list(""))
+    announced: list[Collected] = []
+    with pytest.raises(UsageError, match=r"11 of 21 artifacts in .* would be deleted, more than half") as caught:
+        collect(over(store), NOW, announce=announced.extend)
+    assert next_step(caught.value).endswith("maskreg gc --remote lab --yes-delete-many")
+    assert list(store.list("")) == before
+    assert len(announced) == 11
+    rehearsed = collect(over(store), NOW, dry_run=True)
+    assert (len(rehearsed.collected), rehearsed.many) == (11, True)
+    assert len(collect(over(store), NOW, delete_many=True).collected) == 11
+
+
+def test_what_will_go_is_said_first_with_its_former_names(team: MemoryStore) -> None:
+    move(team, REF, Digest.of(str(NAMED).encode()))
+    move(team, REF, None)
+    announced: list[Collected] = []
+
+    def hears(artifacts: Sequence[Collected]) -> None:
+        assert len({info.key.split("/")[2] for info in team.list("artifacts/")}) == NAMED + 2
+        announced.extend(artifacts)
+
+    rehearsed = collect(over(team), NOW, dry_run=True)
+    report = collect(over(team), NOW, announce=hears)
+    assert tuple(announced) == report.collected == rehearsed.collected
+    names = {item.digest: item.names for item in announced}
+    assert names[Digest.of(str(NAMED).encode())] == (str(REF), f"team/run{NAMED}")
+    assert not [info for info in team.list(NAMES) if any(digest.hex in info.key for digest in names)]
+
+
+def test_a_name_that_was_never_written_keeps_an_artifact_until_the_listing_is_trusted(team: MemoryStore) -> None:
+    class Dies(Steps):
+        def create(self, key: str, data: bytes) -> bool:
+            raise UnavailableError("killed between the two writes")
+
+    digest, tag = put_artifact(team, 99), Ref.parse("never")
+    with pytest.raises(UnavailableError):
+        over(Dies(team)).append(tag, digest, card=Card(), after=None)
+    report = collect(over(team), NOW)
+    assert digest not in {gone.digest for gone in report.collected}
+    assert [error.key for error in report.damaged] == [entry_key(tag, 1)]
+    assert digest in {gone.digest for gone in collect(over(team), NOW, trust_listing=True).collected}
+    # Its writer may be about to go on, so the back reference waits.
+    assert [info.key for info in team.list(NAMES) if digest.hex in info.key]
+
+
+@pytest.mark.parametrize("data", [b"{}", b'{"project":"..","name":"x","tag":"y"}', b"\xff"])
+def test_a_damaged_back_reference_keeps_its_artifact(team: MemoryStore, data: bytes) -> None:
+    digest = put_artifact(team, 99)
+    key = back_reference_key(digest, Ref.parse("unknown"), 1)
+    team.put(key, data)
+    report = collect(over(team), NOW)
+    assert digest not in {gone.digest for gone in report.collected}
+    assert [error.key for error in report.damaged] == [key]
+
+
+def test_an_unreadable_tag_keeps_what_another_tag_has_given_up(team: MemoryStore) -> None:
+    digest = put_artifact(team, 99)
+    for tag in (ref(7), ref(8)):
+        move(team, tag, digest)
+    move(team, ref(8), None)
+    team.put(entry_key(ref(7), 2), b"{}")
+    report = collect(over(team), NOW)
+    assert [error.key for error in report.damaged] == [entry_key(ref(7), 2)]
+    assert digest not in {gone.digest for gone in report.collected}
+    assert team.head(artifact_prefix(digest) + MANIFEST) is not None
+
+
+def test_a_tag_that_is_written_meanwhile_is_no_wrong_listing(team: MemoryStore) -> None:
+    digest = put_artifact(team, 99)
+
+    class Names(Steps):
+        def list(self, prefix: str):  # type: ignore[no-untyped-def]
+            if prefix == "artifacts/sha256/" and team.head(entry_key(ref(99), 1)) is None:
+                move(team, ref(99), digest)
+            return super().list(prefix)
+
+    report = collect(over(Names(team)), NOW)
+    assert digest not in {gone.digest for gone in report.collected}
+    assert len(report.collected) == 2
+
+
+def test_who_stops_half_way_says_what_was_deleted(team: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.registry.collect._BATCH", 1)
+    lies = Censored(team, REFS, lambda key: True, first=2)
+    with pytest.raises(UnavailableError, match=r"disagree.*; 1 artifact had been deleted before that"):
+        collect(over(lies), NOW)
+    assert artifacts(team) == NAMED + 1
+
+
+def test_a_lost_entry_that_this_machine_has_seen_stops_the_collection(team: MemoryStore, tmp_path: Path) -> None:
+    def reader(name: str) -> Registry:
+        remote = Remote("lab", "memory://lab")
+        return Registry(team, name="lab", by=name, witness=Witness(FileStore(tmp_path / name), remote, team.url))
+
+    key, digest = entry_key(ref(0), 1), Digest.of(b"0")
+    lost = team.get(key, max_bytes=1 << 20)
+    assert reader("ada").live(ref(0)).digest == digest
+    team.delete([key, *(info.key for info in team.list(NAMES) if digest.hex in info.key)])
+    error = assert_refused(team, reader("ada"), CorruptError, "was seen by this machine")
+    assert isinstance(error, CorruptError)
+    assert error.key == key
+    team.put(key, lost)
+    collect(reader("ada"), NOW)
+    assert team.head(artifact_prefix(digest) + MANIFEST) is not None
+
+
+def test_a_lost_entry_that_the_catalog_knows_stops_the_collection(local: Registry, digest: Digest) -> None:
+    local.append(ref(1), Digest.of(b"1"), card=Card(), after=None)
+    local.store.delete([entry_key(REF, 1)])
+    with pytest.raises(CorruptError, match="is in the catalog"):
+        collect(local, NOW)
+
+
+def debris(root: Path, name: str, *, days: float) -> Path:
+    place = root / name
+    place.mkdir(parents=True)
+    (place / "piece").write_bytes(b"12345")
+    then = time.time() - days * 86_400
+    for path in (place / "piece", place):
+        os.utime(path, (then, then))
+    return place
+
+
+def test_what_interrupted_work_left_goes(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    root, host = local.root, socket.gethostname()
+    dead = f"{host}-{2**22 + 1}-abc"
+    old = [
+        debris(root, f"staging/{dead}", days=8),
+        debris(root, "staging/elsewhere-1-abc", days=8),
+        debris(root, f"incoming/{digest.hex}/pull", days=8),
+        debris(root, f"incoming/{digest.hex}/{dead}", days=8),
+        debris(root, "analysis/" + "0" * 32, days=8),
+    ]
+    young = [
+        debris(root, f"staging/{dead}2", days=6),
+        debris(root, f"staging/{host}-{os.getpid()}-abc", days=8),
+        debris(root, "incoming/" + "0" * 64 + "/pull", days=6),
+        debris(root, "analysis/" + "1" * 32, days=6),
+    ]
+    lost = root / ".tmp" / f"{host}-{2**22 + 1}-abc"
+    lost.write_bytes(b"123")
+    os.utime(lost, (1, 1))
+    rehearsed = collect(local, dry_run=True)
+    assert all(place.exists() for place in (*old, *young))
+    report = collect(local)
+    assert report.debris_files == rehearsed.debris_files >= len(old)
+    assert report.bytes == rehearsed.bytes >= 5 * len(old)
+    assert not any(place.exists() for place in (*old, lost))
+    assert all(place.exists() for place in young)
+    assert verify(local).ok
+
+
+def test_debris_that_is_a_link_is_not_followed(local: Registry, digest: Digest, tmp_path: Path) -> None:
+    assert local.root is not None
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("years")
+    (local.root / "staging").mkdir(exist_ok=True)
+    (local.root / "staging" / "link").symlink_to(precious)
+    collect(local, NOW)
+    assert (precious / "thesis.tex").exists()
+
+
+def test_what_another_host_may_still_be_writing_stays_for_a_day(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    dead = f"{socket.gethostname()}-{2**22 + 1}-abc"
+    running = [
+        debris(local.root, "staging/elsewhere-1-abc", days=0.9),
+        debris(local.root, ".tmp/elsewhere-1-abc", days=0.9),
+        debris(local.root, f"incoming/{digest.hex}/pull", days=0.9),
+    ]
+    mine = debris(local.root, f"staging/{dead}", days=0.1)
+    stale = debris(local.root, "staging/elsewhere-2-abc", days=1.1)
+    collect(local, NOW)
+    assert all(place.exists() for place in running)
+    assert not mine.exists()
+    assert not stale.exists()

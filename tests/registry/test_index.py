@@ -1,22 +1,28 @@
-"""The index beside the store: lost or never filled it comes back, and what cannot be read is said."""
+"""The index beside the store: lost, damaged or behind, it comes back, and what cannot be read is said."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from maskreg_cli.next_step import next_step
 
-from maskreg.catalog import Query, open_catalog
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.catalog import Measurement, Query, SearchResult, open_catalog
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, UnavailableError
-from maskreg.ref import Ref
+from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
 from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove, restore, tag
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
+from maskreg.store.entry import entry_key
 from tests.registry.conftest import REF, new_local
 from tests.store.wrapped import Censored
 
@@ -66,34 +72,11 @@ def test_filling_that_breaks_off_is_done_by_the_next(home: Path, monkeypatch: py
         assert found(second) == NAMES - {"third"}
 
 
-def test_a_full_catalog_is_not_filled_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with new_local(home) as first:
-        tag(first, REF, Ref.parse("third"))
-        assert first.catalog_url == f"sqlite:///{home / 'catalog.db'}"
-    monkeypatch.delattr("maskreg.registry.index.digests_in")
-    with new_local(home) as again:
-        assert found(again) == NAMES
-
-
 def damage_entry(registry: Registry) -> str:
     key = f"refs/{Ref.parse('second').path}/{1:020d}.json"
     data = registry.store.get(key, max_bytes=1 << 20)
     registry.store.put(key, data.replace(b"ada@here", b"eve@here"))
     return key
-
-
-def test_one_damaged_entry_is_reported_and_the_rest_looked_at(home: Path, digest: Digest) -> None:
-    with new_local(home) as registry:
-        key = damage_entry(registry)
-        report = verify(registry)
-        assert [(d.digest, d.names, d.key) for d in report.damaged] == [(None, ("second",), key)]
-        assert report.artifacts == 1
-        assert report.objects > 0
-        rebuilt = registry.index.rebuild()
-        assert (rebuilt.refs, rebuilt.artifacts, len(rebuilt.damaged)) == (1, 1, 1)
-        assert isinstance(rebuilt.damaged[0], CorruptError)
-        assert found(registry) == {REF.name}
-        assert [error.key for error in collect(registry).damaged] == [key]
 
 
 def test_search_without_a_catalog_names_the_damaged_entry(local: Registry, home: Path, remote: Registry) -> None:
@@ -114,17 +97,6 @@ def test_a_name_whose_writer_died_before_it_indexed_it_is_found(home: Path, monk
     with new_local(home) as later:
         assert found(later) == {"qwen3-8b-opd", "third"}
         assert later.search(Query()).left_out == ()
-
-
-def test_an_older_copy_of_the_catalog_catches_up(home: Path) -> None:
-    with new_local(home) as first:
-        assert found(first) == NAMES - {"third"}
-    copy = (home / "catalog.db").read_bytes()
-    with new_local(home) as first:
-        tag(first, REF, Ref.parse("third"))
-    (home / "catalog.db").write_bytes(copy)
-    with new_local(home) as later:
-        assert found(later) == NAMES
 
 
 def test_what_the_store_has_lost_is_said(home: Path) -> None:
@@ -183,3 +155,246 @@ def test_an_empty_listing_of_a_remote_is_not_taken_for_an_empty_remote(home: Pat
             search = behind.search(Query())
             assert search.results == ()
             assert [name.ref for name in search.left_out] == [str(REF)]
+
+
+@pytest.fixture
+def full(local: Registry, digest: Digest, other: Digest) -> Path:
+    """The home of a registry with two artifacts, several names, and an overlap that only the catalog holds."""
+    assert local.root is not None
+    for number in range(12):
+        card = Card(f"family-{number % 3}", "opd", "apache-2.0", f"the run number {number} " * 9, {"run": str(number)})
+        local.publish(Ref.parse(f"team/name-{number}"), other if number % 2 else digest, card=card)
+    tag(local, REF, Ref.parse("second"))
+    remove(local, Ref.parse("team/name-3"))
+    assert local.catalog is not None
+    for against, value in (("a", 0.5), ("b", 0.75)):
+        local.catalog.record(Measurement(digest, "rlvr_overlap", value, str(Digest.of(against.encode()))))
+    local.close()
+    return local.root
+
+
+def listing(full: Path) -> tuple[tuple[SearchResult, ...], bool]:
+    """What a new process lists, and whether it says that something is wrong."""
+    with new_local(full) as registry:
+        search = registry.search(Query(sort="name", descending=False))
+        return search.results, bool(search.left_out or registry.catalog_problem)
+
+
+def spoiled(full: Path, table: str) -> bytes:
+    """Overwrite the first page of a table or an index in the catalog's file."""
+    path = full / "catalog.db"
+    with sqlite3.connect(path) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    connection.close()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * 4096 : page * 4096] = bytes(4096)
+    path.write_bytes(data)
+    return bytes(data)
+
+
+def without_overlaps(rows: tuple[SearchResult, ...]) -> list[SearchResult]:
+    """What the store knows of results."""
+    return [replace(row, rlvr_overlap=None, rlvr_against=None) for row in rows]
+
+
+def test_a_catalog_whose_rows_are_all_gone_is_rebuilt(full: Path) -> None:
+    with sqlite3.connect(full / "catalog.db") as connection:
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            connection.execute(f"DELETE FROM {table}")
+    connection.close()
+    assert listing(full)[1]
+    with new_local(full) as registry:
+        assert (registry.index.rebuild().refs, registry.catalog_problem) == (14, None)
+
+
+@pytest.mark.parametrize("table", ["refs", "artifacts", "maskreg_schema"])
+def test_a_damaged_catalog_is_said_and_names_come_from_the_store(full: Path, table: str) -> None:
+    expected, complains = listing(full)
+    assert len(expected) == 13 and not complains
+    spoiled(full, table)
+    results, complains = listing(full)
+    assert complains
+    assert without_overlaps(results) == without_overlaps(expected)
+
+
+def test_a_damaged_catalog_is_reported_and_not_repaired(full: Path) -> None:
+    data = spoiled(full, "ix_refs_at")
+    for _ in range(2):
+        with new_local(full) as registry:
+            (damage,) = verify(registry).damaged
+            assert (damage.key, next_step(damage.error)) == ("catalog", "maskreg db rebuild")
+            assert verify(registry, REF).ok
+    assert (full / "catalog.db").read_bytes() == data
+
+
+def test_a_rebuild_replaces_a_file_that_sqlite_cannot_trust(full: Path) -> None:
+    expected, _ = listing(full)
+    data = spoiled(full, "ix_refs_at")
+    with new_local(full) as registry:
+        rebuilt = registry.index.rebuild()
+        assert Path(rebuilt.damaged_catalog).read_bytes() == data
+        results = registry.search(Query(sort="name", descending=False)).results
+        assert without_overlaps(results) == without_overlaps(expected)
+        assert registry.catalog_problem is None
+
+
+def test_a_rebuild_in_place_keeps_what_only_the_catalog_holds(full: Path, digest: Digest) -> None:
+    expected, _ = listing(full)
+    with sqlite3.connect(full / "catalog.db") as connection:
+        connection.execute("UPDATE refs SET family = 'family-9' WHERE name = 'name-1'")
+    connection.close()
+    with new_local(full) as registry:
+        assert registry.index.rebuild().damaged_catalog == ""
+        assert registry.search(Query(sort="name", descending=False)).results == expected
+        assert registry.index.audit() == []
+        kept = registry.index.use(lambda catalog: [row.value for row in catalog.measurements(digest)])
+        assert kept == [0.5, 0.75]
+
+
+# What the index cannot describe
+
+
+def left_out(registry: Registry) -> list[tuple[str, Digest | None, str]]:
+    return [(name.ref, name.digest, name.reason) for name in registry.search(Query(family="unknown")).left_out]
+
+
+def test_an_artifact_whose_manifest_is_damaged_is_left_out_with_a_warning(
+    full: Path, other: Digest, remote: Registry
+) -> None:
+    key = artifact_prefix(other) + MANIFEST
+    with new_local(full) as registry:
+        for name in ("name-1", "name-2"):
+            push(registry, remote, Ref.parse(f"team/{name}"))
+        sound = registry.store.get(key, max_bytes=1 << 20)
+        for damaged_registry in (registry, remote):
+            damaged_registry.store.put(key, b"{}")
+        # A catalog that was filled before still describes the artifact; one that is filled now cannot.
+        assert left_out(registry) == []
+        registry.index.rebuild()
+        fault = f"{key}: its bytes do not match the artifact's digest"
+        expected = [(f"team/name-{number}", other, fault) for number in (1, 11, 5, 7, 9)]
+        assert left_out(registry) == expected
+        assert left_out(remote) == expected[:1]
+        with new_local(full) as again:
+            assert left_out(again) == expected
+        registry.store.put(key, sound)
+        assert left_out(registry) == []
+        assert len(registry.search(Query()).results) == 13
+
+
+def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(full: Path) -> None:
+    ref = Ref.parse("team/name-1")
+    key = entry_key(ref, 1)
+    with new_local(full) as registry:
+        sound = registry.store.get(key, max_bytes=1 << 20)
+        registry.store.put(key, sound.replace(b"ada@here", b"eve@here"))
+        # The catalog knows an entry of this number.
+        assert left_out(registry) == []
+        (found,) = registry.search(Query(), read_entries=True).left_out
+        assert found.ref == "team/name-1"
+        registry.index.rebuild()
+        for _ in range(2):
+            with new_local(full) as again:
+                ((name, digest, reason),) = left_out(again)
+                assert (name, digest) == ("team/name-1", None)
+                assert "its bytes do not match its seal" in reason
+        registry.store.put(key, sound)
+        with new_local(full) as again:
+            assert left_out(again) == []
+            assert "name-1" in {row.name for row in again.search(Query()).results}
+
+
+def rows(home: Path, table: str) -> list[tuple[object, ...]]:
+    with sqlite3.connect(home / "catalog.db") as connection:
+        found = connection.execute(f"SELECT * FROM {table}").fetchall()
+    connection.close()
+    return sorted(found, key=repr)
+
+
+def test_what_is_noted_in_the_file_is_what_a_catalog_writes(local: Registry, digest: Digest, other: Digest) -> None:
+    assert local.root is not None
+    local.close()
+    with new_local(local.root) as registry:
+        registry.publish(Ref.parse("new"), other, card=Card("f", "opd", "mit", "zo\u00eb\0", {"seed": "1"}))
+        tag(registry, REF, Ref.parse("second"))
+        annotate(registry, REF, license="mit")
+        remove(registry, Ref.parse("second"))
+        assert registry.index._opened is None
+        by_file = {table: rows(local.root, table) for table in ("refs", "artifacts")}
+        registry.index.rebuild()
+        assert {table: rows(local.root, table) for table in by_file} == by_file
+        events = registry.index.must_open().events()
+        assert [(event.action, event.subject) for event in events[:2]] == [("remove", "second"), ("annotate", str(REF))]
+        head = registry.head(REF)
+        assert head is not None and events[1].detail == {"digest": digest, "n": head.n}
+        assert events[1].at.tzinfo is not None
+
+
+def damage(home: Path) -> None:
+    (home / "catalog.db").write_bytes(b"not a database.." * 4096)
+
+
+def of_another_registry(home: Path) -> None:
+    with sqlite3.connect(home / "catalog.db") as connection:
+        connection.execute("UPDATE filled SET source = 'another'")
+    connection.close()
+
+
+def of_another_schema(home: Path) -> None:
+    with sqlite3.connect(home / "catalog.db") as connection:
+        connection.execute("UPDATE maskreg_schema SET version_num = '9999'")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "change", [damage, of_another_registry, of_another_schema, lambda home: (home / "catalog.db").unlink()]
+)
+def test_a_file_that_is_no_sound_index_is_left_to_the_catalog(
+    local: Registry, digest: Digest, change: Callable[[Path], None]
+) -> None:
+    assert local.root is not None
+    local.close()
+    change(local.root)
+    with new_local(local.root) as registry:
+        assert registry.index.number(REF) == 0
+        assert registry.index.seen_sources("root") == []
+        tag(registry, REF, Ref.parse("second"))
+        registry.index.saw_source("root", "/a")
+        assert (registry.catalog_problem is None) == (registry.index.seen_sources("root") == ["/a"])
+        assert "second" in {row.name for row in registry.search(Query()).results}
+
+
+def test_an_overlap_of_an_artifact_that_comes_back_is_searchable_again(local: Registry, digest: Digest) -> None:
+    assert local.root is not None and local.catalog is not None
+    local.catalog.record(Measurement(digest, "rlvr_overlap", 0.5, "x"))
+    local.catalog.drop_artifact(digest)
+    local.close()
+    with new_local(local.root) as registry:
+        assert registry.index.overlaps(digest)["rlvr_overlap"].value == 0.5
+        tag(registry, REF, Ref.parse("second"))
+        assert {row.rlvr_overlap for row in registry.search(Query()).results} == {0.5}
+
+
+def test_sources_are_seen_latest_first(local: Registry) -> None:
+    assert local.root is not None
+    local.close()
+    with new_local(local.root) as registry:
+        for path in ("/a", "/b", "/a"):
+            registry.index.saw_source("root", path)
+        assert registry.index.seen_sources("root") == ["/a", "/b"]
+        with open_catalog(registry.index.url) as catalog:
+            assert catalog.seen_sources("root") == ["/a", "/b"]
+
+
+def test_an_entry_that_the_store_has_lost_is_damage_as_long_as_the_catalog_knows_it(full: Path) -> None:
+    ref = Ref.parse("team/name-3")  # its entry 2 removed it, so a search does not name it
+    lost = entry_key(ref, 2)
+    (full / lost).unlink()
+    with new_local(full) as registry:
+        (damage,) = verify(registry).damaged
+        assert (damage.key, damage.names) == (lost, (str(ref),))
+        with pytest.raises(CorruptError) as refused:
+            collect(registry, timedelta(), dry_run=True)
+        assert refused.value.key == lost
+        registry.index.rebuild()
+        assert verify(registry).ok

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
-import signal
-import subprocess
-import sys
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,15 @@ from maskreg.errors import (
     ConflictError,
     CorruptError,
     NoSpaceError,
+    NotAllowedError,
     NotFoundError,
     PartAbsentError,
     UnavailableError,
 )
 from maskreg.ref import Ref
 from maskreg.registry import Registry
+from maskreg.registry.archive import export_file, import_file
+from maskreg.registry.collect import collect
 from maskreg.registry.pull import pull
 from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove
@@ -81,15 +83,6 @@ def test_a_part_that_the_remote_lacks(empty: Registry, remote: Registry, pushed:
         assert pull(third, masks, REF, parts=("mask",)).artifact.present() == {"mask"}
         # The rest comes from another registry.
         assert pull(third, remote, replace(REF, digest=pushed)).artifact.present() == {"mask", "delta"}
-
-
-def test_a_second_push_completes_a_remote(local: Registry, empty: Registry, remote: Registry, pushed: Digest) -> None:
-    pull(empty, remote, REF, parts=("mask",))
-    masks = Registry(MemoryStore(), name="masks")
-    first = push(empty, masks, REF)
-    second_push = push(local, masks, REF)
-    assert second_push.reused_bytes == first.sent_bytes
-    assert objects(masks, pushed) == objects(local, pushed)
 
 
 def test_damage_here_is_replaced_and_counted(empty: Registry, remote: Registry, pushed: Digest) -> None:
@@ -267,49 +260,6 @@ def test_killed_at_every_step_of_the_local_side(empty: Registry, remote: Registr
     assert k > 10
 
 
-_PULL = """
-import os, signal, sys
-from pathlib import Path
-from maskreg.ref import Ref
-from maskreg.registry import Registry
-from maskreg.registry.pull import pull
-from maskreg.settings import Settings
-from maskreg.store import FileStore
-
-class Dies(FileStore):
-    left = int(sys.argv[3])
-    def get(self, key, *, max_bytes):
-        Dies.left -= 1
-        if not Dies.left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().get(key, max_bytes=max_bytes)
-
-local = Registry.local(Settings(home=Path(sys.argv[2]), config_path=Path("none")))
-pulled = pull(local, Registry(Dies(Path(sys.argv[1])), name="lab"), Ref.parse("team/qwen3-8b-opd"), jobs=2)
-print(pulled.fetched_objects)
-"""
-
-
-def test_kill_9_and_the_next_pull_goes_on(local: Registry, digest: Digest, tmp_path: Path) -> None:
-    there = Registry(FileStore(tmp_path / "there"), name="lab")
-    push(local, there, REF)
-    total = sum(part_of(o.key) in ("", "mask", "delta") for o in local.artifact(digest).manifest.objects)
-
-    def run(left: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", _PULL, str(tmp_path / "there"), str(tmp_path / "victim"), str(left)]
-        return subprocess.run(command, capture_output=True, text=True, env={**os.environ}, check=False)
-
-    assert run(3 + total * 3 // 4).returncode == -signal.SIGKILL
-    landed = [p for p in (tmp_path / "victim" / "incoming").rglob("*") if p.is_file()]
-    assert len(landed) >= total // 2
-    finished = run(0)
-    assert finished.stderr == ""
-    assert int(finished.stdout) == total - len(landed)
-    with new_local(tmp_path / "victim") as victim:
-        assert verify(victim).ok
-        assert victim.resolve(REF).digest == digest
-
-
 def test_a_remote_without_identity_does_not_move_what_was_set_here(
     empty: Registry, remote: Registry, pushed: Digest
 ) -> None:
@@ -339,3 +289,145 @@ def test_a_resumed_pull_needs_room_for_the_rest_alone(
     pull(empty, remote, REF)
     assert landed > 0
     assert wanted == whole - landed
+
+
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes every folder refuse to be written to, as one of another user does."""
+
+    def refuse(store: FileStore, *_: object) -> None:
+        raise NotAllowedError(f"cannot write in {store.root}: Permission denied", hint=f"ls -ld {store.root}")
+
+    def begin() -> None:
+        for method in ("put", "create", "delete"):
+            monkeypatch.setattr(FileStore, method, refuse)
+
+    return begin
+
+
+def test_what_is_whole_needs_no_write(
+    empty: Registry, remote: Registry, pushed: Digest, read_only: Callable[[], None]
+) -> None:
+    pull(empty, remote, REF)
+    read_only()
+    again = pull(empty, remote, REF)
+    assert (again.resolved.digest, again.fetched_objects, again.note) == (pushed, 0, "")
+    assert pull(empty, remote, replace(REF, digest=pushed)).artifact.present() == {"mask", "delta"}
+
+
+def test_what_has_to_be_written_is_said(
+    empty: Registry, local: Registry, remote: Registry, pushed: Digest, other: Digest, read_only: Callable[[], None]
+) -> None:
+    for tag, digest in (("v1", pushed), ("v2", other)):
+        local.publish(REF.with_tag(tag), digest, card=CARD)
+        push(local, remote, REF.with_tag(tag))
+        pull(empty, remote, REF.with_tag(tag))
+    annotate(remote, REF.with_tag("v1"), description="better")
+    remote.publish(REF.with_tag("v2"), pushed, card=CARD)
+    read_only()
+    for tag, why in (("v1", "has another card on the remote than locally"), ("v2", f"has to move to {pushed.short}")):
+        with pytest.raises(NotAllowedError, match=f"{REF.with_tag(tag)} {why}.*: cannot write in") as caught:
+            pull(empty, remote, REF.with_tag(tag))
+        assert next_step(caught.value).startswith("ls -ld ")
+
+
+def test_a_manifest_that_differs_is_not_left_as_it_is(
+    empty: Registry, remote: Registry, pushed: Digest, read_only: Callable[[], None]
+) -> None:
+    pull(empty, remote, REF)
+    assert empty.root is not None
+    path = empty.root / artifact_prefix(pushed) / MANIFEST
+    whole = path.read_bytes()
+    read_only()
+    for damaged in (whole[:-1] + b" ", whole[:-1]):
+        path.write_bytes(damaged)
+        with pytest.raises(NotAllowedError, match="Permission denied"):
+            pull(empty, remote, REF)
+    path.unlink()
+    with pytest.raises(NotAllowedError, match="Permission denied"):
+        pull(empty, remote, REF)
+
+
+class Dies:
+    """Kills after so many renames into an artifact."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+        self.left = left
+        self.rename = Path.replace
+        monkeypatch.setattr(Path, "replace", lambda path, to: self(path, to))
+
+    def __call__(self, path: Path, to: Path) -> Path:
+        if "incoming" in path.parts:
+            if not self.left:
+                raise Killed
+            self.left -= 1
+        return self.rename(path, to)
+
+
+@pytest.mark.parametrize("way", ["pull", "import"])
+def test_killed_between_two_moves(
+    way: str, local: Registry, remote: Registry, digest: Digest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(local, remote, REF)
+    out = io.BytesIO()
+    export_file(local, REF, out)
+
+    def bring(registry: Registry) -> None:
+        if way == "pull":
+            pull(registry, remote, REF, jobs=1)
+        else:
+            import_file(registry, io.BytesIO(out.getvalue()))
+
+    left, finished, pieces = 0, False, 0
+    while not finished:
+        folder = tmp_path / str(left)
+        with Registry(FileStore(folder), root=folder) as home:
+            pull(home, remote, REF, parts=("mask",))
+            with monkeypatch.context() as patched:
+                Dies(patched, left)
+                try:
+                    bring(home)
+                    finished = True
+                except Killed:
+                    pass
+            if not finished:
+                present = home.artifact(digest).present()
+                assert "mask" in present
+                if "delta" not in present:
+                    with pytest.raises(PartAbsentError):
+                        home.artifact(digest).require("delta")
+                assert verify(home).ok
+                pieces += any(home.root.glob(f"{artifact_prefix(digest)}data.zarr/delta*")) if home.root else 0
+                age_everything(home)
+                collect(home, timedelta(0))
+                assert home.artifact(digest).present() == present
+                bring(home)
+            assert {"mask", "delta"} <= home.artifact(digest).present()
+            assert verify(home).ok
+        left += 1
+    assert pieces > 1
+
+
+def age_everything(registry: Registry) -> None:
+    assert registry.root is not None
+    for path in registry.root.glob("incoming/**/*"):
+        os.utime(path, (1, 1))
+
+
+def test_pieces_that_nothing_completes_are_damage(local: Registry, digest: Digest) -> None:
+    local.store.delete([artifact_prefix(digest) + "data.zarr/delta/zarr.json"])
+    with pytest.raises(CorruptError, match="missing"):
+        local.artifact(digest).present()
+    assert not verify(local).ok
+
+
+def test_a_stray_is_refused_by_every_reader(local: Registry, remote: Registry, digest: Digest) -> None:
+    local.store.put(artifact_prefix(digest) + "data.zarr/stray", b"")
+    for read in (
+        lambda: push(local, remote, REF),
+        lambda: export_file(local, REF, io.BytesIO()),
+        lambda: local.artifact(digest).present(),
+    ):
+        with pytest.raises(CorruptError, match="not an object of this artifact"):
+            read()
+    assert list(remote.store.list("")) == []

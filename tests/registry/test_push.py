@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,13 @@ from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, CorruptError, NotFoundError
+from maskreg.errors import ConflictError, CorruptError, NotAllowedError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.pull import pull
 from maskreg.registry.push import push
 from maskreg.registry.verify import verify
-from tests.artifact.making import pair, write
+from maskreg.store import FileStore
 from tests.registry.conftest import CARD, REF, Heard, objects, second
 from tests.registry.steps import Steps
 
@@ -103,34 +104,137 @@ def test_who_is_slower_learns_who_won(local: Registry, remote: Registry, digest:
     assert remote.resolve(mine).digest == other
 
 
-def test_many_at_once_move_one_tag_and_one_wins(local: Registry, remote: Registry, tmp_path: Path) -> None:
+@pytest.fixture
+def bob(empty: Registry, local: Registry, pushed: Digest, other: Digest) -> Registry:
+    """Another home that has, under the name of the pushed artifact, one of its own."""
+    assert empty.root is not None
     assert local.root is not None
-    digests = [write(local.root, {"w": pair(i)["model.norm.weight"]}, parts=("mask", "delta")) for i in range(6)]
-    for i, digest in enumerate(digests):
-        local.publish(Ref.parse(f"candidate:v{i}"), digest, card=Card())
-    tag = Ref.parse("candidate:best")
-    ready = threading.Barrier(len(digests))
-    outcomes: list[str] = []
+    shutil.copytree(local.root / artifact_prefix(other), empty.root / artifact_prefix(other))
+    empty.publish(REF, other, card=Card())
+    return empty
 
-    class Ready(Steps):
-        def create(self, key: str, data: bytes) -> bool:
-            if key.startswith("refs/"):
-                ready.wait()
-            return super().create(key, data)
 
-    def run(i: int) -> None:
-        there = Registry(Ready(remote.store), name="lab", by=f"user{i}")
-        try:
-            push(local, there, Ref.parse(f"candidate:v{i}"), tag="best", jobs=1)
-            outcomes.append("won")
-        except ConflictError:
-            outcomes.append("lost")
+def test_a_tag_that_another_user_set_stays(
+    local: Registry, remote: Registry, bob: Registry, pushed: Digest, other: Digest
+) -> None:
+    with pytest.raises(ConflictError) as caught:
+        push(bob, second(remote), REF)
+    assert str(REF) in caught.value.message
+    for words in (pushed.short, other.short, "set by ada@here at "):
+        assert words in caught.value.message
+    theirs = {"theirs": replace(REF, digest=pushed), "remote": "lab", "options": {"force": True}}
+    assert (caught.value.hint, caught.value.facts) == ("to see theirs", theirs)
+    assert [entry.digest for entry in remote.history(REF)] == [pushed]
+    # Asking again, or having looked, is no reason to move it.
+    with pytest.raises(ConflictError):
+        push(bob, second(remote), REF)
+    moved = push(bob, second(remote), REF, force=True)
+    assert (moved.was, moved.was_by) == (pushed, "ada@here")
+    assert moved.was_at == remote.history(REF)[0].at
+    with pytest.raises(ConflictError, match=r"set by bob@there at "):
+        push(local, remote, REF)
+    assert [entry.digest for entry in remote.history(REF)] == [pushed, other]
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(digests))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["lost"] * 5 + ["won"]
-    assert [entry.n for entry in remote.history(tag)] == [1]
-    assert verify(remote).ok
+
+def test_a_tag_under_another_name_stays_too(remote: Registry, bob: Registry, pushed: Digest, local: Registry) -> None:
+    push(local, remote, REF, tag="v1")
+    with pytest.raises(ConflictError) as caught:
+        push(bob, second(remote), REF, tag="v1")
+    v1 = REF.with_tag("v1")
+    theirs = {"theirs": v1, "remote": "lab", "options": {"force": True}}
+    assert (caught.value.hint, caught.value.facts) == ("to take theirs", theirs)
+
+
+def test_what_was_pulled_may_be_moved(
+    local: Registry, remote: Registry, empty: Registry, pushed: Digest, other: Digest
+) -> None:
+    pull(empty, second(remote), REF)
+    assert empty.root is not None
+    assert local.root is not None
+    shutil.copytree(local.root / artifact_prefix(other), empty.root / artifact_prefix(other))
+    empty.publish(REF, other, card=Card())
+    moved = push(empty, second(remote), REF)
+    assert (moved.was, moved.was_by) == (pushed, "ada@here")
+    assert push(empty, second(remote), REF).was is None
+
+
+def test_a_tag_that_was_moved_back_is_not_moved_again_unasked(
+    local: Registry, remote: Registry, pushed: Digest, other: Digest
+) -> None:
+    first = local.live(REF)
+    local.publish(REF, other, card=Card(), after=first)
+    push(local, remote, REF)
+    second(remote).publish(REF, pushed, card=Card())
+    with pytest.raises(ConflictError, match=r"set by bob@there at "):
+        push(local, remote, REF)
+
+
+class Breaks(FileStore):
+    """The local store of a process that ends before it has remembered what it pushed."""
+
+    writes = 0
+
+    def put(self, key: str, data: bytes) -> None:
+        if key.startswith("followed/"):
+            self.writes += 1
+            if self.writes > 1:
+                raise KeyboardInterrupt
+        super().put(key, data)
+
+
+def test_a_push_that_broke_off_is_not_another_users(
+    local: Registry, remote: Registry, pushed: Digest, other: Digest
+) -> None:
+    assert local.root is not None
+    local.publish(REF, other, card=Card())
+    local.store = Breaks(local.root)
+    with pytest.raises(KeyboardInterrupt):
+        push(local, remote, REF)
+    assert remote.live(REF).digest == other
+    local.store = FileStore(local.root)
+    local.publish(REF, pushed, card=Card())
+    assert push(local, remote, REF).was == other
+
+
+class ReadOnly(FileStore):
+    def put(self, key: str, data: bytes) -> None:
+        raise NotAllowedError(f"{key} is read-only")
+
+
+def test_a_home_that_is_read_only_pushes_and_remembers_nothing(
+    local: Registry, remote: Registry, digest: Digest, other: Digest
+) -> None:
+    assert local.root is not None
+    local.store = ReadOnly(local.root)
+    assert push(local, remote, REF).digest == digest
+    local.store = FileStore(local.root)
+    local.publish(REF, other, card=Card())
+    with pytest.raises(ConflictError):
+        push(local, remote, REF)
+
+
+def test_a_damaged_record_is_named(local: Registry, remote: Registry, pushed: Digest, other: Digest) -> None:
+    assert local.root is not None
+    (record,) = Path(local.root / "followed").rglob("*.json")
+    record.write_bytes(record.read_bytes().replace(b"followed/1", b"followed/2"))
+    local.publish(REF, other, card=Card())
+    with pytest.raises(CorruptError) as caught:
+        push(local, remote, REF)
+    assert caught.value.hint == f"rm {record}"
+
+
+def test_a_damaged_record_is_damage_of_the_registry(local: Registry, remote: Registry, pushed: Digest) -> None:
+    push(local, remote, REF, tag="v1")
+    assert local.root is not None
+    assert verify(local).damaged == ()
+    records = sorted((local.root / "followed").rglob("*.json"))
+    contents = [record.read_bytes() for record in records]
+    assert len(records) == 2
+    # Each under the other's name, then one cut short.
+    for record, content in zip(records, reversed(contents), strict=True):
+        record.write_bytes(content)
+    assert [damage.fault for damage in verify(local).damaged] == [
+        f"it is the record of {ref.path}" for ref in (REF.with_tag("v1"), REF)
+    ]
+    records[0].write_bytes(contents[0][:-9])
+    assert len(verify(local).damaged) == 2

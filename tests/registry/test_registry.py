@@ -281,16 +281,6 @@ def test_everything_works_without_a_usable_catalog(
     assert {f.name for f in local.search(Query()).results} == {"qwen3-8b-opd", "second"}
 
 
-def test_a_lost_catalog_comes_back_by_itself(local: Registry, digest: Digest) -> None:
-    assert local.root is not None
-    local.close()
-    for path in local.root.glob("catalog.db*"):
-        path.unlink()
-    with new_local(local.root) as again:
-        assert [f.digest for f in again.search(Query()).results] == [digest]
-        assert again.catalog is not None
-
-
 # Opening
 
 

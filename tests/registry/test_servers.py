@@ -11,10 +11,9 @@ import pytest
 from maskreg_cli.next_step import next_step
 
 from maskreg.catalog import Query
-from maskreg.catalog.schema import upgrade
 from maskreg.digest import Digest
-from maskreg.errors import ConfigError, ConflictError, MaskregError, NotFoundError, TryAgainError
-from maskreg.ref import Card, Ref
+from maskreg.errors import ConfigError, MaskregError, NotFoundError, TryAgainError
+from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
 from maskreg.registry.pull import pull
@@ -22,7 +21,6 @@ from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove, restore
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, StoreOptions
-from maskreg.store import FileStore
 from tests.buckets import log_in
 from tests.registry.conftest import REF
 from tests.servers import Postgres, S3Server
@@ -40,13 +38,6 @@ def lab(bucket: Remote) -> Iterator[Registry]:
     with Registry.remote(bucket) as registry:
         registry.patience_s = 0
         yield registry
-
-
-@pytest.fixture
-def database(postgres: Postgres) -> str:
-    url = postgres.new_database()
-    upgrade(url)
-    return url
 
 
 def test_one_bucket_alone_is_a_teams_registry(local: Registry, lab: Registry, empty: Registry, digest: Digest) -> None:
@@ -113,48 +104,3 @@ def test_a_database_that_is_behind_is_said_and_worked_around(
         assert isinstance(registry.catalog_problem, ConfigError)
         assert next_step(registry.catalog_problem).startswith("maskreg db upgrade")
         assert [f.digest for f in registry.search(Query()).results] == [digest]
-
-
-class Meeting(FileStore):
-    """A store whose writers have all looked at a tag before one of them writes its next entry."""
-
-    writers = threading.Barrier(4, timeout=60)
-
-    def create(self, key: str, data: bytes) -> bool:
-        self._meet(key)
-        return super().create(key, data)
-
-    def put(self, key: str, data: bytes) -> None:
-        self._meet(key)
-        super().put(key, data)
-
-    def _meet(self, key: str) -> None:
-        if key.startswith("refs/"):
-            self.writers.wait()
-
-
-def test_of_many_writers_one_wins(database: str, tmp_path: Path) -> None:
-    tag = Ref.parse("raced")
-    ready = threading.Barrier(4)
-    won: list[Digest] = []
-    lost: list[int] = []
-
-    def run(number: int) -> None:
-        with Registry(Meeting(tmp_path / "s"), name="lab", catalog_url=database, by=f"user{number}") as registry:
-            after, digest = registry.head(tag), Digest.of(bytes([number]))
-            ready.wait()
-            try:
-                registry.append(tag, digest, card=Card(), after=after)
-                won.append(digest)
-            except ConflictError:
-                lost.append(number)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(won), len(lost)) == (1, 3)
-    with Registry(FileStore(tmp_path / "s"), name="lab", catalog_url=database) as registry:
-        assert [entry.digest for entry in registry.history(tag)] == won
-        assert len(registry.uuid) == 36

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -9,20 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.artifact.layout import artifact_prefix
+from maskreg.artifact.layout import ARTIFACTS, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.errors import TryAgainError
+from maskreg.errors import MaskregError, NotFoundError, TryAgainError, UnavailableError
 from maskreg.registry import Registry
 from maskreg.registry.collect import Garbage, collect
 from maskreg.registry.push import Pushed, push
-from maskreg.registry.settle import LIFE, MARKERS, RUNS, this_process
-from maskreg.registry.tags import remove
+from maskreg.registry.settle import LIFE, MARKERS, RUNS, Run, marker_prefix, this_process
+from maskreg.registry.tags import remove, restore
 from maskreg.registry.verify import verify
 from maskreg.store import ObjectInfo, Store
 from maskreg.store.entry import NAMES
 from tests.registry.conftest import CARD, REF, new_local
 from tests.registry.steps import Killed, Steps
 from tests.store.memory import MemoryStore
+from tests.store.wrapped import Censored
 
 NOW = timedelta(0)
 
@@ -65,16 +68,8 @@ def assert_sound(store: Store) -> None:
             assert registry.artifact(entry.digest).present()
 
 
-def orphan(here: Registry) -> MemoryStore:
-    """A remote with the artifact and no name for it."""
-    store = MemoryStore()
-    do_push(here, store)
-    remove(over(store), REF)
-    return store
-
-
-def count(work: Callable[[Store], object], inner: Store) -> int:
-    steps = Steps(inner)
+def count(work: Callable[[Store], object], store: Store) -> int:
+    steps = Steps(store)
     work(steps)
     return steps.done
 
@@ -277,3 +272,236 @@ class _Later(Steps):
 
     def clock(self) -> datetime:
         return self.inner.clock() + self.ahead
+
+
+class Puts(Censored):
+    """Counts what is written."""
+
+    puts = 0
+
+    def put(self, key: str, data: bytes) -> None:
+        self.puts += 1
+        super().put(key, data)
+
+
+def behind(store: Store, *, last: int) -> Puts:
+    """A store that does not list the objects of artifacts, up to a listing of that number."""
+    return Puts(store, ARTIFACTS, lambda key: True, last=last)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.store.chain._PAUSE_S", 0)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_push_looks_again_where_lists_are_behind(here: Registry) -> None:
+    usual = behind(MemoryStore(), last=0)
+    do_push(here, usual)
+    slow = behind(MemoryStore(), last=4)
+    do_push(here, slow)
+    assert slow.puts == usual.puts  # nothing is sent twice
+    assert_sound(slow.store)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("do", [do_push, lambda here, store: restore(over(store), REF)], ids=["push", "restore"])
+def test_a_push_that_never_sees_its_objects_blames_the_lists(
+    here: Registry, do: Callable[[Registry, Store], object]
+) -> None:
+    store = orphan(here)
+    with pytest.raises(UnavailableError, match="does not list it: its listing is stale"):
+        do(here, behind(store, last=10**9))
+    assert not [entry for entry in over(store).refs.heads() if entry.digest]
+
+
+def test_a_push_whose_objects_are_deleted_under_it_says_whether_a_collection_does_it(
+    here: Registry, made: tuple[Path, Digest]
+) -> None:
+    class Loses(Steps):
+        def put(self, key: str, data: bytes) -> None:
+            super().put(key, data)
+            self.inner.delete([artifact_prefix(made[1]) + "tensors.json"])
+
+    with pytest.raises(TryAgainError, match="no garbage collection has marked them"):
+        do_push(here, Loses(MemoryStore()))
+
+    class Collects(Loses):
+        def put(self, key: str, data: bytes) -> None:
+            super().put(key, data)
+            if key.endswith("/manifest.json"):
+                self.inner.put(marker_prefix(made[1]) + "run", b"")
+
+    with pytest.raises(TryAgainError, match="a garbage collection is running"):
+        do_push(here, Collects(MemoryStore()))
+
+
+def test_a_push_names_the_collection_that_it_waits_for(here: Registry, made: tuple[Path, Digest]) -> None:
+    store = MemoryStore()
+    with Run(store, "bob@there") as run:
+        run.mark(made[1])
+        with pytest.raises(TryAgainError, match=rf"bob@there \(process {os.getpid()} on .*expires at"):
+            do_push(here, store)
+
+
+FOREVER = 10**9
+
+
+class Gate(Steps):
+    """Stops before operation ``at`` until it is let go on; dies at operation ``dies_at``."""
+
+    def __init__(self, inner: Store, at: int, dies_at: int = FOREVER) -> None:
+        super().__init__(inner, at=at)
+        self.dies_at = dies_at
+        self.go = threading.Event()
+        self.stopped = threading.Event()
+
+    def _step(self) -> None:
+        number, self.done = self.done, self.done + 1
+        if number == self.at:
+            self.stopped.set()
+            self.go.wait()
+        if number >= self.dies_at:
+            raise Killed
+
+
+class Side:
+    """One of the two, on a thread of its own."""
+
+    def __init__(self, gate: Gate, work: Callable[[Store], object]) -> None:
+        self.gate = gate
+        self.work = work
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.work(self.gate)
+        except (MaskregError, Killed) as error:
+            self.error = error
+        finally:
+            self.gate.stopped.set()
+
+    def start(self) -> None:
+        self.thread.start()
+        self.gate.stopped.wait()
+
+    def finish(self) -> None:
+        self.gate.go.set()
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A registry with the smallest artifact there is."""
+    from tests.artifact.making import pair, write
+
+    root: Path = tmp_path_factory.mktemp("small")
+    digest = write(root, {"w": pair()["scale"]}, parts=("mask",))
+    with new_local(root) as registry:
+        registry.publish(REF, digest, card=CARD)
+        yield registry
+
+
+def orphan(here: Registry) -> MemoryStore:
+    """A remote with an artifact that lost its name weeks ago."""
+    store = MemoryStore()
+    push(here, over(store), REF, jobs=1)
+    remove(over(store), REF)
+    for key, (data, modified) in list(store._objects.items()):
+        if not key.startswith("refs/"):
+            store._objects[key] = data, modified - timedelta(days=20)
+    return store
+
+
+def without_name(here: Registry) -> MemoryStore:
+    store = orphan(here)
+    store.delete([info.key for info in store.list("refs/")])
+    return store
+
+
+def live(store: Store) -> list[Digest]:
+    return [entry.digest for entry in over(store).refs.heads() if entry.digest]
+
+
+def assert_names_hold(store: Store) -> None:
+    for entry in over(store).refs.heads():
+        if entry.digest is not None:
+            assert verify(over(store), entry.ref).damaged == ()
+
+
+def complete(here: Registry, store: MemoryStore) -> None:
+    """Later the markers of the dead are void, and the same command works."""
+    for info in list(store.list(RUNS)):
+        data, modified = store._objects[info.key]
+        store._objects[info.key] = data, modified - 2 * LIFE
+    push(here, over(store), REF, jobs=1)
+    assert live(store)
+    assert_names_hold(store)
+
+
+@pytest.mark.parametrize("grace", [timedelta(0), timedelta(days=7)], ids=["no grace", "a week"])
+def test_a_push_that_says_it_worked_did(small: Registry, grace: timedelta) -> None:
+    pushes = lambda store: push(small, over(store), REF, jobs=1)  # noqa: E731
+    collects = lambda store: collect(over(store), grace, trust_listing=True)  # noqa: E731
+    k_end = count(pushes, without_name(small))
+    j_end = count(collects, without_name(small))
+    outcomes = set()
+    for k in range(k_end):
+        for j in range(k % 2, j_end, 2):
+            store = without_name(small)
+            pushing, collecting = Side(Gate(store, k), pushes), Side(Gate(store, j), collects)
+            for side in (pushing, collecting):
+                side.start()
+            pushing.finish()
+            collecting.finish()
+            assert collecting.error is None
+            assert pushing.error is None or isinstance(pushing.error, TryAgainError)
+            if pushing.error is None:
+                assert live(store), (k, j)
+                assert_names_hold(store)
+            complete(small, store)
+            outcomes.add(type(pushing.error))
+    assert outcomes == {type(None), TryAgainError}
+
+
+def test_no_killed_process_leaves_a_name_without_its_artifact(small: Registry) -> None:
+    week = timedelta(days=7)
+    pushes = lambda store: push(small, over(store), REF, jobs=1)  # noqa: E731
+    collects = lambda store: collect(over(store), week, trust_listing=True)  # noqa: E731
+    k_end = count(pushes, without_name(small))
+    decided = count(collects, without_name(small)) - len(list(without_name(small).list("artifacts/")))
+    for k in range(k_end):
+        for j in range(decided + 2):
+            for dies_at in range(k + j % 2, k_end, 2):
+                store = without_name(small)
+                pushing = Side(Gate(store, k, dies_at), pushes)
+                collecting = Side(Gate(store, j), collects)
+                for side in (pushing, collecting):
+                    side.start()
+                pushing.finish()
+                assert isinstance(pushing.error, (Killed, TryAgainError))
+                collecting.finish()
+                assert_names_hold(store)
+
+
+def test_a_restore_beside_a_collection(small: Registry) -> None:
+    restores = lambda store: restore(over(store), REF)  # noqa: E731
+    collects = lambda store: collect(over(store), timedelta(0), trust_listing=True)  # noqa: E731
+    k_end = count(restores, orphan(small))
+    # One delete is like another.
+    j_end = count(collects, orphan(small)) - len(list(orphan(small).list("artifacts/"))) + 2
+    for k in range(k_end):
+        for j in range(k % 2, j_end, 2):
+            store = orphan(small)
+            restoring, collecting = Side(Gate(store, k), restores), Side(Gate(store, j), collects)
+            for side in (restoring, collecting):
+                side.start()
+            restoring.finish()
+            collecting.finish()
+            if restoring.error is None:
+                assert live(store), (k, j)
+                assert_names_hold(store)
+            else:
+                assert isinstance(restoring.error, (TryAgainError, NotFoundError))
+            complete(small, store)

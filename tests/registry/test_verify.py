@@ -1,29 +1,265 @@
-"""Every damaged byte is found and named, and the rest is still looked at."""
+"""One audit of identity, tags, artifacts and catalog, over every kind of store; no damage ends it."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from maskreg_cli.next_step import next_step
+from msgspec import to_builtins
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.artifact.tensors import load_tensors
+from maskreg.artifact.totals import totals_of
 from maskreg.catalog import Query
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError
+from maskreg.document import canonical
+from maskreg.errors import NotFoundError, UnavailableError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
 from maskreg.registry.pull import pull
 from maskreg.registry.push import push
+from maskreg.registry.tags import tag
 from maskreg.registry.verify import verify
-from maskreg.store import FileStore
-from maskreg.store.entry import entry_key
+from maskreg.settings import Remote, Settings
+from maskreg.store import FileStore, Store
+from maskreg.store.entry import back_reference_key, entry_key, tag_hash
 from tests.artifact.making import pair, write
-from tests.registry.conftest import REF
+from tests.artifact.test_hostile import forge, tensors_of
+from tests.buckets import log_in, new_store
+from tests.registry.conftest import REF, new_local
+from tests.servers import S3Server
+from tests.store.memory import MemoryStore
+from tests.store.wrapped import Wrapped
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3_server")
+        log_in(server, monkeypatch)
+        with new_store(server) as bucket:
+            yield bucket
+    else:
+        yield FileStore(tmp_path / "lab") if request.param == "file" else MemoryStore()
+
+
+@pytest.fixture
+def lab(store: Store, local: Registry, digest: Digest, other: Digest) -> Registry:
+    """A remote with two artifacts, three tags and a log of two entries."""
+    registry = Registry(store, name="lab", by="ada@here")
+    registry.patience_s = 0
+    local.publish(Ref.parse("team/second"), other, card=Card())
+    for ref in (REF, Ref.parse("team/second")):
+        push(local, registry, ref)
+    tag(registry, REF, Ref.parse("team/third"))
+    registry.append(Ref.parse("team/third"), other, card=Card(), after=registry.head(Ref.parse("team/third")))
+    return registry
+
+
+def flip(store: Store, key: str) -> None:
+    data = bytearray(store.get(key, max_bytes=1 << 27))
+    data[len(data) // 2] ^= 1
+    store.put(key, bytes(data))
+
+
+def test_a_sound_registry_is_counted(lab: Registry) -> None:
+    report = verify(lab, recount=True)
+    assert report.damaged == ()
+    assert (report.tags, report.entries, report.artifacts) == (3, 4, 2)
+    assert (report.recounted, report.catalog) == (True, False)
+    assert verify(lab, REF).to_json()["entries"] == 1
+    assert verify(lab, lab.resolve(REF).digest).tags == 0
+
+
+def test_everything_that_is_damaged_is_in_one_report(lab: Registry, digest: Digest, other: Digest) -> None:
+    third = Ref.parse("team/third")
+    lab.store.put(f"refs/{third.path}/notes.txt", b"x")
+    flip(lab.store, entry_key(third, 1))
+    lab.store.delete(["maskreg.json"])
+    flip(lab.store, artifact_prefix(digest) + "data.zarr/mask/c/0")
+    lab.store.delete([artifact_prefix(other) + "tensors.json"])
+    lab.store.put("artifacts/sha256/short/manifest.json", b"{}")
+    report = verify(lab)
+    damaged = {digest: "data.zarr/mask/c/0", other: "tensors.json"}
+    assert [damage.key for damage in report.damaged] == [
+        *(artifact_prefix(of) + damaged[of] for of in sorted(damaged)),
+        entry_key(third, 1),
+        f"refs/{third.path}/notes.txt",
+        "artifacts/sha256/short/manifest.json",
+        "maskreg.json",
+    ]
+    assert {
+        damage.key: damage.names for damage in report.damaged if "tensors" in damage.key or "refs/" in damage.key
+    } == {
+        artifact_prefix(other) + "tensors.json": ("team/second",),
+        entry_key(third, 1): ("team/third",),
+        f"refs/{third.path}/notes.txt": ("team/third",),
+    }
+    assert report.artifacts == 2
+    assert all(next_step(damage.error) for damage in report.damaged)
+
+
+@pytest.mark.parametrize("content", [b"{}", b"not json", b'{"schema":"maskreg.registry/1","uuid":"x"}', None])
+def test_a_damaged_identity_is_damage_and_not_the_end(lab: Registry, content: bytes | None) -> None:
+    # None: another digit in the uuid, which is a uuid as well.
+    uuid = lab.uuid.encode()
+    another = lab.store.get("maskreg.json", max_bytes=1 << 10).replace(
+        uuid, uuid[:-1] + (b"1", b"0")[uuid[-1:] == b"1"]
+    )
+    lab.store.put("maskreg.json", another if content is None else content)
+    with Registry(lab.store, name="lab") as again:
+        report = verify(again)
+    assert [damage.key for damage in report.damaged] == ["maskreg.json"]
+    assert report.artifacts == 2
+
+
+def test_the_next_step_on_a_remote(lab: Registry, digest: Digest) -> None:
+    damaged = artifact_prefix(digest) + "data.zarr/mask/c/0"
+    flip(lab.store, damaged)
+    (damage,) = verify(lab, REF).damaged
+    assert next_step(damage.error).endswith(
+        ", then, from a registry that has it: maskreg push team/qwen3-8b-opd --remote lab"
+    )
+    assert damaged in next_step(damage.error)
+    lab.store.delete([damaged])
+    (damage,) = verify(lab, REF).damaged
+    assert next_step(damage.error) == "from a registry that has it: maskreg push team/qwen3-8b-opd --remote lab"
+
+
+def test_a_store_that_does_not_answer_is_no_damage(lab: Registry) -> None:
+    class Down(Wrapped):
+        def get(self, key: str, *, max_bytes: int) -> bytes:
+            if key.endswith("/c/0"):
+                raise UnavailableError("the store is down")
+            return super().get(key, max_bytes=max_bytes)
+
+    with pytest.raises(UnavailableError):
+        verify(Registry(Down(lab.store), name="lab"))
+
+
+# Forged artifacts: digests fit, content does not
+
+
+def publish(local: Registry, digest: Digest, name: str) -> None:
+    local.append(Ref.parse(name), digest, card=Card(), after=None)
+
+
+def _long_key(manifest: dict[str, Any]) -> None:
+    manifest["objects"].append({"key": f"files/{'x' * 300}", "size": 1, "sha256": str(Digest.of(b"x"))})
+    manifest["objects"].sort(key=lambda entry: entry["key"])
+
+
+FORGERIES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "a key that no store takes": _long_key,
+    "a false lift": lambda manifest: manifest["totals"]["ffn"].update(density_lift=1e308),
+    "false exactness": lambda manifest: manifest.update(exact=False),
+    "an escape code": lambda manifest: manifest["source"].update(hub="\x1b[2J"),
+}
+
+
+def test_forgeries_are_reported_beside_each_other(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    for number, edit in enumerate(FORGERIES.values()):
+        publish(local, forge(local.root, digest, {}, edit), f"forged-{number}")
+    report = verify(local)
+    # What cannot be read is not in the catalog either, and the log is sound.
+    assert {damage.names[0] for damage in report.damaged} == {f"forged-{number}" for number in range(len(FORGERIES))}
+    assert report.artifacts == 1 + len(FORGERIES)
+    assert all(damage.fault.isprintable() for damage in report.damaged)
+    assert verify(local, REF).ok
+
+
+def test_forged_metadata_and_files_are_found_by_opening(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    key = "data.zarr/mask/zarr.json"
+    meta = json.loads(local.store.get(artifact_prefix(digest) + key, max_bytes=1 << 16))
+    meta["fill_value"] = 1
+    publish(local, forge(local.root, digest, {key: canonical(meta)}), "metadata")
+    publish(local, write(local.root, pair(4), files={"run.sh": b"rm"}), "script")
+    publish(local, write(local.root, pair(5)), "sound")
+    assert {damage.names for damage in verify(local).damaged} == {("metadata",), ("script",)}
+
+
+def test_a_recount_finds_figures_that_agree_with_each_other(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    table = tensors_of(local.root, digest)
+    table["tensors"][0]["nnz"] += 5
+
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["totals"] = to_builtins(totals_of(load_tensors(canonical(table))))
+
+    forged = forge(local.root, digest, {"tensors.json": canonical(table)}, edit)
+    publish(local, forged, "forged")
+    assert verify(local).ok
+    assert verify(local, REF, recount=True).ok
+    (damage,) = verify(local, recount=True).damaged
+    assert damage.names == ("forged",)
+    assert damage.key == artifact_prefix(forged) + "tensors.json"
+    assert "moved coordinates; the mask has" in damage.fault
+
+
+@pytest.mark.parametrize("key", ["names/sha256/{hex}/{n}-{tag}.json", "names/sha256/{hex}/stray"])
+def test_a_damaged_guard_is_reported(lab: Registry, digest: Digest, key: str) -> None:
+    collect(lab)
+    name = key.format(hex=digest.hex, n=f"{1:020d}", tag=tag_hash(REF))
+    assert verify(lab).damaged == ()
+    for data in (b"{}", b"junk"):
+        lab.store.put(name, data)
+        (damage,) = verify(lab).damaged
+        assert (damage.digest, damage.key) == (None, name)
+        assert next_step(damage.error)
+
+
+def test_a_missing_back_reference_is_reported(lab: Registry, digest: Digest) -> None:
+    key = back_reference_key(digest, REF, 1)
+    lab.store.delete([key])
+    (damage,) = verify(lab).damaged
+    assert (damage.key, damage.names) == (key, (str(REF),))
+    assert damage.error.facts["unreferenced"] == REF
+
+
+def test_what_was_seen_of_a_remote_is_part_of_its_audit(
+    local: Registry, digest: Digest, other: Digest, tmp_path: Path
+) -> None:
+    assert local.root is not None
+    settings = Settings(home=local.root, config_path=tmp_path / "config.toml")
+    (tmp_path / "lab").mkdir()
+    with Registry.remote(Remote("lab", f"file://{tmp_path}/lab"), settings) as lab:
+        push(local, lab, REF)
+        tag(lab, REF, Ref.parse("team/second"))
+        entry = lab.append(Ref.parse("team/second"), other, card=Card(), after=lab.head(Ref.parse("team/second")))
+        # The new entry names an artifact that was never pushed.
+        (missing,) = verify(lab).damaged
+        assert missing.names == ("team/second",)
+        lab.store.delete([entry.key])
+        (damage,) = verify(lab).damaged
+        assert (damage.key, damage.names) == (entry.key, ("team/second",))
+        assert "went back: this machine has seen entry 2" in damage.fault
+        assert "--allow-rollback" in next_step(damage.error)
+
+
+def test_an_artifact_without_any_of_its_objects_is_damaged(local: Registry, digest: Digest) -> None:
+    prefix = artifact_prefix(digest)
+    local.store.delete(
+        [info.key for info in local.store.list(prefix) if "/data.zarr/" in info.key or "/files/" in info.key]
+    )
+    (damage,) = verify(local, digest).damaged
+    assert (damage.key, damage.fault) == (f"{prefix}manifest.json", "no object of any part of the artifact is here")
+
+
+def test_what_a_first_import_that_died_left_is_no_damage(tmp_path: Path) -> None:
+    write(tmp_path, pair(), parts=("mask", "delta"))
+    with new_local(tmp_path) as registry:
+        assert registry.uuid == ""
+        report = verify(registry)
+    assert (report.artifacts, report.damaged) == (1, ())
 
 
 def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None:
