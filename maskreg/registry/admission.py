@@ -12,6 +12,7 @@ checked where no client can leave them out::
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 from maskreg.digest import Digest
@@ -47,12 +48,8 @@ def admit(registry: Registry, entry: RefEntry) -> bool:
         entry = registry.trust.sign(entry)
     else:
         registry.trust.check(entry)
-    settling = in_place(registry.store, entry.digest, patience_s=registry.patience_s) if entry.digest else None
-    if settling is not None:
-        settling.make_whole()
-    written = registry.refs.accept(entry, before)
-    if settling is not None:
-        settling.confirm()
+    with in_place(registry.store, entry.digest, patience_s=registry.patience_s) if entry.digest else nullcontext():
+        written = registry.refs.accept(entry, before)
     if written:
         registry.index.note(entry, action_of(entry, before))
     return written

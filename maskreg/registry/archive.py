@@ -170,14 +170,11 @@ def import_file(
             parts = _land(members, manifest, landing, registry.root, progress)
         needed = objects_of(manifest, parts)
         fresh = _damaged_or_absent(registry, digest, needed)
-        settling = Settling(
-            registry.store, digest, data, needed, lambda: landing.admit(fresh), patience_s=registry.patience_s
-        )
-        settling.make_whole()
-        # The card of an artifact that is already known under this name stays.
-        if not head or head.digest != digest:
-            registry.append(name, digest, card=card, after=head, action="import")
-        settling.confirm()
+        store, patience_s = registry.store, registry.patience_s
+        with Settling(store, digest, data, needed, lambda: landing.admit(fresh), patience_s=patience_s):
+            # The card of an artifact that is already known under this name stays.
+            if not head or head.digest != digest:
+                registry.append(name, digest, card=card, after=head, action="import")
     finally:
         landing.clear()
     return Imported(name, digest, parts, len(fresh), sum(o.size for o in fresh))

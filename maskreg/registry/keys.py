@@ -65,7 +65,7 @@ from maskreg.limits import LIMITS
 from maskreg.signature import SIGNATURES, PrivateKey, PublicKey, Signer, is_signed_by, parse_signatures, signed
 from maskreg.store.base import PRIVATE, Store
 from maskreg.store.chain import removal
-from maskreg.store.entry import RefEntry
+from maskreg.store.entry import RefEntry, numbered
 
 KEYS = "keys/"
 """Prefix of all key documents."""
@@ -192,14 +192,9 @@ def document_key(project: str, n: int) -> str:
     return f"{KEYS}{project}/{n:020d}.json"
 
 
-def heads_prefix(project: str) -> str:
-    """The prefix of a project's lists of latest entries."""
-    return f"{KEYS}{project}/heads/"
-
-
 def heads_key(project: str, digest: Digest) -> str:
     """The store's key of a list of latest entries."""
-    return f"{heads_prefix(project)}{digest.hex}.json"
+    return f"{KEYS}{project}/heads/{digest.hex}.json"
 
 
 def fresh_key(project: str) -> str:
@@ -210,12 +205,6 @@ def fresh_key(project: str) -> str:
 def heads_of(entries: Iterable[RefEntry]) -> Heads:
     """The list of these entries."""
     return {entry.ref.path: (entry.n, entry.id) for entry in entries}
-
-
-def heads_bytes(registry: str, project: str, heads: Heads) -> bytes:
-    """A list of latest entries as it is stored; its digest names it."""
-    rows = {path: list(head) for path, head in heads.items()}
-    return canonical({"schema": _HEADS_SCHEMA, "registry": registry, "project": project, "heads": rows})
 
 
 def parse_heads(key: str, data: bytes, digest: Digest) -> Heads:
@@ -262,12 +251,8 @@ class KeyLog:
             winner = f"{stored.by} gave it {stored.key.short}" if stored else "it is not there"
             raise ConflictError(f"key {document.n} of {document.project} was not written: {winner}")
 
-    def heads(self, document: KeyDocument) -> Heads:
-        """The latest entries that a document vouches for."""
-        return self.read_heads(document.project, document.heads)
-
     def read_heads(self, project: str, digest: Digest) -> Heads:
-        """A list of latest entries; what is raised is as for :meth:`heads`."""
+        """A list of latest entries."""
         key = heads_key(project, digest)
         try:
             data = self._store.get(key, max_bytes=LIMITS.heads_bytes)
@@ -277,7 +262,8 @@ class KeyLog:
 
     def put_heads(self, registry: str, project: str, heads: Heads) -> Digest:
         """Write a list of latest entries; returns its digest."""
-        data = heads_bytes(registry, project, heads)
+        rows = {path: list(head) for path, head in heads.items()}
+        data = canonical({"schema": _HEADS_SCHEMA, "registry": registry, "project": project, "heads": rows})
         digest = Digest.of(data)
         self._store.create(heads_key(project, digest), data)
         return digest
@@ -285,7 +271,9 @@ class KeyLog:
     def drop_heads(self, project: str, *, keep: Collection[Digest]) -> None:
         """Delete the lists of latest entries that nothing names any more."""
         kept = {heads_key(project, digest) for digest in keep}
-        self._store.delete([info.key for info in list(self._store.list(heads_prefix(project))) if info.key not in kept])
+        self._store.delete(
+            [info.key for info in list(self._store.list(f"{KEYS}{project}/heads/")) if info.key not in kept]
+        )
 
     def renewal(self, project: str) -> bytes | None:
         """The latest renewal in a project, as it is stored; None when there is none."""
@@ -302,29 +290,62 @@ class KeyLog:
 TRUSTED = "trusted/"
 """Prefix of the pins in a local registry."""
 
-_RENEWAL = "fresh.json"
 _RECORD = re.compile(r"([0-9]{20})\.json")
-_UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
+UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
+"""What a registry raises that this machine cannot write to."""
+
+
+class Records:
+    """Numbered records in a local registry: each is created, never replaced, and the highest of a prefix counts.
+
+    So processes that race never move the memory back: the slower one adds a lower record, which no reader looks at and
+    the next one deletes.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Nothing is read yet."""
+        self.store = store
+
+    def latest(self, prefix: str) -> tuple[int, str, bytes] | None:
+        """Number, key and bytes of the record that counts; None when there is none."""
+        if not (numbers := self._numbers(prefix)):
+            return None
+        key = numbered(prefix, numbers[-1])
+        try:
+            return numbers[-1], key, self.store.get(key, max_bytes=LIMITS.ref_bytes)
+        except NotFoundError:
+            # A process that has a later one has just deleted it.
+            return self.latest(prefix)
+
+    def add(self, prefix: str, n: int, data: bytes) -> bool:
+        """Add a record, unless a later one is there; whether it was added."""
+        numbers = self._numbers(prefix)
+        if numbers and numbers[-1] >= n:
+            return False
+        self.store.create(numbered(prefix, n), data)
+        # They only take space.
+        with suppress(*UNWRITABLE):
+            self.store.delete([numbered(prefix, lower) for lower in numbers])
+        return True
+
+    def _numbers(self, prefix: str) -> list[int]:
+        matches = (_RECORD.fullmatch(info.key.removeprefix(f"{prefix}/")) for info in self.store.list(f"{prefix}/"))
+        return sorted(int(match[1]) for match in matches if match)
 
 
 class Pins:
     """What this machine has seen of the keys of one registry."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self._records = store, Records(store)
 
     def get(self, uuid: str, project: str) -> KeyDocument | None:
         """The latest document of a project that was seen; None when none was."""
-        numbers = self._numbers(uuid, project)
-        if not numbers:
+        if (latest := self._records.latest(_folder(uuid, project))) is None:
             return None
-        key = f"{_prefix(uuid, project)}{numbers[-1]:020d}.json"
+        n, key, data = latest
         try:
-            data = self._store.get(key, max_bytes=LIMITS.ref_bytes)
-            return KeyDocument.parse(document_key(project, numbers[-1]), data)
-        except NotFoundError:
-            # A process that saw a later one has just deleted it.
-            return self.get(uuid, project)
+            return KeyDocument.parse(document_key(project, n), data)
         except DataError as error:
             fault = error.message.partition(": ")[2] or error.message
             hint = f"forget which key was trusted: {removal(self._store.url, key)}"
@@ -337,48 +358,37 @@ class Pins:
 
     def removal(self, uuid: str, project: str) -> str:
         """A shell command that forgets which key was trusted for a project."""
-        return removal(self._store.url, *(info.key for info in self._store.list(_prefix(uuid, project))))
+        return removal(self._store.url, *(info.key for info in self._store.list(f"{_folder(uuid, project)}/")))
 
     def put(self, document: KeyDocument) -> bool:
         """Remember a document; False where nothing can be written."""
-        prefix = _prefix(document.registry, document.project)
-        numbers = self._numbers(document.registry, document.project)
-        if numbers and numbers[-1] >= document.n:
-            return True
         try:
-            self._store.create(f"{prefix}{document.n:020d}.json", document.to_bytes())
-        except _UNWRITABLE:
+            self._records.add(_folder(document.registry, document.project), document.n, document.to_bytes())
+        except UNWRITABLE:
             return False
-        with suppress(*_UNWRITABLE):
-            self._store.delete([f"{prefix}{n:020d}.json" for n in numbers])
         return True
 
     def renewal(self, uuid: str, project: str) -> bytes | None:
         """The newest renewal that was seen, as it was stored; None when none was."""
         try:
-            return self._store.get(f"{_prefix(uuid, project)}{_RENEWAL}", max_bytes=LIMITS.ref_bytes)
+            return self._store.get(f"{_folder(uuid, project)}{_FRESH}", max_bytes=LIMITS.ref_bytes)
         except NotFoundError:
             return None
 
     def put_renewal(self, uuid: str, project: str, data: bytes) -> None:
         """Remember a renewal, where something can be written."""
-        with suppress(*_UNWRITABLE):
-            self._store.put(f"{_prefix(uuid, project)}{_RENEWAL}", data)
+        with suppress(*UNWRITABLE):
+            self._store.put(f"{_folder(uuid, project)}{_FRESH}", data)
 
     def replace(self, document: KeyDocument) -> None:
         """Remember this document in place of the one before."""
-        prefix = _prefix(document.registry, document.project)
-        self._store.delete([info.key for info in list(self._store.list(prefix))])
-        self._store.create(f"{prefix}{document.n:020d}.json", document.to_bytes())
-
-    def _numbers(self, uuid: str, project: str) -> list[int]:
-        prefix = _prefix(uuid, project)
-        matches = (_RECORD.fullmatch(info.key.removeprefix(prefix)) for info in self._store.list(prefix))
-        return sorted(int(match[1]) for match in matches if match)
+        folder = _folder(document.registry, document.project)
+        self._store.delete([info.key for info in list(self._store.list(f"{folder}/"))])
+        self._records.add(folder, document.n, document.to_bytes())
 
 
-def _prefix(uuid: str, project: str) -> str:
-    return f"{TRUSTED}{uuid}/{project}/"
+def _folder(uuid: str, project: str) -> str:
+    return f"{TRUSTED}{uuid}/{project}"
 
 
 _MAX_BYTES = 64 << 10

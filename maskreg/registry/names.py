@@ -31,7 +31,7 @@ from maskreg.limits import LIMITS
 from maskreg.progress import Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
-from maskreg.store.chain import ASK, Folder, folders_with_listing, not_listed
+from maskreg.store.chain import ASK, Folder, each_folder, not_listed
 from maskreg.store.entry import REFS, numbered, ref_of, tag_hash
 
 _READERS = 16
@@ -68,12 +68,12 @@ class Names:
     def look(self) -> None:
         """List the log, and read what is new: an entry that an earlier look showed must still be listed."""
         store, latest, unsound, left = self._registry.store, dict[str, int](), dict[str, Folder](), list[str]()
-        listed = counting(self._progress, "list tags", folders_with_listing(store.list(REFS)), total=len(self))
-        for folder, infos in listed:
+        listed = counting(self._progress, "list tags", each_folder(store.list(REFS)), total=len(self))
+        for folder in listed:
             latest[folder.path] = folder.latest
-            if not folder.numbers or folder.strays or folder.first_gap():
+            if not folder.entries or folder.strays or folder.first_gap():
                 unsound[folder.path] = folder
-            left += [a for a, later in pairwise(folder.keys) if infos[later].modified > self.deadline]
+            left += [a.key for a, later in pairwise(folder.entries.values()) if later.modified > self.deadline]
         for path, n in self._latest.items():
             if latest.get(path, 0) < n:
                 raise self._vanished(numbered(path, n))

@@ -110,17 +110,15 @@ def _fetch(
     _check_supply(local, remote, resolved, manifest, needed)
     fetched = _Fetched(remote.store, store, digest, progress)
     local.ensure_uuid()
-    settling = Settling(store, digest, data, needed, lambda: fetched.bring(needed, jobs), patience_s=local.patience_s)
-    settling.make_whole()
-    if not (note or (head and head.digest == digest and not _set_by(head, origin))):
-        is_fixed = resolved.entry is not None and resolved.entry.immutable
-        try:
-            local.append(
-                local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull", immutable=is_fixed
-            )
-        except NotAllowedError as error:
-            raise _unwritable_tag(local_ref, resolved, head, error) from error
-    settling.confirm()
+    is_fixed = resolved.entry is not None and resolved.entry.immutable
+    with Settling(store, digest, data, needed, lambda: fetched.bring(needed, jobs), patience_s=local.patience_s):
+        if not (note or (head and head.digest == digest and not _set_by(head, origin))):
+            try:
+                local.append(
+                    local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull", immutable=is_fixed
+                )
+            except NotAllowedError as error:
+                raise _unwritable_tag(local_ref, resolved, head, error) from error
     if origin and not note:
         follow(local, remote, local_ref, digest)
     return Pulled(
@@ -160,10 +158,8 @@ def bring(
             )
         fetched = _Fetched(remote.store, store, digest, progress)
         local.ensure_uuid()
-        Settling(
-            store, digest, data, needed, lambda: fetched.bring(needed, jobs), patience_s=local.patience_s
-        ).make_whole()
-        size = fetched.bytes
+        with Settling(store, digest, data, needed, lambda: fetched.bring(needed, jobs), patience_s=local.patience_s):
+            size = fetched.bytes
     artifact = local.artifact(digest)
     for part in parts:
         artifact.require(part)

@@ -104,16 +104,12 @@ def push(
     sent = _Sent(local.store, remote.store, digest, progress, manifest=data)
     # The mark goes with the tag, and not to another one, such as latest.
     is_fixed = resolved.entry is not None and resolved.entry.immutable and remote_ref.tag == ref.tag
-    settling = Settling(
-        remote.store, digest, data, needed, lambda: sent.bring(needed, jobs), patience_s=remote.patience_s
-    )
-    settling.make_whole()
     before = after.digest if after is not None else None
-    follow(local, remote, remote_ref, digest, before or digest)
-    entry = remote.append(
-        remote_ref, digest, card=resolved.card, after=after, action="push", immutable=is_fixed or None
-    )
-    settling.confirm()
+    with Settling(remote.store, digest, data, needed, lambda: sent.bring(needed, jobs), patience_s=remote.patience_s):
+        follow(local, remote, remote_ref, digest, before or digest)
+        entry = remote.append(
+            remote_ref, digest, card=resolved.card, after=after, action="push", immutable=is_fixed or None
+        )
     follow(local, remote, remote_ref, digest)
     reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
     pushed = Pushed(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -382,15 +382,11 @@ class Registry(Closing):
         with self.keeping(digest):
             return self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable, by=by)
 
-    @contextmanager
-    def keeping(self, digest: Digest) -> Iterator[None]:
+    def keeping(self, digest: Digest) -> AbstractContextManager[None]:
         """Keep the artifact's objects from garbage collection while the first tag is pointed to it."""
         from maskreg.registry.settle import in_place
 
-        settling = in_place(self.store, digest, patience_s=self.patience_s)
-        settling.make_whole()
-        yield
-        settling.confirm()
+        return in_place(self.store, digest, patience_s=self.patience_s)
 
     def append(
         self,

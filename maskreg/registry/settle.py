@@ -94,13 +94,13 @@ _POLL_S = 0.5
 
 
 class Settling:
-    """An artifact that gets a name, whole, even while garbage is collected.
+    """An artifact that gets a name in the ``with`` block, whole, even while garbage is collected.
 
     The numbers are the steps of the module's text::
 
-        settling.make_whole()    1 to 4
-        ...                      5: write the ref
-        settling.confirm()       6
+        with Settling(...):      1 to 4
+            ...                  5: write the ref
+                                 6
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Settling:
         self._rounds = iter(range(_ROUNDS))
         self._has_seen_marker = False
 
-    def make_whole(self) -> None:
+    def __enter__(self) -> None:
         """Bring what is missing, and wait for collections that look at the artifact."""
         for _ in self._rounds:
             if _wait_for_markers(self._store, self._digest, self._deadline):
@@ -131,10 +131,10 @@ class Settling:
                 return
         raise _keeps_disappearing(self._store, self._digest, marked=self._has_seen_marker)
 
-    def confirm(self) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Look again after the ref was written."""
-        if not self._is_whole():
-            self.make_whole()
+        if kind is None and not self._is_whole():
+            self.__enter__()
 
     def _is_whole(self) -> bool:
         # The marker first: a collection that lifts it before the other look leaves holes, which that look sees.

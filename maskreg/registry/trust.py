@@ -293,7 +293,7 @@ class Trust:
             if not entry.is_signed_by(current.key):
                 return f"{written} is not what {current.key.short} signed: it was changed, or its signature was"
             return ""
-        if self.log.heads(current).get(entry.ref.path) == (entry.n, entry.id):
+        if self.log.read_heads(current.project, current.heads).get(entry.ref.path) == (entry.n, entry.id):
             return ""
         if entry.signer is None:
             return f"{written} is not signed, and {current.key} signs {entry.ref.project}"

@@ -279,7 +279,7 @@ class _One(_Looking):
         tags = entries = 0
         if isinstance(artifact, Ref):
             folders_listed = folders(self.registry.store.list(f"{REFS}{artifact.path}/"))
-            tags, entries = len(folders_listed), sum(len(folder.numbers) for folder in folders_listed.values())
+            tags, entries = len(folders_listed), sum(len(folder.entries) for folder in folders_listed.values())
             damaged += _of_logs([*self._log(artifact), *unresolved])
         counts = (tags, entries, int(digest is not None), self.objects, self.bytes)
         return Verified(*counts, recounted=self.counts, catalog=False, damaged=tuple(damaged))
@@ -359,7 +359,7 @@ class _Everything(_Looking):
         tags = entries = 0
         walked = self.registry.refs.walk(damaged, self.registry.store.list(REFS))
         for folder, head in counting(self.progress, "read tags", walked):
-            tags, entries = tags + 1, entries + len(folder.numbers)
+            tags, entries = tags + 1, entries + len(folder.entries)
             if head is not None and head.digest is not None:
                 self.named.setdefault(head.digest, []).append(Named(head.digest, head.ref, head.n))
         with suppress(FormatError):

@@ -17,32 +17,26 @@ A tag is compared whenever its latest entry is looked up, ``n`` being the rememb
 
 For example, Bob pulls ``v3`` at entry 5. A writer deletes entry 5, so that the remote ends at entry 4 again. Bob's next
 pull finds 4 < 5, reads entry 5, which is gone, and refuses with who set it, when, and both digests.
-
-Records are created, never replaced, and the highest number counts. So two pulls that race never move the memory back:
-the slower one adds a lower record, which no reader looks at and the next one deletes.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from maskreg.digest import Digest, parse_sealed, sealed
 from maskreg.document import canonical
 from maskreg.errors import (
-    CannotCreateError,
     CorruptError,
     DataError,
-    NotAllowedError,
     NotFoundError,
     RolledBackError,
-    UnavailableError,
 )
-from maskreg.limits import LIMITS
 from maskreg.ref import Ref
+from maskreg.registry.keys import UNWRITABLE, Records
 from maskreg.settings import Remote
 from maskreg.store.base import Store
 from maskreg.store.chain import looks, not_listed, removal
@@ -55,7 +49,6 @@ SEEN = "seen/"
 _SCHEMA = "maskreg.seen-registry/1"
 _RECORD = re.compile(r"([0-9]{20})\.json")
 _RECORD_BYTES = 64 << 10
-_UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
 _log = logging.getLogger("maskreg")
 
 
@@ -69,7 +62,7 @@ class Witness:
     def __init__(self, store: Store, remote: Remote, url: str, note: Callable[[str], None] = _log.info) -> None:
         """Name the memory; nothing is read or written yet."""
         self.note = note
-        self._store = store
+        self._records = Records(store)
         self._name = remote.name
         self._location = {"url": url, "endpoint": remote.options.endpoint}
         self._writes = True
@@ -77,7 +70,7 @@ class Witness:
 
     def keep_in(self, store: Store) -> None:
         """Remember in this store from now on; it has what was remembered so far."""
-        self._store = store
+        self._records = Records(store)
 
     # Which registry is there
 
@@ -94,7 +87,8 @@ class Witness:
                     "uuid": uuid,
                     "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
                 }
-                self._write(self._registry_key, sealed(row))
+                with self._if_writable():
+                    self._records.store.create(self._registry_key, sealed(row))
             return
         if known["uuid"] != uuid:
             now = f"registry {uuid}" if uuid else "no registry"
@@ -143,32 +137,21 @@ class Witness:
 
     def remember(self, uuid: str, entry: RefEntry) -> None:
         """Remember an entry that was compared, or that this machine wrote."""
-        prefix = _prefix(uuid, entry.ref)
-        numbers = self._numbers(uuid, entry.ref)
-        if numbers and numbers[-1] >= entry.n:
-            return
-        if not self._write(f"{prefix}{entry.n:020d}.json", entry.to_bytes()):
-            return
-        known = self.remembered(uuid, entry.ref)
-        if known is not None and known.n == entry.n and known.id != entry.id:
-            raise self._refusal(entry.ref, known, entry, entry)
-        # The highest record counts, so lower ones only take space.
-        with suppress(*_UNWRITABLE):
-            self._store.delete([f"{prefix}{n:020d}.json" for n in numbers])
+        with self._if_writable():
+            if self._records.add(_folder(uuid, entry.ref), entry.n, entry.to_bytes()):
+                known = self.remembered(uuid, entry.ref)
+                if known is not None and known.n == entry.n and known.id != entry.id:
+                    raise self._refusal(entry.ref, known, entry, entry)
 
     def remembered(self, uuid: str, ref: Ref) -> RefEntry | None:
         """The latest entry of a tag that was seen; None when none was."""
-        numbers = self._numbers(uuid, ref)
-        if not numbers:
+        if (latest := self._records.latest(_folder(uuid, ref))) is None:
             return None
-        key = f"{_prefix(uuid, ref)}{numbers[-1]:020d}.json"
+        n, key, data = latest
         try:
-            return RefEntry.parse(entry_key(ref, numbers[-1]), self._store.get(key, max_bytes=LIMITS.ref_bytes))
+            return RefEntry.parse(entry_key(ref, n), data)
         except DataError as error:
             raise self._damaged(key, error) from error
-        except NotFoundError:
-            # A process that saw a later entry has just deleted this one.
-            return self.remembered(uuid, ref)
 
     def audit(self, log: RefLog, uuid: str, ref: Ref | None = None) -> list[CorruptError]:
         """Everything of a tag, or of all that were seen, that does not continue what was seen; remembers nothing."""
@@ -199,7 +182,7 @@ class Witness:
         if not uuid:
             return numbers
         prefix = f"{SEEN}{uuid}/"
-        for info in self._store.list(prefix):
+        for info in self._records.store.list(prefix):
             path, _, name = info.key.removeprefix(prefix).rpartition("/")
             if (match := _RECORD.fullmatch(name)) and path.count("/") == 2:
                 ref = Ref(*path.split("/"))  # type: ignore[arg-type]
@@ -213,11 +196,11 @@ class Witness:
     def forget_registry(self) -> None:
         """Forget which registry is at this location: what is there next is taken as it is."""
         self._checked = ""
-        self._store.delete([self._registry_key])
+        self._records.store.delete([self._registry_key])
 
     def forget_tag(self, uuid: str, ref: Ref) -> None:
         """Forget what was seen of a tag: what is there next is taken as it is."""
-        self._store.delete([info.key for info in self._store.list(_prefix(uuid, ref))])
+        self._records.store.delete([info.key for info in self._records.store.list(f"{_folder(uuid, ref)}/")])
 
     def _follow(self, log: RefLog, ref: Ref, known: RefEntry, head: RefEntry) -> list[RefEntry]:
         direct = head if head.n == known.n else log.peek(ref, known.n)
@@ -258,7 +241,7 @@ class Witness:
     def _registry(self) -> dict[str, str] | None:
         key = self._registry_key
         try:
-            data = self._store.get(key, max_bytes=_RECORD_BYTES)
+            data = self._records.store.get(key, max_bytes=_RECORD_BYTES)
         except NotFoundError:
             return None
         try:
@@ -266,29 +249,23 @@ class Witness:
         except DataError as error:
             raise self._damaged(key, error) from error
 
-    def _numbers(self, uuid: str, ref: Ref) -> list[int]:
-        prefix = _prefix(uuid, ref)
-        matches = (_RECORD.fullmatch(info.key.removeprefix(prefix)) for info in self._store.list(prefix))
-        return sorted(int(match[1]) for match in matches if match)
-
-    def _write(self, key: str, data: bytes) -> bool:
-        # Whether the record is there now, by this process or another.
+    @contextmanager
+    def _if_writable(self) -> Iterator[None]:
         try:
-            self._store.create(key, data)
-        except _UNWRITABLE as error:
+            yield
+        except UNWRITABLE as error:
             if self._writes:
                 self._writes = False
                 self.note(f"what was seen of {self._name} could not be remembered: {error.message}")
-        return self._writes
 
     def _damaged(self, key: str, error: DataError) -> CorruptError:
         fault = error.message.removeprefix(f"{error.key}: " if isinstance(error, CorruptError) else "")
-        hint = f"forget what was seen of it: {removal(self._store.url, key)}"
+        hint = f"forget what was seen of it: {removal(self._records.store.url, key)}"
         return CorruptError(key, f"{fault}; this is what was seen of {self._name}", hint=hint)
 
 
-def _prefix(uuid: str, ref: Ref) -> str:
-    return f"{SEEN}{uuid}/{ref.path}/"
+def _folder(uuid: str, ref: Ref) -> str:
+    return f"{SEEN}{uuid}/{ref.path}"
 
 
 def _described(entry: RefEntry) -> str:

@@ -165,13 +165,13 @@ class RefEntry:
         signatures = parse_signatures(row, key)
         try:
             names = ("project", "name", "tag", "by", "write_id", "origin", *(["registry"] if signatures else []))
-            texts = {name: _text(row, name) for name in names}
+            texts: dict[str, Any] = {name: _text(row, name) for name in names}
             ref, n = Ref(texts["project"], texts["name"], texts["tag"]), row.get("n")
             if type(n) is not int or entry_key(ref, n) != key or not 1 <= n <= LIMITS.ref_entries:
                 raise CorruptError(key, f"the entry inside is number {n!r} of {ref.path}")
             if Ref.parse(f"{ref.project}/{ref.name}:{ref.tag}") != ref:
                 raise ValueError(f"{ref.path} is not the path of a tag")
-            links = {name: _digest(row, name) for name in ("digest", "previous", "removed")}
+            links: dict[str, Any] = {name: _digest(row, name) for name in ("digest", "previous", "removed")}
             entry = cls(
                 **texts,
                 **links,

@@ -340,13 +340,13 @@ class RefLog:
 
     def _is_sound(self, folder: Folder, damaged: list[CorruptError] | None) -> bool:
         try:
-            folder.numbers = self._sound(folder).numbers
+            folder.entries = self._sound(folder).entries
         except CorruptError as error:
             if damaged is None:
                 raise
             damaged.append(error)
             return False
-        return bool(folder.numbers)
+        return bool(folder.entries)
 
     def _sound(self, folder: Folder) -> Folder:
         # Damage is raised; a listing that lacks an entry which is there is listed again.

@@ -71,16 +71,12 @@ class S3Store(Store):
         """
         check_key(key)
 
-        def request() -> bytes | None:
+        def request() -> bytes:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._root + key)
             with closing(answer["Body"]) as body:
                 return _read(body, key, answer.get("ContentLength"), max_bytes)
 
-        for attempt in range(1, self._attempts + 1):
-            if (data := self.answer("get", key, request)) is not None:
-                return data
-            _pause(attempt)
-        raise UnavailableError(f"{self.url}: get: the connection broke off {self._attempts} times while reading {key}")
+        return self.answer("get", key, request)
 
     def head(self, key: str) -> ObjectInfo | None:
         """The object's size and time, or None."""
@@ -187,7 +183,7 @@ class S3Store(Store):
         self.answer("delete", key, lambda: self._client.delete_object(Bucket=self._bucket, Key=self._root + key))
 
     def answer(self, operation: str, key: str, request: Callable[[], _T]) -> _T:
-        """What a request of the client returns; one that is answered with 409 is made again.
+        """What a request of the client returns; one that is answered with 409, or in part, is made again.
 
         409 means that the service is at work on the same key or bucket. What two writers of one key get is up to the
         service: some answer 409 to the one that comes second, though the first may yet fail.
@@ -196,13 +192,15 @@ class S3Store(Store):
             with self._errors(operation, key):
                 try:
                     return request()
+                except _BrokenOffError:
+                    fault = "the connection broke off"
                 except self._client.exceptions.ClientError as error:
                     if status_of(error) != 409:
                         raise
-            _pause(attempt)
+                    fault = "the service reported a conflict"
+            time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 2**attempt)
         raise UnavailableError(
-            f"{self.url}: {operation}: the service reported a conflict {self._attempts} times"
-            + (f" for {key}" if key else ""),
+            f"{self.url}: {operation}: {fault} {self._attempts} times" + (f" for {key}" if key else ""),
             hint="run the same command again in a moment",
         )
 
@@ -296,8 +294,11 @@ def _unpickle(bucket: str, prefix: str, options: StoreOptions, *patience: Any) -
     )
 
 
-def _read(body: Any, key: str, size: int | None, max_bytes: int) -> bytes | None:
-    """The body; None when the connection broke off."""
+class _BrokenOffError(Exception):
+    """The connection broke off in the middle of an answer."""
+
+
+def _read(body: Any, key: str, size: int | None, max_bytes: int) -> bytes:
     from botocore.exceptions import HTTPClientError, IncompleteReadError, ResponseStreamingError
     from urllib3.exceptions import HTTPError
 
@@ -305,12 +306,10 @@ def _read(body: Any, key: str, size: int | None, max_bytes: int) -> bytes | None
         raise LimitError(f"{key}: {size} bytes; the limit is {max_bytes}")
     try:
         data: bytes = body.read(max_bytes + 1)
-    except (HTTPClientError, IncompleteReadError, ResponseStreamingError, HTTPError, OSError):
-        return None
+    except (HTTPClientError, IncompleteReadError, ResponseStreamingError, HTTPError, OSError) as error:
+        raise _BrokenOffError from error
     if len(data) > max_bytes:
         raise LimitError(f"{key}: more than {max_bytes} bytes; that is the limit")
-    return data if size is None or len(data) == size else None
-
-
-def _pause(attempt: int) -> None:
-    time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 2**attempt)
+    if size is not None and len(data) != size:
+        raise _BrokenOffError
+    return data
