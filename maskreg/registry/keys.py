@@ -270,10 +270,8 @@ class KeyLog:
 
     def drop_heads(self, project: str, *, keep: Collection[Digest]) -> None:
         """Delete the lists of latest entries that nothing names any more."""
-        kept = {heads_key(project, digest) for digest in keep}
-        self._store.delete(
-            [info.key for info in list(self._store.list(f"{KEYS}{project}/heads/")) if info.key not in kept]
-        )
+        listed = {info.key for info in self._store.list(f"{KEYS}{project}/heads/")}
+        self._store.delete(sorted(listed - {heads_key(project, digest) for digest in keep}))
 
     def renewal(self, project: str) -> bytes | None:
         """The latest renewal in a project, as it is stored; None when there is none."""

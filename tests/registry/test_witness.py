@@ -155,7 +155,7 @@ def test_two_readers_who_were_shown_different_entries_notice() -> None:
             first.witness.remember(first.uuid, shown)  # type: ignore[union-attr]
             return super().create(key, data)
 
-    second.witness._store = Late(memory)
+    second.witness.keep_in(Late(memory))
     with pytest.raises(RolledBackError):
         second.witness.remember(second.uuid, another)
 
