@@ -53,6 +53,8 @@ class Index:
         self._refs = RefLog(store, check=check)
         self._uuid = uuid
         self._opened: Catalog | None = None
+        # The file of a local catalog, which is read and written without SQLAlchemy.
+        self._file = Path(url.removeprefix(_LOCAL)) if url.startswith(_LOCAL) else None
 
     def open(self) -> Catalog | None:
         """The catalog, filled, and made if it is missing; None when there is none or it is unusable (``problem``)."""
@@ -190,7 +192,7 @@ class Index:
     def saw_source(self, root: str, path: str) -> None:
         """Remember that the checkpoint of identity ``root`` is at ``path`` now."""
         row = {"root": root, "path": path, "at": datetime.now(UTC)}
-        if not self._write([Put("seen_sources", row, ("root", "path"))]):
+        if self._file is None or not write(self._file, [Put("seen_sources", row, ("root", "path"))]):
             self.use(lambda catalog: catalog.saw_source(root, path))
 
     def seen_sources(self, root: str) -> list[str]:
@@ -199,20 +201,16 @@ class Index:
         return [path for (path,) in rows or ()]
 
     def _read(self, statement: str, *values: str) -> list[tuple[Any, ...]] | None:
-        return read(Path(self.url.removeprefix(_LOCAL)), statement, values) if self.url.startswith(_LOCAL) else None
-
-    def _write(self, rows: Iterable[Put]) -> bool:
-        return self.url.startswith(_LOCAL) and write(Path(self.url.removeprefix(_LOCAL)), rows)
+        return None if self._file is None else read(self._file, statement, values)
 
     def is_unmade(self) -> bool:
         """Whether a local catalog is still to be made, and has nothing to hold yet: then looking does not make it."""
-        is_missing = self.url.startswith(_LOCAL) and not Path(self.url.removeprefix(_LOCAL)).exists()
-        return is_missing and not any(self._refs.each_number())
+        return self._file is not None and not self._file.exists() and not any(self._refs.tags())
 
     def note(self, entry: RefEntry, action: str) -> None:
         """Index an entry of the ref log and the artifact it points to, and log the event."""
         event = Event(action, str(entry.ref), entry.by, {"digest": entry.digest or "", "n": entry.n})
-        if self._noted_in_file(entry, event):
+        if self._file is not None and self._noted_in(self._file, entry, event):
             return
 
         def write(catalog: Catalog) -> None:
@@ -225,14 +223,14 @@ class Index:
 
         self.use(write)
 
-    def _noted_in_file(self, entry: RefEntry, event: Event) -> bool:
+    def _noted_in(self, file: Path, entry: RefEntry, event: Event) -> bool:
         """Note an entry in a local catalog that is filled, whole, and has no overlap of the artifact to restore."""
         state = (
             "SELECT source, EXISTS (SELECT 1 FROM artifacts WHERE digest = ?),"
             " EXISTS (SELECT 1 FROM measurements WHERE digest = ?) FROM filled"
         )
         digest = entry.digest
-        found = self._read(state, digest or "", digest or "")
+        found = read(file, state, (digest or "", digest or ""))
         if not found or found[0][0] != self._uuid() or found[0][1:] == (0, 1):
             return False
         rows = [
@@ -247,7 +245,7 @@ class Index:
                 self.problem = error
                 return True
             rows += [Put("artifacts", artifact_row(*each), ("digest",)) for each in manifests]
-        return self._write(rows)
+        return write(file, rows)
 
     def forget(self, digest: Digest, *, objects: int, size: int, by: str) -> None:
         """Remove a deleted artifact from the index, and log the event."""
@@ -324,7 +322,7 @@ class Index:
     def _fill_if_new(self, catalog: Catalog) -> None:
         filled, uuid = catalog.filled_from(), self._uuid()
         # A registry that nothing was ever written to has nothing to fill it with.
-        if filled != uuid and (filled is not None or uuid or any(self._refs.each_number())):
+        if filled != uuid and (filled is not None or uuid or any(self._refs.tags())):
             self._fill(catalog)
 
     def _fill(self, catalog: Catalog, *, progress: Progress = SILENT) -> Rebuilt:

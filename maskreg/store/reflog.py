@@ -119,12 +119,6 @@ class RefLog:
             check_link(older[-1], head)
         return [*older, head]
 
-    def history(self, ref: Ref, damaged: list[CorruptError] | None = None) -> list[RefEntry]:
-        """All entries of a tag, the oldest first, each checked to follow from the one before."""
-        folder = self._folder(ref)
-        self._is_sound(folder, damaged)
-        return list(self._linked(folder.keys, damaged))
-
     def audit(self, ref: Ref | None = None) -> list[CorruptError]:
         """Everything that is wrong with the log of a tag, or of all, by key: reads every entry."""
         damaged: list[CorruptError] = []
@@ -244,15 +238,13 @@ class RefLog:
 
     def numbers(self, damaged: list[CorruptError] | None = None) -> dict[Ref, int]:
         """Number of the latest entry of every tag, removed ones included; lists keys and reads no entry."""
-        return dict(self.each_number(damaged))
-
-    def each_number(self, damaged: list[CorruptError] | None = None) -> Iterator[tuple[Ref, int]]:
-        """The same, tag by tag, in the order of their keys."""
+        numbers: dict[Ref, int] = {}
         for folder in each_folder(self._store.list(REFS)):
             if folder.latest:
-                yield ref_of(f"{folder.path}/"), folder.latest
+                numbers[ref_of(f"{folder.path}/")] = folder.latest
             elif damaged is not None:
                 damaged.append(folder.stray_error(self._store.url))
+        return numbers
 
     def append(
         self,

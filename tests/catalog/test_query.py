@@ -142,11 +142,6 @@ def test_texts_sort_byte_by_byte(catalog: Catalog) -> None:
     assert tags == sorted(tags, key=str.encode)
 
 
-@pytest.mark.parametrize("sort", COLUMN_OF_SORT)
-def test_every_sort_key_works(full: Catalog, sort: str) -> None:
-    assert len(full.search(Query(sort=sort))) == 4
-
-
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("sort", COLUMN_OF_SORT)
 def test_page_after_page_gives_all_results_once(full: Catalog, sort: str, descending: bool) -> None:
@@ -189,12 +184,6 @@ def test_a_page_begins_where_the_last_one_ended_whatever_was_added_or_removed(fu
 def test_questions_that_make_no_sense_are_refused(query: Query, message: str) -> None:
     with open_catalog("sqlite://") as catalog, pytest.raises(UsageError, match=message):
         catalog.search(query)
-
-
-def test_the_refusal_lists_the_sort_keys() -> None:
-    with open_catalog("sqlite://") as catalog, pytest.raises(UsageError) as caught:
-        catalog.search(Query(sort="color"))
-    assert all(key in caught.value.hint for key in ("created", "density", "rlvr_overlap"))
 
 
 def test_the_longest_text_of_many_words_is_answered(catalog: Catalog) -> None:

@@ -102,7 +102,7 @@ def test_the_grace_period_runs_from_the_removal_by_the_stores_clock(
     set_clock(monkeypatch, days=-30)
     remove(local, REF)
     monkeypatch.undo()
-    assert local.refs.history(REF)[-1].at < datetime.now(UTC) - timedelta(days=29)
+    assert local.history(REF)[-1].at < datetime.now(UTC) - timedelta(days=29)
     assert collect(local).collected == ()
     restore(local, REF)
     assert verify(local, REF).ok
