@@ -1,17 +1,9 @@
-"""Attacks on the documents of an artifact and on ref entries: mutated, sealed and hashed again, then used.
-
-``python -m tests.artifact.fuzz SEED COUNT`` runs many and says how they ended; anything but success or a
-:class:`~maskreg.errors.DataError` ends it with the seed of the case.
-"""
+"""Attacks on the documents of an artifact and on ref entries: mutated, sealed and hashed again, then used."""
 
 from __future__ import annotations
 
 import json
 import random
-import resource
-import sys
-import tempfile
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -120,24 +112,3 @@ def _use_entry(rng: random.Random) -> None:
     except ValueError:  # what cannot be written canonically is stored as it is
         data = written(row, rng)
     RefEntry.parse(entry_key(ref, 2), data)
-
-
-def main() -> None:
-    """Run ``COUNT`` cases from ``SEED`` on."""
-    first, count = int(sys.argv[1]), int(sys.argv[2])
-    ends: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        target = Target(Path(folder))
-        case = first
-        try:
-            for case in range(first, first + count):
-                ends[target.attack(case)] += 1
-        finally:
-            print(f"last case: {case}")
-    for end, times in sorted(ends.items()):
-        print(f"{times:8} {end}")
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,9 +10,19 @@ import threading
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from maskreg.bucket import BucketPath, Location, is_url, on_disk
-from maskreg.errors import ConfigError, FormatError, NotAllowedError, NotFoundError, UnavailableError, UsageError
+from maskreg.bucket.client import of_answer
+from maskreg.errors import (
+    ConfigError,
+    FormatError,
+    NotAllowedError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+    UsageError,
+)
 from maskreg.settings import StoreOptions
 from tests.buckets import client_of, options_of, upload
 from tests.servers import S3Server
@@ -167,3 +177,11 @@ def test_a_signal_ends_the_wait_for_an_answer() -> None:
         is_over.set()
         service.join()
         request.join()
+
+
+def test_a_clock_that_is_wrong_is_named() -> None:
+    answer = {"Error": {"Code": "RequestTimeTooSkewed"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+    error = of_answer(ClientError(answer, "GetObject"), "s3://masks/team", "masks", "get", "maskreg.json")  # type: ignore[arg-type]
+    assert isinstance(error, RefusedError)
+    assert "clocks of this machine and of the service differ" in error.message
+    assert error.hint == "timedatectl"

@@ -21,7 +21,6 @@ from tests.buckets import log_in
 from tests.cli.conftest import Run
 from tests.servers import Postgres, SeaweedFS, free_ports
 from tests.store.memory import MemoryStore
-from tests.store.scripted_s3 import Answer, serve
 from tests.store.wrapped import Wrapped
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Query
 from maskreg.digest import Digest
 from maskreg.document import canonical
-from maskreg.errors import ConfigError, ConflictError, CorruptError, DataError, FormatError, NotFoundError, UsageError
+from maskreg.errors import ConfigError, CorruptError, DataError, FormatError, NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry, who
 from maskreg.registry.collect import collect
@@ -22,18 +21,9 @@ from maskreg.registry.pull import pull
 from maskreg.registry.push import push
 from maskreg.registry.tags import annotate, remove, restore, tag
 from maskreg.registry.verify import verify
-from maskreg.store import FileStore, ObjectInfo
-from tests.artifact.making import pair, write
+from maskreg.store import FileStore
 from tests.registry.conftest import CARD, REF, new_local
 from tests.store.memory import MemoryStore
-from tests.store.wrapped import Wrapped
-
-
-@pytest.fixture
-def other(local: Registry) -> Digest:
-    assert local.root is not None
-    return write(local.root, pair(1), parts=("mask", "delta"))
-
 
 # Identity
 
@@ -161,26 +151,6 @@ def test_a_removed_name_comes_back(local: Registry, digest: Digest) -> None:
         restore(local, Ref.parse("never"))
 
 
-class Fading(Wrapped):
-    """Lists what is there once, and nothing from then on."""
-
-    listed = False
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        if prefix.startswith("refs/"):
-            if self.listed:
-                return iter(())
-            self.listed = True
-        return self.store.list(prefix)
-
-
-def test_a_history_needs_one_listing(local: Registry, digest: Digest, remote: Registry) -> None:
-    push(local, remote, REF)
-    remove(remote, REF)
-    registry = Registry(Fading(remote.store), name="lab", by="ada@here")
-    assert [entry.n for entry in registry.history(REF)] == [1, 2]
-
-
 def test_removing_a_pinned_name_checks_the_pin(local: Registry, digest: Digest, other: Digest) -> None:
     with pytest.raises(NotFoundError):
         remove(local, replace(REF, digest=other))
@@ -208,14 +178,6 @@ def test_only_what_is_whole_gets_a_name(local: Registry, digest: Digest) -> None
         local.store.put(prefix + key, before)
     assert local.refs.head(name) is None
     local.publish(name, digest, card=Card())
-
-
-def test_a_name_that_moved_meanwhile_is_a_conflict(local: Registry, digest: Digest, other: Digest) -> None:
-    after = local.head(REF)
-    local.publish(REF, other, card=CARD)
-    with pytest.raises(ConflictError):
-        local.publish(REF, digest, card=CARD, after=after)
-    assert local.resolve(REF).digest == other
 
 
 def test_a_user_of_any_name_can_write(local: Registry, digest: Digest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -93,14 +94,18 @@ def test_a_collection_at_several_steps_of_a_push(here: Registry, k: int) -> None
     assert seen[0] > 1
 
 
-def test_a_push_killed_at_every_step_is_completed_by_the_next(here: Registry) -> None:
+def test_a_push_killed_at_every_step_is_completed_by_the_next_or_collected(here: Registry) -> None:
     total = count(lambda s: do_push(here, s), MemoryStore())
     whole = do_push(here, MemoryStore())
-    for k in range(total):
+    for k, collects in product(range(total), (False, True)):
         store = MemoryStore()
         with pytest.raises(Killed):
             do_push(here, Steps(store, at=k, dies=True))
         assert_sound_names(store)
+        if collects:
+            do_gc(store)
+            assert_sound(store)
+            assert bool(list(store.list("artifacts/"))) == bool(list(over(store).refs.heads()))
         again = do_push(here, store)
         assert again.reused_bytes + again.sent_bytes == whole.sent_bytes
         assert_sound(store)
@@ -111,20 +116,6 @@ def assert_sound_names(store: Store) -> None:
     for entry in over(store).refs.heads():
         assert entry.digest is not None
         assert verify(over(store), entry.ref).ok
-
-
-def test_a_push_killed_at_every_step_is_collected_or_completed(here: Registry) -> None:
-    total = count(lambda s: do_push(here, s), MemoryStore())
-    for k in range(total):
-        store = MemoryStore()
-        with pytest.raises(Killed):
-            do_push(here, Steps(store, at=k, dies=True))
-        do_gc(store)
-        assert_sound(store)
-        if not list(over(store).refs.heads()):
-            assert not list(store.list("artifacts/"))
-        do_push(here, store)
-        assert_sound(store)
 
 
 def test_a_collection_killed_at_every_step_is_completed_by_the_next(here: Registry) -> None:

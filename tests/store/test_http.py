@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import fields
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -31,52 +29,9 @@ from maskreg.store.connection import Connection
 from maskreg.store.http import HttpStore
 from maskreg.workspace.verbs import accounts
 from maskreg.workspace.verbs.jobs import JobServer
-
-Reply = tuple[int, dict[str, str], bytes]
-Scripted = Callable[[str, str, dict[str, str]], Reply | None]
+from tests.store.hosting import Host, Reply, Scripted
 
 TOKEN = "mr_secret"
-
-
-class Host:
-    """An HTTP server that answers as a script says, and keeps what it was asked."""
-
-    def __init__(self, script: Scripted) -> None:
-        self.asked: list[tuple[str, str, dict[str, str]]] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _answer(self) -> None:
-                self.rfile.read(int(self.headers.get("content-length", 0)))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                outer.asked.append((self.command, self.path, headers))
-                reply = script(self.command, self.path, headers)
-                if reply is None:
-                    self.close_connection = True
-                    return
-                status, sent, body = reply
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(body)), **sent}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
-
-            do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _answer
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        """End it."""
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture

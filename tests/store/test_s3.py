@@ -21,7 +21,7 @@ from maskreg.store.probe import probe
 from maskreg.store.s3 import S3Store
 from tests.buckets import log_in
 from tests.servers import S3Server
-from tests.store.scripted_s3 import Answer, Script, serve
+from tests.store.hosting import Answer, Host, serve
 
 SECRET = "wJalrXUtnFEMI-not-to-be-seen"
 
@@ -41,7 +41,7 @@ def client(endpoint: str, bucket: str = "bucket", attempts: int = 2, seconds: fl
 
 
 @contextmanager
-def scripted(*answers: Answer, attempts: int = 2) -> Iterator[tuple[S3Store, Script]]:
+def scripted(*answers: Answer, attempts: int = 2) -> Iterator[tuple[S3Store, Host]]:
     with serve(*answers) as script, client(script.url, attempts=attempts) as store:
         yield store, script
 
@@ -160,7 +160,7 @@ def test_what_a_service_answers_becomes_one_of_our_errors(answer: Answer, error:
 def test_a_body_that_breaks_off_is_asked_for_again() -> None:
     with scripted(Answer(200, b"01234", declared=10), Answer(200, b"0123456789")) as (store, script):
         assert store.get("a", max_bytes=10) == b"0123456789"
-        assert script.asked == ["GET", "GET"]
+        assert [method for method, *_ in script.asked] == ["GET", "GET"]
 
 
 def test_a_body_that_always_breaks_off_is_unavailable() -> None:
@@ -176,7 +176,7 @@ def test_a_body_that_is_too_large_is_not_read() -> None:
     # Were it read, it would break off.
     with scripted(Answer(200, b"x", declared=1 << 40)) as (store, script), pytest.raises(LimitError):
         store.get("a", max_bytes=10)
-    assert script.asked == ["GET"]
+    assert len(script.asked) == 1
 
 
 def test_a_conflict_between_writers_is_tried_again() -> None:
