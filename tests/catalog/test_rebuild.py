@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from maskreg.errors import CorruptError
 from maskreg.ref import Card
 from maskreg.store.reflog import RefEntry
 from tests.catalog.conftest import digest, entry, manifest
+from tests.servers import Postgres
 
 REFS = list(product(["default", "team"], ["a", "b"], ["latest", "v1"]))
 MANIFESTS = {
@@ -88,32 +90,23 @@ def answers(catalog: Catalog) -> list[list[SearchResult]]:
     return [catalog.search(query) for query in QUERIES]
 
 
+@pytest.fixture
+def urls(postgres: Postgres, tmp_path: Path) -> tuple[str, str]:
+    """A database of each kind."""
+    url = postgres.new_database()
+    upgrade(url)
+    return url, f"sqlite:///{tmp_path / 'catalog.db'}"
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(words, max_size=25))
-def test_a_rebuilt_index_answers_like_the_one_it_replaces(url: str, sequence: list[tuple[Any, ...]]) -> None:
-    with open_catalog(url) as catalog:
-        # Examples share a database: begin without an index, and with overlaps that hide the earlier ones.
-        catalog.rebuild([], [])
-        for n in range(4):
-            catalog.record(Measurement(digest(n), "rlvr_overlap", 0.5))
-        store = Store(catalog)
-        for word in sequence:
-            store.step(word)
-        before = answers(catalog)
-        events = catalog.events()
-        catalog.rebuild(store.heads.values(), store.manifests.items())
-        assert answers(catalog) == before
-        assert catalog.events() == events
-
-
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(words, max_size=25))
-def test_both_databases_give_the_same_answers(
-    postgres_url: str, sqlite_url: str, sequence: list[tuple[Any, ...]]
+def test_both_databases_answer_alike_and_a_rebuilt_index_like_the_one_it_replaces(
+    urls: tuple[str, str], sequence: list[tuple[Any, ...]]
 ) -> None:
     found = []
-    for url in (postgres_url, sqlite_url):
+    for url in urls:
         with open_catalog(url) as catalog:
+            # Examples share a database: begin without an index, and with overlaps that hide the earlier ones.
             catalog.rebuild([], [])
             for n in range(4):
                 catalog.record(Measurement(digest(n), "rlvr_overlap", 0.5))
@@ -121,19 +114,9 @@ def test_both_databases_give_the_same_answers(
             for word in sequence:
                 store.step(word)
             found.append(answers(catalog))
+            catalog.rebuild(store.heads.values(), store.manifests.items())
+            assert answers(catalog) == found[-1]
     assert found[0] == found[1]
-
-
-@pytest.fixture
-def postgres_url(postgres: Any) -> str:
-    url: str = postgres.new_database()
-    upgrade(url)
-    return url
-
-
-@pytest.fixture
-def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{tmp_path_factory.mktemp('twin') / 'catalog.db'}"
 
 
 def test_what_only_sql_holds_survives(catalog: Catalog) -> None:

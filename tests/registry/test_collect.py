@@ -29,9 +29,8 @@ from maskreg.store import FileStore
 from maskreg.store.entry import NAMES, REFS, back_reference_key, entry_key
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, age
-from tests.registry.steps import Steps
 from tests.store.memory import MemoryStore
-from tests.store.wrapped import Censored, Wrapped
+from tests.store.wrapped import Censored, Steps, Wrapped
 
 NOW = timedelta(0)
 

@@ -15,8 +15,7 @@ from maskreg.registry.signing import create_key, refresh, refresh_due, rotate_ke
 from maskreg.signature import Signer
 from maskreg.store import Store
 from maskreg.store.entry import entry_key
-from tests.registry.meddling import MAX, REF, A, B, C
-from tests.registry.signing import EVES, KEY, NEXT, copy, reader, set_to, writer
+from tests.registry.meddling import EVES, KEY, MAX, NEXT, REF, A, B, C, copy, reader, set_to, writer
 from tests.store.memory import MemoryStore
 
 OTHER = Ref.parse("team/qwen3-8b-rlvr:v3")

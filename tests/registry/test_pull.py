@@ -35,8 +35,8 @@ from maskreg.registry.verify import verify
 from maskreg.store import FileStore, ObjectInfo
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, Heard, new_local, objects, second
-from tests.registry.steps import Killed, Steps
 from tests.store.memory import MemoryStore
+from tests.store.wrapped import Killed, Steps
 
 
 def test_mask_and_delta_arrive(empty: Registry, remote: Registry, pushed: Digest) -> None:
@@ -237,10 +237,10 @@ def test_a_part_is_not_seen_before_all_of_it_is_here(empty: Registry, remote: Re
 class LocalSteps(Steps):
     """Steps of a store in a directory."""
 
-    def __init__(self, inner: FileStore, *, at: int, dies: bool = True) -> None:
-        super().__init__(inner, at=at, dies=dies)
-        self.root = inner.root
-        self.path = inner.path
+    def __init__(self, store: FileStore, *, at: int, dies: bool = True) -> None:
+        super().__init__(store, at=at, dies=dies)
+        self.root = store.root
+        self.path = store.path
 
 
 def test_killed_at_every_step_of_the_local_side(empty: Registry, remote: Registry, pushed: Digest) -> None:

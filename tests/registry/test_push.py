@@ -19,7 +19,7 @@ from maskreg.registry.push import push
 from maskreg.registry.verify import verify
 from maskreg.store import FileStore
 from tests.registry.conftest import CARD, REF, Heard, objects, second
-from tests.registry.steps import Steps
+from tests.store.wrapped import Steps
 
 
 def test_everything_travels_and_nothing_twice(local: Registry, remote: Registry, digest: Digest) -> None:

@@ -24,9 +24,8 @@ from maskreg.registry.verify import verify
 from maskreg.store import ObjectInfo, Store
 from maskreg.store.entry import NAMES
 from tests.registry.conftest import CARD, REF, new_local
-from tests.registry.steps import Killed, Steps
 from tests.store.memory import MemoryStore
-from tests.store.wrapped import Censored
+from tests.store.wrapped import Censored, Killed, Steps
 
 NOW = timedelta(0)
 
@@ -257,12 +256,12 @@ def test_collection_by_the_stores_clock(here: Registry, made: tuple[Path, Digest
 
 
 class _Later(Steps):
-    def __init__(self, inner: Store, ahead: timedelta) -> None:
-        super().__init__(inner)
+    def __init__(self, store: Store, ahead: timedelta) -> None:
+        super().__init__(store)
         self.ahead = ahead
 
     def clock(self) -> datetime:
-        return self.inner.clock() + self.ahead
+        return self.store.clock() + self.ahead
 
 
 class Puts(Censored):
@@ -312,7 +311,7 @@ def test_a_push_whose_objects_are_deleted_under_it_says_whether_a_collection_doe
     class Loses(Steps):
         def put(self, key: str, data: bytes) -> None:
             super().put(key, data)
-            self.inner.delete([artifact_prefix(made[1]) + "tensors.json"])
+            self.store.delete([artifact_prefix(made[1]) + "tensors.json"])
 
     with pytest.raises(TryAgainError, match="no garbage collection has marked them"):
         do_push(here, Loses(MemoryStore()))
@@ -321,7 +320,7 @@ def test_a_push_whose_objects_are_deleted_under_it_says_whether_a_collection_doe
         def put(self, key: str, data: bytes) -> None:
             super().put(key, data)
             if key.endswith("/manifest.json"):
-                self.inner.put(marker_prefix(made[1]) + "run", b"")
+                self.store.put(marker_prefix(made[1]) + "run", b"")
 
     with pytest.raises(TryAgainError, match="a garbage collection is running"):
         do_push(here, Collects(MemoryStore()))
@@ -341,8 +340,8 @@ FOREVER = 10**9
 class Gate(Steps):
     """Stops before operation ``at`` until it is let go on; dies at operation ``dies_at``."""
 
-    def __init__(self, inner: Store, at: int, dies_at: int = FOREVER) -> None:
-        super().__init__(inner, at=at)
+    def __init__(self, store: Store, at: int, dies_at: int = FOREVER) -> None:
+        super().__init__(store, at=at)
         self.dies_at = dies_at
         self.go = threading.Event()
         self.stopped = threading.Event()

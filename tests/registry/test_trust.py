@@ -31,14 +31,20 @@ from maskreg.registry.tags import accept_registry, accept_tag
 from maskreg.signature import Signer, signed
 from maskreg.store import FileStore, Store
 from maskreg.store.entry import entry_key
-from tests.registry.meddling import MAX, REF, A, B, C, move, row_of
-from tests.registry.signing import (
+from tests.registry.meddling import (
     EVES,
     KEY,
+    MAX,
     NEXT,
+    REF,
+    A,
+    B,
+    C,
     copy,
     forge,
+    move,
     reader,
+    row_of,
     set_to,
     sign_project,
     signed_store,

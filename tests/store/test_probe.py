@@ -28,17 +28,23 @@ class ListsNothing(Wrapped):
 
 
 class Denies(Wrapped):
-    def __init__(self, method: str) -> None:
-        super().__init__(MemoryStore())
-        self.denied = method
+    """Credentials that lack some permissions."""
 
-    def _check(self, method: str) -> None:
-        if method == self.denied:
-            raise NotAllowedError(f"{method} was refused")
+    def __init__(self, *denied: str) -> None:
+        super().__init__(MemoryStore())
+        self.denied = denied
+
+    def _check(self, permission: str) -> None:
+        if permission in self.denied:
+            raise NotAllowedError(f"{permission} was refused")
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         self._check("get")
         return super().get(key, max_bytes=max_bytes)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        self._check("get")
+        return super().head(key)
 
     def put(self, key: str, data: bytes) -> None:
         self._check("put")
@@ -53,29 +59,8 @@ class Denies(Wrapped):
         super().delete(keys)
 
 
-class ReadOnly(Wrapped):
-    """Credentials that may list and read; ``denied`` is refused besides."""
-
-    def __init__(self, denied: str = "") -> None:
-        super().__init__(MemoryStore())
-        self.denied = denied
-
-    def put(self, key: str, data: bytes) -> None:
-        raise NotAllowedError("put was refused")
-
-    def head(self, key: str) -> ObjectInfo | None:
-        if self.denied == "get":
-            raise NotAllowedError("get was refused")
-        return super().head(key)
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        if self.denied == "list":
-            raise NotAllowedError("list was refused")
-        return super().list(prefix)
-
-
 def test_a_store_that_may_only_be_read_is_not_written_to() -> None:
-    probed = probe(ReadOnly())
+    probed = probe(Denies("put"))
     assert (probed.writable, probed.create_only, probed.safe) == (False, "untried", False)
     assert "s3:PutObject" in probed.reason
 
@@ -83,7 +68,7 @@ def test_a_store_that_may_only_be_read_is_not_written_to() -> None:
 @pytest.mark.parametrize("denied", ["get", "list"])
 def test_a_store_that_may_not_be_read_either_is_refused(denied: str) -> None:
     with pytest.raises(NotAllowedError, match="not allowed to put"):
-        probe(ReadOnly(denied))
+        probe(Denies("put", denied))
 
 
 def test_a_store_that_ignores_conditions_is_unsafe() -> None:

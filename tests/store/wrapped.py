@@ -15,22 +15,31 @@ class Wrapped(Store):
         self.store = store
         self.url = store.url
 
+    def _step(self) -> None:
+        """Called before each operation."""
+
     def get(self, key: str, *, max_bytes: int) -> bytes:
+        self._step()
         return self.store.get(key, max_bytes=max_bytes)
 
     def head(self, key: str) -> ObjectInfo | None:
+        self._step()
         return self.store.head(key)
 
     def put(self, key: str, data: bytes) -> None:
+        self._step()
         self.store.put(key, data)
 
     def create(self, key: str, data: bytes) -> bool:
+        self._step()
         return self.store.create(key, data)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._step()
         return self.store.list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
+        self._step()
         self.store.delete(keys)
 
     def close(self) -> None:
@@ -38,6 +47,39 @@ class Wrapped(Store):
 
     def clock(self) -> datetime:
         return self.store.clock()
+
+
+class Killed(BaseException):
+    """The process is gone; nothing catches this."""
+
+
+class Steps(Wrapped):
+    """Calls ``then`` just before operation number ``at`` (counted from 0), to let another process run.
+
+    When ``dies`` is set the store does nothing from that operation on: its user was killed.
+    """
+
+    def __init__(
+        self, store: Store, *, at: int = -1, then: Callable[[], object] | None = None, dies: bool = False
+    ) -> None:
+        super().__init__(store)
+        self.at, self.then, self.dies = at, then, dies
+        self.done = 0
+
+    def _step(self) -> None:
+        number, self.done = self.done, self.done + 1
+        if number == self.at and self.then is not None:
+            self.then()
+        if self.dies and number >= self.at:
+            raise Killed
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return iter(list(super().list(prefix)))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        # Key by key, as a store does that stops in the middle.
+        for key in keys:
+            super().delete([key])
 
 
 class Censored(Wrapped):
