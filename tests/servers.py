@@ -148,11 +148,6 @@ class S3Server(ABC):
         if not wait_until(lambda: self._answers() and self._takes_objects(), self._process):
             raise RuntimeError(f"the S3 server did not start again:\n{self._log.read_text(errors='replace')[-4000:]}")
 
-    def peak_bytes(self) -> int:
-        """Peak resident bytes of the server; Linux only."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
-
     def cont(self) -> None:
         """Wake a hung server."""
         self._process.send_signal(signal.SIGCONT)

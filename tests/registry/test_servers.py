@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from maskreg_cli.next_step import next_step
 
 from maskreg.catalog import Query
 from maskreg.digest import Digest
-from maskreg.errors import ConfigError, MaskregError, NotFoundError, TryAgainError
+from maskreg.errors import MaskregError, NotFoundError, TryAgainError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
@@ -23,7 +21,7 @@ from maskreg.registry.verify import verify
 from maskreg.settings import Remote, StoreOptions
 from tests.buckets import log_in
 from tests.registry.conftest import REF
-from tests.servers import Postgres, S3Server
+from tests.servers import S3Server
 
 
 @pytest.fixture(params=["s3_server", "other_s3_server"])
@@ -92,15 +90,3 @@ def test_pushes_and_collections_at_the_same_time(local: Registry, bucket: Remote
         done.set()
         collector.join()
     assert failures == []
-
-
-def test_a_database_that_is_behind_is_said_and_worked_around(
-    local: Registry, postgres: Postgres, digest: Digest, tmp_path: Path
-) -> None:
-    (tmp_path / "s").mkdir()
-    with Registry.remote(Remote("disk", str(tmp_path / "s"), postgres.new_database())) as registry:
-        push(local, registry, REF)
-        assert registry.catalog is None
-        assert isinstance(registry.catalog_problem, ConfigError)
-        assert next_step(registry.catalog_problem).startswith("maskreg db upgrade")
-        assert [f.digest for f in registry.search(Query()).results] == [digest]
