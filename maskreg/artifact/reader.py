@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from html import escape
@@ -38,6 +37,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, FormatError, NotFoundError, PartAbsentError
 from maskreg.limits import LIMITS, Limits
 from maskreg.mask import Mask, TensorMask, packed_bytes
+from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.result import ROWS_SHOWN, html_table
 from maskreg.store.base import Store
@@ -97,7 +97,7 @@ class Artifact:
         self._indexes: dict[str, npt.NDArray[np.uint64]] = {}
         self._sizes = {o.key: o.size for o in manifest.objects}
         self._objects = VerifiedObjects(store, digest, manifest, self._check_shard)
-        self.tensors: tuple[Tensor, ...] = load_tensors(self._read(TENSORS, limits.tensors_json_bytes), limits)
+        self.tensors: tuple[Tensor, ...] = load_tensors(self.document(TENSORS, limits.tensors_json_bytes), limits)
         check_table(self.tensors, manifest, limits)
         self.by_name: dict[str, Tensor] = {n: t for t in self.tensors for n in (t.name, *t.aliases)}
 
@@ -284,17 +284,19 @@ class Artifact:
         """Small files that belong to the result of applying ``delta`` or ``reverse``: name to bytes."""
         prefix = FILES if part == "delta" else REVERSE_FILES
         keys = [o.key for o in self.manifest.objects if o.key.startswith(prefix)]
-        return {key.removeprefix(prefix): self._read(key, self._limits.small_file_bytes) for key in keys}
+        return {key.removeprefix(prefix): self.document(key, self._limits.small_file_bytes) for key in keys}
 
-    def document(self, key: str, *, max_bytes: int) -> bytes:
+    def document(self, key: str, max_bytes: int) -> bytes:
         """An object that is not an array, whole and verified."""
-        return self._read(key, max_bytes)
+        if key not in self._sizes:
+            raise FormatError(f"manifest.json: lists no {key}")
+        return self._objects.get(key, max_bytes=max_bytes)
 
     # Arrays
 
     def _array(self, name: str) -> StoredArray:
         if name not in self._arrays:
-            data = self._read(metadata_key(name), self._limits.zarr_json_bytes)
+            data = self.document(metadata_key(name), self._limits.zarr_json_bytes)
             layout = check_array(data, name, self._length(name), self._limits)
             listed = {o.key for o in self.manifest.objects}
             missing = next((n for n in range(layout.shards) if layout.shard_key(n) not in listed), None)
@@ -302,7 +304,7 @@ class Artifact:
             if missing is not None:
                 raise CorruptError(layout.shard_key(missing), "the manifest does not list this chunk")
             if not self._layouts:
-                check_group(self._read(f"{GROUP}/zarr.json", self._limits.zarr_json_bytes), SCHEMA, self._limits)
+                check_group(self.document(f"{GROUP}/zarr.json", self._limits.zarr_json_bytes), SCHEMA, self._limits)
             self._layouts[name] = layout
             self._arrays[name] = StoredArray(self._objects, layout, self._limits.object_bytes)
         return self._arrays[name]
@@ -345,16 +347,14 @@ class Artifact:
         if segments[0] == GROUP and len(segments) > 3 and segments[1] in self._layouts:
             check_shard(self._layouts[segments[1]], key, data)
 
-    def _read(self, key: str, max_bytes: int) -> bytes:
-        if key not in self._sizes:
-            raise FormatError(f"manifest.json: lists no {key}")
-        return self._objects.get(key, max_bytes=max_bytes)
-
     def _hash(self, objects: list[Object], progress: Progress, jobs: int) -> None:
         progress.start("verify", sum(o.size for o in objects))
-        with ThreadPoolExecutor(jobs) as pool:
-            for entry, _ in zip(objects, pool.map(self._objects.check, objects), strict=True):
-                progress.advance(entry.size)
+
+        def check(entry: Object) -> None:
+            self._objects.check(entry)
+            progress.advance(entry.size)
+
+        each(objects, check, jobs)
 
 
 @lru_cache(maxsize=64)

@@ -18,8 +18,7 @@ whose digest it mentions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from datetime import datetime
 from itertools import pairwise
 
@@ -28,6 +27,7 @@ from maskreg.artifact.manifest import load_manifest, stands_on
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, NotFoundError, UnavailableError
 from maskreg.limits import LIMITS
+from maskreg.parallel import ordered
 from maskreg.progress import Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
@@ -35,7 +35,6 @@ from maskreg.store.chain import ASK, Folder, each_folder, not_listed
 from maskreg.store.entry import REFS, numbered, ref_of, tag_hash
 
 _READERS = 16
-_BATCH = 1_000
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _LINK = re.compile(rb'"link"|\\')
 """What a manifest of a link has in it, however it is spelled. To check all of a manifest takes far longer."""
@@ -101,19 +100,14 @@ class Names:
     def carried(self, above: Iterable[Digest]) -> set[Digest]:
         """Artifacts that these stand on, and all that were asked for before, down to the first of each chain."""
         waiting = set(above) - self._followed
-        with ThreadPoolExecutor(_READERS) as pool:
-            for _ in counting(self._progress, "read manifests", self._follow(waiting, pool)):
-                pass
-        return self._below
-
-    def _follow(self, waiting: set[Digest], pool: ThreadPoolExecutor) -> Iterator[Digest]:
         while waiting:
-            batch = [waiting.pop() for _ in range(min(_BATCH, len(waiting)))]
-            self._followed.update(batch)
-            for digest, below in zip(batch, pool.map(self._stands_on, batch), strict=True):
-                self._below |= below
-                waiting |= below - self._followed
-                yield digest
+            batch = sorted(waiting)
+            self._followed |= waiting
+            below = ordered(self._stands_on, batch, jobs=_READERS)
+            for each in counting(self._progress, "read manifests", below, total=len(batch)):
+                self._below |= each
+            waiting = self._below - self._followed
+        return self._below
 
     def _stands_on(self, digest: Digest) -> set[Digest]:
         try:

@@ -107,7 +107,7 @@ def _fetch(
     note = _may_move(remote, resolved, head, origin)
     data, manifest = read_manifest(remote.store, digest)
     needed = objects_of(manifest, _chosen_parts(resolved.ref, manifest, parts))
-    _check_supply(local, remote, resolved, manifest, needed)
+    _check_supply(local, remote, resolved.ref, digest, manifest, needed)
     fetched = _Fetched(remote.store, store, digest, progress)
     local.ensure_uuid()
     is_fixed = resolved.entry is not None and resolved.entry.immutable
@@ -150,12 +150,7 @@ def bring(
     if remote is not None and not set(parts) <= _present(local, digest):
         data, manifest = read_manifest(remote.store, digest)
         needed = objects_of(manifest, parts)
-        missing = absent(absent(needed, listing(remote.store, digest)), listing(local.store, digest))
-        if missing:
-            raise PartAbsentError(
-                f"{remote.name} does not hold all of {digest.short}: {missing[0].key} is missing",
-                hint="ask its owner to push it again",
-            )
+        _check_supply(local, remote, None, digest, manifest, needed)
         fetched = _Fetched(remote.store, store, digest, progress)
         local.ensure_uuid()
         with Settling(store, digest, data, needed, lambda: fetched.bring(needed, jobs), patience_s=local.patience_s):
@@ -235,21 +230,20 @@ def _chosen_parts(ref: Ref, manifest: Manifest, parts: Collection[str] | None) -
 
 
 def _check_supply(
-    local: Registry, remote: Registry, resolved: Resolved, manifest: Manifest, needed: list[Object]
+    local: Registry, remote: Registry, ref: Ref | None, digest: Digest, manifest: Manifest, needed: list[Object]
 ) -> None:
     # A remote may hold fewer parts than the artifact has; it need not hold what is local already.
-    ref, digest = resolved.ref, resolved.digest
     there = listing(remote.store, digest)
     missing = absent(absent(needed, there), listing(local.store, digest))
     if missing:
         # A part that was not asked for alone, and that is whole there.
         asked = {part_of(entry.key) for entry in needed} - {""}
         held = {part for part in manifest.parts if not absent(objects_of(manifest, {part}), there)}
-        other = sorted(held - (asked if len(asked) == 1 else set()))
+        other = sorted(held - (asked if len(asked) == 1 else set())) if ref else []
         raise PartAbsentError(
-            f"{remote.name} does not hold all of {ref}: {missing[0].key} is missing",
+            f"{remote.name} does not hold all of {ref or digest.short}: {missing[0].key} is missing",
             hint="ask its owner to push it again" + ("; another part is there" if other else ""),
-            ref=ref,
+            **({"ref": ref} if ref else {}),
             **({"elsewhere": other[0]} if other else {}),
         )
 

@@ -11,16 +11,16 @@ Every name is compared with one listing of the log::
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from maskreg.catalog.query import COLUMNS, RLVR_OVERLAP, SEED_OVERLAP, Measurement, Query, SearchResult
 from maskreg.digest import Digest
 from maskreg.document import checked
 from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError
+from maskreg.parallel import ordered
 from maskreg.ref import Ref
 from maskreg.result import Result, plain
 from maskreg.store.base import Service, Store
@@ -124,7 +124,6 @@ def lost(
 
 
 _READERS = 16
-_BATCH = 256
 
 
 def digests_in(store: Store) -> Iterator[Digest]:
@@ -146,20 +145,18 @@ def readable_manifests(
     """The manifests of ``digests``; errors of missing, damaged or forbidden ones are appended to ``damaged``."""
     from maskreg.artifact.presence import read_manifest
 
-    def read(digest: Digest) -> Manifest | MaskregError:
+    def read(digest: Digest) -> tuple[Digest, Manifest | MaskregError]:
         try:
-            return read_manifest(store, digest)[1]
+            return digest, read_manifest(store, digest)[1]
         except (DataError, NotFoundError, NotAllowedError) as error:
-            return error
+            return digest, error
 
-    rest = iter(digests)
-    with ThreadPoolExecutor(_READERS) as pool:
-        while batch := list(islice(rest, _BATCH)):
-            for digest, result in zip(batch, pool.map(read, batch), strict=True):
-                if isinstance(result, MaskregError):
-                    damaged.append(result)
-                else:
-                    yield digest, result
+    with closing(ordered(read, digests, jobs=_READERS)) as results:
+        for digest, result in results:
+            if isinstance(result, MaskregError):
+                damaged.append(result)
+            else:
+                yield digest, result
 
 
 MOST_ITEMS = 1_000

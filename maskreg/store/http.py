@@ -18,7 +18,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +26,7 @@ from urllib.parse import quote
 from maskreg.digest import Digest
 from maskreg.document import checked
 from maskreg.errors import NotFoundError, UnavailableError
+from maskreg.parallel import each
 from maskreg.settings import StoreOptions
 from maskreg.store.base import ObjectInfo, Store, check_key, check_prefix
 from maskreg.store.connection import Connection, ElsewhereError
@@ -219,10 +219,11 @@ class HttpStore(Store):
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, one request each; a missing one is not an error."""
-        paths = [_path(key) for key in keys]
-        if paths:
-            with ThreadPoolExecutor(min(_DELETERS, len(paths))) as pool:
-                list(pool.map(lambda path: self.connection.ask(Message("DELETE", path)), paths))
+
+        def delete(path: str) -> None:
+            self.connection.ask(Message("DELETE", path))
+
+        each([_path(key) for key in keys], delete, _DELETERS)
 
     def clock(self) -> datetime:
         """The time by the service's clock, or by the clock of the store behind it."""

@@ -29,14 +29,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from uuid import uuid4
 
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, DataError, NotFoundError, UnavailableError
 from maskreg.limits import LIMITS
+from maskreg.parallel import ordered
 from maskreg.ref import Card, Ref
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.chain import (
@@ -55,7 +56,7 @@ from maskreg.store.entry import REFS, RefEntry, entry_key, put_back_reference, r
 __all__ = ["RefEntry", "RefLog"]
 
 _READERS = 16
-_BATCH = 1_024
+_PART = 16
 
 
 class RefLog:
@@ -187,39 +188,24 @@ class RefLog:
 
         Errors of those that cannot be read are appended to ``damaged``; without it the first is raised.
         """
-        for key, result in self._results(keys):
-            if isinstance(result, RefEntry):
-                yield result
-            elif damaged is None:
-                raise result
-            else:
-                damaged.append(CorruptError(key, result.message.removeprefix(f"{key}: "), hint=result.hint))
+        with closing(ordered(self._read_some, _parts(keys), jobs=_READERS)) as parts:
+            for key, result in chain.from_iterable(parts):
+                if isinstance(result, RefEntry):
+                    yield result
+                elif damaged is None:
+                    raise result
+                else:
+                    damaged.append(CorruptError(key, result.message.removeprefix(f"{key}: "), hint=result.hint))
 
-    def _results(self, keys: Iterable[str]) -> Iterator[tuple[str, RefEntry | DataError]]:
-        rest = iter(keys)
-        batch = list(islice(rest, 2))
-        if len(batch) < 2:
-            yield from zip(batch, self._read_some(batch), strict=True)
-            return
-        with ThreadPoolExecutor(_READERS) as pool:
-            batch += islice(rest, _BATCH)
-            # In batches, so that a caller who stops early does not wait for all of them.
-            while batch:
-                # Some to each thread at a time: handing over a key costs more than parsing its entry.
-                size = -(-len(batch) // (4 * _READERS))
-                parts = [batch[start : start + size] for start in range(0, len(batch), size)]
-                yield from zip(batch, chain.from_iterable(pool.map(self._read_some, parts)), strict=True)
-                batch = list(islice(rest, _BATCH))
-
-    def _read_some(self, keys: list[str]) -> list[RefEntry | DataError]:
-        results: list[RefEntry | DataError] = []
+    def _read_some(self, keys: list[str]) -> list[tuple[str, RefEntry | DataError]]:
+        results: list[tuple[str, RefEntry | DataError]] = []
         for key in keys:
             try:
-                results.append(self._get(key))
+                results.append((key, self._get(key)))
             except DataError as error:
-                results.append(error)
+                results.append((key, error))
             except NotFoundError:
-                results.append(_vanished(key))
+                results.append((key, _vanished(key)))
         return results
 
     def _get(self, key: str) -> RefEntry:
@@ -352,6 +338,14 @@ class RefLog:
             if self._store.head(missing) is None:
                 raise folder.gap_error(self._store.url, missing)
         raise not_listed(self._store.url, missing)
+
+
+def _parts(keys: Iterable[str]) -> Iterator[list[str]]:
+    # To hand over a key costs more than to parse its entry, so only the first go alone.
+    rest = iter(keys)
+    sizes = chain(repeat(1, 4 * _READERS), repeat(_PART))
+    while part := list(islice(rest, next(sizes))):
+        yield part
 
 
 def _vanished(key: str) -> CorruptError:

@@ -9,7 +9,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from maskreg.bucket.client import check_options, connect, status_of, translated
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, LimitError, NotFoundError, UnavailableError
+from maskreg.parallel import each
 from maskreg.settings import StoreOptions
 from maskreg.store.base import LINK_SECONDS, Link, ObjectInfo, Store, check_key, check_prefix, is_clean
 
@@ -126,12 +126,7 @@ class S3Store(Store):
 
         One request each: services disagree on the checksum that a request for many needs.
         """
-        clean = [check_key(key) for key in keys]
-        if not clean:
-            return
-        with ThreadPoolExecutor(min(_DELETERS, len(clean))) as pool:
-            for _ in pool.map(self._delete_one, clean):
-                pass
+        each([check_key(key) for key in keys], self._delete_one, _DELETERS)
 
     def clock(self) -> datetime:
         """The time by the service's clock, to the second."""

@@ -493,7 +493,6 @@ def debris(root: Path, name: str, *, days: float) -> Path:
 
 
 DEAD = f"{socket.gethostname()}-{2**22 + 1}-abc"
-ALIVE = f"{socket.gethostname()}-{os.getpid()}-abc"
 
 
 @pytest.mark.parametrize(
@@ -502,7 +501,7 @@ ALIVE = f"{socket.gethostname()}-{os.getpid()}-abc"
         (f"staging/{DEAD}", 8, GRACE, True),
         (f"staging/{DEAD}", 6, GRACE, False),
         (f"staging/{DEAD}", 0.1, NOW, True),
-        (f"staging/{ALIVE}", 8, GRACE, False),
+        ("staging/{alive}", 8, GRACE, False),
         (f".tmp/{DEAD}", 8, GRACE, True),
         ("incoming/{artifact}/pull", 8, GRACE, True),
         ("incoming/{artifact}/pull", 6, GRACE, False),
@@ -521,7 +520,8 @@ def test_what_interrupted_work_left_goes(
     local: Registry, digest: Digest, place: str, days: float, grace: timedelta, goes: bool
 ) -> None:
     assert local.root is not None
-    left = debris(local.root, place.format(artifact=digest.hex), days=days)
+    alive = f"{socket.gethostname()}-{os.getpid()}-abc"
+    left = debris(local.root, place.format(artifact=digest.hex, alive=alive), days=days)
     rehearsed = collect(local, grace, dry_run=True)
     assert left.exists()
     report = collect(local, grace)
