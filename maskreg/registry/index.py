@@ -58,7 +58,7 @@ class Index:
 
     def open(self) -> Catalog | None:
         """The catalog, filled, and made if it is missing; None when there is none or it is unusable (``problem``)."""
-        return self._open(self._fill_if_new)
+        return self._open(fill=True)
 
     def must_open(self) -> Catalog:
         """The catalog, filled."""
@@ -263,7 +263,7 @@ class Index:
         """
         self.close()
         try:
-            catalog = self._or_raise(self._open(_leave))
+            catalog = self._or_raise(self._open())
             catalog.check()
             return self._fill(catalog, progress=progress)
         except CorruptError as error:
@@ -274,13 +274,13 @@ class Index:
 
         if (moved := move_damaged(self.url)) is None:
             raise damage
-        filled = self._fill(self._or_raise(self._open(_leave)), progress=progress)
+        filled = self._fill(self._or_raise(self._open()), progress=progress)
         return replace(filled, damaged_catalog=str(moved))
 
     def audit(self) -> list[MaskregError]:
         """What is wrong with the catalog's file or its database, or which entries it knows that the store has lost."""
         self.close()
-        if self.is_unmade() or (catalog := self._open(_leave)) is None:
+        if self.is_unmade() or (catalog := self._open()) is None:
             return [] if self.problem is None else [self.problem]
         try:
             catalog.check()
@@ -300,12 +300,13 @@ class Index:
 
     # Opening and filling
 
-    def _open(self, prepare: Callable[[Catalog], None]) -> Catalog | None:
+    def _open(self, *, fill: bool = False) -> Catalog | None:
         if self._opened is None and self.url and self.problem is None:
             opened = None
             try:
                 opened = open_catalog(self.url)
-                prepare(opened)
+                if fill:
+                    self._fill_if_new(opened)
                 self._opened = opened
             except MaskregError as error:
                 self.problem = error
@@ -344,7 +345,3 @@ class Index:
 
 
 _LOCAL = "sqlite:///"
-
-
-def _leave(catalog: Catalog) -> None:
-    """Open without filling: the caller fills."""

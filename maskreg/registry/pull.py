@@ -44,18 +44,23 @@ class Pulled:
 
     Attributes:
         resolved: what the reference means, on the remote if that was asked.
-        path: directory of the artifact.
         reused_bytes: already local, and hashed again.
         note: a message for the user; may be empty.
     """
 
     resolved: Resolved
     artifact: Artifact
-    path: Path
     fetched_objects: int = 0
     fetched_bytes: int = 0
     reused_bytes: int = 0
     note: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Directory of the artifact."""
+        files = self.artifact.store.files
+        assert files is not None  # it was pulled into a directory
+        return files.root / artifact_prefix(self.artifact.digest)
 
 
 class Brought(NamedTuple):
@@ -100,7 +105,7 @@ def _fetch(
     jobs: int,
 ) -> Pulled:
     digest = resolved.digest
-    root, store = _directory(local)
+    store = _directory(local)
     local_ref = resolved.ref.with_tag(resolved.ref.tag)
     head = local.head(local_ref)
     origin = remote.uuid
@@ -124,7 +129,6 @@ def _fetch(
     return Pulled(
         resolved,
         local.artifact(digest),
-        root / artifact_prefix(digest),
         fetched.count,
         fetched.bytes,
         max(0, sum(o.size for o in needed) - fetched.bytes),
@@ -145,7 +149,7 @@ def bring(
 
     Garbage collection spares it for its grace period.
     """
-    _, store = _directory(local)
+    store = _directory(local)
     size = 0
     if remote is not None and not set(parts) <= _present(local, digest):
         data, manifest = read_manifest(remote.store, digest)
@@ -210,11 +214,10 @@ def _use_local(local: Registry, ref: Ref, parts: Collection[str] | None, note: s
     artifact.name = str(ref)
     for part in _chosen_parts(ref, artifact.manifest, parts):
         artifact.require(part)
-    root, _ = _directory(local)
+    _directory(local)
     return Pulled(
         resolved,
         artifact,
-        root / artifact_prefix(resolved.digest),
         reused_bytes=sum(o.size for o in objects_of(artifact.manifest, artifact.present())),
         note=note,
     )
@@ -248,10 +251,10 @@ def _check_supply(
         )
 
 
-def _directory(local: Registry) -> tuple[Path, FileStore]:
+def _directory(local: Registry) -> FileStore:
     if local.root is None:
         raise UsageError("artifacts can only be pulled into a registry in a directory")
-    return local.root, local.store  # type: ignore[return-value]  # what a root has
+    return local.store  # type: ignore[return-value]  # what a root has
 
 
 class _Fetched(Copying):

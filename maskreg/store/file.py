@@ -24,10 +24,10 @@ import shlex
 import socket
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from io import BufferedReader, FileIO
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -137,13 +137,7 @@ class FileStore(Store):
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object; durable when this returns."""
         with self.errors("write", key):
-            path = self.path(key)
-            with self._temporary(data) as temporary:
-                for _ in _in_folder(path.parent):
-                    with contextlib.suppress(FileNotFoundError):
-                        temporary.replace(path)
-                        break
-            self._sync_folders(path.parent)
+            self._move_in(data, self.path(key), Path.replace)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none; durable when this returns True."""
@@ -151,23 +145,21 @@ class FileStore(Store):
             path = self.path(key)
             if path.is_file():
                 return False
-            with self._temporary(data) as temporary:
-                try:
-                    for _ in _in_folder(path.parent):
-                        with contextlib.suppress(FileNotFoundError):
-                            try:
-                                os.link(temporary, path)
-                            except OSError as error:
-                                if error.errno not in _NO_LINKS:
-                                    raise
-                                _copy_exclusively(temporary, path)
-                            break
-                except FileExistsError:
-                    if path.is_dir():
-                        raise IsADirectoryError(errno.EISDIR, "it is a directory") from None
-                    return False
-            self._sync_folders(path.parent)
+            try:
+                self._move_in(data, path, _link)
+            except FileExistsError:
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "it is a directory") from None
+                return False
             return True
+
+    def _move_in(self, data: bytes, path: Path, move: Callable[[Path, Path], object]) -> None:
+        with self._temporary(data) as temporary:
+            for _ in _in_folder(path.parent):
+                with contextlib.suppress(FileNotFoundError):
+                    move(temporary, path)
+                    break
+        self._sync_folders(path.parent)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key begins with ``prefix``, in key order."""
@@ -353,19 +345,24 @@ def _in_folder(folder: Path) -> Iterator[None]:
     raise NotADirectoryError(errno.ENOTDIR, "a component of its path is not a directory")
 
 
+def _link(source: Path, path: Path) -> None:
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _copy_exclusively(source, path)
+
+
 def _copy_exclusively(source: Path, path: Path) -> None:
     # Without links, O_EXCL on the final name is the only create-once; a crash here can leave a short object.
     with new_file(path) as file:
         try:
-            _write(file, source.read_bytes())
+            write_all(file, source.read_bytes())
+            os.fsync(file.fileno())
         except BaseException:
             path.unlink()
             raise
-
-
-def _write(file: FileIO, data: bytes) -> None:
-    write_all(file, data)
-    os.fsync(file.fileno())
 
 
 def _is_link(path: Path) -> RefusedError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,13 @@ from maskreg.registry.identity import IDENTITY
 from maskreg.registry.tags import accept_registry, accept_tag
 from maskreg.registry.witness import SEEN
 from maskreg.settings import Remote, Settings, StoreOptions
-from maskreg.store import FileStore, ObjectInfo, Store
+from maskreg.store import FileStore, Store
 from maskreg.store.entry import entry_key
 from tests.buckets import log_in
 from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, rewrite
 from tests.servers import S3Server
 from tests.store.memory import MemoryStore
-from tests.store.wrapped import Wrapped
+from tests.store.wrapped import Censored, Wrapped
 
 
 @pytest.fixture(autouse=True)
@@ -161,26 +162,14 @@ def test_two_readers_who_were_shown_different_entries_notice() -> None:
 
 
 def test_a_list_that_is_behind_is_no_rollback() -> None:
-    class Behind(Wrapped):
-        missing = 0
-
-        def list(self, prefix: str) -> Iterator[ObjectInfo]:
-            infos = list(super().list(prefix))
-            if prefix.startswith("refs/") and self.missing:
-                self.missing -= 1
-                infos = infos[:-1]
-            return iter(infos)
-
-    store, memory = Behind(MemoryStore()), MemoryStore()
+    store, memory = MemoryStore(), MemoryStore()
     move(store, A)
     last = move(store, B)
-    reader = Reader(store, memory)
-    reader.head(REF)
-    store.missing = 2
-    assert reader.head(REF) == last
-    store.missing = 99
+    Reader(store, memory).head(REF)
+    behind = partial(Censored, store, "refs/", last.key.__eq__)
+    assert Reader(behind(last=2), memory).head(REF) == last
     with pytest.raises(UnavailableError, match="does not list it: its listing is stale"):
-        reader.head(REF)
+        Reader(behind(), memory).head(REF)
 
 
 def test_another_registry_at_the_same_place_is_refused() -> None:

@@ -179,17 +179,6 @@ def test_a_body_that_is_too_large_is_not_read() -> None:
     assert len(script.asked) == 1
 
 
-def test_a_conflict_between_writers_is_tried_again() -> None:
-    conflict = Answer(409, code="ConditionalRequestConflict")
-    with scripted(conflict, conflict, Answer(200), attempts=3) as (store, _):
-        assert store.create("a", b"x") is True
-    with scripted(conflict, Answer(412, code="PreconditionFailed")) as (store, _):
-        assert store.create("a", b"x") is False
-    with scripted(conflict) as (store, _), pytest.raises(UnavailableError, match="a conflict 2 times for a") as caught:
-        store.create("a", b"x")
-    assert "again" in caught.value.hint
-
-
 PAGE = b"<?xml version='1.0'?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
 
 
@@ -199,11 +188,13 @@ PAGE = b"<?xml version='1.0'?><ListBucketResult><IsTruncated>false</IsTruncated>
     [
         (lambda store: store.get("a", max_bytes=9), Answer(200, b"data"), b"data"),
         (lambda store: store.put("a", b"x"), Answer(200), None),
+        (lambda store: store.create("a", b"x"), Answer(200), True),
+        (lambda store: store.create("a", b"x"), Answer(412, code="PreconditionFailed"), False),
         (lambda store: store.list(""), Answer(200, PAGE), []),
         (lambda store: store.delete(["a"]), Answer(204), None),
         (lambda store: store.head("a"), Answer(404), None),
     ],
-    ids=["get", "put", "list", "delete", "head"],
+    ids=["get", "put", "create", "created", "list", "delete", "head"],
 )
 def test_a_service_at_work_on_a_key_is_asked_again(
     request_: Callable[[S3Store], object], answer: Answer, result: object, code: str
@@ -221,14 +212,6 @@ def test_a_service_at_work_on_a_key_is_asked_again(
 def test_a_lost_answer_to_create_looks_like_another_write() -> None:
     with scripted(Answer(500, code="InternalError"), Answer(412, code="PreconditionFailed")) as (store, _):
         assert store.create("a", b"x") is False
-
-
-def test_no_create_only_writes_is_a_matter_of_configuration() -> None:
-    with (
-        scripted(Answer(501, code="NotImplemented")) as (store, _),
-        pytest.raises(ConfigError, match="does not support create-only writes"),
-    ):
-        store.create("a", b"x")
 
 
 def test_settings_are_checked_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
