@@ -95,7 +95,8 @@ class Chains:
             try:
                 below = self.link(digest)
             except MissingLinkError as error:
-                raise _gap(link, digest, error) from error
+                fault = f"link {link.digest.short} stands on {digest.short}; {error.message}"
+                raise MissingLinkError(fault, link=digest) from error
             link.check_on(below)
             _check_values(below)
             if below.after in states:
@@ -191,10 +192,6 @@ def _check_values(link: Link) -> None:
             f"artifact {link.digest.short} {fault}, so nothing can stand on it and it cannot be followed",
             hint="extract it with the rule exact, which keeps all values",
         )
-
-
-def _gap(link: Link, digest: Digest, error: MissingLinkError) -> MissingLinkError:
-    return MissingLinkError(f"link {link.digest.short} stands on {digest.short}; {error.message}", link=digest)
 
 
 def _circle(above: Link, below: Link) -> BrokenChainError:

@@ -343,7 +343,10 @@ class Registry(Closing):
         return head
 
     def _unknown(self, ref: Ref) -> NotFoundError:
-        similar = similar_names(nearby(self.refs, ref), ref, is_set=self._is_set)
+        tags = list(islice(self.refs.tags(), _MAX_COMPARED + 1))
+        if len(tags) > _MAX_COMPARED:
+            tags = list(islice(self.refs.tags(ref.project), _MAX_COMPARED))
+        similar = similar_names(tags, ref, is_set=self._is_set)
         remark = f"; similar: {', '.join(similar)}" if similar else ""
         # The name alone, so that the list shows it with all its tags and in all projects.
         facts = {"similar": Ref.parse(similar[0]).name} if similar else {}
@@ -420,12 +423,6 @@ class Registry(Closing):
             self.witness.remember(self.uuid, entry)
         self.index.note(entry, action)
         return entry
-
-
-def nearby(log: RefLog, ref: Ref) -> list[Ref]:
-    """Tags among which to look for what was meant: all; in a large registry some of the project."""
-    tags = list(islice(log.tags(), _MAX_COMPARED + 1))
-    return tags if len(tags) <= _MAX_COMPARED else list(islice(log.tags(ref.project), _MAX_COMPARED))
 
 
 def similar_names(tags: Iterable[Ref], ref: Ref, *, is_set: Callable[[Ref], bool] = lambda tag: True) -> list[str]:

@@ -410,8 +410,10 @@ def audit(trust: Trust, refs: RefLog, ref: Ref | None = None) -> Iterator[Corrup
     for project in [ref.project] if ref else trust.projects():
         try:
             yield from _project(trust, refs, project, ref)
+        except CorruptError as error:
+            yield error
         except DataError as error:
-            yield _as_corrupt(error, document_key(project, 1))
+            yield CorruptError(document_key(project, 1), error.message, hint=error.hint, **error.facts)
 
 
 def _project(trust: Trust, refs: RefLog, project: str, ref: Ref | None) -> Iterator[CorruptError]:
@@ -426,12 +428,6 @@ def _project(trust: Trust, refs: RefLog, project: str, ref: Ref | None) -> Itera
             trust.check_latest(tag, heads.get(tag))
         except CorruptError as error:
             yield error
-
-
-def _as_corrupt(error: DataError, key: str) -> CorruptError:
-    return (
-        error if isinstance(error, CorruptError) else CorruptError(key, error.message, hint=error.hint, **error.facts)
-    )
 
 
 def _state(entry: RefEntry) -> str:

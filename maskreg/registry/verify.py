@@ -13,9 +13,8 @@ Damage is collected, and never ends the audit. Each kind of thing is counted, so
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -28,7 +27,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.recount import recount
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, FormatError, MaskregError, NotFoundError, UsageError
-from maskreg.parallel import each
+from maskreg.parallel import ordered
 from maskreg.progress import SILENT, Progress, counting
 from maskreg.ref import Ref
 from maskreg.registry.identity import IDENTITY, IDENTITY_HINT, read_identity
@@ -159,7 +158,6 @@ class _Looking:
     counts: bool
     objects: int = 0
     bytes: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def inspect(self, digest: Digest, names: tuple[str, ...], label: str, size: int) -> list[Damage]:
         self.progress.start(label, size)
@@ -230,25 +228,25 @@ class _Looking:
             return artifact, error
         return artifact, None
 
-    def _hash(self, digest: Digest, objects: Iterable[Object], opened: Artifact | None) -> list[CorruptError]:
-        prefix = artifact_prefix(digest)
-        damaged: list[CorruptError] = []
-
-        def read(entry: Object) -> None:
+    def _hash(self, digest: Digest, objects: list[Object], opened: Artifact | None) -> list[CorruptError]:
+        def read(entry: Object) -> CorruptError | None:
             try:
                 if opened is None:
                     read_object(self.registry.store, digest, entry)
                 else:
                     opened.check_object(entry)
             except _WRONG as error:
-                with self.lock:
-                    damaged.append(CorruptError(prefix + entry.key, _fault(error), hint=error.hint, **error.facts))
-            with self.lock:
+                key = artifact_prefix(digest) + entry.key
+                return CorruptError(key, _fault(error), hint=error.hint, **error.facts)
+            return None
+
+        damaged: list[CorruptError] = []
+        with closing(ordered(read, objects, jobs=self.jobs)) as results:
+            for entry, error in zip(objects, results, strict=True):
+                damaged += [] if error is None else [error]
                 self.objects += 1
                 self.bytes += entry.size
-            self.progress.advance(entry.size)
-
-        each(list(objects), read, self.jobs)
+                self.progress.advance(entry.size)
         return damaged
 
     def _recount(self, artifact: Artifact, manifest: Manifest, damaged: list[CorruptError]) -> MaskregError | None:
@@ -392,9 +390,9 @@ class _Everything(_Looking):
         # set. A damaged one makes the command refuse, or keep an artifact; a missing one only takes away its check.
         store = self.registry.store
         names = (info for info in store.list(NAMES) if not info.key.rpartition("/")[2].startswith("."))
-        damaged: list[CorruptError] = []
-        each(counting(self.progress, "read back references", names), partial(_read_back, store, damaged), self.jobs)
-        for error in sorted([*damaged, *damaged_records(store)], key=lambda error: error.key):
+        with closing(ordered(partial(_guard_fault, store), names, jobs=self.jobs)) as faults:
+            damaged = [*filter(None, counting(self.progress, "read back references", faults)), *damaged_records(store)]
+        for error in sorted(damaged, key=lambda error: error.key):
             yield _damage(None, (), error)
         for named in without_back_reference(
             store, (named for digest in sorted(self.named) for named in self.named[digest])
@@ -438,17 +436,17 @@ def _damage(digest: Digest | None, names: tuple[str, ...], error: CorruptError) 
     return Damage(digest, names, error.key, error.message.removeprefix(f"{error.key}: "), error)
 
 
-def _read_back(store: Store, damaged: list[CorruptError], info: ObjectInfo) -> None:
+def _guard_fault(store: Store, info: ObjectInfo) -> CorruptError | None:
+    if (reference := BackReference.of(info)) is None:
+        hint = f"look at it, then remove it: {removal(store.url, info.key)}"
+        return CorruptError(info.key, "not the key of a back reference", hint=hint)
     try:
-        reference = BackReference.of(info)
-        if reference is None:
-            hint = f"look at it, then remove it: {removal(store.url, info.key)}"
-            raise CorruptError(info.key, "not the key of a back reference", hint=hint)
         reference.read(store)
     except NotFoundError:
-        return  # a collection has just deleted it
+        return None  # a collection has just deleted it
     except CorruptError as error:
-        damaged.append(error)
+        return error
+    return None
 
 
 def _at(prefix: str, manifest: Manifest | None, error: MaskregError) -> CorruptError:
