@@ -145,21 +145,24 @@ class FileStore(Store):
             path = self.path(key)
             if path.is_file():
                 return False
-            try:
-                self._move_in(data, path, _link)
-            except FileExistsError:
-                if path.is_dir():
-                    raise IsADirectoryError(errno.EISDIR, "it is a directory") from None
-                return False
-            return True
+            if self._move_in(data, path, _link):
+                return True
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a directory")
+            return False
 
-    def _move_in(self, data: bytes, path: Path, move: Callable[[Path, Path], object]) -> None:
+    def _move_in(self, data: bytes, path: Path, move: Callable[[Path, Path], object]) -> bool:
+        """Whether an object got its name; False where that is taken."""
         with self._temporary(data) as temporary:
             for _ in _in_folder(path.parent):
                 with contextlib.suppress(FileNotFoundError):
-                    move(temporary, path)
+                    try:
+                        move(temporary, path)
+                    except FileExistsError:
+                        return False
                     break
         self._sync_folders(path.parent)
+        return True
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key begins with ``prefix``, in key order."""
