@@ -20,6 +20,7 @@ from maskreg.store import STORES
 from tests.buckets import log_in
 from tests.cli.conftest import Run
 from tests.servers import Postgres, SeaweedFS, free_ports
+from tests.store.hosting import Answer, serve
 from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
 
