@@ -24,7 +24,7 @@ import shlex
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader
@@ -136,8 +136,13 @@ class FileStore(Store):
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object; durable when this returns."""
-        with self.errors("write", key):
-            self._move_in(data, self.path(key), Path.replace)
+        with self.errors("write", key), self._temporary(data) as temporary:
+            path = self.path(key)
+            for _ in _in_folder(path.parent):
+                with contextlib.suppress(FileNotFoundError):
+                    temporary.replace(path)
+                    break
+            self._sync_folders(path.parent)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none; durable when this returns True."""
@@ -145,22 +150,36 @@ class FileStore(Store):
             path = self.path(key)
             if path.is_file():
                 return False
-            if self._move_in(data, path, _link):
-                return True
-            if path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, "it is a directory")
-            return False
+            with self._temporary(data) as temporary:
+                for _ in _in_folder(path.parent):
+                    with contextlib.suppress(FileNotFoundError):
+                        try:
+                            os.link(temporary, path)
+                        except FileExistsError:
+                            if path.is_dir():
+                                raise IsADirectoryError(errno.EISDIR, "it is a directory") from None
+                            return False
+                        except OSError as error:
+                            if error.errno not in _NO_LINKS:
+                                raise
+                            return self._copy_exclusively(data, path)
+                        break
+            self._sync_folders(path.parent)
+            return True
 
-    def _move_in(self, data: bytes, path: Path, move: Callable[[Path, Path], object]) -> bool:
-        """Whether an object got its name; False where that is taken."""
-        with self._temporary(data) as temporary:
-            for _ in _in_folder(path.parent):
-                with contextlib.suppress(FileNotFoundError):
-                    try:
-                        move(temporary, path)
-                    except FileExistsError:
-                        return False
-                    break
+    def _copy_exclusively(self, data: bytes, path: Path) -> bool:
+        # Without links, O_EXCL on the final name is the only create-once; a crash here can leave a short object.
+        try:
+            file = new_file(path)
+        except FileExistsError:
+            return False
+        with file:
+            try:
+                write_all(file, data)
+                os.fsync(file.fileno())
+            except BaseException:
+                path.unlink()
+                raise
         self._sync_folders(path.parent)
         return True
 
@@ -346,26 +365,6 @@ def _in_folder(folder: Path) -> Iterator[None]:
             make_folder(folder)
             yield
     raise NotADirectoryError(errno.ENOTDIR, "a component of its path is not a directory")
-
-
-def _link(source: Path, path: Path) -> None:
-    try:
-        os.link(source, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        _copy_exclusively(source, path)
-
-
-def _copy_exclusively(source: Path, path: Path) -> None:
-    # Without links, O_EXCL on the final name is the only create-once; a crash here can leave a short object.
-    with new_file(path) as file:
-        try:
-            write_all(file, source.read_bytes())
-            os.fsync(file.fileno())
-        except BaseException:
-            path.unlink()
-            raise
 
 
 def _is_link(path: Path) -> RefusedError:
