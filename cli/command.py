@@ -185,7 +185,7 @@ class Command(_WithExample):
                 param.shell_complete = partial(offer, param)  # type: ignore[method-assign]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, and keep them for :func:`again`."""
+        """Parse the arguments, and keep them for next steps."""
         ctx.meta[ARGUMENTS] = tuple(args)
         ctx.ensure_object(Output).context = ctx
         return super().parse_args(ctx, args)

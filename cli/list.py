@@ -57,7 +57,7 @@ def _column_options(function: Any) -> Any:
 @click.option("--limit", type=IntegerType(0), help="Maximum number of results.")
 @click.option("--remote", help="List a remote, not the local registry.")
 @click.option("--columns", metavar="FIELD,...", help="Fields to show, in this order.")
-@click.option("--strict", is_flag=True, help="Read every name; exit with 65 if a damaged one is left out.")
+@click.option("--strict", is_flag=True, help="Read every name, except on a server; exit with 65 if one is left out.")
 @click.pass_obj
 def command(
     output: Output,

@@ -11,6 +11,7 @@ would mend a request are added to the command that was typed::
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -65,6 +66,13 @@ def _first_artifact(facts: _Facts) -> str:
     return f"maskreg push REF{_on(facts)}" if facts.get("remote") else "maskreg extract SOURCE TARGET --name NAME"
 
 
+def _login(facts: _Facts) -> str:
+    # The variable goes before the token that a login keeps.
+    if os.environ.get("MASKREG_TOKEN"):
+        return "unset MASKREG_TOKEN, or set it to a valid token"
+    return f"maskreg login {facts.get('url') or 'URL'} --token-stdin"
+
+
 def _url(facts: _Facts) -> str:
     url, endpoint = facts["new_url"], facts.get("endpoint")
     if name := facts.get("new_remote"):
@@ -110,9 +118,9 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "expired": "maskreg key refresh {expired}{on}",
         "new_key": "maskreg key trust {project} {new_key}{on}",
     },
+    errors.DataError: {"indexed": "maskreg db rebuild{on}"},
     errors.CorruptError: {
         "seen": "maskreg show {ref}{on} --allow-rollback takes the tag as it is now",
-        "indexed": "maskreg db rebuild{on}",
         "unreferenced": "maskreg annotate {unreferenced}{on} --description TEXT",
         "artifact": _fetched,
     },
@@ -134,13 +142,13 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "has_key": "maskreg key rotate {has_key}{on}",
         "signer_of": "maskreg key import FILE; where the key is: maskreg key export {signer_of} FILE{on}",
     },
-    errors.UnauthenticatedError: {"url": "maskreg login {url} --token-stdin", "": "maskreg login URL --token-stdin"},
+    errors.UnauthenticatedError: {"": _login},
     errors.NoSpaceError: {
         "registry": "maskreg gc deletes artifacts without a name; MASKREG_HOME moves the registry to another disk"
     },
     errors.UnavailableError: {
         "offline": "maskreg config show --origin",
-        "folder": "mount its disk or move it back; maskreg remote add makes a new one",
+        "folder": "mount its disk or move it back; or remove the remote and add it anew",
     },
     errors.ConfigError: {
         "new_url": _url,

@@ -180,7 +180,8 @@ def named_or_piped(workspace: Workspace, text: str, progress: Progress) -> Named
         named = Named(Ref.parse(record.ref), artifact, Card())
     # The pipe cannot be read again, so next steps name what it named.
     context = click.get_current_context()
-    context.meta[ARGUMENTS] = (str(named.ref), *(word for word in context.meta[ARGUMENTS] if word != "-"))
+    words = [word for word in context.meta[ARGUMENTS] if word != "-"]
+    context.meta[ARGUMENTS] = (str(named.ref or named.digest), *words)
     return named
 
 

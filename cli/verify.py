@@ -41,9 +41,9 @@ def command(
     """Check stored artifacts and tags, and list what is damaged.
 
     Every object of each artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
-    registry, the structure of the catalog's file, and that the store has every entry that the catalog knows; other
-    rows `db rebuild` can make again from the store. Exits with 65 when anything is damaged; with 69, 77 or 78, as `db
-    check` does, when the catalog could not be looked at. A service named with --remote is asked to verify each
+    registry, the structure of the catalog's file, and that the store has every entry that the catalog knows. Other
+    rows of the catalog can be made again with `db rebuild`. Exits with 65 when anything is damaged; with 69, 77 or 78,
+    as `db check` does, when the catalog could not be looked at. A service named with --remote is asked to verify each
     artifact itself, too; its page says what came of it.
 
     With --signatures it lists which key vouches for each tag, and since when: `signed` by it, or `listed` in what it

@@ -292,8 +292,11 @@ GROUPS: Mapping[str, Callable[[str], str]] = {
 """What figures of tensors are grouped by, and the group of a tensor of that name; empty for one in none."""
 
 
+_MARKS = WRAPPERS | FRONT
+
+
 def _segments(name: str) -> list[str]:
-    return [part for part in name.split(".") if part not in WRAPPERS | FRONT]
+    return [part for part in name.split(".") if part not in _MARKS]
 
 
 def _tower(parts: list[str]) -> list[str]:

@@ -105,8 +105,8 @@ class Index:
                 answer = catalog.answer(query)
                 numbers = self._refs.numbers(unread)
                 found = self._compared(catalog, query, answer, numbers, forgotten(numbers))
-                if read_entries:
-                    deque(self._refs.heads(unread), maxlen=0)
+        if found is not None and read_entries:
+            deque(self._refs.heads(unread), maxlen=0)
         if found is None:
             unread.clear()
             with self._in_memory(unread) as catalog:
@@ -142,9 +142,9 @@ class Index:
 
     def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
         reasons: dict[Digest, MaskregError] = {}
-        for digest in sorted({digest for _, digest in answer.unindexed}):
+        if answer.unindexed:
             from maskreg.artifact.presence import read_manifest  # a list that misses nothing starts without it
-
+        for digest in sorted({digest for _, digest in answer.unindexed}):
             try:
                 manifest = read_manifest(self._store, digest)[1]
                 catalog.put_artifact(digest, manifest)

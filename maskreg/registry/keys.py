@@ -288,7 +288,9 @@ class KeyLog:
 TRUSTED = "trusted/"
 """Prefix of the pins in a local registry."""
 
-_RECORD = re.compile(r"([0-9]{20})\.json")
+RECORD = re.compile(r"([0-9]{20})\.json")
+"""The name of a numbered record."""
+
 UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
 """What a registry raises that this machine cannot write to."""
 
@@ -315,19 +317,22 @@ class Records:
             # A process that has a later one has just deleted it.
             return self.latest(prefix)
 
-    def add(self, prefix: str, n: int, data: bytes) -> bool:
-        """Add a record, unless a later one is there; whether it was added."""
+    def lacks(self, prefix: str, n: int) -> bool:
+        """Whether record ``n`` would count: neither it nor a later one is there."""
         numbers = self._numbers(prefix)
-        if numbers and numbers[-1] >= n:
-            return False
+        return not numbers or numbers[-1] < n
+
+    def create(self, prefix: str, n: int, data: bytes) -> None:
+        """Add a record; another process may have just added another one of that number."""
         self.store.create(numbered(prefix, n), data)
-        # They only take space.
+
+    def drop_before(self, prefix: str, n: int) -> None:
+        """Delete records that count no more: they only take space."""
         with suppress(*UNWRITABLE):
-            self.store.delete([numbered(prefix, lower) for lower in numbers])
-        return True
+            self.store.delete([numbered(prefix, lower) for lower in self._numbers(prefix) if lower < n])
 
     def _numbers(self, prefix: str) -> list[int]:
-        matches = (_RECORD.fullmatch(info.key.removeprefix(f"{prefix}/")) for info in self.store.list(f"{prefix}/"))
+        matches = (RECORD.fullmatch(info.key.removeprefix(f"{prefix}/")) for info in self.store.list(f"{prefix}/"))
         return sorted(int(match[1]) for match in matches if match)
 
 
@@ -360,10 +365,13 @@ class Pins:
 
     def put(self, document: KeyDocument) -> bool:
         """Remember a document; False where nothing can be written."""
-        try:
-            self._records.add(_folder(document.registry, document.project), document.n, document.to_bytes())
-        except UNWRITABLE:
-            return False
+        folder = _folder(document.registry, document.project)
+        if self._records.lacks(folder, document.n):
+            try:
+                self._records.create(folder, document.n, document.to_bytes())
+            except UNWRITABLE:
+                return False
+            self._records.drop_before(folder, document.n)
         return True
 
     def renewal(self, uuid: str, project: str) -> bytes | None:
@@ -382,7 +390,7 @@ class Pins:
         """Remember this document in place of the one before."""
         folder = _folder(document.registry, document.project)
         self._store.delete([info.key for info in list(self._store.list(f"{folder}/"))])
-        self._records.add(folder, document.n, document.to_bytes())
+        self._records.create(folder, document.n, document.to_bytes())
 
 
 def _folder(uuid: str, project: str) -> str:

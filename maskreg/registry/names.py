@@ -18,7 +18,7 @@ whose digest it mentions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import pairwise
 
@@ -99,15 +99,16 @@ class Names:
 
     def carried(self, above: Iterable[Digest]) -> set[Digest]:
         """Artifacts that these stand on, and all that were asked for before, down to the first of each chain."""
-        waiting = set(above) - self._followed
-        while waiting:
-            batch = sorted(waiting)
-            self._followed |= waiting
-            below = ordered(self._stands_on, batch, jobs=_READERS)
-            for each in counting(self._progress, "read manifests", below, total=len(batch)):
-                self._below |= each
-            waiting = self._below - self._followed
+        for below in counting(self._progress, "read manifests", self._links(set(above))):
+            self._below |= below
         return self._below
+
+    def _links(self, waiting: set[Digest]) -> Iterator[set[Digest]]:
+        # Link by link: what the last ones stand on is known when all of them were read.
+        while waiting := waiting - self._followed:
+            self._followed |= waiting
+            yield from ordered(self._stands_on, sorted(waiting), jobs=_READERS)
+            waiting = self._below
 
     def _stands_on(self, digest: Digest) -> set[Digest]:
         try:

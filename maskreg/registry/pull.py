@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +13,7 @@ from maskreg.artifact.presence import absent, listing, matches, objects_of, read
 from maskreg.digest import Digest
 from maskreg.errors import (
     ConflictError,
+    CorruptError,
     DataError,
     NotAllowedError,
     NotFoundError,
@@ -157,8 +159,10 @@ def bring(
         _check_supply(local, remote, None, digest, manifest, needed)
         fetched = _Fetched(remote.store, store, digest, progress)
         local.ensure_uuid()
-        with Settling(store, digest, data, needed, lambda: fetched.bring(needed, jobs), patience_s=local.patience_s):
-            size = fetched.bytes
+        bring_it = partial(fetched.bring, needed, jobs)
+        # It gets no name, so there is no second look.
+        Settling(store, digest, data, needed, bring_it, patience_s=local.patience_s).make_whole()
+        size = fetched.bytes
     artifact = local.artifact(digest)
     for part in parts:
         artifact.require(part)
@@ -272,7 +276,7 @@ class _Fetched(Copying):
         def fetch(entry: Object) -> None:
             if entry.key in missing or not self._is_sound(entry):
                 if not landing.has(entry):
-                    landing.put(entry, read_object(self.source, self.digest, entry))
+                    landing.put(entry, self._read(entry))
                     self.add(entry)
                 landed.append(entry)
             self.progress.advance(entry.size)
@@ -282,6 +286,15 @@ class _Fetched(Copying):
             each(needed, fetch, jobs)
             landing.admit(landed)
         landing.prune()
+
+    def _read(self, entry: Object) -> bytes:
+        try:
+            return read_object(self.source, self.digest, entry)
+        except CorruptError as error:
+            # Another pull would bring the same bytes.
+            error.hint = f"it is damaged in {self.source.url}, whose owner can verify it and push it again"
+            error.facts.pop("artifact", None)
+            raise
 
     def _is_sound(self, entry: Object) -> bool:
         try:

@@ -386,7 +386,7 @@ class Registry(Closing):
             return self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable, by=by)
 
     def keeping(self, digest: Digest) -> AbstractContextManager[None]:
-        """Keep the artifact's objects from garbage collection while the first tag is pointed to it."""
+        """Keep the artifact's objects from garbage collection while a tag is set to it, in the ``with`` block."""
         from maskreg.registry.settle import in_place
 
         return in_place(self.store, digest, patience_s=self.patience_s)

@@ -120,7 +120,7 @@ class Settling:
         self._rounds = iter(range(_ROUNDS))
         self._has_seen_marker = False
 
-    def __enter__(self) -> None:
+    def make_whole(self) -> None:
         """Bring what is missing, and wait for collections that look at the artifact."""
         for _ in self._rounds:
             if _wait_for_markers(self._store, self._digest, self._deadline):
@@ -131,10 +131,13 @@ class Settling:
                 return
         raise _keeps_disappearing(self._store, self._digest, marked=self._has_seen_marker)
 
+    def __enter__(self) -> None:
+        self.make_whole()
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Look again after the ref was written."""
         if kind is None and not self._is_whole():
-            self.__enter__()
+            self.make_whole()
 
     def _is_whole(self) -> bool:
         # The marker first: a collection that lifts it before the other look leaves holes, which that look sees.

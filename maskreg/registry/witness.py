@@ -22,7 +22,6 @@ pull finds 4 < 5, reads entry 5, which is gone, and refuses with who set it, whe
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -36,7 +35,7 @@ from maskreg.errors import (
     RolledBackError,
 )
 from maskreg.ref import Ref
-from maskreg.registry.keys import UNWRITABLE, Records
+from maskreg.registry.keys import RECORD, UNWRITABLE, Records
 from maskreg.settings import Remote
 from maskreg.store.base import Store
 from maskreg.store.chain import looks, not_listed, removal
@@ -47,7 +46,6 @@ SEEN = "seen/"
 """Prefix of the memory in a local registry."""
 
 _SCHEMA = "maskreg.seen-registry/1"
-_RECORD = re.compile(r"([0-9]{20})\.json")
 _RECORD_BYTES = 64 << 10
 _log = logging.getLogger("maskreg")
 
@@ -137,11 +135,18 @@ class Witness:
 
     def remember(self, uuid: str, entry: RefEntry) -> None:
         """Remember an entry that was compared, or that this machine wrote."""
+        folder = _folder(uuid, entry.ref)
+        if not self._records.lacks(folder, entry.n):
+            return
+        created = False
         with self._if_writable():
-            if self._records.add(_folder(uuid, entry.ref), entry.n, entry.to_bytes()):
-                known = self.remembered(uuid, entry.ref)
-                if known is not None and known.n == entry.n and known.id != entry.id:
-                    raise self._refusal(entry.ref, known, entry, entry)
+            self._records.create(folder, entry.n, entry.to_bytes())
+            created = True
+        if created:
+            known = self.remembered(uuid, entry.ref)
+            if known is not None and known.n == entry.n and known.id != entry.id:
+                raise self._refusal(entry.ref, known, entry, entry)
+            self._records.drop_before(folder, entry.n)
 
     def remembered(self, uuid: str, ref: Ref) -> RefEntry | None:
         """The latest entry of a tag that was seen; None when none was."""
@@ -184,7 +189,7 @@ class Witness:
         prefix = f"{SEEN}{uuid}/"
         for info in self._records.store.list(prefix):
             path, _, name = info.key.removeprefix(prefix).rpartition("/")
-            if (match := _RECORD.fullmatch(name)) and path.count("/") == 2:
+            if (match := RECORD.fullmatch(name)) and path.count("/") == 2:
                 ref = Ref(*path.split("/"))  # type: ignore[arg-type]
                 numbers[ref] = max(int(match[1]), numbers.get(ref, 0))
         return numbers

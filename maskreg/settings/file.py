@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from maskreg.disk import replacing
+from maskreg.engine import parse_engine
 from maskreg.errors import ConfigError
 from maskreg.settings.remotes import REMOTE_KEYS, Remote, default_jobs, parse_name, parse_remote, unknown_remote
 
@@ -85,12 +86,6 @@ def _number(text: str, origin: str, *, low: int, high: int, **facts: Any) -> int
     return int(text)
 
 
-def _engine(text: str, origin: str) -> str:
-    from maskreg.engine import parse_engine  # a command that computes nothing starts without it
-
-    return parse_engine(text, origin)
-
-
 def _flag(text: str, origin: str) -> bool:
     if text.lower() not in _FLAGS:
         raise ConfigError(f"{origin}: {text!r} is neither true nor false")
@@ -119,7 +114,7 @@ KEYS = {
         Key("home", "MASKREG_HOME", str, _path, lambda: platformdirs.user_data_path("maskreg")),
         Key("default_remote", "MASKREG_REMOTE", str, parse_name, str),
         Key("jobs", "MASKREG_JOBS", int, partial(_number, low=1, high=256, setting="jobs", new_value=8), default_jobs),
-        Key("engine", "MASKREG_ENGINE", str, _engine, lambda: "threads"),
+        Key("engine", "MASKREG_ENGINE", str, parse_engine, lambda: "threads"),
         Key("workers", "MASKREG_WORKERS", int, partial(_number, low=0, high=10_000), int),
         Key("offline", "MASKREG_OFFLINE", bool, _flag, bool),
         Key("cache_size", "MASKREG_CACHE_SIZE", int, parse_size, int),

@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from maskreg.disk import barrier, make_folder, make_root, nearest_existing, new_file, sync_folder, write_all
@@ -136,12 +136,13 @@ class FileStore(Store):
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object; durable when this returns."""
-        with self.errors("write", key), self._temporary(data) as temporary:
+        with self.errors("write", key):
             path = self.path(key)
-            for _ in _in_folder(path.parent):
-                with contextlib.suppress(FileNotFoundError):
-                    temporary.replace(path)
-                    break
+            with self._temporary(data) as temporary:
+                for _ in _in_folder(path.parent):
+                    with contextlib.suppress(FileNotFoundError):
+                        temporary.replace(path)
+                        break
             self._sync_folders(path.parent)
 
     def create(self, key: str, data: bytes) -> bool:
@@ -156,9 +157,7 @@ class FileStore(Store):
                         try:
                             os.link(temporary, path)
                         except FileExistsError:
-                            if path.is_dir():
-                                raise IsADirectoryError(errno.EISDIR, "it is a directory") from None
-                            return False
+                            return self._is_taken(path)
                         except OSError as error:
                             if error.errno not in _NO_LINKS:
                                 raise
@@ -167,12 +166,17 @@ class FileStore(Store):
             self._sync_folders(path.parent)
             return True
 
+    def _is_taken(self, path: Path) -> Literal[False]:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a directory")
+        return False
+
     def _copy_exclusively(self, data: bytes, path: Path) -> bool:
         # Without links, O_EXCL on the final name is the only create-once; a crash here can leave a short object.
         try:
             file = new_file(path)
         except FileExistsError:
-            return False
+            return self._is_taken(path)
         with file:
             try:
                 write_all(file, data)

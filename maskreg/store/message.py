@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 from maskreg.document import parse_object
@@ -75,6 +76,10 @@ class LostError(Exception):
         self.unsent = unsent
 
 
+def _is_made_of_a_message(kind: type) -> bool:
+    return next(iter(signature(kind).parameters)) == "message"
+
+
 def _kinds() -> dict[str, type[MaskregError]]:
     kinds: list[type[MaskregError]] = [*MaskregError.__subclasses__()]
     for kind in kinds:
@@ -82,8 +87,8 @@ def _kinds() -> dict[str, type[MaskregError]]:
     # Of a class whose first argument is a fact, such as a key, a service's sentence makes one above it.
     by_code: dict[str, type[MaskregError]] = {"QUEUE_FULL": TryAgainError}
     for kind in kinds:
-        made = next(each for each in kind.__mro__ if each.__init__.__code__.co_varnames[1] == "message")  # type: ignore[misc]
-        by_code.setdefault(kind.code, made)
+        if kind.__module__ == MaskregError.__module__:
+            by_code.setdefault(kind.code, next(each for each in kind.__mro__ if _is_made_of_a_message(each)))
     return by_code
 
 

@@ -124,6 +124,8 @@ def require_free(out: Location, *, force: bool, source: object = None) -> None:
 
         check_output(out)
     taken = out.exists() if isinstance(out, BucketPath) else occupied(out)
+    if taken and isinstance(out, Path) and Path.cwd().is_relative_to(out.resolve()):
+        raise OutputExistsError(out, reason="and the current directory is in it", hint="choose another output")
     if taken and not force:
         if isinstance(source, str | Path) and isinstance(out, Path) and out.resolve() == Path(source).resolve():
             raise OutputExistsError(out, reason="and is the source", hint="choose another output")

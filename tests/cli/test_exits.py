@@ -86,6 +86,7 @@ STEPS: list[tuple[MaskregError, str]] = [
     ),
     (errors.UnauthenticatedError("x", url="https://lab"), "maskreg login https://lab --token-stdin"),
     (errors.UnauthenticatedError("x"), "maskreg login URL --token-stdin"),
+    (errors.DataError("x", indexed=True), "maskreg db rebuild"),
     (errors.ConfigError("x", new_url="s3://b", new_remote="lab"), "maskreg remote add lab s3://b"),
     (errors.ConfigError("x", new_url="s3://b", setting="remotes.lab.url"), "maskreg config set remotes.lab.url s3://b"),
     (errors.ConfigError("x", known_remotes=()), "maskreg remote list"),

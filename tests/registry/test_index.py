@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from maskreg_cli.next_step import next_step
@@ -282,7 +283,10 @@ def test_an_artifact_whose_manifest_is_damaged_is_left_out_with_a_warning(
         assert len(registry.search(Query()).results) == 13
 
 
-def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(full: Path) -> None:
+def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> NoReturn:
+        raise UnavailableError("the disk is away")
+
     ref = Ref.parse("team/name-1")
     key = entry_key(ref, 1)
     with new_local(full) as registry:
@@ -292,6 +296,9 @@ def test_a_ref_entry_that_is_damaged_is_left_out_with_a_warning(full: Path) -> N
         assert left_out(registry) == []
         (found,) = registry.search(Query(), read_entries=True).left_out
         assert found.ref == "team/name-1"
+        with monkeypatch.context() as patched, pytest.raises(UnavailableError):
+            patched.setattr("maskreg.store.reflog.RefLog.heads", lambda *_: away())
+            registry.search(Query(), read_entries=True)
         registry.index.rebuild()
         for _ in range(2):
             with new_local(full) as again:

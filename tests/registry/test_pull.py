@@ -106,8 +106,9 @@ def test_damage_on_the_remote_stays_there(tmp_path: Path, remote: Registry, push
             if part_of(key) == "reverse":
                 pull(fresh, remote, REF)  # not asked for, not looked at
             else:
-                with pytest.raises((CorruptError, PartAbsentError)):
+                with pytest.raises((CorruptError, PartAbsentError)) as refused:
                     pull(fresh, remote, REF)
+                assert "artifact" not in refused.value.facts, "to pull it again would bring the same"
                 assert fresh.refs.head(REF) is None
                 assert list(fresh.store.list("artifacts/")) == []
         remote.store.put(place, data)

@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import text
 
 from maskreg.catalog.engine import make_engine, parse_address
-from maskreg.errors import CannotCreateError, ConfigError, FormatError, UsageError
+from maskreg.errors import CannotCreateError, ConfigError, CorruptError, FormatError, UsageError
 from maskreg.registry.keys import PrivateKeys, write_private_key
 from maskreg.service.auth.database import upgrade_server
 from maskreg.service.auth.roles import Role
@@ -165,14 +165,23 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert len(ports) == 1
 
 
-def test_accounts_of_another_version_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ("UPDATE maskreg_schema SET version_num = 'x9'", ConfigError),
+        ("DELETE FROM maskreg_schema", CorruptError),
+    ],
+)
+def test_accounts_of_another_version_or_of_none_are_refused(
+    tmp_path: Path, change: str, refused: type[Exception]
+) -> None:
     options = Options(home=str(tmp_path))
     open_service(options).close()
     engine = make_engine(parse_address(f"sqlite:///{tmp_path / 'service.db'}"))
     with engine.begin() as connection:
-        connection.execute(text("DELETE FROM maskreg_schema"))
+        connection.execute(text(change))
     engine.dispose()
-    with pytest.raises(ConfigError):
+    with pytest.raises(refused):
         open_service(options)
 
 

@@ -129,6 +129,8 @@ def test_create_works_where_there_are_no_links(store: FileStore, monkeypatch: py
     monkeypatch.setattr(os, "link", refuse)
     assert store.create("a/b", b"first") is True
     assert store.create("a/b", b"second") is False
+    with pytest.raises(MaskregError):
+        store.create("a", b"a folder has its place")
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(lambda i: store.create("race", b"%d" % i), range(8)))
     assert won.count(True) == 1

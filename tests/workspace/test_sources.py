@@ -10,6 +10,7 @@ import pytest
 
 import maskreg
 from maskreg.artifact.manifest import Side
+from maskreg.errors import OutputExistsError
 from maskreg.workspace.sources import sources
 from maskreg.workspace.storing import Stored
 from tests.people import not_root
@@ -58,3 +59,17 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
                 next(sources(workspace, side))
     assert f"tried: {locked / 'deeper'} (Permission denied); {locked} (" in caught.value.message
     assert caught.value.facts["options"] == {"source": "PATH"}
+
+
+def test_the_current_directory_is_not_replaced(
+    lab: Lab, ada: maskreg.Workspace, toy: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = lab.folder / "out"
+    maskreg.apply(toy, lab.source, out, workspace=ada)
+    before = sorted(path.name for path in out.iterdir())
+    monkeypatch.chdir(out)
+    for force in (False, True):
+        with pytest.raises(OutputExistsError) as refused:
+            maskreg.apply(toy, lab.source, ".", force=force, workspace=ada)
+        assert "options" not in refused.value.facts
+    assert sorted(path.name for path in out.iterdir()) == before

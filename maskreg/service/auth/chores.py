@@ -16,13 +16,13 @@ from sqlalchemy import ColumnElement, delete, insert, or_, select, update
 
 from maskreg.catalog.engine import now
 from maskreg.digest import Digest
-from maskreg.service.auth.database import CheckRow, ChoreRow, Database, Stored
+from maskreg.service.auth.database import CheckRow, ChoreRow, Database, Tables
 
 _LONGEST_S = 2 * 86_400.0
 """No chore is put off for longer: one that is was put off by a clock that was ahead, and is due."""
 
 
-class Chores(Stored):
+class Chores(Tables):
     """When each chore is due, and who does it."""
 
     def __init__(self, database: Database) -> None:
@@ -76,7 +76,7 @@ class PendingCheck:
     at: float
 
 
-class Checks(Stored):
+class Checks(Tables):
     """Artifacts that wait to be verified."""
 
     def request(self, digest: Digest, by: str) -> None:

@@ -260,8 +260,8 @@ class Database:
             yield connection
 
 
-class Stored:
-    """What stands in some tables of a database. Safe to use from many threads."""
+class Tables:
+    """Base of classes that read and write tables of one database; safe to use from many threads."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -31,11 +31,11 @@ from maskreg.service.auth.changes import (
     put_grant,
     record,
 )
-from maskreg.service.auth.database import GrantRow, PrincipalRow, ProjectRow, Stored
+from maskreg.service.auth.database import GrantRow, PrincipalRow, ProjectRow, Tables
 from maskreg.service.auth.roles import SYSTEM, Member, Principal, Project, Role, name_of
 
 
-class Projects(Stored):
+class Projects(Tables):
     """The projects of a server."""
 
     def visible(self, principal: Principal) -> list[Project]:
@@ -117,7 +117,7 @@ class Projects(Stored):
             record(connection, by, "delete project", project=name, subject=name)
 
 
-class Members(Stored):
+class Members(Tables):
     """The members of a server's projects; ``*`` is all projects."""
 
     def of(self, project: str) -> list[Member]:
@@ -172,7 +172,7 @@ class Person:
     verified: bool = False
 
 
-class People(Stored):
+class People(Tables):
     """The accounts of people who sign in."""
 
     def sign_in(self, person: Person, grants: Mapping[str, Role] | None = None) -> Principal:

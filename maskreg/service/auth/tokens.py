@@ -24,7 +24,7 @@ from maskreg.service.auth.changes import (
     record,
     revoke_tokens,
 )
-from maskreg.service.auth.database import GrantRow, PrincipalRow, SessionRow, Stored, TokenRow
+from maskreg.service.auth.database import GrantRow, PrincipalRow, SessionRow, Tables, TokenRow
 from maskreg.service.auth.identity import Secret, by_session, grants_of, hashed
 from maskreg.service.auth.roles import EVERY_PROJECT, SYSTEM, NewToken, Principal, Role, Token, name_of
 
@@ -48,7 +48,7 @@ class Scope:
     expires: timedelta | None = None
 
 
-class Tokens(Stored):
+class Tokens(Tables):
     """The tokens of a server."""
 
     def create(self, name: str, scope: Scope, by: Principal) -> NewToken:
@@ -153,7 +153,7 @@ LIFETIME = timedelta(hours=12)
 """How long a session lasts."""
 
 
-class Sessions(Stored):
+class Sessions(Tables):
     """The sessions of a server's pages."""
 
     def begin(self, principal: Principal) -> str:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from maskreg.document import checked
-from maskreg.errors import BadRefError, ConfigError, UnavailableError
+from maskreg.errors import BadRefError, ConfigError, UnavailableError, UsageError
 from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.settings import Settings
@@ -161,8 +161,11 @@ def create_token(
 
     Raises:
         BadRefError: not the name of a project.
+        UsageError: the name is empty.
         NotAllowedError: one is no admin of the project.
     """
+    if name == "":
+        raise UsageError("the name of the token's owner is empty", hint="leave --name out for your own name")
     seconds = None if expires is None else int(expires.total_seconds())
     wish = {"role": role, "name": name or "", "expires_s": seconds}
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:

@@ -86,13 +86,13 @@ def convert_to(
         # Before any work is done; it is checked again when the output appears.
         require_free(path, force=force, source=source)
         named = space.find(artifact)
-        side, is_mask, used = named.artifact.manifest.source, target_format.holds == "mask", None
+        side, is_mask = named.artifact.manifest.source, target_format.holds == "mask"
         for attempt in [nullcontext()] if is_mask else sources(space, side, source=source, download=download):
             with attempt as checkpoint:
                 update = Outgoing(named.artifact, checkpoint, with_code=with_code, progress=progress)
                 written = target_format.write(update, path, force=force, **checked)
-        if checkpoint is not None:
-            used = checkpoint.path
+        used = None if checkpoint is None else checkpoint.path
+        if used is not None:
             remember(space, side.root, used)
     return Converted(ref=named.ref, digest=named.digest, format=target_format.name, source=used, **vars(written))
 

@@ -57,7 +57,7 @@ def magnitude(
         for attempt in sources(space, named.artifact.manifest.source, source=source, download=download):
             with attempt as checkpoint:
                 counts = by_exponent(named.artifact, checkpoint, progress=progress)
-    if counts is None or not counts.members.any():
+    if not counts.members.any():
         raise UsageError(f"no tensor of {named.name} is stored in bf16, so there is no magnitude to draw")
     return _figure(magnitude_plot(counts), theme)
 

@@ -143,7 +143,8 @@ def search(
         after: only what comes behind this position in the order.
         advise: where nothing matches, look for similar names, for the result's ``remark`` and ``error``; reads every
             name.
-        strict: read the latest entry of every tag too, so that ``left_out`` has each one that is damaged.
+        strict: read the latest entry of every tag too, so that ``left_out`` has each one that is damaged; a service
+            answers from its index.
         **filters: what columns have to match: a text for ``project``, ``family``, ``method``, ``license`` and ``kind``
             (``mask``, ``delta``, ``baseline`` or ``analysis``), a range for ``density``, ``ffn_density``,
             ``ffn_share``, ``ffn_lift`` and ``rlvr_overlap``.

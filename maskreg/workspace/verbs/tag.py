@@ -266,7 +266,7 @@ def mv(
             raise UsageError(f"all tags keep theirs, so the new name has none: {replace(name, tag=DEFAULT_TAG)}")
         olds = _tags(registry, old) if all_tags else [old]
         pairs = [(item, name if has_tag else name.with_tag(item.tag)) for item in olds]
-        plan = [_planned(space, registry, pair, force) for pair in pairs]
+        plan = [_planned(registry, pair, force) for pair in pairs]
         moved = [
             _move(space, registry, target, (entry, head))
             for (_, target), (entry, head) in zip(pairs, plan, strict=True)
@@ -285,9 +285,7 @@ def _tags(registry: Registry, old: Ref) -> list[Ref]:
     return refs
 
 
-def _planned(
-    space: Workspace, registry: Registry, pair: tuple[Ref, Ref], force: bool
-) -> tuple[RefEntry, RefEntry | None]:
+def _planned(registry: Registry, pair: tuple[Ref, Ref], force: bool) -> tuple[RefEntry, RefEntry | None]:
     # Every pair is checked before the first is moved.
     old, new = pair
     entry = registry.live(old)
