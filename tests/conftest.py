@@ -93,6 +93,10 @@ SLOW = {
 """Folders and files whose tests start programs, train, wait, or go through many orders; ``--fast`` leaves them out."""
 
 
+LONGEST = ("test_docs.py", "e2e/", "engine/", "codec/test_step2_hostile.py", "cli/retrain/", "train/", "service/")
+"""Files whose tests take longest, which begin first."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     name = str(collection_path.relative_to(Path(__file__).parent))
     return True if config.getoption("--fast") and name in {*SLOW, *NEED_TORCH} else None
@@ -130,7 +134,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         )
     }
     config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = sorted((item for item in items if item not in left_out), key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    path = str(item.path.relative_to(Path(__file__).parent))
+    return next((rank for rank, first in enumerate(LONGEST) if path.startswith(first)), len(LONGEST))
 
 
 @pytest.fixture(autouse=True)
