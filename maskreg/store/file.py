@@ -161,7 +161,8 @@ class FileStore(Store):
                         except OSError as error:
                             if error.errno not in _NO_LINKS:
                                 raise
-                            return self._copy_exclusively(data, path)
+                            if not self._copy_exclusively(data, path):
+                                return False
                         break
             self._sync_folders(path.parent)
             return True
@@ -184,7 +185,6 @@ class FileStore(Store):
             except BaseException:
                 path.unlink()
                 raise
-        self._sync_folders(path.parent)
         return True
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
