@@ -125,7 +125,6 @@ NEXT: Mapping[type[MaskregError], Mapping[str, _Row]] = {
         "artifact": _fetched,
     },
     errors.FormatError: {
-        "not_exported": "maskreg export NAME -o FILE writes such a file",
         "no_trajectory": "maskreg analyze --trajectory SOURCE CHECKPOINT... --json > FILE",
     },
     errors.PipeError: {"piped": _piped},

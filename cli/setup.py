@@ -27,8 +27,8 @@ def doctor(ctx: click.Context, directory: Path | str | None) -> None:
     """Check the registry, its catalog, the disk and all remotes.
 
     Nothing is created. Exits 1 when a check fails; with -q only what is not well is printed. With DIRECTORY, what
-    interrupted runs of `apply`, `export` and `report` left in it is removed; of a prefix in a bucket, what stood
-    still for an hour.
+    interrupted runs of `apply` and `report` left in it is removed; of a prefix in a bucket, what stood still for an
+    hour.
     """
     from maskreg.workspace.verbs.doctor import findings
 

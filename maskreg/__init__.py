@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from maskreg.workspace.verbs.convert import convert_from, convert_to
     from maskreg.workspace.verbs.diff import diff
     from maskreg.workspace.verbs.doctor import doctor
-    from maskreg.workspace.verbs.export import export, import_
     from maskreg.workspace.verbs.extract import extract
     from maskreg.workspace.verbs.follow import Followed, Follower, follow
     from maskreg.workspace.verbs.follow_folder import follow_folder
@@ -101,12 +100,10 @@ __all__ = [
     "diff",
     "doctor",
     "errors",
-    "export",
     "extract",
     "follow",
     "follow_folder",
     "gc",
-    "import_",
     "jobs",
     "keys",
     "list",
@@ -153,7 +150,6 @@ _NAMES = {
     "workspace.verbs.analyze": "moments trajectory",
     "workspace.verbs.apply": "apply_ revert_ switch_",
     "workspace.verbs.convert": "convert_from convert_to",
-    "workspace.verbs.export": "import_",
     "workspace.verbs.follow": "Followed Follower",
     "workspace.verbs.publish": "Published Publisher",
     "workspace.verbs.pull": "load",

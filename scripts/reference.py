@@ -18,7 +18,7 @@ from maskreg.workspace import verbs
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Making": ("extract", "sweep", "baseline", "combine", "merge", "convert_from", "convert_to"),
     "Training": ("retrain",),
-    "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore", "export", "import_"),
+    "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore"),
     "Applying": ("apply", "apply_", "revert_", "switch_"),
     "Following a run": (
         "publish",

@@ -61,7 +61,7 @@ class Registry(Closing):
     """Artifacts and their names in one store. Nothing is read or written before a method needs it.
 
     This class resolves names and appends to the ref log. Built on it: ``tags`` (tag, annotate, remove, restore),
-    ``transfer`` (push, pull), ``archive`` (export, import), ``verify`` and ``collect``.
+    ``push``, ``pull``, ``verify`` and ``collect``.
 
     Attributes:
         store: where objects and refs are.

@@ -15,9 +15,6 @@ Many renames are not atomic together. A crash after 3 of 5 leaves 3 objects in t
 damaged, and the next pull moves the other 2. So once the first rename is done, nothing that waits may be deleted, and
 garbage collection leaves it alone too.
 
-A pull uses a folder that all pulls of the artifact share; an import has its own, because its bytes come from a file
-that may be wrong.
-
 What a tag of a remote pointed to is remembered, so that a push never moves it over what this machine does not know.
 
 A pull or push of a tag leaves, in the local registry's store::
@@ -39,7 +36,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -81,12 +77,11 @@ _KEPT = "what has arrived stays, and the same command continues"
 class Landing:
     """Verified objects of one artifact that wait in the incoming folder."""
 
-    def __init__(self, store: FileStore, digest: Digest, visit: str = "pull") -> None:
+    def __init__(self, store: FileStore, digest: Digest) -> None:
         """Name the folder; nothing is written yet."""
         self._store = store
-        self._prefix = f"{incoming_prefix(digest)}{visit}/"
+        self._prefix = f"{incoming_prefix(digest)}pull/"
         self._final = artifact_prefix(digest)
-        self._admitting = False
 
     def waiting(self) -> dict[str, int]:
         """Size in bytes of every waiting object, by key; not hashed."""
@@ -106,7 +101,6 @@ class Landing:
     def admit(self, entries: Iterable[Object]) -> None:
         """Move objects into the artifact, one rename each."""
         folders = set()
-        self._admitting = True
         try:
             for entry in entries:
                 path = self._store.path(self._final + entry.key)
@@ -117,7 +111,6 @@ class Landing:
                 folders.add(path.parent)
             for folder in folders:
                 sync_folder(folder)
-            self._admitting = False
         except OSError as error:
             if is_full(error):
                 raise
@@ -129,12 +122,6 @@ class Landing:
         for folder in (*(Path(path) for path, _, _ in os.walk(root, topdown=False)), root.parent):
             with contextlib.suppress(OSError):
                 folder.rmdir()
-
-    def clear(self) -> None:
-        """Delete everything that waits, unless moving it broke off."""
-        if not self._admitting:
-            shutil.rmtree(self._store.root / self._prefix, ignore_errors=True)
-            self.prune()
 
 
 def check_space(root: Path, needed_bytes: int) -> None:

@@ -49,17 +49,8 @@ def test_the_whole_journey(
     assert run("verify", REF, "--json").json["ok"]
     assert run("verify", "--all", "--remote", "lab").out == ""
 
-    archive = tmp_path / "toy.maskreg"
-    assert run("export", REF, "-o", archive).out == f"{archive}\n"
-    assert "--force" in run("export", REF, "-o", archive, status=73).err
-    run("export", REF, "-o", archive, "--force")
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "elsewhere"))
     assert run("list").out == ""
-    assert run("import", archive).out == f"{REF}@{artifact}\n"
-    assert run("import", archive, "--name", "other", "--json").json["ref"] == "other"
-    assert run("show", REF, "--json").json["card"]["meta"] == {"seed": "17"}
-
-    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "third"))
     again = subprocess.run(
         ["sh", "-c", f"'{MASKREG}' pull toy-opd:v2 | '{MASKREG}' apply --source '{source}' -o '{tmp_path}/out'"],
         capture_output=True,
@@ -179,10 +170,11 @@ def test_the_hub_cache_at_the_recorded_commit(
 ) -> None:
     made = run("extract", "org/toy", pair[1], "--name", "toy", "--json").json
     assert made["manifest"]["source"]["hub"] == f"org/toy@{COMMIT}"
-    run("export", "toy", "-o", tmp_path / "toy.maskreg")
+    run("remote", "add", "lab", tmp_path / "lab")
+    run("push", "toy")
     # A machine that has seen no checkpoint.
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "elsewhere"))
-    run("import", tmp_path / "toy.maskreg")
+    run("pull", "toy")
     run("apply", "toy", "-o", tmp_path / "out")
     assert same_files(tmp_path / "out", pair[1])
     shutil.rmtree(cached)

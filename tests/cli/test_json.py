@@ -20,7 +20,7 @@ Case = tuple[list[str], Callable[[], Any]]
 
 def cases(folder: Path) -> dict[str, Case]:
     """For each command, its arguments and the same in Python; both may be run one after another."""
-    out, source = str(folder / "toy.maskreg"), str(folder / "source")
+    source = str(folder / "source")
     return {
         "extract": (
             ["extract", source, str(folder / "target"), "--name", REF],
@@ -67,8 +67,6 @@ def cases(folder: Path) -> dict[str, Case]:
         "annotate": (["annotate", REF, "--license", "mit"], lambda: maskreg.annotate(REF, license="mit")),
         "verify": (["verify", REF], lambda: maskreg.verify(REF)),
         "gc": (["gc", "--dry-run"], lambda: maskreg.gc(dry_run=True)),
-        "export": (["export", REF, "-o", out, "--force"], lambda: maskreg.export(REF, out, force=True)),
-        "import": (["import", out, "--name", "taken"], lambda: maskreg.import_(out, "taken")),
         "doctor": (["doctor"], maskreg.doctor),
         "db upgrade": (["db", "upgrade"], maskreg.db.upgrade),
         "db current": (["db", "current"], maskreg.db.current),
@@ -83,13 +81,12 @@ def cases(folder: Path) -> dict[str, Case]:
 
 @pytest.fixture
 def registry(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> Path:
-    """Two artifacts, a remote that has one of them, and an exported file."""
+    """Two artifacts, and a remote that has one of them."""
     source, target = pair
     run("extract", target, source, "--name", "back")
     run("baseline", REF, "--kind", "random-global", "--seed", "5", "--name", OTHER)
     maskreg.remotes.add("team", tmp_path / "team")
     maskreg.push(OTHER)
-    maskreg.export(REF, tmp_path / "toy.maskreg")
     return tmp_path
 
 

@@ -187,7 +187,8 @@ def test_doctor_judges_a_fresh_machine_and_a_broken_remote(run: Run, artifact: s
 def test_doctor_finds_names_that_lead_nowhere(run: Run, artifact: str, tmp_path: Path) -> None:
     run("remote", "add", "lab", tmp_path / "lab")
     run("push", "toy-opd:v1")
-    run("export", "toy-opd:v1", "-o", tmp_path / "copy.maskpack")
+    run("remote", "add", "copy", tmp_path / "copy")
+    run("push", "toy-opd:v1", "--remote", "copy")
     for place in (Path(os.environ["MASKREG_HOME"]), tmp_path / "lab"):
         (place / "artifacts" / "sha256" / artifact.removeprefix("sha256:") / "manifest.json").unlink()
     rows = {row["what"]: row for row in run("doctor", "--json", status=1).json}
@@ -197,7 +198,7 @@ def test_doctor_finds_names_that_lead_nowhere(run: Run, artifact: str, tmp_path:
     assert rows["registry"]["hint"] == "maskreg pull toy-opd:v1, or maskreg rm -y toy-opd:v1"
     assert rows["remote lab"]["hint"] == "maskreg push toy-opd:v1 --remote lab"
     run("rm", "-y", "toy-opd:v1")
-    run("import", tmp_path / "copy.maskpack")
+    run("pull", "toy-opd:v1", "--remote", "copy")
     run("push", "--remote", "lab", "toy-opd:v1")
     assert "BAD" not in run("doctor").out
 

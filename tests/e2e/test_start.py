@@ -122,7 +122,6 @@ MAY_LOAD: dict[Line, set[str]] = {
     ("gc", "--dry-run"): SEARCHING | MANIFEST,
     ("tag", "lab/opd:v1", "latest"): MANIFEST,
     ("annotate", "lab/opd:v1", "--license", "mit"): MANIFEST,
-    ("export", "lab/opd:v1", "-o", "opd.maskreg"): READING,
     ("list", "--remote", "team"): SEARCHING | MANIFEST,
 }
 """What commands may load of the packages that take long."""
@@ -156,10 +155,8 @@ def test_everything_about_updates_works_without_torch(tmp_path: Path, pair: tupl
         ("convert", "step", "--from", "slime", "--source", pair[0], "--name", "lab/step"),
         ("compare", "lab/opd:v1", "lab/mask", "--source", pair[0], "--by", "role", "--record"),
         ("tag", "lab/opd:v1", "stable"),
-        ("export", "lab/opd:v1", "-o", "opd.maskreg"),
         ("rm", "lab/opd:v1", "--yes"),
         ("restore", "lab/opd:v1"),
-        ("import", "opd.maskreg", "--name", "lab/copy"),
         ("verify", "--all"),
         ("gc", "--dry-run"),
         ("db", "rebuild"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ from maskreg.errors import (
 )
 from maskreg.ref import Ref
 from maskreg.registry import Registry
-from maskreg.registry.archive import export_file, import_file
 from maskreg.registry.collect import collect
 from maskreg.registry.pull import pull
 from maskreg.registry.push import push
@@ -365,20 +363,10 @@ class Dies:
         return self.rename(path, to)
 
 
-@pytest.mark.parametrize("way", ["pull", "import"])
 def test_killed_between_two_moves(
-    way: str, local: Registry, remote: Registry, digest: Digest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: Registry, remote: Registry, digest: Digest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push(local, remote, REF)
-    out = io.BytesIO()
-    export_file(local, REF, out)
-
-    def bring(registry: Registry) -> None:
-        if way == "pull":
-            pull(registry, remote, REF, jobs=1)
-        else:
-            import_file(registry, io.BytesIO(out.getvalue()))
-
     left, finished, pieces = 0, False, 0
     while not finished:
         folder = tmp_path / str(left)
@@ -387,7 +375,7 @@ def test_killed_between_two_moves(
             with monkeypatch.context() as patched:
                 Dies(patched, left)
                 try:
-                    bring(home)
+                    pull(home, remote, REF, jobs=1)
                     finished = True
                 except Killed:
                     pass
@@ -402,7 +390,7 @@ def test_killed_between_two_moves(
                 age_everything(home)
                 collect(home, timedelta(0))
                 assert home.artifact(digest).present() == present
-                bring(home)
+                pull(home, remote, REF, jobs=1)
             assert {"mask", "delta"} <= home.artifact(digest).present()
             assert verify(home).ok
         left += 1
@@ -426,7 +414,6 @@ def test_a_stray_is_refused_by_every_reader(local: Registry, remote: Registry, d
     local.store.put(artifact_prefix(digest) + "data.zarr/stray", b"")
     for read in (
         lambda: push(local, remote, REF),
-        lambda: export_file(local, REF, io.BytesIO()),
         lambda: local.artifact(digest).present(),
     ):
         with pytest.raises(CorruptError, match="not an object of this artifact"):

@@ -27,8 +27,6 @@ def test_every_result_is_an_artifact_for_the_next_use_case(lab: Lab, ada: maskre
         tagged,
         maskreg.annotate(tagged, family="other", workspace=ada),
         maskreg.push(toy, workspace=ada),
-        maskreg.export(toy, lab.folder / "file", workspace=ada),
-        maskreg.import_(lab.folder / "file", "copy", workspace=ada),
         maskreg.apply(toy, lab.source, lab.folder / "out", workspace=ada),
         *maskreg.search("toy", workspace=ada),
     ]
@@ -78,7 +76,6 @@ REFUSED: dict[str, Refused] = {
     "no more parameters": lambda ada: maskreg.baseline(
         "toy:v1", maskreg.BaselineSpec.of("random-global"), seed=3, workspace=ada
     ),
-    "is a directory; pass a file": lambda ada: maskreg.import_(ada.root, workspace=ada),
 }
 """What use cases refuse, by what they say in place of it."""
 

@@ -57,8 +57,8 @@ def doctor(directory: str | Location | None = None, *, workspace: Workspace | No
     remote to try it is deleted.
 
     Args:
-        directory: remove what interrupted runs of :func:`apply`, :func:`export` and :func:`report` left in this folder;
-            or below this prefix of a bucket, where nothing came for an hour.
+        directory: remove what interrupted runs of :func:`apply` and :func:`report` left in this folder; or below this
+            prefix of a bucket, where nothing came for an hour.
 
     Raises:
         ConfigError: the configuration file or the environment is malformed.

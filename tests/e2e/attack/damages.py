@@ -20,7 +20,6 @@ from tests.e2e.attack.judging import (
     Answer,
     Reader,
     ask,
-    file_readers,
     local_readers,
     remote_readers,
     tokens,
@@ -39,7 +38,7 @@ READERS = 2
 PROGRAM_EVERY = 100
 """One of so many damages is also read by the installed command, in a process of its own."""
 
-UNSEALED = {"config", "archive", "pipe", "catalog", "seen", "followed"}
+UNSEALED = {"config", "pipe", "catalog", "seen", "followed"}
 """Kinds that ``verify`` does not read, or whose damage may be without any effect."""
 
 GUARDS = {"names", "gc"}
@@ -83,7 +82,7 @@ class Damages:
             self.names[row["digest"]].append(row["ref"])
         self.verify = verifier(remote)
         self.readers = [
-            *(remote_readers(stage) if remote else [*local_readers(stage), *file_readers(stage)]),
+            *(remote_readers(stage) if remote else local_readers(stage)),
             self.verify,
         ]
         self.usual = {reader: self.answer(reader) for reader in self.readers}
@@ -150,8 +149,6 @@ class Damages:
         member = self.member(reader, damage)
         if reader.makes is not None and reader.makes.is_relative_to(self.stage.folder / "made"):
             shutil.rmtree(reader.makes, ignore_errors=True)
-        elif reader.makes == self.stage.folder / "made.maskreg":
-            reader.makes.unlink(missing_ok=True)
         return ask(reader, member, member.program if program else None)
 
     def member(self, reader: Reader, damage: Harm | None) -> Member:

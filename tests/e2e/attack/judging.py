@@ -71,9 +71,9 @@ def effect_of(path: Path | None) -> Effect:
 
 
 def local_readers(stage: Stage) -> list[Reader]:
-    """Commands that read ada's registry, her settings, and the files that she has made."""
-    source, folder = stage.source, stage.folder
-    out, archive = folder / "made", folder / "made.maskreg"
+    """Commands that read ada's registry, her settings, and her pipe."""
+    source = stage.source
+    out = stage.folder / "made"
     back = ("apply", "opd", "--revert", "--source", stage.target, "-o", out)
     return [
         Reader("list", "ada", ("list", "--json")),
@@ -84,19 +84,9 @@ def local_readers(stage: Stage) -> list[Reader]:
         Reader("compare", "ada", ("compare", "opd", "rlvr:best", "opd-null", "--source", source, "--json")),
         Reader("apply", "ada", ("apply", "opd", "--source", source, "-o", out), out),
         Reader("revert", "ada", back, out),
-        Reader("export", "ada", ("export", "opd", "-o", archive), archive),
         Reader("doctor", "ada", ("doctor", "--json")),
         Reader("gc", "ada", ("gc", "--dry-run", "--grace", "0s", "--json")),
         Reader("pull", "ada", ("pull", "rlvr"), stage.artifact(stage.ada, "rlvr")),
-    ]
-
-
-def file_readers(stage: Stage) -> list[Reader]:
-    """Commands that read the archive and the pipe."""
-    out = stage.folder / "made"
-    archive = stage.ada.home / "opd.maskreg"
-    return [
-        Reader("import", "carol", ("import", archive), stage.artifact(stage.carol, "opd")),
         Reader("apply pipe", "ada", ("apply", "-", "--source", stage.source, "-o", out), out, _pipe(stage)),
     ]
 
@@ -153,8 +143,6 @@ def tokens(keys: Iterable[str], names: Mapping[str, Iterable[str]]) -> set[str]:
             texts |= {"catalog", "does not exist yet"}
         if kind_of(key) == "pipe":
             texts |= {"pipe", "record", "sha256:", "there is no"}
-        if kind_of(key) == "archive":
-            texts |= {"the file", "exported artifact", "manifest", "ref.json", "tensors.json", "data.zarr", "files/"}
     return texts
 
 

@@ -35,7 +35,6 @@ _KINDS = {
     r"maskreg/seen/.*": "seen",
     r"maskreg/followed/.*": "followed",
     r"config\.toml": "config",
-    r".*\.maskreg": "archive",
     r".*\.ndjson": "pipe",
 }
 
@@ -158,7 +157,6 @@ def set_up(folder: Path, site: Site) -> Stage:
         _remember(stage.older, ada.home)
     for name in ("opd", "rlvr", "rlvr:best", "opd-analysis"):
         stage.digests[name] = bob.must("pull", name).json_lines[0]["digest"]
-    ada.must("export", "opd", "-o", ada.home / "opd.maskreg")
     (ada.home / "pull.ndjson").write_text(bob.must("pull", "opd").out)
     return stage
 

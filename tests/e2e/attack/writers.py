@@ -90,10 +90,9 @@ def writers(stage: Stage) -> list[Writer]:
     """All of them, without training."""
     source, target, rlvr = stage.source, stage.target, stage.folder / "rlvr"
     work, home = stage.folder / "work", stage.ada.home
-    out, archive = work / "out", work / "opd.maskreg"
+    out = work / "out"
     applied = ("apply", "opd", "--source", source, "-o", out)
     reverted = ("apply", "opd", "--revert", "--source", target, "-o", out)
-    exported = ("export", "opd", "-o", archive)
     null = ("baseline", "opd", "--kind", "exponent-matched", "--source", source, "--name", "matched")
     return [
         Writer("extract", _ada, ("extract", target, rlvr, "--name", "new", "--reversible")),
@@ -114,9 +113,6 @@ def writers(stage: Stage) -> list[Writer]:
         Writer("restore", _ada, ("restore", "gone"), again=2),
         Writer("gc", _ada, ("gc", *NOW)),
         Writer("gc remote", _ada, ("gc", "--remote", "team", *NOW), _garbage),
-        Writer("import", _carol, ("import", home / "opd.maskreg", "--name", "mine")),
-        Writer("export", _ada, exported, makes=archive, again=73),
-        Writer("export force", _ada, (*exported, "--force"), lambda stage: archive.write_bytes(b"old"), archive),
         Writer("baseline", _ada, null),
         Writer("combine", _ada, ("combine", "opd", "rlvr", "--how", "and", "--name", "shared")),
         Writer("analyze", _ada, ("analyze", "rlvr", "--source", source, "--name", "rlvr-analysis")),
