@@ -30,7 +30,7 @@ class Limits:
         json_values: values in a JSON document for which no other number is given.
         safetensors_header_bytes: size of a safetensors header.
         index_json_bytes: size of ``model.safetensors.index.json``, or of another weight index.
-        archive_bytes: size of the directory of an archive of PyTorch, which lists its entries.
+        archive_bytes: size of the directory of an archive of PyTorch, which lists its entries, or of its pickle.
         pickle_bytes: size of one pickle: of an archive of PyTorch, or the metadata of a distributed checkpoint.
         pickle_steps: instructions in it.
     """

@@ -6,30 +6,24 @@
     __0_0.distcp     chunks of process 0, each an archive of torch.save, one after another
     __1_0.distcp     ...
 
-The pickle is read with a table of the few classes that it may name. Tensors of an optimizer are not even opened.
+Its classes are read as records: nothing of them is imported. Tensors of an optimizer are not even opened.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from maskreg.bucket import Location
+from maskreg.bucket import Location, on_disk
+from maskreg.checkpoint.archive import Archive, info_of, piece_of
 from maskreg.checkpoint.files import AGAIN, Files, in_folder, is_plain_name, names_in, opening, read_whole
-from maskreg.checkpoint.pickled import (
-    DTYPE_NAMES,
-    NAMES,
-    Archive,
-    StoredTensor,
-    info_of,
-    load_archive,
-    piece_of,
-)
+from maskreg.checkpoint.pickles import Record, load_records
 from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint, Shape
 from maskreg.checkpoint.renaming import Chooser, weights_among
 from maskreg.checkpoint.renaming import Path as KeyPath
-from maskreg.checkpoint.unpickler import Global, Names, Record, load
+from maskreg.checkpoint.torch_files import READING
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo, check_name, shown
@@ -37,40 +31,13 @@ from maskreg.tensors.info import TensorInfo, check_name, shown
 METADATA_NAME = ".metadata"
 """The file that is written last, when all processes have written theirs."""
 
-_METADATA = "torch.distributed.checkpoint.metadata"
-_CLASSES = (
-    "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "TensorProperties", "ChunkStorageMetadata",
-    "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING",
-)  # fmt: skip
-_PATHS = ("pathlib", "pathlib._local")
-_MEMORY_FORMAT = f"{_METADATA}._MEM_FORMAT_ENCODING"
-_MEMORY_FORMATS = ("TORCH_CONTIGUOUS_FORMAT", "TORCH_CHANNELS_LAST", "TORCH_PRESERVE_FORMAT")
-
-
-def _memory_format(kind: Any, name: Any) -> Record:
-    """What ``getattr`` gives: Python 3.11.0 to 3.11.3 pickle a member of an enum by its name, others by its value."""
-    if not isinstance(kind, Global) or kind.name != _MEMORY_FORMAT or name not in _MEMORY_FORMATS:
-        raise TypeError("an attribute that is no memory format")
-    return Record(_MEMORY_FORMAT, (_MEMORY_FORMATS.index(name),))
-
-
-METADATA_NAMES = Names(
-    makers={
-        "builtins.getattr": _memory_format,
-        **{name: NAMES.makers[name] for name in ("torch.Size", "collections.OrderedDict")},
-    },
-    records=frozenset(
-        {
-            *(f"{_METADATA}.{name}" for name in _CLASSES),
-            "torch.distributed.checkpoint.filesystem._StorageInfo",
-            "torch.serialization._get_layout",
-            "torch.device",
-            *(f"{module}.{name}" for module in _PATHS for name in ("PosixPath", "PurePosixPath", "WindowsPath")),
-        }
-    ),
-    constants=frozenset(name for name in NAMES.constants if name in DTYPE_NAMES or name.count(".") == 1),
+NAMES = re.compile(
+    r"torch\.distributed\.checkpoint\.metadata "
+    r"(Metadata|(Tensor|Bytes|Chunk)StorageMetadata|TensorProperties|MetadataIndex|StorageMeta|_MEM_FORMAT_ENCODING)|"
+    r"torch\.distributed\.checkpoint\.filesystem _StorageInfo|torch \w+|torch\.serialization _get_layout|"
+    r"pathlib(\._local)? \w+|collections OrderedDict|(builtins|__builtin__) getattr"
 )
-"""What the metadata may name."""
+"""What the metadata may name. Python 3.11.0 to 3.11.3 pickle a member of an enum by ``getattr``."""
 
 
 class _Location(NamedTuple):
@@ -88,6 +55,7 @@ def open_path(
     choose: Chooser = weights_among,
 ) -> PiecewiseCheckpoint:
     """Open the model's tensors, or those that ``choose`` picks."""
+    path = on_disk(path, READING)
     if not (path / METADATA_NAME).exists():
         raise NotFoundError(
             f"{path}: a distributed checkpoint without {METADATA_NAME}, which is written last: saving did not finish",
@@ -96,7 +64,7 @@ def open_path(
     with opening() as files:
         data = read_whole(path / METADATA_NAME, limits.pickle_bytes)
         with in_folder(path):
-            metadata = load(data, METADATA_NAMES, METADATA_NAME, limits=limits)
+            metadata = load_records(data, NAMES, METADATA_NAME, limits)
             contents = _Reader(path, files, _Metadata(metadata), limits).contents(choose)
         own = frozenset({METADATA_NAME, *(name for name in names_in(path) if name.endswith(".distcp"))})
         return PiecewiseCheckpoint("dcp", path, files, contents, companions=path, own=own, hub=hub, limits=limits)
@@ -159,7 +127,7 @@ class _Reader:
             if len(box.begin) != len(shape) or len(box.shape) != len(shape):
                 raise _damaged(f"a chunk of {shown(stored)} has other dimensions than the tensor")
             archive, tensor = self._tensor(stored, box)
-            own = info_of(name, tensor, archive.file.path.name, self._limits)
+            own = info_of(name, tensor, archive.document, self._limits)
             if info is not None and own.dtype != info.dtype:
                 raise _damaged(f"chunks of {shown(stored)} have several dtypes")
             info = TensorInfo(name, own.dtype, shape)
@@ -169,21 +137,20 @@ class _Reader:
             raise _damaged(f"{shown(stored)} has no chunks")
         contents.add(info, pieces, METADATA_NAME)
 
-    def _tensor(self, stored: str, box: Box) -> tuple[Archive, StoredTensor]:
+    def _tensor(self, stored: str, box: Box) -> tuple[Archive, Any]:
         """The tensor that is saved as a chunk, and the archive that holds it."""
         locations = self._metadata.locations
         location = locations.get((stored, box.begin)) or locations.get((stored, None))
         if location is None:
             raise _damaged(f"it does not say where a chunk of {shown(stored)} lies")
         archive = Archive(self._files.open(self._folder / location.file), location.offset, location.size, self._limits)
-        tensor = load_archive(archive, self._limits)
-        if not isinstance(tensor, StoredTensor) or tensor.shape != box.shape:
+        if getattr(archive.saved, "shape", None) != box.shape:
             raise CorruptError(location.file, f"not the chunk of {shown(stored)} at byte {location.offset}", hint=AGAIN)
-        return archive, tensor
+        return archive, archive.saved
 
 
 def _is(value: Any, name: str) -> bool:
-    return isinstance(value, Record) and value.name == f"{_METADATA}.{name}"
+    return isinstance(value, Record) and type(value).__name__ == name
 
 
 def _fields(value: Any, name: str) -> Mapping[str, Any]:
@@ -194,15 +161,15 @@ def _fields(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def _shape(value: Any) -> Shape:
+    if _is(value, "Size") and len(value.args) == 1:
+        value = value.args[0]
     if not isinstance(value, tuple) or any(type(size) is not int or size < 0 for size in value):
         raise _damaged("a malformed shape")
     return value
 
 
 def _location(info: Any) -> _Location:
-    fields = info.state if isinstance(info, Record) and info.name.endswith("._StorageInfo") else None
-    if not isinstance(fields, dict):
-        raise _damaged("a chunk without a location")
+    fields = _fields(info, "_StorageInfo")
     name, offset, size = (fields.get(key) for key in ("relative_path", "offset", "length"))
     if not isinstance(name, str) or not is_plain_name(name):
         raise _damaged(f"not the plain name of a file: {shown(name)}")

@@ -174,7 +174,7 @@ def not_cached(hub: HubId) -> NotFoundError:
 
 
 _ACCEPTED = ", ".join(known.accepts for known in FORMATS.values()) + (
-    ", one of these in a bucket (s3://BUCKET/PREFIX), or a Hugging Face id org/name[@revision]"
+    ", safetensors or an adapter in a bucket (s3://BUCKET/PREFIX), or a Hugging Face id org/name[@revision]"
 )
 
 

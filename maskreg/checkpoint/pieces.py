@@ -196,16 +196,6 @@ class PiecewiseCheckpoint(StoredCheckpoint):
         self._pieces[name].read(info, start, stop, values)
         return values
 
-    def expect(self, name: str, start: int, stop: int) -> int:
-        """Fetch elements that are read soon.
-
-        Of pieces whose elements lie apart in their file, nothing is fetched ahead: reading takes windows of them.
-        """
-        if (info := self.tensors.get(name)) is None:
-            return 0
-        start, stop = min(start, info.numel), min(stop, info.numel)
-        return self._pieces[name].expect(info, start, stop)
-
 
 def _library_order(item: tuple[str, TensorInfo]) -> tuple[int, str]:
     """The order in which the safetensors library would write the tensors, so that artifacts list them in the same."""
@@ -254,17 +244,6 @@ class _Sorted:
                 )
                 _read_box(info.name, piece, part.seen_from(piece.box), view)
 
-    def expect(self, info: TensorInfo, start: int, stop: int) -> int:
-        """Say of runs in files that they are read soon; how many bytes are on their way."""
-        total = 0
-        for box in boxes_of(info.shape, start, stop):
-            for piece, part in self._within(box):
-                own = part.seen_from(piece.box)
-                if _is_run(own, piece.strides):
-                    first = sum(a * b for a, b in zip(own.begin, piece.strides, strict=True))
-                    total += piece.file.expect(piece.offset + first * info.item_bytes, own.numel * info.item_bytes)
-        return total
-
     def _within(self, box: Box) -> Iterator[tuple[Piece, Box]]:
         """Pieces that have elements of a box, and which."""
         begin, end = (box.begin[0], box.end[0]) if box.begin else (0, 1)
@@ -272,16 +251,6 @@ class _Sorted:
         for piece in self._pieces[first:last]:
             if (part := box.cut(piece.box)) is not None:
                 yield piece, part
-
-
-def _is_run(part: Box, strides: Shape) -> bool:
-    """Whether the elements of a part lie one after another in the file, in C order."""
-    length = 1
-    for size, stride in zip(reversed(part.shape), reversed(strides), strict=True):
-        if size > 1 and stride != length:
-            return False
-        length *= size
-    return True
 
 
 def _read_box(name: str, piece: Piece, part: Box, into: npt.NDArray[Any]) -> None:

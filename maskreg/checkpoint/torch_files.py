@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from maskreg.bucket import Location
+from maskreg.bucket import Location, on_disk
+from maskreg.checkpoint.archive import Archive, info_of, is_shared, part_of, piece_of
 from maskreg.checkpoint.files import AGAIN, Files, OpenFile, in_folder, opening, read_whole
 from maskreg.checkpoint.layouts import (
     HEAD_BYTES,
@@ -20,7 +21,6 @@ from maskreg.checkpoint.layouts import (
     parse_index,
     state_dicts,
 )
-from maskreg.checkpoint.pickled import Archive, ShardedTensor, StoredTensor, info_of, load_archive, piece_of
 from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint, same_elements
 from maskreg.checkpoint.renaming import Chooser, Path, weights_among
 from maskreg.errors import FormatError, LimitError, NotFoundError
@@ -36,11 +36,15 @@ from maskreg.words import listed
 COMPANIONS = "huggingface"
 """Where verl saves configuration and tokenizer."""
 
+READING = "reading what torch saved"
+"""What needs files on a disk."""
+
 _CONFIG = "fsdp_config.json"
 
 
 def open_ranks(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> PiecewiseCheckpoint:
     """Open the files of all processes."""
+    path = on_disk(path, READING)
     paths = _rank_files(path)
     with opening() as files:
         opened = [files.open(file) for file in paths]
@@ -87,44 +91,32 @@ def _contents_of_ranks(parts: Sequence[StateDict], limits: Limits) -> Contents:
     for part in parts[1:]:
         if difference := first.tensors.keys() ^ part.tensors.keys():
             raise FormatError(
-                f"{part.archive.file.path.name}: other tensors than in {first.archive.file.path.name}, "
-                f"such as {min(difference)}",
+                f"{part.document}: other tensors than in {first.document}, such as {min(difference)}",
                 hint=AGAIN,
             )
     for name, tensor in first.tensors.items():
-        info = info_of(name, tensor, first.archive.file.path.name, limits)
+        info = info_of(name, tensor, first.document, limits)
         pieces: dict[Box, Piece] = {}
         for part in parts:
-            document = part.archive.file.path.name
             own = part.tensors[name]
-            if info_of(name, own, document, limits) != info:
-                raise FormatError(f"{document}: tensor {name} has another form than in the file of rank 0", hint=AGAIN)
-            box, local = _box(own, document, name)
+            if info_of(name, own, part.document, limits) != info:
+                raise FormatError(
+                    f"{part.document}: tensor {name} has another form than in the file of rank 0", hint=AGAIN
+                )
+            local, box = part_of(name, own, part.document)
             if not box.numel:
                 continue
             piece = piece_of(part.archive, local, box)
             if box not in pieces:
                 pieces[box] = piece
-            elif isinstance(own, StoredTensor) and not same_elements(info, [pieces[box]], [piece]):
+            elif not is_shared(own) and not same_elements(info, [pieces[box]], [piece]):
                 # A buffer is the same for every process; anything else would be a part whose place is not known.
                 raise FormatError(
-                    f"{document}: tensor {name} differs from the tensor of rank 0, and does not say which part it is",
+                    f"{part.document}: tensor {name} differs from that of rank 0, and does not say which part it is",
                     hint="save the run's weights with FSDP2, or as sharded state dicts",
                 )
-        contents.add(info, list(pieces.values()), first.archive.file.path.name)
+        contents.add(info, list(pieces.values()), first.document)
     return contents
-
-
-def _box(tensor: StoredTensor | ShardedTensor, document: str, name: str) -> tuple[Box, StoredTensor]:
-    if isinstance(tensor, StoredTensor):
-        return Box((0,) * len(tensor.shape), tensor.shape), tensor
-    box = tensor.box()
-    if box.shape != tensor.local.shape:
-        raise FormatError(
-            f"{document}: tensor {name}: the part has the shape {tensor.local.shape}, and its place {box.shape}",
-            hint=AGAIN,
-        )
-    return box, tensor.local
 
 
 _DEPTH = 8
@@ -136,44 +128,51 @@ class StateDict:
     """The weights of one archive by name, and what was left out or renamed, one sentence each."""
 
     archive: Archive
-    tensors: Mapping[str, StoredTensor | ShardedTensor]
+    tensors: Mapping[str, Any]
     notes: tuple[str, ...]
+
+    @property
+    def document(self) -> str:
+        """Name of the file, for messages."""
+        return self.archive.document
 
 
 def read_state_dict(file: OpenFile, limits: Limits = LIMITS, choose: Chooser = weights_among) -> StateDict:
     """The weights that a file of ``torch.save`` holds, or what else is chosen."""
     archive = Archive(file, 0, file.size, limits)
-    tensors, others = _walked(file.path.name, load_archive(archive, limits))
+    tensors, others = _walked(archive)
     if () in tensors:
-        raise FormatError(f"{file.path.name}: a tensor without a name, not a state dict", hint=_SAVE)
+        raise FormatError(f"{archive.document}: a tensor without a name, not a state dict", hint=_SAVE)
     if len(tensors) > limits.tensors:
-        raise LimitError(f"{file.path.name}: {len(tensors)} tensors; the limit is {limits.tensors}")
-    choice = choose({path: math.prod(tensor.shape) for path, tensor in tensors.items()}, file.path.name)
+        raise LimitError(f"{archive.document}: {len(tensors)} tensors; the limit is {limits.tensors}")
+    choice = choose({path: math.prod(tensor.shape) for path, tensor in tensors.items()}, archive.document)
     named = {name: tensors[path] for path, name in choice.names.items()}
     for name in named:
-        check_name(name, file.path.name, limits)
+        check_name(name, archive.document, limits)
     return StateDict(archive, named, choice.notes_with(others))
 
 
-def _walked(document: str, saved: Any) -> tuple[dict[Path, StoredTensor | ShardedTensor], list[Path]]:
+def _walked(archive: Archive) -> tuple[dict[Path, Any], list[Path]]:
     """Tensors in dictionaries and lists, and where in them other values are."""
-    tensors: dict[Path, StoredTensor | ShardedTensor] = {}
+    import torch
+
+    tensors: dict[Path, Any] = {}
     others: list[Path] = []
     visited: set[int] = set()  # a dictionary that holds itself would have no end
 
     def visit(value: Any, path: Path) -> None:
-        if isinstance(value, StoredTensor | ShardedTensor):
+        if isinstance(value, torch.Tensor):
             tensors[path] = value
         elif isinstance(value, dict | list) and id(value) not in visited:
             if len(path) >= _DEPTH:
-                raise FormatError(f"{document}: dictionaries more than {_DEPTH} deep ({shown('.'.join(path))})")
+                raise FormatError(f"{archive.document}: dictionaries more than {_DEPTH} deep ({shown('.'.join(path))})")
             visited.add(id(value))
-            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            for key, item in dict.items(value) if isinstance(value, dict) else enumerate(value):
                 visit(item, (*path, str(key)))
         elif not isinstance(value, dict | list | None):
             others.append(path)
 
-    visit(saved, ())
+    visit(archive.saved, ())
     return tensors, others
 
 
@@ -188,6 +187,7 @@ def open_path(
 
     ``choose`` picks the tensors of a state dict: the weights, if nothing else is said.
     """
+    path = on_disk(path, READING)
     folder = path if path.is_dir() else path.parent
     weight_map: Mapping[str, str] | None = None
     paths = state_dicts(path) if path.is_dir() else [path]
@@ -210,7 +210,7 @@ def open_path(
         parts = [_read(files, file, limits, choose) for file in paths]
         with in_folder(folder):
             if weight_map is not None:
-                shards = [(part.archive.file.path.name, part.tensors) for part in parts]
+                shards = [(part.document, part.tensors) for part in parts]
                 check_index(weight_map, shards, TORCH_INDEX_NAME)
             contents = _contents(parts, limits)
         own = frozenset({TORCH_INDEX_NAME, *(file.name for file in paths)})
@@ -234,21 +234,14 @@ def _read(files: Files, path: Location, limits: Limits, choose: Chooser) -> Stat
 def _contents(parts: Sequence[StateDict], limits: Limits) -> Contents:
     contents = Contents(notes=tuple(note for part in parts for note in part.notes))
     for part in parts:
-        document = part.archive.file.path.name
         for name, tensor in part.tensors.items():
-            info = info_of(name, tensor, document, limits)
-            local = _whole(name, tensor, document)
-            box = Box((0,) * len(info.shape), info.shape)
-            contents.add(info, [piece_of(part.archive, local, box)] if info.numel else [], document)
+            info = info_of(name, tensor, part.document, limits)
+            local, box = part_of(name, tensor, part.document)
+            if box.shape != info.shape:
+                some, every = list(box.shape), list(info.shape)
+                raise FormatError(
+                    f"{part.document}: one process's part of a model: of {name}, {some} of {every}",
+                    hint="name the folder that holds the parts of all processes",
+                )
+            contents.add(info, [piece_of(part.archive, local, box)] if info.numel else [], part.document)
     return contents
-
-
-def _whole(name: str, tensor: StoredTensor | ShardedTensor, document: str) -> StoredTensor:
-    if isinstance(tensor, StoredTensor):
-        return tensor
-    if tensor.box().shape != tensor.shape:
-        raise FormatError(
-            f"{document}: one process's part of a model: of {name}, {list(tensor.local.shape)} of {list(tensor.shape)}",
-            hint="name the folder that holds the parts of all processes",
-        )
-    return tensor.local

@@ -25,44 +25,24 @@ def path(tmp_path: Path) -> Path:
     return save_torch(tmp_path / "run", TENSORS) / "pytorch_model.bin"
 
 
-def packed_again(
-    path: Path, *, method: int = zipfile.ZIP_STORED, leave: str = "", twice: str = "", many: bool = False
-) -> Path:
+def packed_again(path: Path, *, method: int = zipfile.ZIP_STORED, leave: str = "", many: bool = False) -> Path:
     """The same entries in an archive that Python writes."""
     again = path.with_name("again.bin")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(again, "w", method) as new:
         for name in old.namelist():
             if not leave or not name.endswith(leave):
                 new.writestr(name, old.read(name))
-            if twice and name.endswith(twice):
-                new.writestr(name, old.read(name))
         for number in range(120 * many):
             new.writestr(f"archive/other/{number}", b"")
     return again
 
 
-def check(path: Path) -> None:
-    with open_checkpoint(path) as checkpoint:
-        for name, (_, bits) in TENSORS.items():
-            assert checkpoint.read(name, 0, bits.size).tobytes() == bits.tobytes()
-
-
-def test_sizes_of_4_gib_and_more_stand_elsewhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 20)
-    again = packed_again(path)
-    assert again.read_bytes().count(b"\xff\xff\xff\xff") > 5
-    check(again)
-    monkeypatch.undo()
-    check(packed_again(path))
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_an_archive_that_torch_does_not_write_is_refused(path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"method": zipfile.ZIP_DEFLATED}, "it is compressed or encrypted"),
-        ({"leave": "data/0"}, "the entry 'data/0' is missing"),
-        ({"leave": "data.pkl"}, "the entry 'data.pkl' is missing"),
-        ({"twice": "data/1"}, "an entry twice"),
+        ({"leave": "data/0"}, "not an archive of torch.save, or damaged"),
+        ({"leave": "data.pkl"}, "not an archive of torch.save, or damaged"),
+        ({}, "a storage does not lie where its pickle says"),
     ]
     for options, fault in cases:
         again = packed_again(path, **options)
@@ -74,7 +54,6 @@ def test_an_archive_that_torch_does_not_write_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda data: data + b"x",
         lambda data: data[:-1],
         lambda data: b"PK\x03\x04",
         lambda data: data.replace(b"PK\x01\x02", b"PK\x01\x03", 1),
@@ -82,7 +61,7 @@ def test_an_archive_that_torch_does_not_write_is_refused(path: Path) -> None:
         lambda data: data.replace(b"PK\x06\x06", b"PK\x06\x05", 1),
         lambda data: data.replace(b"little", b"biglie"),
     ],
-    ids=["added", "cut", "short", "directory", "header", "end", "order"],
+    ids=["cut", "short", "directory", "header", "end", "order"],
 )
 def test_damage_is_refused(path: Path, damage: Callable[[bytes], bytes]) -> None:
     path.write_bytes(damage(path.read_bytes()))

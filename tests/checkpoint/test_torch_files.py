@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tracemalloc
+import zipfile
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,12 @@ import numpy as np
 import pytest
 
 import maskreg
-from maskreg.checkpoint import open_checkpoint
-from maskreg.errors import FormatError, LimitError, MaskregError, NotFoundError
+from maskreg.bucket import BucketPath
+from maskreg.checkpoint import dcp, open_checkpoint
+from maskreg.checkpoint.torch_files import open_path, open_ranks
+from maskreg.errors import ConfigError, FormatError, LimitError, MaskregError, NotFoundError, UsageError
 from maskreg.limits import Limits
+from maskreg.settings import StoreOptions
 from tests.checkpoint.saving import as_torch, save_dcp, save_torch
 from tests.checkpoints import Tensor, bf16, llama_tensors, make_pair
 
@@ -46,8 +49,7 @@ def expected(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
     return {name: tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for name, tensor in state.items()}
 
 
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_tensors_of_every_dtype(tmp_path: Path, protocol: int) -> None:
+def test_tensors_of_every_dtype(tmp_path: Path) -> None:
     import torch
 
     names = "bool uint8 int8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 float8_e4m3fn"
@@ -57,7 +59,7 @@ def test_tensors_of_every_dtype(tmp_path: Path, protocol: int) -> None:
         else torch.arange(1.0, 7.0).to(getattr(torch, name)).reshape(2, 3)
         for name in names.split()
     }
-    assert bits(saved(tmp_path / "x.pt", state, pickle_protocol=protocol)) == expected(state)
+    assert bits(saved(tmp_path / "x.pt", state)) == expected(state)
 
 
 def test_views_are_read_as_they_look(tmp_path: Path) -> None:
@@ -113,23 +115,35 @@ def test_state_dicts_as_people_wrap_them(tmp_path: Path, wrap: Any) -> None:
     assert maskreg.extract(source, tmp_path / "run").digest == digest
 
 
-def test_reading_needs_no_torch(tmp_path: Path) -> None:
-    code = """
-import sys
-sys.modules["torch"] = None
-from maskreg.checkpoint import open_checkpoint
-for path in sys.argv[1:]:
-    with open_checkpoint(path) as checkpoint:
-        print(checkpoint.format, sum(checkpoint.read(n, 0, i.numel).size for n, i in checkpoint.tensors.items()))
-"""
-    tensors = {"model.a.weight": bf16((6, 4)), "model.b.weight": bf16((3,))}
-    paths = [
-        save_torch(tmp_path / "torch", tensors),
-        save_dcp(tmp_path / "dcp", tensors),
-        save_torch(tmp_path / "fsdp", tensors, "model_world_size_1_rank_0.pt"),
-    ]
-    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
-    assert done.stdout == "torch 27\ndcp 27\nfsdp 27\n"
+def test_versions_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    state = {"a": torch.arange(6, dtype=torch.int16).reshape(2, 3).t(), "b": torch.nn.Parameter(torch.ones(2))}
+    path = saved(tmp_path / "x.pt", state)
+    plain = {name: tensor.detach() for name, tensor in state.items()}
+    monkeypatch.setattr(torch, "__version__", "2.7.1")
+    assert bits(path) == expected(plain)
+    monkeypatch.setattr(torch, "__version__", "2.6.0")
+    with pytest.raises(ConfigError, match=r"torch 2.6.0 does not say where") as caught:
+        open_checkpoint(path)
+    assert caught.value.hint == "pip install --upgrade torch"
+
+
+def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_torch(tmp_path, {"model.a.weight": bf16((6, 4))})
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ConfigError, match="needs the package torch") as caught:
+        open_checkpoint(path)
+    assert "[torch]" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["run/x.bin", "run"])
+def test_from_a_bucket_the_next_step_copies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = BucketPath.of(f"s3://bucket/{name}", StoreOptions())
+    for read in (open_path, open_ranks, dcp.open_path):
+        with pytest.raises(UsageError) as caught:
+            read(path)
+        assert caught.value.hint == f"copy it first: aws s3 cp --recursive {path} FOLDER"
 
 
 def test_what_is_left_out_and_renamed_is_said(tmp_path: Path) -> None:
@@ -226,6 +240,26 @@ def test_nothing_of_a_pickle_runs(tmp_path: Path) -> None:
         open_checkpoint(path)
     assert "torch.save(model.state_dict(), PATH)" in caught.value.hint
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_crash_is_no_answer(tmp_path: Path) -> None:
+    """The hash of a tuple that is nested too deep overflows the stack of a process."""
+    path = save_torch(tmp_path, {"model.a.weight": bf16((6, 4))}) / "pytorch_model.bin"
+    bomb = b"\x80\x02})" + b"\x85" * 300_000 + b"Ns."
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "x.bin", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, bomb if name.endswith("data.pkl") else old.read(name))
+    with pytest.raises(FormatError, match="tuples more than 100 deep"):
+        open_checkpoint(tmp_path / "x.bin")
+
+
+def test_another_protocol_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    import torch
+
+    path = saved(tmp_path / "x.pt", {"w": torch.ones(2)}, pickle_protocol=4)
+    with pytest.raises(FormatError, match="protocol 4 or later") as caught:
+        open_checkpoint(path)
+    assert "torch.save(model.state_dict(), PATH)" in caught.value.hint
 
 
 def test_old_and_foreign_files_are_named(tmp_path: Path) -> None:

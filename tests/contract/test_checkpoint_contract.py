@@ -67,25 +67,34 @@ def without_effect(folder: Path, tensors: Mapping[str, Tensor]) -> Path:
 
 BY_TORCH = {"torch", "dcp", "fsdp"}
 
-BUCKET = "in a bucket"
 
-
-@pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.torch] if name in BY_TORCH else []) for name in sorted(FORMATS)]
-)
+@pytest.fixture
 def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A checkpoint of every format."""
+    """A checkpoint of a format."""
     return SOURCES[request.param](tmp_path / "source")
 
 
-@pytest.fixture(params=["on a disk", BUCKET])
-def source(on_disk: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Location:
-    """A checkpoint of every format, on a disk and in a bucket."""
-    if request.param != BUCKET:
-        return on_disk
+@pytest.fixture
+def source(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """A checkpoint of a format, on a disk or in a bucket."""
+    name, in_bucket = request.param
+    made = SOURCES[name](tmp_path / "source")
+    if not in_bucket:
+        return made
     server: S3Server = request.getfixturevalue("s3_server")
     log_in(server, monkeypatch)
-    return upload(server, on_disk, request.getfixturevalue("bucket"), f"run/{uuid4().hex}")
+    return upload(server, made, request.getfixturevalue("bucket"), f"run/{uuid4().hex}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every format on a disk, and in a bucket what is read from there."""
+    marks = {name: [pytest.mark.torch] if name in BY_TORCH else [] for name in sorted(FORMATS)}
+    if "on_disk" in metafunc.fixturenames:
+        metafunc.parametrize("on_disk", [pytest.param(name, marks=marks[name]) for name in marks], indirect=True)
+    if "source" in metafunc.fixturenames:
+        on_disk = [pytest.param((name, False), id=name, marks=marks[name]) for name in marks]
+        in_bucket = [pytest.param((name, True), id=f"{name} in a bucket") for name in marks if name not in BY_TORCH]
+        metafunc.parametrize("source", on_disk + in_bucket, indirect=True)
 
 
 @pytest.fixture
