@@ -112,7 +112,7 @@ def _contents_of_ranks(parts: Sequence[StateDict], limits: Limits) -> Contents:
             elif not is_shared(own) and not same_elements(info, [pieces[box]], [piece]):
                 # A buffer is the same for every process; anything else would be a part whose place is not known.
                 raise FormatError(
-                    f"{part.document}: tensor {name} differs from that of rank 0, and does not say which part it is",
+                    f"{part.document}: tensor {name} differs from rank 0's, and does not say which part it is",
                     hint="save the run's weights with FSDP2, or as sharded state dicts",
                 )
         contents.add(info, list(pieces.values()), first.document)
