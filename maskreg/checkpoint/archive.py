@@ -28,7 +28,7 @@ from operator import attrgetter
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from maskreg.checkpoint.files import AGAIN, OpenFile
-from maskreg.checkpoint.pickles import check
+from maskreg.checkpoint.pickles import PICKLE_ERRORS, check
 from maskreg.checkpoint.pieces import Box, Piece, Shape
 from maskreg.errors import ConfigError, CorruptError, FormatError, LimitError, MaskregError
 from maskreg.extras import requiring
@@ -105,7 +105,7 @@ class Archive:
             yield
         except MaskregError:
             raise
-        except Exception as error:
+        except (*PICKLE_ERRORS, zipfile.BadZipFile) as error:
             raise self._broken((str(error).strip().splitlines() or [type(error).__name__])[0]) from error
 
     def _broken(self, fault: str) -> FormatError:

@@ -12,6 +12,7 @@ import io
 import pickle
 import pickletools
 import re
+import struct
 from typing import Any
 
 from maskreg.checkpoint.files import AGAIN
@@ -20,6 +21,12 @@ from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import shown
 
 _NESTED = 100
+
+PICKLE_ERRORS = (
+    AssertionError, AttributeError, EOFError, ImportError, LookupError, MemoryError, OverflowError, RuntimeError,
+    TypeError, ValueError, pickle.PickleError, struct.error,
+)  # fmt: skip
+"""What a damaged pickle can make of the library that reads it."""
 
 
 class Record:
@@ -52,7 +59,7 @@ def load_records(data: bytes, names: re.Pattern[str], document: str, limits: Lim
         return Unpickler(io.BytesIO(data)).load()
     except DataError:
         raise
-    except Exception as error:
+    except PICKLE_ERRORS as error:
         raise FormatError(f"{document}: a damaged pickle ({error})", hint=AGAIN) from error
 
 
