@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from maskreg.workspace.verbs.show import show
     from maskreg.workspace.verbs.squash import squash
     from maskreg.workspace.verbs.survey import survey
-    from maskreg.workspace.verbs.sweep import sweep
     from maskreg.workspace.verbs.tag import annotate, mv, remove, restore, tag
     from maskreg.workspace.verbs.verify import verify
     from maskreg.workspace.workspace import Workspace
@@ -127,7 +126,6 @@ __all__ = [
     "show",
     "squash",
     "survey",
-    "sweep",
     "switch_",
     "tag",
     "trajectory",

@@ -16,7 +16,7 @@ from maskreg.progress import SILENT
 from maskreg.workspace import verbs
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Making": ("extract", "sweep", "baseline", "combine", "merge", "convert_from", "convert_to"),
+    "Making": ("extract", "baseline", "combine", "merge", "convert_from", "convert_to"),
     "Training": ("retrain",),
     "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore"),
     "Applying": ("apply", "apply_", "revert_", "switch_"),

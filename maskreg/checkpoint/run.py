@@ -7,34 +7,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from pathlib import Path
 
 from maskreg.bucket import BucketPath, Location, OptionsOf, is_url, located
 from maskreg.checkpoint.files import reading
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.errors import NotFoundError
 from maskreg.ref import is_pattern
 from maskreg.words import natural
-
-_NOT_IN_TAGS = re.compile(r"[^a-zA-Z0-9._-]+")
-_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".json"})
-_MAX_LABEL = 128
 
 Stamp = tuple[tuple[str, int, str], ...]
 """Path, size and version of each file of a checkpoint, as JSON can hold them."""
 
 
-class RunCheckpoint(NamedTuple):
-    """A checkpoint of a run. ``label``: what tells it from the others, and can be a tag: ``step-100``."""
-
-    label: str
-    path: Location
-
-
-def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[RunCheckpoint, ...]:
+def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> list[Location]:
     """The checkpoints that a pattern names, step 2 before step 10.
 
     ``*``, ``?`` and ``[...]`` stand for characters of one name, in any part of the path. Where folders match, files
@@ -45,11 +32,9 @@ def checkpoints_of(pattern: str, options_of: OptionsOf | None = None) -> tuple[R
     folders = [path for path in matches if path.is_dir()]
     paths = _without_links(folders or matches)
     if not paths:
-        raise NotFoundError(
-            f"no checkpoint matches {pattern}", hint="quote the pattern, as in --each 'out/step-*'; or look: ls"
-        )
-    labels = _labels(paths, len(parts))
-    return tuple(RunCheckpoint(label, path) for label, path in zip(labels, paths, strict=True))
+        hint = "quote the pattern, as in 'out/step-*'; or look: ls"
+        raise NotFoundError(f"no checkpoint matches {pattern}", hint=hint)
+    return paths
 
 
 def stamp_of(*paths: Location) -> Stamp:
@@ -91,23 +76,6 @@ def _without_links(paths: list[Location]) -> list[Location]:
 
 def _is_link(path: Location) -> bool:
     return isinstance(path, Path) and path.is_symlink()
-
-
-def _labels(paths: list[Location], depth: int) -> list[str]:
-    """The last names where they differ, else all names from the first mark on."""
-    for count in (1, max(depth, 1)):
-        labels = [_label(PurePosixPath(str(path)).parts[-count:]) for path in paths]
-        if len(set(labels)) == len(labels):
-            return labels
-    twice = next(label for label in labels if labels.count(label) > 1)
-    raise UsageError(f"several checkpoints would be called {twice!r}", hint="use a pattern that matches one of them")
-
-
-def _label(names: tuple[str, ...]) -> str:
-    *folders, last = names
-    path = PurePosixPath(last)
-    stem = path.stem if path.suffix in _SUFFIXES else last
-    return _NOT_IN_TAGS.sub("-", "-".join((*folders, stem))).lstrip(".-")[:_MAX_LABEL] or "checkpoint"
 
 
 def _stamps(path: Location) -> list[tuple[str, int, str]]:

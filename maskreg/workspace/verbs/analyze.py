@@ -198,7 +198,7 @@ def trajectory(
 def _paths(space: Workspace, checkpoint: CheckpointLike) -> Sequence[CheckpointLike]:
     if not isinstance(checkpoint, str) or not is_pattern(checkpoint):
         return [checkpoint]
-    return [member.path for member in checkpoints_of(checkpoint, space.settings.options_of)]
+    return checkpoints_of(checkpoint, space.settings.options_of)
 
 
 def _spec(options: AnalysisOptions, **defaults: Any) -> AnalysisSpec:
