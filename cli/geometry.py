@@ -1,8 +1,9 @@
-"""The figures of an analysis and of a trajectory as text."""
+"""The figures of an analysis, of a trajectory and of an optimizer's state as text."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,16 +11,14 @@ import click
 from maskreg.analysis.aggregate import groups_of
 from maskreg.digest import Digest
 from maskreg.glossary import position, written
-from maskreg.ref import printable
 from maskreg.words import counted, natural, percent, three_digits, whole
 
-from .table import Row, fields, folded, noted, paragraph, table, width
+from .table import Column, Row, fields, folded, listing, noted, ordered, page, paragraph, table, width
 
 if TYPE_CHECKING:
     from maskreg.analysis.papers import TableBeside
 
 
-_COLUMNS = ("mean", "median", "max", "weighted")
 _HEADLINES = (
     ("stable rank", "stable_rank"),
     ("top 16", "energy_top_16"),
@@ -35,7 +34,6 @@ _HEADLINES = (
 )
 _EXTRA = (("spectral norm", "spectral_norm"), ("hill", "hill"))
 _ANGLE = "angle_max_u_"
-_ENERGY = {"energy_share": "energy share", "energy_lift": "energy lift"}
 _TEXT = 13  # where the text beside a label begins
 
 _POINT = (
@@ -47,6 +45,8 @@ _POINT = (
     ("stable rank", "stable_rank"),
     ("similarity", "similarity_to_final"),
 )
+_MEANS = (("mean", "mean"), ("null", "null_mean"), ("chance", "chance"))
+_SPREAD = [pair for key in ("median", "max", "weighted") for pair in ((key, key), ("null", f"null_{key}"))]
 
 
 def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None, *, verbose: bool = False) -> str:
@@ -54,19 +54,15 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None
     total = document["total"]
     scope = f"{counted(total['tensors'], 'tensor')}, {counted(total['numel'], 'coordinate')}"
     about = (("name", name), ("digest", digest), ("of", document["of"]), ("tensors", scope))
-    lines = [
-        *paragraph(_sentence(total)),
-        "",
-        *fields(((label, _shown(text)) for label, text in about), _TEXT),
-        "",
-        *_pooled(total),
-        "",
-        *(_figures(total["figures"]) if verbose else _headlines(total["figures"])),
+    blocks = [
+        paragraph(_sentence(total)),
+        fields(((label, _shown(text)) for label, text in about), _TEXT),
+        _pooled(total),
+        _figures(total["figures"], verbose=verbose),
     ]
     if by:
-        lines += ["", f"by {by}: mean (null)", *_by_group(groups_of(document, by), by, verbose=verbose)]
-    lines += ["", *noted(document["notes"], indent="  ")] if document["notes"] else []
-    return "\n".join(map(printable, lines))
+        blocks.append([f"by {by}: mean (null)", *_by_group(groups_of(document, by), by, verbose=verbose)])
+    return page(*blocks, noted(document["notes"], indent="  "))
 
 
 def trajectory(document: Mapping[str, Any], *, verbose: bool = False) -> str:
@@ -74,23 +70,28 @@ def trajectory(document: Mapping[str, Any], *, verbose: bool = False) -> str:
     names = {name for point in document["checkpoints"] for name in point["figures"]}
     chosen = _columns(names)
     titles = (*(title for title, _ in _POINT), *chosen, *document["checkpoints"][0]["concentration"])
-    rows: list[Row] = [("checkpoint", *titles), *_points(document, chosen)]
     chance = percent(document["similarity_by_chance"])
     legend = f"similarity: top {document['k']} right directions against the final update's; by chance {chance}"
-    lines = [*table(rows), "", *paragraph(legend)]
     shown = ", ".join(f"{title}: {name}" for title, name in chosen.items() if title != name.replace("_", " "))
     more = len(names) - len(chosen)
     rest = f"{counted(more, 'more figure')}: --json" if more else ""
-    lines += paragraph("; ".join(text for text in (shown, rest) if text))
+    below = [*paragraph(legend), *paragraph("; ".join(text for text in (shown, rest) if text))]
+    blocks = [table([("checkpoint", *titles), *_points(document, chosen)]), below]
     if by := document["by"]:
-        ordered = {label: document["groups"][label] for label in sorted(document["groups"], key=natural)}
-        kept, left_out = folded(ordered, _end_norm, things=f"{by}s", by="rel. norm at the end", whole=verbose)
+        groups, left_out = ordered(document["groups"]), list[str]()
+        if not verbose:
+            groups, left_out = folded(
+                groups,
+                lambda group: group["checkpoints"][-1]["relative_norm"],
+                things=f"{by}s",
+                by="rel. norm at the end",
+            )
         grouped: list[Row] = [(by, "checkpoint", *titles, "by chance")]
-        for label, group in kept.items():
+        for label, group in groups.items():
             chance = percent(group["similarity_by_chance"])
             grouped += [(label or "-", *point, chance) for point in _points(group, chosen)]
-        lines += ["", *table(grouped, right=2, labels=2), *left_out]
-    return "\n".join(map(printable, lines))
+        blocks.append([*table(grouped, right=2, labels=2), *left_out])
+    return page(*blocks)
 
 
 def _columns(names: Collection[str]) -> dict[str, str]:
@@ -111,11 +112,6 @@ def _points(group: Mapping[str, Any], chosen: Mapping[str, str]) -> list[Row]:
         )
         for point in group["checkpoints"]
     ]
-
-
-def _end_norm(group: Mapping[str, Any]) -> float | None:
-    norm: float | None = group["checkpoints"][-1]["relative_norm"]
-    return norm
 
 
 def _sentence(total: Mapping[str, Any]) -> str:
@@ -139,39 +135,26 @@ def _shown(text: str) -> str:
 
 
 def _pooled(total: Mapping[str, Any]) -> list[str]:
-    rows: list[Row] = [("pooled", "value", "null")]
-    for rule, sparsity in sorted(total["sparsity"].items(), key=lambda item: item[0] != "exact"):
-        rows.append((f"sparsity {rule}", percent(sparsity["value"]), percent(sparsity["null"])))
-    norm = total["relative_norm"]
-    rows.append(("relative_norm", three_digits(norm["value"]), three_digits(norm["null"])))
-    rows += [(name, percent(top["value"]), percent(top["null"])) for name, top in total["concentration"].items()]
-    return table(rows)
+    rules = sorted(total["sparsity"], key=lambda rule: rule != "exact")
+    pooled = {f"sparsity {rule}": ("sparsity", total["sparsity"][rule]) for rule in rules}
+    pooled["relative_norm"] = ("relative_norm", total["relative_norm"])
+    pooled |= {name: (name, share) for name, share in total["concentration"].items()}
+    rows = [(label, *(written(name, pair[key]) for key in ("value", "null"))) for label, (name, pair) in pooled.items()]
+    return table([("pooled", "value", "null"), *rows])
 
 
-def _headlines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The mean of the figures that tables by group show, beside their nulls."""
-    rows: list[Row] = [("figure", "mean", "null", "chance")]
-    for name in _chosen(figures).values():
-        figure = figures[name]
-        if figure["matrices"]:
-            rows.append((name, *(written(name, figure.get(key)) for key in ("mean", "null_mean", "chance"))))
-    left_out = len(figures) - len(rows) + 1
-    rest = [f"and {counted(left_out, 'more figure')}: --verbose"] if left_out else []
-    return [*(table(rows) if len(rows) > 1 else []), *rest]
-
-
-def _figures(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    rows: list[Row] = [("figure: value (null)", *_COLUMNS, "chance")]
-    undefined = []
-    for name in sorted(figures, key=_position):
-        figure = figures[name]
-        if figure["matrices"]:
-            cells = [_with_null(name, figure, key, f"null_{key}") if key in figure else "-" for key in _COLUMNS]
-            rows.append((name, *cells, written(name, figure["chance"])))
-        else:
-            undefined.append(name)
-    legend = paragraph(f"undefined for every matrix: {', '.join(undefined)}", indent="  ") if undefined else []
-    return [*table(rows), *legend]
+def _figures(figures: Mapping[str, Mapping[str, Any]], *, verbose: bool) -> list[str]:
+    """Each figure beside its null; without ``verbose``, the means that tables by group show."""
+    names = sorted(figures, key=_position) if verbose else _chosen(figures).values()
+    defined = [name for name in names if figures[name]["matrices"]]
+    keys = [*_MEANS, *(_SPREAD if verbose else ())]
+    rows: list[Row] = [(name, *(written(name, figures[name].get(key)) for _, key in keys)) for name in defined]
+    lines = table([("figure", *(title for title, _ in keys)), *rows]) if rows else []
+    if not verbose:
+        left_out = len(figures) - len(rows)
+        return [*lines, *([f"and {counted(left_out, 'more figure')}: --verbose"] if left_out else [])]
+    undefined = [name for name in names if name not in defined]
+    return lines + (paragraph(f"undefined for every matrix: {', '.join(undefined)}", indent="  ") if undefined else [])
 
 
 def _chosen(names: Collection[str]) -> dict[str, str]:
@@ -182,19 +165,20 @@ def _chosen(names: Collection[str]) -> dict[str, str]:
 
 def _by_group(groups: Mapping[str, Mapping[str, Any]], by: str, *, verbose: bool) -> list[str]:
     chosen = _chosen({name for group in groups.values() for name in group["figures"]})
-    rows: list[Row] = [("", "numel", "sparsity", "rel. norm", *_ENERGY.values(), *chosen)]
-    ordered = {label: groups[label] for label in sorted(groups, key=natural)}
-    kept, left_out = folded(
-        ordered, lambda group: group["relative_norm"]["value"], things=f"{by}s", by="rel. norm", whole=verbose
-    )
-    for label, group in kept.items():
-        cells = [_with_null(name, group["figures"].get(name, {}), "mean", "null_mean") for name in chosen.values()]
-        norm = _with_null("relative_norm", group["relative_norm"], "value", "null")
-        sparsity = _with_null("sparsity", group["sparsity"]["exact"], "value", "null")
-        energy = [_with_null(name, group[name], "value", "null") for name in _ENERGY]
-        rows.append((label or "-", whole(group["numel"]), sparsity, norm, *energy, *cells))
+    columns: dict[str, Column] = {
+        "numel": (whole, lambda group: group["numel"]),
+        "sparsity": (_with_null, lambda group: ("sparsity", group["sparsity"]["exact"])),
+        "rel. norm": (_with_null, partial(_of_group, "relative_norm")),
+        "energy share": (_with_null, partial(_of_group, "energy_share")),
+        "energy lift": (_with_null, partial(_of_group, "energy_lift")),
+    }
+    columns |= {title: (_with_null, partial(_of_matrices, name)) for title, name in chosen.items()}
+    left_out: list[str] = []
+    shown = ordered(groups)
+    if not verbose:
+        shown, left_out = folded(shown, lambda group: group["relative_norm"]["value"], things=f"{by}s", by="rel. norm")
     legend = [f"{title}: {chosen[title]}" for title in ("low", "principal") if title in chosen]
-    return [*table(rows), *legend, *left_out]
+    return [*listing("", shown, columns), *legend, *left_out]
 
 
 def _position(name: str) -> tuple[object, ...]:
@@ -202,8 +186,20 @@ def _position(name: str) -> tuple[object, ...]:
     return (position(name), *natural(name))
 
 
-def _with_null(name: str, figure: Mapping[str, Any], value: str, null: str) -> str:
-    texts = [written(name, figure.get(key)) for key in (value, null)]
+def _of_group(name: str, group: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    return name, group[name]
+
+
+def _of_matrices(name: str, group: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    return name, group["figures"].get(name, {})
+
+
+def _with_null(named: tuple[str, Mapping[str, Any]]) -> str:
+    name, figure = named
+    texts = [
+        written(name, figure.get(key, figure.get(of_matrices)))
+        for key, of_matrices in (("value", "mean"), ("null", "null_mean"))
+    ]
     return "-" if texts == ["-", "-"] else f"{texts[0]} ({texts[1]})"
 
 
@@ -215,44 +211,39 @@ def momentum(document: Mapping[str, Any], by: str | None, *, verbose: bool = Fal
     if by == "module":
         raise click.UsageError("the state of an optimizer has no figures by module; use --by role, layer or tensor")
     total = document["total"]
-    lines = [f"{counted(total['weights'], 'weight')}, {counted(total['numel'], 'coordinate')}", ""]
     rows: list[Row] = [("figure", "mean", "pooled", "weights")]
     for name in _FIGURES:
         figure = total["figures"][name]
         cells = (written(name, figure["mean"]), written(name, figure["pooled"]), whole(figure["weights"]))
         rows.append((name, *cells))
-    lines += table(rows)
+    scope = [f"{counted(total['weights'], 'weight')}, {counted(total['numel'], 'coordinate')}"]
+    blocks = [scope, table(rows)]
     if by is not None:
-        groups = document[f"{by}s"]
-        ordered = {label: _means(groups[label]) for label in sorted(groups, key=natural)}
-        kept, left_out = folded(ordered, lambda row: row["v_spread"], things=f"{by}s", by="v_spread", whole=verbose)
-        titles: Row = (f"by {by}", *_FIGURES)
-        lines += ["", *table([titles, *((label, *_cells(row)) for label, row in kept.items())]), *left_out]
-    lines += ["", *noted(document["notes"], indent="  ")] if document["notes"] else []
-    return "\n".join(map(printable, lines))
+        columns: dict[str, Column] = {name: (partial(written, name), partial(_mean, name)) for name in _FIGURES}
+        groups = ordered(document[f"{by}s"])
+        blocks.append(listing(f"by {by}", groups, columns, fold=(f"{by}s", "v_spread"), whole=verbose))
+    return page(*blocks, noted(document["notes"], indent="  "))
 
 
-def _means(group: Mapping[str, Any]) -> Mapping[str, float | None]:
-    figures = group.get("figures")
-    return group if figures is None else {name: figures[name]["mean"] for name in _FIGURES}
-
-
-def _cells(row: Mapping[str, float | None]) -> Row:
-    return tuple(written(name, row[name]) for name in _FIGURES)
+def _mean(name: str, group: Mapping[str, Any]) -> float | None:
+    # A tensor has its figures itself, a group their means.
+    value: float | None = group["figures"][name]["mean"] if "figures" in group else group[name]
+    return value
 
 
 def published(name: str, tables: Sequence[TableBeside], notes: Sequence[str]) -> str:
     """Each table: its paper, what it is about, what it printed, this update, and why figures of it are missing."""
-    lines = paragraph(f"this update: {name}; beside it stands what rounding alone makes of noise as strong")
+    blocks = [paragraph(f"this update: {name}; beside it stands what rounding alone makes of noise as strong")]
     for each in tables:
-        lines += ["", *paragraph(each.cite)]
-        lines += [line for about, text in each.terms.items() for line in paragraph(f"{about}: {text}", indent="  ")]
-        titles = ("trained", *(column.title for column in each.table.columns))
-        lines += ["", *table([titles, *each.texts])]
+        blocks.append(paragraph(each.cite))
+        blocks[-1] += [
+            line for about, text in each.terms.items() for line in paragraph(f"{about}: {text}", indent="  ")
+        ]
+        below = table([("trained", *(column.title for column in each.table.columns)), *each.texts])
         missing: dict[str, list[str]] = {}
         for title, reason in each.missing.items():
             missing.setdefault(reason, []).append(title)
         for reason, figures in missing.items():
-            lines += paragraph(f"no {', '.join(figures)}: {reason}", indent="  ")
-    lines += ["", *noted(notes, indent="  ")] if notes else []
-    return "\n".join(map(printable, lines))
+            below += paragraph(f"no {', '.join(figures)}: {reason}", indent="  ")
+        blocks.append(below)
+    return page(*blocks, noted(notes, indent="  "))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from maskreg.ref import printable
-from maskreg.words import counted, human_bytes, natural, percent, three_digits, times, whole
+from maskreg.words import counted, human_bytes, percent, three_digits, times, whole
 
-from .table import Row, fields, folded, paragraph, table, width
+from .table import Row, fields, folded, ordered, page, paragraph, table, width
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Group, Manifest, Side
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from maskreg.workspace.verbs.show import RecordedOverlap
 
     from .output import Output
-
-GroupT = TypeVar("GroupT")
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _TEXT = 13  # where the text beside a label begins
@@ -75,11 +72,11 @@ def summary(
     if card is not None:
         below += [*sorted(card.meta.items()), *([("description", card.description)] if card.description else [])]
     below += [("note", note) for note in notes]
-    lines = [*paragraph(_sentence(manifest)), "", *fields(above, _TEXT), ""]
-    lines += [*_groups(subject, groups, verbose=verbose), *fields(below, _TEXT)]
-    if not verbose and _is_narrow():
-        lines += ["", *paragraph(f"Digests are shortened; in full: {_show(subject)}", indent="  ")]
-    return "\n".join(map(printable, lines))
+    shown = [groups] if groups else [Grouping(by, getattr(manifest.totals, f"{by}s")) for by in ("role", "layer")]
+    densities = [_densities(each, _show(subject) + (f" --by {each.by}" if groups else ""), verbose) for each in shown]
+    in_full = "" if verbose or not _is_narrow() else f"Digests are shortened; in full: {_show(subject)}"
+    blocks = (fields(above, _TEXT), *densities, fields(below, _TEXT), paragraph(in_full, indent="  "))
+    return page(paragraph(_sentence(manifest)), *blocks)
 
 
 def _sentence(manifest: Manifest) -> str:
@@ -108,22 +105,20 @@ def _digest(text: str, *, verbose: bool) -> str:
     return text if verbose or not _is_narrow() else Digest(text).short
 
 
-def _groups(subject: Subject, chosen: Grouping | None, *, verbose: bool) -> list[str]:
-    totals = subject.manifest.totals
-    lines = []
-    for by, groups in [chosen] if chosen else [("role", totals.roles), ("layer", totals.layers)]:
-        ordered, left_out = dict(sorted(groups.items(), key=lambda item: -item[1].numel)), list[str]()
-        if by != "role":
-            ordered, left_out = folded(
-                layers_in_order(groups) if by == "layer" else groups,
-                lambda group: group.density,
-                things=f"{by}s",
-                by="density",
-                whole=verbose,
-                to_see_all=_show(subject) + (f" --by {by}" if chosen else ""),
-            )
-        lines += [*_bars(f"by {by}", ordered), *left_out, ""]
-    return lines
+def _densities(grouping: Grouping, see_all: str, verbose: bool) -> list[str]:
+    by, groups = grouping
+    left_out: list[str] = []
+    if by == "role":
+        groups = dict(sorted(groups.items(), key=lambda item: -item[1].numel))
+    elif not verbose:
+        groups, left_out = folded(
+            ordered(groups) if by == "layer" else groups,
+            lambda group: group.density,
+            things=f"{by}s",
+            by="density",
+            see_all=see_all,
+        )
+    return [*_bars(f"by {by}", groups), *left_out]
 
 
 def tell_stored(output: Output, stored: Stored) -> None:
@@ -135,11 +130,6 @@ def tell_stored(output: Output, stored: Stored) -> None:
         return
     subject = Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card)
     output.data(summary(subject, notes=stored.notes))
-
-
-def layers_in_order(layers: Mapping[str, GroupT]) -> dict[str, GroupT]:
-    """Layers in the order of the model: 2 before 10, tensors outside every layer last."""
-    return {label: layers[label] for label in sorted(layers, key=natural)}
 
 
 def _identity(subject: Subject, *, verbose: bool) -> Iterator[tuple[str, str]]:

@@ -7,16 +7,17 @@ import shutil
 import textwrap
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from maskreg.ref import printable
-from maskreg.words import interval, percent
+from maskreg.words import natural
 
-if TYPE_CHECKING:
-    from maskreg.analysis.pairwise import PairMatrix
-
+ItemT = TypeVar("ItemT")
 
 Row = tuple[str, ...]
+
+Column = tuple[Callable[[Any], str], Callable[[Any], Any]]
+"""How a figure is written, and which figure of an item it is."""
 
 _GAP = 2
 
@@ -95,8 +96,6 @@ def _blocks(widths: Sequence[int], labels: int, room: int, taken: int) -> Iterat
     yield block
 
 
-ItemT = TypeVar("ItemT")
-
 UNLIMITED = 10_000
 """Columns where stdout is not a terminal: programs get unbroken lines."""
 
@@ -150,8 +149,7 @@ def folded(
     *,
     things: str,
     by: str,
-    whole: bool,
-    to_see_all: str = "--verbose",
+    see_all: str = "--verbose",
 ) -> tuple[dict[str, ItemT], list[str]]:
     """A long list cut down to its ends and its extremes, and a line that says what was left out and how to see it.
 
@@ -161,43 +159,60 @@ def folded(
         The lines that stay, in order; and the line about the others, in a list that is empty if there are none.
     """
     labels = list(groups)
-    if whole or width() >= UNLIMITED or len(labels) < FOLDED_FROM:
+    if width() >= UNLIMITED or len(labels) < FOLDED_FROM:
         return dict(groups), []
     scores = {label: value for label in labels if (value := score(groups[label])) is not None}
     ranked = sorted(scores, key=scores.__getitem__)
     kept = {*labels[:_ENDS], *labels[-_ENDS:], *ranked[:_EXTREMES], *ranked[-_EXTREMES:]}
     line = (
         f"folded: {len(labels) - len(kept):,} of {len(labels):,} {things}. Shown are the first {_ENDS} and the last "
-        f"{_ENDS}, and the {_EXTREMES} lowest and highest by {by}. All: {to_see_all}"
+        f"{_ENDS}, and the {_EXTREMES} lowest and highest by {by}. All: {see_all}"
     )
     return {label: groups[label] for label in labels if label in kept}, paragraph(line, indent="  ")
 
 
-_SQUARE = 12
-"""Masks up to which the square is printed in a terminal."""
+def page(*blocks: Iterable[str]) -> str:
+    """Blocks of lines, with a blank line between them; blocks without lines are left out."""
+    filled = [block for block in map(list, blocks) if block]
+    return "\n\n".join("\n".join(map(printable, block)) for block in filled)
 
 
-def matrix(letters: Sequence[str], pairs: PairMatrix, *, verbose: bool) -> list[str]:
-    """The square of headrooms, similar masks beside each other, and a line on every pair."""
-    lines = paragraph(pairs.terms)
-    if verbose or width() >= UNLIMITED or len(letters) <= _SQUARE:
-        lines += ["", *_square(letters, pairs)]
-    return [*lines, "", *_lines(letters, pairs, verbose=verbose)]
+def listing(
+    title: str,
+    items: Mapping[str, Any],
+    columns: Mapping[str, Column],
+    *,
+    fold: tuple[str, str] | None = None,
+    whole: bool = False,
+    see_all: str = "--verbose",
+    words: int = 1,
+    first: int = 0,
+) -> list[str]:
+    """One line for each item, with its figures.
+
+    Args:
+        title: over the names of the items.
+        items: by name.
+        columns: by title; a second line of a title follows a line break.
+        fold: what the items are, and the column whose extremes stay when a long list is folded (:func:`folded`).
+        whole: fold nothing.
+        see_all: how to see a list unfolded.
+        words: columns on the left that hold words, with the names of the items.
+        first: width of the first column at least.
+    """
+    left_out: list[str] = []
+    if fold is not None and not whole:
+        things, by = fold
+        value = next(get for column, (_, get) in columns.items() if column.partition("\n")[0] == by)
+        items, left_out = folded(items, value, things=things, by=by, see_all=see_all)
+    titles = [text.partition("\n") for text in (title, *columns)]
+    rows = [tuple(above for above, _, _ in titles), tuple(below for _, _, below in titles)]
+    rows = rows if any(rows[1]) else rows[:1]
+    for name, item in items.items():
+        rows.append((name or "-", *(write(get(item)) for write, get in columns.values())))
+    return [*table(rows, right=words, first=first), *left_out]
 
 
-def _square(letters: Sequence[str], pairs: PairMatrix) -> list[str]:
-    values = {pair.masks: percent(pair.headroom) for pair in pairs.pairs}
-    rows: list[Row] = [("headroom", *(letters[mask] for mask in pairs.order))]
-    for row in pairs.order:
-        cells = (values[min(row, column), max(row, column)] if row != column else "" for column in pairs.order)
-        rows.append((letters[row], *cells))
-    return table(rows)
-
-
-def _lines(letters: Sequence[str], pairs: PairMatrix, *, verbose: bool) -> list[str]:
-    named = {" ".join(letters[mask] for mask in pair.masks): pair for pair in pairs.pairs}
-    kept, left_out = folded(named, lambda pair: pair.headroom, things="pairs", by="headroom", whole=verbose)
-    rows: list[Row] = [("pair", "answer", "headroom", "95 % interval")]
-    for name, pair in kept.items():
-        rows.append((name, pair.words(pairs.null), percent(pair.headroom), interval(pair.headroom_interval)))
-    return [*table(rows, right=2), *left_out]
+def ordered(groups: Mapping[str, ItemT]) -> dict[str, ItemT]:
+    """Groups in the order of their names: layer 2 before 10, tensors outside every layer last."""
+    return {label: groups[label] for label in sorted(groups, key=natural)}

@@ -42,7 +42,7 @@ def test_every_figure_can_be_explained(run: Run, artifact: str, pair: tuple[Path
         assert found["source"]
     told = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--verbose", "--by", "role").out
     titles = {"pooled", "value", "null", "mean", "median", "max", "weighted", "chance", "numel", "sparsity", "NSS"}
-    titles |= {"rel. norm", "stable rank", "top 16", "proj. lift .10", "low", "figure: value (null)"}
+    titles |= {"rel. norm", "stable rank", "top 16", "proj. lift .10", "low"}
     assert [title for title in titles if title not in told] == []
     end = make_checkpoint(tmp_path / "end", {name: moved(tensor, 0.6, 9) for name, tensor in tensors().items()})
     steps = re.split("  +", run("analyze", "--trajectory", *pair, end).out.splitlines()[0])

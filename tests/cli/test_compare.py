@@ -33,15 +33,14 @@ def test_every_word_of_every_table_is_explained(run: Run, masks: tuple[str, str,
     options = ("--stripes", "--by", "tensor", "--verbose")
     pair, many = (run("compare", *names, *options).out for names in (masks[:2], masks))
     sections = pair.split("\n\n")
-    labels = [line[:19] for line in sections[2].splitlines()]
-    labels += [line[:26] for line in (*sections[4].splitlines(), *sections[6].splitlines())]
-    for beside in (sections[3].splitlines(), sections[5].splitlines()):
-        labels += [re.split("  +", line)[0] for line in beside] + re.split("  +", beside[0])[1:]
+    labels = [line[:26] for line in sections[2].splitlines()]
+    beside = sections[3].splitlines()
+    labels += [re.split("  +", line)[0] for line in beside] + re.split("  +", beside[0])[1:]
     stripes = next(line for line in pair.splitlines() if line.startswith("stripes"))
     consensus = next(line for line in many.splitlines() if line.startswith("in exactly"))
     labels += [*re.split("  +", stripes), *re.split("  +", consensus), "coordinates", "tensors"]
     labels += ["answer", "relation", "related"]
-    for told, begins in ((pair, "tensor "), (many, "pair  density")):
+    for told, begins in ((pair, "tensor "), (many, "pair  coordinates")):
         lines = told.splitlines()
         at = next(number for number, line in enumerate(lines) if line.startswith(begins))
         head, under = re.split("  +", lines[at]), lines[at + 1].split()

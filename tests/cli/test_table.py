@@ -56,14 +56,13 @@ def test_a_number_stays_with_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_short_list_is_whole_and_a_long_one_keeps_ends_and_extremes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
-    def fold(n: int, *, whole: bool = False) -> tuple[dict[str, float | None], list[str]]:
+    def fold(n: int) -> tuple[dict[str, float | None], list[str]]:
         groups = {str(i): None if i == 5 else float((i * 7) % n) for i in range(n)}
-        kept, lines = folded(groups, lambda value: value, things="layers", by="density", whole=whole)
+        kept, lines = folded(groups, lambda value: value, things="layers", by="density")
         return kept, lines
 
     assert len(fold(16)[0]) == 16
-    assert fold(16)[1] == fold(80, whole=True)[1] == []
-    assert len(fold(80, whole=True)[0]) == 80
+    assert fold(16)[1] == []
     kept, lines = fold(80)
     assert {"0", "1", "78", "79"} < set(kept)
     assert {0.0, 1.0, 2.0, 77.0, 78.0, 79.0} <= set(kept.values())

@@ -109,7 +109,7 @@ def test_an_analysis_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
         "relative_norm": {"value": 0.004555, "null": 0.001139},
         "energy_share": {"value": 0.25, "null": 0.125},
         "energy_lift": {"value": 2.0, "null": 1.0},
-        "concentration": {"0.001": {"value": 0.0125, "null": 0.0031}},
+        "concentration": {"concentration_0.1pct": {"value": 0.0125, "null": 0.0031}},
         "figures": {
             name: {"matrices": 8, **dict.fromkeys(("mean", "median", "max"), value), "null_mean": 9.0, "chance": None}
             for name, value in {"stable_rank": 8.088, "energy_top_16": 0.8884, "projection_lift_0.10": 14.3}.items()
