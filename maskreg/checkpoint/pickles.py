@@ -81,9 +81,9 @@ def check(data: bytes, names: re.Pattern[str], document: str, limits: Limits = L
         for count, (code, argument, _) in enumerate(pickletools.genops(data)):
             if count >= limits.pickle_steps:
                 raise LimitError(f"{document}: a pickle of over {limits.pickle_steps:,} instructions")
-            if code.proto > protocol:
+            if code.proto > protocol or (code.name == "PROTO" and argument not in range(2, protocol + 1)):
                 raise FormatError(
-                    f"{document}: a pickle of protocol {code.proto} or later, and torch.save writes {protocol}",
+                    f"{document}: not a pickle of protocol {protocol}, as torch.save writes it",
                     hint="save the weights again: torch.save(model.state_dict(), PATH)",
                 )
             if code.name == "GLOBAL" and isinstance(argument, str):
