@@ -24,7 +24,7 @@ _NESTED = 100
 
 PICKLE_ERRORS = (
     AssertionError, AttributeError, EOFError, ImportError, LookupError, MemoryError, OverflowError, RuntimeError,
-    TypeError, ValueError, pickle.PickleError, struct.error,
+    TypeError, ValueError, Warning, pickle.PickleError, struct.error,
 )  # fmt: skip
 """What a damaged pickle can make of the library that reads it."""
 
@@ -95,7 +95,7 @@ def check(data: bytes, names: re.Pattern[str], document: str, limits: Limits = L
                 raise FormatError(f"{document}: a pickle with tuples more than {_NESTED} deep", hint=AGAIN)
     except DataError:
         raise
-    except (ValueError, LookupError, TypeError) as error:
+    except PICKLE_ERRORS as error:
         raise FormatError(f"{document}: a damaged pickle ({error})", hint=AGAIN) from error
     return named
 
