@@ -12,13 +12,12 @@ from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, NATURAL, OUT, POSITIVE
+from .values import NAME, OUT, PAIR
 
 if TYPE_CHECKING:
     from maskreg.workspace.verbs.convert import Converted
 
 _FORMATS = click.Choice(["slime", "sparse-safetensors", "shira", "safetensors-mask"])
-_OPTIONS = ("encoding", "checksum", "version", "base_version", "nearest", "rank")
 
 
 @click.command(
@@ -39,14 +38,9 @@ _OPTIONS = ("encoding", "checksum", "version", "base_version", "nearest", "rank"
 @click.option("--method", default="", help="With --from: how the target was trained: opd, rlvr, sft or another word.")
 @click.option("--license", default="", help="With --from: SPDX identifier.")
 @click.option("--description", default="", help="With --from: free text, one paragraph.")
-@click.option("--encoding", type=click.Choice(["xor", "overwrite"]), help="slime: how changes are coded [xor].")
-@click.option("--checksum", type=click.Choice(["xxh3-128", "adler32"]), help="slime: checksum of tensors [xxh3-128].")
-@click.option("--version", type=NATURAL, metavar="N", help="slime: number of this version [1].")
-@click.option("--base-version", type=NATURAL, metavar="N", help="slime: number of the version that it applies to [0].")
 @click.option(
-    "--nearest", is_flag=True, default=None, help="shira: keep the largest changes of a mask that does not fit."
+    "--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="With --to: setting of the format."
 )
-@click.option("--rank", type=POSITIVE, metavar="R", help="shira: with --nearest, keep R(m + n) changes in each layer.")
 @click.option("--with-code", is_flag=True, help="Take along small files that can run code, such as .py.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.option("--force", is_flag=True, help="Replace an earlier output, or move a name that others may use.")
@@ -56,7 +50,8 @@ def command(output: Output, /, subject: str, to: str | None, from_: str | None, 
 
     With --to, the artifact REF is written to -o. With --from, an artifact is made of PATH and called --name. Formats of
     values need the source checkpoint; --to looks for it where this machine has seen it. A note says what a format
-    cannot hold.
+    cannot hold. Settings: slime has encoding=xor|overwrite, checksum=xxh3-128|adler32, version=N and base_version=N;
+    shira has nearest=true, which keeps the largest changes of a mask that does not fit, and rank=R.
     """
     if (to is None) == (from_ is None):
         raise click.UsageError("choose one: --to FORMAT to write an artifact, or --from FORMAT to read a path")
@@ -72,19 +67,18 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
     if out is None:
         raise click.UsageError("say where to write: -o PATH")
     artifact = parse_artifact(subject)
-    format_options = {key: options[key] for key in _OPTIONS if options[key] is not None}
     from maskreg.workspace.verbs.convert import convert_to
 
     with output.progress() as progress:
         output.note_slow_kernels()
         how = {key: options[key] for key in ("source", "with_code", "force", "download")}
         how |= {"progress": progress, "workspace": workspace(output)}
-        converted = convert_to(artifact, to, out, options=format_options, **how)
+        converted = convert_to(artifact, to, out, options=dict(options["settings"]), **how)
     _tell(output, converted)
 
 
 def _read(output: Output, subject: str, from_: str, options: dict[str, Any]) -> None:
-    _refuse(options, ("out", *_OPTIONS), "--to")
+    _refuse(options, ("out", "settings"), "--to")
     source: str | None = options["source"]
     name: Ref | None = options["name"]
     if source is None or name is None:
@@ -102,9 +96,9 @@ def _read(output: Output, subject: str, from_: str, options: dict[str, Any]) -> 
 
 
 def _refuse(options: dict[str, Any], names: tuple[str, ...], direction: str) -> None:
-    given = [name for name in names if options[name] not in (None, "")]
+    given = [name for name in names if options[name] not in (None, "", ())]
     if given:
-        flag = "-o" if given[0] == "out" else "--" + given[0].replace("_", "-")
+        flag = {"out": "-o", "settings": "--set"}.get(given[0], f"--{given[0]}")
         raise click.UsageError(f"{flag} goes with {direction}")
 
 

@@ -135,7 +135,7 @@ def upgrade(output: Output, remote: str | None, catalog: str | None) -> None:
         space = workspace(output)
         upgraded = room.upgrade(remote, workspace=space)
         before, after = upgraded.before, upgraded.after
-        upgrade_own(f"sqlite:///{space.root / 'service.db'}" if remote is None else space.registry(remote).catalog_url)
+        upgrade_own(f"sqlite:///{space.root / 'service.db'}" if remote is None else space.registry(remote).index.url)
     output.tell({"before": before, "after": after}, f"schema {before or 'none'} -> {after}")
 
 

@@ -242,13 +242,6 @@ class Catalog(Closing):
             row = _insert(connection)(SEEN_SOURCES).values(root=root, path=path, at=datetime.now(UTC))
             connection.execute(row.on_conflict_do_update(index_elements=["root", "path"], set_={"at": row.excluded.at}))
 
-    def seen_sources(self, root: str) -> list[str]:
-        """Paths where the checkpoint of identity ``root`` was seen, the latest first."""
-        paths = select(SEEN_SOURCES.c.path).where(SEEN_SOURCES.c.root == root)
-        with self._read() as connection:
-            newest = paths.order_by(SEEN_SOURCES.c.at.desc(), SEEN_SOURCES.c.id.desc())
-            return list(connection.execute(newest).scalars())
-
     # Transactions
 
     @contextmanager

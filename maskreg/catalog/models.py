@@ -123,8 +123,6 @@ REFS = Table(
     _column("n", BigInteger()),  # number of the newest entry of the tag's log
     _column("digest", _W, null=True, index=True),  # NULL when the tag is removed
     _column("deleted", Boolean()),
-    _column("meta", JSON()),
-    _column("origin", _W),
     _column("words", _W),  # see maskreg.catalog.rows
     Index("ix_refs_project_at", "project", "at"),
 )

@@ -60,10 +60,8 @@ def ref_row(entry: RefEntry) -> Row:
             "method": card.method[:_LABEL],
             "license": card.license[:_LABEL],
             "description": card.description,
-            "meta": dict(card.meta),
             "by": entry.by,
             "at": entry.at,
-            "origin": entry.origin,
             "words": indexed_words(entry.name, entry.project, card.family, card.description),
         }
     )

@@ -72,8 +72,10 @@ class _Additions(NamedTuple):
 
 def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, rank: int = 0) -> Written:
     """Write an adapter; see :class:`maskreg.exchange.base.Format`."""
+    if rank < 0:
+        raise UsageError(f"rank {rank}: a rank is positive")
     if rank and not nearest:
-        raise UsageError("a rank is a choice of how much to leave out", hint="add --nearest, or leave out --rank")
+        raise UsageError("a rank is a choice of how much to leave out", hint="set nearest=true too, or no rank")
     assert update.source is not None
     places = places_of(update.source, update.changed.keys())
     modules = {name: place.module for name, place in places.items() if place.linear}
@@ -94,7 +96,7 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
                 raise UsageError(
                     f"tensor {info.name}: {counted(additions.impossible, 'change')} that no addition gives, such as a "
                     "zero that changes its sign or a NaN",
-                    hint="use --to slime, or add --nearest to leave them out",
+                    hint="use slime, or set nearest=true to leave them out",
                 )
             k = r * sum(info.shape)
             indices, values = _fitted(additions, k)
@@ -174,7 +176,7 @@ def _most(info: TensorInfo) -> int:
 
 
 def _exact_rank(update: Outgoing, layers: Sequence[TensorInfo], unfit: Sequence[str]) -> int:
-    hint = "add --nearest to store the largest changes of each linear layer, or use --to slime"
+    hint = "set nearest=true to store the largest changes of each linear layer, or use slime"
     if unfit:
         raise UsageError(f"a SHiRA adapter holds linear layers of 16 bits alone, not {listed(unfit, 3)}", hint=hint)
     ranks = {info.name: update.counts[info.name] / sum(info.shape) for info in layers}
@@ -197,12 +199,12 @@ def _chosen_rank(update: Outgoing, layers: list[TensorInfo], unfit: Sequence[str
     layers[:] = [info for info in layers if _most(info)]
     if not layers:
         instead = f", but {listed(unfit, 3)}" if unfit else ""
-        raise UsageError(f"no linear layer changes{instead}; a SHiRA adapter holds nothing else", hint="use --to slime")
+        raise UsageError(f"no linear layer changes{instead}; a SHiRA adapter holds nothing else", hint="use slime")
     moved = sum(update.counts[info.name] for info in layers)
     most = min(map(_most, layers))
     if rank > most:
         tight = next(info for info in layers if _most(info) == most)
-        raise UsageError(f"rank {rank}: {tight.name} has room for r = {most} at most", hint=f"use --rank {most}")
+        raise UsageError(f"rank {rank}: {tight.name} has room for r = {most} at most", hint=f"set rank={most}")
     return rank or max(1, min(most, round(moved / sum(sum(info.shape) for info in layers))))
 
 

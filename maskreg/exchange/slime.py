@@ -171,7 +171,7 @@ def _refuse_large(infos: Iterable[TensorInfo]) -> None:
         if info.nbytes > _POSITIONS:
             raise UsageError(
                 f"tensor {info.name}: {info.nbytes:,} bytes, and overwrite has 32 bits for a position",
-                hint="use --encoding xor",
+                hint="set encoding=xor",
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import artifact_prefix, part_of
 from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object, whole_parts
@@ -63,13 +63,6 @@ class Pulled:
         files = self.artifact.store.files
         assert files is not None  # it was pulled into a directory
         return files.root / artifact_prefix(self.artifact.digest)
-
-
-class Brought(NamedTuple):
-    """An artifact that is in the local registry now."""
-
-    artifact: Artifact
-    bytes: int
 
 
 def pull(
@@ -146,10 +139,13 @@ def bring(
     parts: Collection[str],
     progress: Progress = SILENT,
     jobs: int = DEFAULT_JOBS,
-) -> Brought:
+) -> tuple[Artifact, int]:
     """Copy parts of an artifact into the local registry, unless they are there, and give it no name.
 
     Garbage collection spares it for its grace period.
+
+    Returns:
+        The artifact, and how many bytes were fetched.
     """
     store = _directory(local)
     size = 0
@@ -166,7 +162,7 @@ def bring(
     artifact = local.artifact(digest)
     for part in parts:
         artifact.require(part)
-    return Brought(artifact, size)
+    return artifact, size
 
 
 def _present(local: Registry, digest: Digest) -> frozenset[str]:

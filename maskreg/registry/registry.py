@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, MaskregError, NotFoundError, RolledBackError, UnavailableError
+from maskreg.errors import CorruptError, NotFoundError, RolledBackError, UnavailableError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.registry.identity import check_home, ensure_identity, read_identity, who
 from maskreg.registry.index import Index
@@ -29,7 +29,6 @@ from maskreg.store.reflog import RefEntry, RefLog
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.catalog import Query, SearchResult
-    from maskreg.catalog.catalog import Catalog
     from maskreg.registry.witness import Witness
     from maskreg.store.base import Service
 
@@ -178,21 +177,6 @@ class Registry(Closing):
         return self._uuid
 
     # The catalog
-
-    @property
-    def catalog(self) -> Catalog | None:
-        """The catalog; None when there is none or it is unusable, then ``catalog_problem`` says why."""
-        return self.index.open()
-
-    @property
-    def catalog_url(self) -> str:
-        """The catalog's SQLAlchemy URL; empty when there is none."""
-        return self.index.url
-
-    @property
-    def catalog_problem(self) -> MaskregError | None:
-        """Why the catalog is unusable, or behind the store; None when it is neither, as far as is known."""
-        return self.index.problem
 
     def search(self, query: Query, *, read_entries: bool = False) -> Search:
         """Live refs that match; without a usable catalog everything is read from the store.

@@ -339,7 +339,7 @@ class _Everything(_Looking):
         if not self.registry.served:
             self.progress.start("check the catalog", 0)
             damaged += self._catalog()
-        has_catalog = bool(self.registry.catalog_url) and not self.registry.served and self.unchecked is None
+        has_catalog = bool(self.registry.index.url) and not self.registry.served and self.unchecked is None
         return Verified(
             tags=tags,
             entries=entries,

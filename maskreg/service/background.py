@@ -98,7 +98,7 @@ class Follower(Background):
     def turn(self) -> None:
         """Bring the catalog up to date."""
         registry = self._service.registry
-        if registry.catalog_problem is not None:
+        if registry.index.problem is not None:
             # It can be gone; without this a catalog that could not be opened once is never opened again.
             registry.index.close()
         self.left_out = registry.search(Query(limit=0)).left_out

@@ -12,7 +12,7 @@ from maskreg.digest import Digest
 from maskreg.disk import occupied
 from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError, PartAbsentError
 from maskreg.ref import Card, Ref
-from maskreg.store.chain import check_free, check_movable
+from maskreg.store.chain import check_free
 from maskreg.workspace.workspace import Named, Workspace, as_name
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ class Naming:
                     keep_as=ref.tag,
                 )
             try:
-                check_movable(self.head, digest)
-                with local.keeping(digest):
-                    local.append(ref, digest, card=card, after=self.head)
+                local.publish(ref, digest, card=card, after=self.head)
             except (ConflictError, ImmutableTagError) as error:
                 raise type(error)(error.message, keep=kept, keep_as="OTHER-TAG") from error
             was = note_move(self._workspace, ref, self.head, digest)
@@ -157,7 +155,7 @@ def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Dig
 
 def note_catalog(workspace: Workspace, registry: Registry) -> None:
     """Say so when the catalog could not be used or written: the store is right, not the index."""
-    if (problem := registry.catalog_problem) is not None:
+    if (problem := registry.index.problem) is not None:
         workspace.note(of_catalog(problem, registry, f"the catalog of {registry.name} was not used: "))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from maskreg.artifact.manifest import SCHEMA, FfnRatios, Manifest, Object, Part, Side, Totals
 from maskreg.catalog import open_catalog
@@ -105,6 +106,12 @@ def manifest(
     )
 
 
+def seen_sources(catalog: Catalog) -> list[str]:
+    """Paths where checkpoints were seen, the latest first."""
+    with catalog._read() as connection:
+        return list(connection.execute(text("SELECT path FROM seen_sources ORDER BY at DESC, id DESC")).scalars())
+
+
 def entry(
     name: str = "qwen3-8b-opd",
     target: Digest | None = None,
@@ -115,7 +122,6 @@ def entry(
     card: Card = Card(),  # noqa: B008 (frozen)
     by: str = "ada",
     minutes: int = 0,
-    origin: str = "",
 ) -> RefEntry:
     """An entry of a ref log; a deletion when there is no target."""
     return RefEntry(
@@ -129,7 +135,7 @@ def entry(
         by=by,
         at=START + timedelta(minutes=minutes),
         write_id=f"{name}-{tag}-{n}",
-        origin=origin,
+        origin="",
         previous=digest(n) if n > 1 else None,
         removed=digest(0) if target is None else None,
     )

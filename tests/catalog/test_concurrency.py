@@ -10,7 +10,7 @@ import pytest
 from maskreg.catalog import Measurement, Query, open_catalog
 from maskreg.catalog.catalog import Catalog
 from maskreg.store.reflog import RefEntry
-from tests.catalog.conftest import NewUrl, digest, entry, manifest
+from tests.catalog.conftest import NewUrl, digest, entry, manifest, seen_sources
 
 PROCESSES = 4
 WRITES = 15
@@ -82,7 +82,7 @@ def check(catalog: Catalog) -> None:
     (last,) = catalog.search(Query(text="all"))
     assert last.digest == digest((PROCESSES - 1) * 1000 + WRITES - 1)
     assert len(catalog.events(limit=1000)) == PROCESSES * WRITES
-    assert len(catalog.seen_sources("root")) == PROCESSES * WRITES
+    assert len(seen_sources(catalog)) == PROCESSES * WRITES
     assert len(catalog.measurements(digest(0))) == PROCESSES * WRITES
 
 

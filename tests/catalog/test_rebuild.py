@@ -19,7 +19,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.ref import Card
 from maskreg.store.reflog import RefEntry
-from tests.catalog.conftest import digest, entry, manifest
+from tests.catalog.conftest import digest, entry, manifest, seen_sources
 from tests.servers import Postgres
 
 REFS = list(product(["default", "team"], ["a", "b"], ["latest", "v1"]))
@@ -131,7 +131,7 @@ def test_what_only_sql_holds_survives(catalog: Catalog) -> None:
     (found,) = catalog.search()
     assert (found.name, found.rlvr_overlap) == ("here", 0.5)
     assert (catalog.measurements(digest(1)), catalog.measurements(digest(2)), catalog.events()) == kept
-    assert catalog.seen_sources("root") == ["/a"]
+    assert seen_sources(catalog) == ["/a"]
 
 
 def test_a_store_that_cannot_be_read_leaves_the_old_index(catalog: Catalog) -> None:

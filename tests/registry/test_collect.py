@@ -55,8 +55,7 @@ def test_only_what_has_no_name_and_is_old_goes(local: Registry, digest: Digest, 
 
 
 def test_a_named_artifact_stays_although_no_catalog_knows_it(local: Registry, digest: Digest) -> None:
-    assert local.catalog is not None
-    local.catalog.drop_artifact(digest)
+    local.index.must_open().drop_artifact(digest)
     assert collect(local, NOW).collected == ()
     assert verify(local, REF).ok
 
@@ -141,10 +140,9 @@ def test_the_grace_period_also_runs_from_the_move(local: Registry, digest: Diges
 def test_the_catalog_forgets_what_was_collected(local: Registry, digest: Digest) -> None:
     remove(local, REF)
     collect(local, NOW)
-    assert local.catalog is not None
-    assert not local.catalog.has(digest)
+    assert not local.index.must_open().has(digest)
     assert local.search(Query()).results == ()
-    event = local.catalog.events(action="gc")[0]
+    event = local.index.must_open().events(action="gc")[0]
     assert (event.subject, event.by) == (digest, "ada@here")
     assert event.detail["objects"] > 0
 

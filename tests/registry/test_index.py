@@ -49,7 +49,6 @@ def test_a_tag_as_the_first_act_after_the_loss(home: Path) -> None:
     with new_local(home) as again:
         tag(again, REF, Ref.parse("third"))
     with new_local(home) as later:
-        assert later.catalog is not None
         assert found(later) == NAMES
 
 
@@ -66,10 +65,9 @@ def test_filling_that_breaks_off_is_done_by_the_next(home: Path, monkeypatch: py
 
     with monkeypatch.context() as patched, new_local(home) as first:
         patched.setattr("maskreg.registry.index.digests_in", down)
-        assert first.catalog is None
-        assert isinstance(first.catalog_problem, UnavailableError)
+        assert first.index.open() is None
+        assert isinstance(first.index.problem, UnavailableError)
     with new_local(home) as second:
-        assert second.catalog is not None
         assert found(second) == NAMES - {"third"}
 
 
@@ -167,9 +165,8 @@ def full(local: Registry, digest: Digest, other: Digest) -> Path:
         local.publish(Ref.parse(f"team/name-{number}"), other if number % 2 else digest, card=card)
     tag(local, REF, Ref.parse("second"))
     remove(local, Ref.parse("team/name-3"))
-    assert local.catalog is not None
     for against, value in (("a", 0.5), ("b", 0.75)):
-        local.catalog.record(Measurement(digest, "rlvr_overlap", value, str(Digest.of(against.encode()))))
+        local.index.must_open().record(Measurement(digest, "rlvr_overlap", value, str(Digest.of(against.encode()))))
     local.close()
     return local.root
 
@@ -178,7 +175,7 @@ def listing(full: Path) -> tuple[tuple[SearchResult, ...], bool]:
     """What a new process lists, and whether it says that something is wrong."""
     with new_local(full) as registry:
         search = registry.search(Query(sort="name", descending=False))
-        return search.results, bool(search.left_out or registry.catalog_problem)
+        return search.results, bool(search.left_out or registry.index.problem)
 
 
 def spoiled(full: Path, table: str) -> bytes:
@@ -205,7 +202,7 @@ def test_a_catalog_whose_rows_are_all_gone_is_rebuilt(full: Path) -> None:
     connection.close()
     assert listing(full)[1]
     with new_local(full) as registry:
-        assert (registry.index.rebuild().refs, registry.catalog_problem) == (14, None)
+        assert (registry.index.rebuild().refs, registry.index.problem) == (14, None)
 
 
 @pytest.mark.parametrize("table", ["refs", "artifacts", "maskreg_schema"])
@@ -236,7 +233,7 @@ def test_a_rebuild_replaces_a_file_that_sqlite_cannot_trust(full: Path) -> None:
         assert Path(rebuilt.damaged_catalog).read_bytes() == data
         results = registry.search(Query(sort="name", descending=False)).results
         assert without_overlaps(results) == without_overlaps(expected)
-        assert registry.catalog_problem is None
+        assert registry.index.problem is None
 
 
 def test_a_rebuild_in_place_keeps_what_only_the_catalog_holds(full: Path, digest: Digest) -> None:
@@ -367,14 +364,14 @@ def test_a_file_that_is_no_sound_index_is_left_to_the_catalog(
         assert registry.index.seen_sources("root") == []
         tag(registry, REF, Ref.parse("second"))
         registry.index.saw_source("root", "/a")
-        assert (registry.catalog_problem is None) == (registry.index.seen_sources("root") == ["/a"])
+        assert (registry.index.problem is None) == (registry.index.seen_sources("root") == ["/a"])
         assert "second" in {row.name for row in registry.search(Query()).results}
 
 
 def test_an_overlap_of_an_artifact_that_comes_back_is_searchable_again(local: Registry, digest: Digest) -> None:
-    assert local.root is not None and local.catalog is not None
-    local.catalog.record(Measurement(digest, "rlvr_overlap", 0.5, "x"))
-    local.catalog.drop_artifact(digest)
+    assert local.root is not None
+    local.index.must_open().record(Measurement(digest, "rlvr_overlap", 0.5, "x"))
+    local.index.must_open().drop_artifact(digest)
     local.close()
     with new_local(local.root) as registry:
         assert registry.index.overlaps(digest)["rlvr_overlap"].value == 0.5
@@ -389,8 +386,6 @@ def test_sources_are_seen_latest_first(local: Registry) -> None:
         for path in ("/a", "/b", "/a"):
             registry.index.saw_source("root", path)
         assert registry.index.seen_sources("root") == ["/a", "/b"]
-        with open_catalog(registry.index.url) as catalog:
-            assert catalog.seen_sources("root") == ["/a", "/b"]
 
 
 def test_an_entry_that_the_store_has_lost_is_damage_as_long_as_the_catalog_knows_it(full: Path) -> None:

@@ -192,8 +192,8 @@ def test_a_user_of_any_name_can_write(local: Registry, digest: Digest, monkeypat
 
 def test_a_bucket_alone_can_be_searched(local: Registry, digest: Digest, remote: Registry) -> None:
     push(local, remote, REF)
-    assert remote.catalog is None
-    assert remote.catalog_problem is None
+    assert remote.index.open() is None
+    assert remote.index.problem is None
     found = remote.search(Query(family="qwen3-8b")).results
     assert [(f.project, f.name, f.tag, f.digest) for f in found] == [("team", "qwen3-8b-opd", "latest", digest)]
     with pytest.raises(UsageError):
@@ -203,13 +203,11 @@ def test_a_bucket_alone_can_be_searched(local: Registry, digest: Digest, remote:
 def test_what_was_done_is_logged(local: Registry, digest: Digest, remote: Registry, empty: Registry) -> None:
     push(local, remote, REF)
     pull(empty, remote, REF)
-    assert empty.catalog is not None
-    (event,) = empty.catalog.events()
+    (event,) = empty.index.must_open().events()
     assert (event.action, event.subject, event.by) == ("pull", str(REF), "bob@there")
     annotate(local, REF, family="x")
     remove(local, REF)
-    assert local.catalog is not None
-    assert [e.action for e in local.catalog.events()] == ["remove", "annotate", "publish"]
+    assert [e.action for e in local.index.must_open().events()] == ["remove", "annotate", "publish"]
 
 
 def damage_catalog(registry: Registry) -> None:
@@ -221,7 +219,7 @@ def damage_catalog(registry: Registry) -> None:
 
 
 def is_usable(registry: Registry) -> bool:
-    return registry.catalog is not None and registry.catalog_problem is None
+    return registry.index.open() is not None and registry.index.problem is None
 
 
 def test_everything_works_without_a_usable_catalog(
@@ -229,7 +227,7 @@ def test_everything_works_without_a_usable_catalog(
 ) -> None:
     damage_catalog(local)
     assert not is_usable(local)
-    assert isinstance(local.catalog_problem, CorruptError)
+    assert isinstance(local.index.problem, CorruptError)
     assert local.resolve(REF).digest == digest
     assert local.artifact(digest).present()
     assert verify(local, REF).ok
@@ -251,6 +249,6 @@ def test_pushing_goes_on_while_a_catalog_is_down(local: Registry, digest: Digest
     url = "postgresql+psycopg://user@127.0.0.1:1/none"
     with Registry(FileStore(tmp_path / "s"), name="lab", catalog_url=url) as registry:
         push(local, registry, REF)
-        assert registry.catalog is None
-        assert registry.catalog_problem is not None
+        assert registry.index.open() is None
+        assert registry.index.problem is not None
         assert [f.digest for f in registry.search(Query()).results] == [digest]

@@ -67,10 +67,9 @@ def test_the_lift_is_kept_on_the_first_mask_with_all_that_it_depends_on(lab: Lab
     assert kept.detail["refs"] == ["one", "other"]
     assert kept.detail["rules"] == ["exact", "exact"]
     assert kept.detail["scope"] == {"tensors": 2, "coordinates": 8192}
-    assert lab.here.catalog is not None
-    (found,) = lab.here.catalog.measurements(one.digest)
+    (found,) = lab.here.index.must_open().measurements(one.digest)
     assert (found.metric, found.value, dict(found.detail)) == (kept.metric, kept.value, dict(kept.detail))
-    assert lab.here.catalog.measurements(other.digest) == []
+    assert lab.here.index.must_open().measurements(other.digest) == []
     assert RLVR_OVERLAP not in lab.here.index.overlaps(one.digest)
 
 
@@ -79,7 +78,6 @@ def test_the_reference_of_the_source_is_recognized(lab: Lab) -> None:
     lab.mask("foreign:rlvr-reference", 0.3, source=1)
     reference = lab.mask("rl:rlvr-reference", 0.2)
     assert [kept.metric for kept in lab.record(one, reference)[0]] == [OVERLAP, RLVR_OVERLAP]
-    assert lab.here.catalog is not None
     found = lab.here.index.overlaps(one.digest)[RLVR_OVERLAP]
     assert (found.against, found.detail["reference"]) == (reference.digest, "rl:rlvr-reference")
     (indexed,) = lab.here.search(Query(digest=one.digest)).results
@@ -105,7 +103,6 @@ def card(seed: str, method: str = "opd", family: str = "toy") -> Card:
 def test_two_seeds_of_one_recipe_are_the_ceiling_of_both(lab: Lab) -> None:
     one, other = lab.mask("one", 0.4, card("1")), lab.mask("other", 0.3, card("2"))
     assert [kept.metric for kept in lab.record(one, other)[0]] == [OVERLAP, SEED_OVERLAP, SEED_OVERLAP]
-    assert lab.here.catalog is not None
     for mask, against in ((one, other), (other, one)):
         found = lab.here.index.overlaps(mask.digest)[SEED_OVERLAP]
         assert (found.against, found.detail["seeds"]) == (against.digest, ["1", "2"])

@@ -54,7 +54,7 @@ def latest_check(registry: Registry, digest: Digest) -> Check | None:
 
 def request_first_check(accounts: Accounts, registry: Registry, digest: Digest, by: str) -> None:
     """Let an artifact be verified that never was, as far as is known; without a catalog too."""
-    catalog = registry.catalog
+    catalog = registry.index.open()
     if catalog is None or not catalog.events(subject=digest, action=_VERIFY, limit=1):
         accounts.checks.request(digest, by)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +68,7 @@ def convert_to(
         to: the format, such as ``slime``.
         source: the checkpoint that the artifact applies to, for formats of values. Without one, it is looked for where
             this machine has seen it, then in the hub cache.
-        options: options of the format by name, such as ``{"encoding": "overwrite"}``.
+        options: options of the format by name, such as ``{"encoding": "overwrite"}``; a value can be text.
 
     Raises:
         UsageError: an unknown format or option, or the format cannot hold this artifact; names the tensor.
@@ -177,14 +177,24 @@ def _stored(
 
 
 def _checked_options(target_format: Format, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = {}
     for name, value in options.items():
         if name not in target_format.options:
             accepted = ", ".join(target_format.options) or "none"
             raise UsageError(f"{target_format.name} has no option {name!r}", hint=f"its options: {accepted}")
         kind = type(target_format.options[name])
-        if type(value) is not kind:
-            raise UsageError(f"{name}: {type(value).__name__} was given; pass {kind.__name__}")
-    return options
+        known[name] = _OF_TEXT[kind](value) if isinstance(value, str) else value
+        if type(known[name]) is not kind:
+            raise UsageError(f"{name}: {value!r} was given", hint=f"pass {_OF_KIND[kind]}")
+    return known
+
+
+_OF_KIND = {bool: "true or false", int: "a whole number", str: "text"}
+_OF_TEXT: Mapping[type, Callable[[str], object]] = {
+    bool: {"true": True, "false": False}.get,
+    int: lambda text: int(text) if text.isascii() and text.isdecimal() else None,
+    str: str,
+}
 
 
 def _input(path: str | Path, source_format: Format) -> Path:

@@ -53,7 +53,7 @@ def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) ->
     from maskreg.catalog.schema import current, upgrade
 
     with _registry(remote, workspace) as registry:
-        url = registry.catalog_url
+        url = registry.index.url
         before = current(url)
         upgrade(url)
         return Upgraded(before, current(url))
@@ -64,7 +64,7 @@ def current(remote: str | None = None, *, workspace: Workspace | None = None) ->
     from maskreg.catalog.schema import current
 
     with _registry(remote, workspace) as registry:
-        return Revision(current(registry.catalog_url))
+        return Revision(current(registry.index.url))
 
 
 def check(remote: str | None = None, *, workspace: Workspace | None = None) -> Usable:
@@ -75,8 +75,8 @@ def check(remote: str | None = None, *, workspace: Workspace | None = None) -> U
     with _registry(remote, workspace) as registry:
         if registry.index.is_unmade():
             return Usable(None, usable=False)
-        open_catalog(registry.catalog_url).close()
-        return Usable(current(registry.catalog_url))
+        open_catalog(registry.index.url).close()
+        return Usable(current(registry.index.url))
 
 
 def rebuild(
@@ -101,7 +101,7 @@ def _registry(remote: str | None, workspace: Workspace | None) -> Iterator[Regis
         registry = space.registry(remote)
         if registry.served:
             raise ConfigError(f"{registry.name} is a server, which keeps its catalog itself")
-        if not registry.catalog_url:
+        if not registry.index.url:
             raise ConfigError(
                 f"{registry.name} has no catalog; its store alone is the registry",
                 setting=f"remotes.{registry.name}.catalog",

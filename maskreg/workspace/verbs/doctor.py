@@ -162,8 +162,8 @@ def _catalog(workspace: Workspace) -> Finding:
     if not workspace.settings.home.exists() or not _has_catalog(workspace.local):
         return Finding("catalog", "ok", "does not exist yet")
     registry = workspace.local
-    if registry.catalog is None:
-        problem = registry.catalog_problem
+    if registry.index.open() is None:
+        problem = registry.index.problem
         detail = f"unusable, so lists are read from the store: {problem.message if problem else 'unknown reason'}"
         return Finding("catalog", "bad", detail, of_catalog(problem, registry) if problem else None)
     return Finding("catalog", "ok", "usable")

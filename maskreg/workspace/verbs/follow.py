@@ -258,8 +258,8 @@ class Follower(Closing):
         local = self._landing.registry if self._landing is not None else self._space.local
         jobs = self._space.settings.jobs
         pulls = [bring(local, self._remote, step.link.digest, parts=[step.part], jobs=jobs) for step in steps]
-        artifacts = [(pull.artifact, step.revert) for pull, step in zip(pulls, steps, strict=True)]
-        return _Waiting(head, card, artifacts, sum(pull.bytes for pull in pulls))
+        artifacts = [(artifact, step.revert) for (artifact, _), step in zip(pulls, steps, strict=True)]
+        return _Waiting(head, card, artifacts, sum(size for _, size in pulls))
 
     def _way(self, head: Digest) -> tuple[Step, ...]:
         try:

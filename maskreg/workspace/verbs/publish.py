@@ -322,7 +322,7 @@ class LatestWeights:
         steps = self._chains.way(self._ref, head, self.root)
         if steps:
             artifacts = [
-                (bring(self._space.local, self._remote, step.link.digest, parts=[step.part]).artifact, step.revert)
+                (bring(self._space.local, self._remote, step.link.digest, parts=[step.part])[0], step.revert)
                 for step in steps
             ]
             self.root = ""  # until all of it is there

@@ -86,7 +86,7 @@ def unsent(local: Registry, remote: Registry, ref: Ref) -> list[Link]:
 
 def _check_catalog(remote: Registry) -> None:
     # A catalog of another version could not list what is published, so it stops the push before it starts.
-    problem = None if remote.catalog else remote.catalog_problem
+    problem = None if remote.index.open() else remote.index.problem
     if isinstance(problem, ConfigError):
         problem.facts["remote"] = remote.remote_name
         raise problem

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from maskreg.catalog import Measurement, Query
 from maskreg.catalog.query import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.checkpoint.roles import ALL, Selection
-from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ def record(
     Returns:
         What was recorded, and notes about what could not be.
     """
-    catalog = registry.catalog
-    if catalog is None:
-        raise registry.catalog_problem or NotFoundError("this registry has no catalog to record in")
+    catalog = registry.index.must_open()
     measurements: list[Measurement] = []
     notes: list[str] = []
     # Asked once for each source, not once for each pair.

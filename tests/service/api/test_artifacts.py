@@ -158,7 +158,7 @@ def test_what_a_search_leaves_out_is_said(lab: Lab) -> None:
     home = lab.workspace.root
     digest = lab.digests["rlvr"]
     (home / f"artifacts/sha256/{digest.hex}/manifest.json").write_text("{}")
-    catalog = lab.workspace.local.catalog
+    catalog = lab.workspace.local.index.must_open()
     assert catalog is not None
     catalog.drop_artifact(digest)
     with TestClient(lab.app, headers=headers("reader-token")) as first:
@@ -171,7 +171,7 @@ def test_what_a_search_leaves_out_is_said(lab: Lab) -> None:
 
 def test_what_was_written_past_the_server_is_taken_in(lab: Lab) -> None:
     with maskreg.Workspace(lab.workspace.settings) as elsewhere:
-        catalog = elsewhere.local.catalog
+        catalog = elsewhere.local.index.must_open()
         assert catalog is not None
         maskreg.tag("team/opd:v1", "later", workspace=elsewhere)
     # As though the writer had not reached the catalog.
