@@ -221,8 +221,8 @@ def test_the_nearest_adapter_keeps_the_largest_changes(
         maskreg.convert_to(toy, "shira", tmp_path / "more", options=options, workspace=space)
     with pytest.raises(UsageError, match="a rank is a choice"):
         maskreg.convert_to(toy, "shira", tmp_path / "more", options={"rank": 2}, workspace=space)
-    options = {"nearest": "true", "rank": "2"}
-    converted = maskreg.convert_to(toy, "shira", tmp_path / "more", options=options, workspace=space)
+    words = {"nearest": "true", "rank": "2"}
+    converted = maskreg.convert_to(toy, "shira", tmp_path / "more", options=words, workspace=space)
     assert converted.notes[0] == "r = 2: 0 changes left out, 64 unchanged coordinates filled in"
 
 
