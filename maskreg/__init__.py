@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from maskreg.ref import Card, Ref
     from maskreg.registry import Registry
     from maskreg.settings import Settings
-    from maskreg.workspace.verbs import config, db, jobs, keys, plots, remotes
+    from maskreg.workspace.verbs import config, db, jobs, keys, remotes
     from maskreg.workspace.verbs.analyze import analyze, moments, trajectory
     from maskreg.workspace.verbs.apply import apply, apply_, revert_, switch_
     from maskreg.workspace.verbs.baseline import baseline
@@ -112,7 +112,6 @@ __all__ = [
     "moments",
     "mv",
     "open_checkpoint",
-    "plots",
     "publish",
     "pull",
     "push",
@@ -158,7 +157,7 @@ _NAMES = {
 
 _HOMES = {name: f"maskreg.{module}" for module, names in _NAMES.items() for name in names.split()}
 
-_MODULES = {"config", "db", "errors", "jobs", "keys", "plots", "remotes"}
+_MODULES = {"config", "db", "errors", "jobs", "keys", "remotes"}
 """Public names that are modules."""
 
 

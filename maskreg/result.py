@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from maskreg.bucket import BucketPath
 from maskreg.ref import Ref
-
-ROWS_SHOWN = 60
-"""Rows of a table that an interactive session or a notebook shows."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxtuple, _SHORT.maxlist, _SHORT.maxdict = 2, 3, 3, 3
@@ -37,12 +33,6 @@ class Brief:
 
 def _is_empty(value: object) -> bool:
     return value is None or (isinstance(value, str | tuple | list | Mapping) and not value)
-
-
-def html_table(rows: Iterable[Iterable[str]]) -> str:
-    """Rows of text as an HTML table without style; every cell is escaped."""
-    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ HOMES = {
     "jinja2": {"reports", "service", "train"},
     "PIL": {"reports"},
     "markdown_it": {"service"},
-    "matplotlib": {"reports", "workspace"},
+    "matplotlib": {"reports"},
     "nh3": {"service"},
     "obstore": {"bucket"},
     "numcodecs": {"artifact"},

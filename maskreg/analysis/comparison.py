@@ -15,7 +15,7 @@ from maskreg.analysis.overlap import ratio
 from maskreg.analysis.pairwise import PairAnswer, PairMatrix, holm, order_of
 from maskreg.analysis.verdict import LEVEL, Asked, Outcome, Verdict, deciding, verdict
 from maskreg.checkpoint.roles import GROUPS
-from maskreg.result import Brief, html_table, plain
+from maskreg.result import Brief, plain
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,6 @@ class PairOverlap:
 
     def __repr__(self) -> str:
         return f"<PairOverlap: {self.verdict.sentence}>"
-
-    def _repr_html_(self) -> str:
-        return html_table([("masks", " and ".join(self.names)), ("verdict", self.verdict.sentence)])
 
     def by(self, kind: str) -> Mapping[str, OverlapFigures]:
         """The figures of every group of a kind: one of :data:`~maskreg.checkpoint.roles.GROUPS`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,39 +38,13 @@ from maskreg.limits import LIMITS, Limits
 from maskreg.mask import Mask, TensorMask, packed_bytes
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
-from maskreg.result import ROWS_SHOWN, html_table
 from maskreg.store.base import Store
-from maskreg.words import counted, human_bytes, percent, times, whole
+from maskreg.words import counted, human_bytes
 
 if TYPE_CHECKING:
     import zarr
 
     from maskreg.digest import LeafHashes
-
-
-def html(digest: Digest, manifest: Manifest) -> str:
-    """A fragment of HTML without script, style sheet or link; everything that comes from the artifact is escaped."""
-    totals, ffn = manifest.totals, manifest.totals.ffn
-    exact = ", gives the target's bytes exactly" if manifest.kind == "delta" and manifest.exact else ""
-    rows = [
-        ("digest", str(digest)),
-        ("kind", f"{manifest.kind}{exact}"),
-        ("rule", manifest.rule),
-        ("density", f"{percent(totals.density)}, {whole(totals.nnz)} of {counted(totals.numel, 'coordinate')}"),
-        ("FFN share", f"{percent(ffn.mask_share)} of the mask, lift {times(ffn.mask_lift)}"),
-        ("source", _side(manifest.source)),
-        *([("target", _side(manifest.target))] if manifest.kind != "baseline" else []),
-        *((name, human_bytes(part.size)) for name, part in manifest.parts.items()),
-        ("size", human_bytes(manifest.size)),
-    ]
-    by_role = sorted(totals.roles.items(), key=lambda item: -item[1].numel)
-    roles = [(role, percent(group.density), f"{whole(group.nnz)} / {whole(group.numel)}") for role, group in by_role]
-    plots = f"With its plots: <code>maskreg.show(&quot;{escape(digest.short)}&quot;)</code>"
-    return f"{html_table(rows)}{html_table([('role', 'density', 'moved'), *roles])}<p>{plots}</p>"
-
-
-def _side(side: Side) -> str:
-    return f"{side.hub or side.root}, {counted(side.params, 'param')} in {counted(side.tensors, 'tensor')}"
 
 
 class Artifact:
@@ -119,9 +92,6 @@ class Artifact:
 
     def __repr__(self) -> str:
         return f"<Artifact {self.label}: {self.manifest.kind}, {self.manifest.summary}, {human_bytes(self.size)}>"
-
-    def _repr_html_(self) -> str:
-        return html(self.digest, self.manifest)
 
     @property
     def label(self) -> str:
@@ -373,12 +343,6 @@ class _LazyMask(Mapping[str, TensorMask]):
     def __repr__(self) -> str:
         tensors, manifest = counted(len(self), "tensor"), self._artifact.manifest
         return f"<Mask of {self._artifact.label}: {tensors}, {manifest.summary}>"
-
-    def _repr_html_(self) -> str:
-        shown = list(self._rows.items())[:ROWS_SHOWN]
-        cells = [(n, str(r.source_shape), percent(r.nnz / r.numel if r.numel else None)) for n, r in shown]
-        rest = f"<p>and {counted(len(self) - len(shown), 'tensor')} more</p>" if len(self) > len(shown) else ""
-        return f"<p>{escape(repr(self))}</p>{html_table([('tensor', 'shape', 'density'), *cells])}{rest}"
 
     def __getitem__(self, name: str) -> TensorMask:
         if name not in self._rows:

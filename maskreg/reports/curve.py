@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.verdict import null_label
 from maskreg.flow.geometry.exponents import BIAS, ByExponent
-from maskreg.reports.drawing import Drawing
 from maskreg.reports.geometry import Geometry, Summary, Trajectory
 from maskreg.reports.theme import WIDE, Size, Theme, in_percent, in_points
 from maskreg.words import percent
 
 
-def overlap_bars(figures: OverlapFigures, theme: Theme, size: Size = WIDE) -> Drawing:
+def overlap_bars(figures: OverlapFigures, theme: Theme, size: Size = WIDE) -> Figure:
     """One bar for the observed overlap and one for each defined null, as shares of the smaller mask.
 
     The full width is the maximum: the smaller mask lies in the larger. The shares stand in a column of their own, where
@@ -28,7 +28,7 @@ def overlap_bars(figures: OverlapFigures, theme: Theme, size: Size = WIDE) -> Dr
     most = figures.counts.most
     nulls = [(null_label(null), over.expected) for null, over in figures.nulls.items() if over.expected is not None]
     rows = [("observed", figures.counts.both / most), *((label, expected / most) for label, expected in nulls)]
-    figure = Drawing(figsize=(size.width, 1.1 + (0.46 if size.narrow else 0.34) * len(rows)), layout="constrained")
+    figure = Figure(figsize=(size.width, 1.1 + (0.46 if size.narrow else 0.34) * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     positions = range(len(rows))
     colors = [theme.observed, *[theme.null if "rounding" in label else theme.neutral for label, _ in rows[1:]]]
@@ -57,9 +57,9 @@ def _beside(axes: Any, text: str, place: tuple[float, float]) -> None:
 _MOST_LABELS = 14
 
 
-def spectra(geometry: Geometry, theme: Theme, size: Size = WIDE) -> Drawing:
+def spectra(geometry: Geometry, theme: Theme, size: Size = WIDE) -> Figure:
     """The share of the update's energy in its largest directions, and stable rank by layer; each with the null."""
-    figure = Drawing(figsize=(size.width, 5.8 if size.narrow else 3.4), layout="constrained")
+    figure = Figure(figsize=(size.width, 5.8 if size.narrow else 3.4), layout="constrained")
     left, right = figure.subplots(2, 1) if size.narrow else figure.subplots(1, 2)
     energies = geometry.energies
     _pair(left, [str(k) for k in energies], list(energies.values()), theme)
@@ -76,9 +76,9 @@ def spectra(geometry: Geometry, theme: Theme, size: Size = WIDE) -> Drawing:
     return figure
 
 
-def growth(trajectory: Trajectory, theme: Theme, size: Size = WIDE) -> Drawing:
+def growth(trajectory: Trajectory, theme: Theme, size: Size = WIDE) -> Figure:
     """Four panels over the checkpoints of a run: density, norm, stable rank, similarity to the final update."""
-    figure = Drawing(figsize=(size.width, 9.0 if size.narrow else 5.2), layout="constrained")
+    figure = Figure(figsize=(size.width, 9.0 if size.narrow else 5.2), layout="constrained")
     rows, columns = (4, 1) if size.narrow else (2, 2)
     density, norm, rank, similarity = figure.subplots(rows, columns, sharex=True).flat
     points = trajectory.checkpoints
@@ -175,7 +175,7 @@ def shown(exponents: ByExponent) -> Shown:
     return Shown(np.append(0, fields), np.append(left, places), zeros=True)
 
 
-def curve(exponents: ByExponent, theme: Theme, size: Size = WIDE) -> Drawing:
+def curve(exponents: ByExponent, theme: Theme, size: Size = WIDE) -> Figure:
     """Panels over the magnitudes: density, difference from the rounding null, share of all weights."""
     view = shown(exponents)
     members = exponents.members[view.fields]
@@ -184,7 +184,7 @@ def curve(exponents: ByExponent, theme: Theme, size: Size = WIDE) -> Drawing:
     heights = [2.6 if size.narrow else 3.0, 1.3, 1.0]
     if expected is None:
         del heights[1]
-    figure = Drawing(figsize=(size.width, 1.2 + sum(heights)), layout="constrained")
+    figure = Figure(figsize=(size.width, 1.2 + sum(heights)), layout="constrained")
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
     above, below = panels[0], panels[-1]
     _line(above, view, density, label="this mask", color=theme.observed, marker="o")

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from maskreg.analysis.comparison import ConsensusPicture
-from maskreg.reports.drawing import Drawing
 from maskreg.reports.modules import Grid, Values, ink_on, scale, table
 from maskreg.reports.theme import WIDE, Size, Theme, in_percent
 from maskreg.words import three_digits
@@ -29,7 +29,7 @@ _TALLEST, _FLATTEST = 1.1, 0.3
 """Bounds of the map's height over its width, which follows the matrix."""
 
 
-def consensus_heat(picture: ConsensusPicture, theme: Theme, size: Size = WIDE) -> Drawing:
+def consensus_heat(picture: ConsensusPicture, theme: Theme, size: Size = WIDE) -> Figure:
     """Rows of the matrix from above, columns from the left; a cell is the mean consensus ratio of its block.
 
     Colors run over the ratios of nearly all blocks, so that busy rows and columns show where all are alike.
@@ -37,7 +37,7 @@ def consensus_heat(picture: ConsensusPicture, theme: Theme, size: Size = WIDE) -
     rows, columns = picture.map.shape
     share = min(max(rows / columns, _FLATTEST), _TALLEST)
     width = size.width if size.narrow else 0.75 * size.width
-    figure = Drawing(figsize=(size.width, share * width + (1.5 if size.narrow else 0.7)), layout="constrained")
+    figure = Figure(figsize=(size.width, share * width + (1.5 if size.narrow else 0.7)), layout="constrained")
     axes = figure.add_subplot()
     shades = ScalarMappable(Normalize(*scale(picture.ratios, np.ones(picture.ratios.shape))), theme.heat)
     # Blocks at the ends may be smaller, so the picture may be a little larger than the matrix.
@@ -57,7 +57,7 @@ _FADED = 0.3
 """Opacity of a pair without an answer."""
 
 
-def headroom_map(matrix: Square, theme: Theme, size: Size = WIDE) -> Drawing:
+def headroom_map(matrix: Square, theme: Theme, size: Size = WIDE) -> Figure:
     """A row and a column for each mask; cells show headroom in percent, and are empty on the diagonal.
 
     Zero is the gray in the middle of the color scale, whose ends are pairs with an answer. Pairs without one
@@ -67,7 +67,7 @@ def headroom_map(matrix: Square, theme: Theme, size: Size = WIDE) -> Drawing:
     answered = matrix.answered[np.ix_(matrix.order, matrix.order)]
     side = (size.width - (1.1 if size.narrow else 2.6)) / count
     height = min(11.0, (1.9 if size.narrow else 1.5) + count * min(side, 0.42))
-    figure = Drawing(figsize=(size.width, height), layout="constrained")
+    figure = Figure(figsize=(size.width, height), layout="constrained")
     axes = figure.add_subplot()
     shades = ScalarMappable(_scale(values, answered), theme.heat)
     colors = shades.to_rgba(np.nan_to_num(values))
@@ -137,7 +137,7 @@ _GLYPH = 0.62
 """Width of a digit, in font sizes."""
 
 
-def heat_map(grid: Grid, theme: Theme, size: Size = WIDE) -> Drawing:
+def heat_map(grid: Grid, theme: Theme, size: Size = WIDE) -> Figure:
     """A row for each layer, a column for each module; cells show density in percent, and are empty without a tensor.
 
     Colors run over the densities of nearly all coordinates, so that modules differ in color even where all are dense.
@@ -146,7 +146,7 @@ def heat_map(grid: Grid, theme: Theme, size: Size = WIDE) -> Drawing:
     values, weights = table(grid)
     rows, columns = values.shape
     height = min(14.0 if size.narrow else 11.0, (2.4 if size.narrow else 1.7) + (0.24 if size.narrow else 0.27) * rows)
-    figure = Drawing(figsize=(size.width, height), layout="constrained")
+    figure = Figure(figsize=(size.width, height), layout="constrained")
     axes = figure.add_subplot()
     low, high = scale(values, weights)
     norm = Normalize(low, high)
@@ -202,7 +202,7 @@ def fitting(choices: Iterable[list[str]], room: tuple[float, float]) -> list[str
     return None
 
 
-def color_key(figure: Drawing, shades: ScalarMappable, values: Values, label: str, size: Size) -> None:
+def color_key(figure: Figure, shades: ScalarMappable, values: Values, label: str, size: Size) -> None:
     """The color scale beside a map, or above it on a phone, with an arrow where values lie beyond its ends."""
     low, high = shades.get_clim()
     below, above = bool((values < low).any()), bool((values > high).any())

@@ -16,7 +16,6 @@ from maskreg.analysis.verdict import RULE
 from maskreg.glossary import GEOMETRY, explain
 from maskreg.reports import words
 from maskreg.reports.curve import curve, growth, overlap_bars, spectra
-from maskreg.reports.drawing import SCREEN_DPI
 from maskreg.reports.geometry import STABLE, Summary, Trajectory
 from maskreg.reports.heat import consensus_heat, headroom_map, heat_map
 from maskreg.reports.numbers import (
@@ -47,6 +46,9 @@ if TYPE_CHECKING:
 
 MOST_OUTSIDE = 30
 """Maximum number of tensors to list that are outside the layers, the largest first."""
+
+SCREEN_DPI = 150
+"""Resolution of the pictures that a page offers for download."""
 
 MOST_BARS = 8
 """Maximum number of masks whose overlap is drawn as bars."""

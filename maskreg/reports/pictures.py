@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.figure import Figure
 from PIL import Image
 
 from maskreg.disk import creating, filling, replacing
-from maskreg.reports.drawing import Drawing
 from maskreg.reports.numbers import Numbers
 from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
 
@@ -32,15 +32,9 @@ class Plot:
     name: str
     title: str
     alt: str
-    draw: Callable[[Theme, Size], Drawing]
+    draw: Callable[[Theme, Size], Figure]
     numbers: Numbers
     _documents: dict[tuple[Theme, Size], str] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-
-def figure(plot: Plot, theme: Theme) -> Drawing:
-    """A plot as a figure of Matplotlib, to be changed and saved like any other."""
-    with mpl.rc_context(style(theme, _salt(plot, theme, WIDE))):
-        return plot.draw(theme, WIDE)
 
 
 def svg(plot: Plot, theme: Theme, size: Size = WIDE) -> str:

@@ -1,4 +1,4 @@
-"""The templates of pages and notebooks: numbers in their one form, and words with their definition."""
+"""The templates of pages: numbers in their one form, and words with their definition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from maskreg.analysis.evidence import STRATA
 from maskreg.analysis.verdict import null_label
-from maskreg.glossary import ENTRIES, FIGURES
+from maskreg.glossary import ENTRIES
 from maskreg.words import human_bytes, interval, percent, three_digits, times, whole
 
 _UNBROKEN = "\N{NO-BREAK SPACE}%"
@@ -39,11 +39,6 @@ class Definitions:
             '<span class="term"><button type="button" popovertarget="tip-{0}">{1}</button>'
             '<span class="tip" id="tip-{0}" popover>{2} <a href="{3}#{4}">More</a></span></span>'
         ).format(number, label, ENTRIES[name].brief, self._glossary, name.replace(" ", "-"))
-
-
-def plain_label(name: str, label: str) -> Markup:
-    """A word with its definition as a title, where there is no glossary to lead to."""
-    return Markup('<span title="{}">{}</span>').format(FIGURES[name].brief, label)
 
 
 def together(text: str) -> str:

@@ -157,7 +157,7 @@ NEXT: dict[type[MaskregError], dict[str, str]] = {
     },
     NotFoundError: {
         "removed": "an admin of the project can restore it",
-        "similar": "GET /api/v1/artifacts?q={similar} lists similar names",
+        "similar": "GET /api/v1/artifacts?text={similar} lists similar names",
         "remote": "GET /api/v1/artifacts lists what is there",
     },
     LimitError: {"compared": "compare them on a machine of your own: maskreg compare {compared}"},

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import Checkpoint
-    from maskreg.reports.notebook import NamedArtifact
 
 
 class Identified(Protocol):
@@ -45,17 +44,8 @@ _log = logging.getLogger("maskreg")
 _engine_is_chosen: ContextVar[bool] = ContextVar("maskreg_engine_is_chosen", default=False)
 
 
-class Displayed:
-    """An artifact that a notebook shows as a report does: its card, its figures and its heat map."""
-
-    def _repr_html_(self: NamedArtifact) -> str:
-        from maskreg.reports.notebook import artifact_html
-
-        return artifact_html(self)
-
-
 @dataclass(frozen=True)
-class Named(Brief, Displayed):
+class Named(Brief):
     """An open artifact and its name.
 
     Attributes:

@@ -57,7 +57,6 @@ writer any: GET /api/v1/sources
 writer any: POST /api/v1/uploads
 writer any: POST /api/v1/uploads/finished
 none self: GET /api/v1/tokens
-none self: POST /api/v1/tokens
 none self: DELETE /api/v1/tokens/{token}
 none self: GET /api/v1/whoami
 none self: GET /settings
@@ -71,11 +70,7 @@ reader project: GET /p/{project}/{reference}
 writer project: PATCH /api/v1/projects/{project}/refs/{name}/{tag}
 writer project: PUT /api/v1/projects/{project}/refs/{name}/{tag}
 admin project: DELETE /api/v1/projects/{project}
-admin project: PATCH /api/v1/projects/{project}
 admin project: GET /api/v1/projects/{project}/audit
-admin project: GET /api/v1/projects/{project}/members
-admin project: DELETE /api/v1/projects/{project}/members/{name}
-admin project: PUT /api/v1/projects/{project}/members/{name}
 admin project: DELETE /api/v1/projects/{project}/refs/{name}/{tag}
 admin project: POST /api/v1/projects/{project}/refs/{name}/{tag}/restore
 admin project: GET /api/v1/projects/{project}/tokens

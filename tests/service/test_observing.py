@@ -40,11 +40,11 @@ def test_a_request_keeps_the_id_that_it_came_with(client: TestClient, caplog: py
     caplog.handler.setFormatter(JsonFormatter())
     with caplog.at_level(logging.INFO, "maskreg.service.requests"):
         sent = {**headers("reader-token"), "X-Request-Id": "abc.1"}
-        answer = client.get("/api/v1/projects/hidden/members", headers=sent)
+        answer = client.get("/api/v1/projects/hidden/tokens", headers=sent)
     assert answer.headers["x-request-id"] == answer.json()["request_id"] == "abc.1"
     (line,) = [json.loads(text) for text in caplog.text.splitlines() if "service.requests" in text]
-    assert (line["status"], line["by"], line["path"]) == (404, "bob", "/api/v1/projects/hidden/members")
-    assert (line["request_id"], line["route"]) == ("abc.1", "/api/v1/projects/{project}/members")
+    assert (line["status"], line["by"], line["path"]) == (404, "bob", "/api/v1/projects/hidden/tokens")
+    assert (line["request_id"], line["route"]) == ("abc.1", "/api/v1/projects/{project}/tokens")
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 65, "-", "é", 'a"\n{"level":"error"}'])

@@ -1,4 +1,4 @@
-"""What an interactive session and a notebook show of results."""
+"""What an interactive session shows of results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 import maskreg
 from maskreg.workspace.storing import Stored
-from maskreg.workspace.verbs.search import Listing
 
 SHOWN: dict[str, Callable[[maskreg.Workspace], object]] = {
     "artifact": lambda ada: maskreg.load("toy:v1", workspace=ada),
@@ -39,28 +38,6 @@ def test_a_result_is_printed_in_a_few_lines(name: str, ada: maskreg.Workspace) -
     text = repr(SHOWN[name](ada))
     assert len(text) < 1500
     assert " object at 0x" not in text
-
-
-@pytest.mark.usefixtures("masks")
-@pytest.mark.parametrize("name", ["artifact", "mask", "comparison", "list"])
-def test_a_notebook_shows_a_table(name: str, ada: maskreg.Workspace) -> None:
-    shown = SHOWN[name](ada)._repr_html_()  # type: ignore[attr-defined]
-    assert "<table" in shown
-    assert "<script" not in shown
-
-
-@pytest.mark.usefixtures("masks")
-def test_a_pair_shows_its_verdict(ada: maskreg.Workspace) -> None:
-    (pair,) = maskreg.compare("toy:v1", "other", workspace=ada).pairs
-    assert pair.verdict.sentence in repr(pair)
-    assert pair.verdict.outcome.value in repr(pair) or pair.verdict.sentence in pair._repr_html_()
-
-
-def test_names_from_outside_are_escaped(ada: maskreg.Workspace, toy: Stored) -> None:
-    (entry,) = maskreg.list(workspace=ada)
-    hostile = Listing([type(entry)(**{**vars(entry), "method": "<script>"})])
-    assert "<script>" not in hostile._repr_html_()
-    assert "&lt;script&gt;" in hostile._repr_html_()
 
 
 def test_an_open_artifact_says_what_it_is(ada: maskreg.Workspace, toy: Stored) -> None:

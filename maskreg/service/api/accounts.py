@@ -1,4 +1,4 @@
-"""``/whoami``, projects, members, tokens and the audit log."""
+"""``/whoami``, projects, tokens and the audit log; members and visibility are on the pages."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from maskreg.service.api.models import Body
 from maskreg.service.auth.roles import (
     EVERY_PROJECT,
     Audited,
-    Member,
     NewToken,
     Principal,
     Project,
     Role,
     RoleName,
     Token,
-    check_role,
     name_of,
     role_named,
 )
@@ -73,23 +71,11 @@ class NewProject(Body):
     """Take the name of a project that was deleted."""
 
 
-class Visibility(Body):
-    """The visibility of a project."""
-
-    public: bool
-
-
 class Quota(Body):
     """The limits of a project; null for none."""
 
     max_bytes: int | None = Field(None, ge=0, lt=1 << 63)
     max_artifacts: int | None = Field(None, ge=0, lt=1 << 63)
-
-
-class Grant(Body):
-    """A role to give."""
-
-    role: RoleName
 
 
 class TokenRequest(Body):
@@ -105,12 +91,6 @@ class TokenRequest(Body):
         """What the token may do."""
         expires = None if self.expires_s is None else timedelta(seconds=self.expires_s)
         return Scope(project, role_named(self.role), expires)
-
-
-class OwnTokenRequest(TokenRequest):
-    """A token of one's own to make."""
-
-    project: str = Field(EVERY_PROJECT, max_length=255)
 
 
 def _not_kept(response: Response) -> None:
@@ -144,12 +124,6 @@ def project(service: Served, project: str, _: ProjectReader) -> Project:
     return service.accounts.projects.get(project)
 
 
-@router.patch("/projects/{project}")
-def change_project(service: Served, project: str, principal: ProjectOwner, visibility: Visibility) -> Project:
-    """Make a project public, or readable by its members alone."""
-    return service.accounts.projects.change(project, principal, public=visibility.public)
-
-
 @router.put("/projects/{project}/quota")
 def limit_project(service: Served, project: str, principal: Operator, quota: Quota) -> Project:
     """Limit what a project may hold."""
@@ -167,25 +141,6 @@ def delete_project(service: Served, project: str, principal: ProjectOwner) -> No
     if service.registry.index.must_open().search(Search(project=project, limit=1)):
         raise UsageError(f"project {project} has artifacts", project=project)
     service.accounts.projects.delete(project, principal)
-
-
-@router.get("/projects/{project}/members")
-def members(service: Served, project: str, _: Admin) -> Items[Member]:
-    """Who has a role in a project; ``*`` for a role in all projects."""
-    _check_exists(service, project)
-    return Items(items=service.accounts.members.of(project))
-
-
-@router.put("/projects/{project}/members/{name}")
-def grant(service: Served, project: str, name: str, principal: ProjectOwner, body: Grant) -> Member:
-    """Give an account a role."""
-    return service.accounts.members.grant(project, name, role_named(body.role), principal)
-
-
-@router.delete("/projects/{project}/members/{name}", status_code=204, response_class=Response)
-def revoke(service: Served, project: str, name: str, principal: ProjectOwner) -> None:
-    """Take an account's role, with the tokens and sessions that could have used it."""
-    service.accounts.members.revoke(project, name, principal)
 
 
 @router.get("/projects/{project}/tokens")
@@ -218,20 +173,6 @@ def project_audit(
 def own_tokens(service: Served, principal: SignedIn) -> Items[Token]:
     """The sender's own tokens."""
     return Items(items=service.accounts.tokens.list(principal=principal.id))
-
-
-@router.post("/tokens", status_code=201, dependencies=[Depends(_not_kept)])
-def create_own_token(service: Served, principal: Owner, body: OwnTokenRequest) -> NewToken:
-    """Make a token for oneself, with at most the sender's rights.
-
-    A sender with a token must be an admin, so that a stolen token cannot be exchanged for one that lasts.
-    """
-    if body.name not in ("", principal.name):
-        raise UsageError("this makes tokens of one's own", hint="an admin of a project makes them for others")
-    role = role_named(body.role)
-    if body.project != EVERY_PROJECT or principal.token:
-        check_role(principal, body.project, Role.ADMIN if principal.token else role)
-    return service.accounts.tokens.create(principal.name, body.scope(body.project), principal)
 
 
 @router.delete("/tokens/{token}")

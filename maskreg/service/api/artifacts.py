@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -66,12 +67,19 @@ class Filters(BaseModel):
         filters: dict[str, str | catalog.Range] = {}
         for name in (*catalog.EQUAL_KEYS, *catalog.PIN_KEYS, *catalog.RANGE_KEYS):
             if text := getattr(self, name):
-                filters[name] = catalog.parse_range(text) if name in catalog.RANGE_KEYS else text
+                filters[name] = _range(name, text) if name in catalog.RANGE_KEYS else text
         query = catalog.Query(
             self.text, filters=filters, sort=key.replace("-", "_"), descending=order != "asc", limit=self.limit
         )
         query.check()
-        return query
+        return replace(query, after=position_of(query, self.cursor)) if self.cursor else query
+
+
+def _range(name: str, text: str) -> catalog.Range:
+    try:
+        return catalog.parse_range(text)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.message}") from error
 
 
 def _filter(column: catalog.Column) -> tuple[Any, Any]:
@@ -100,16 +108,11 @@ def search(filters: Annotated[Filters, Query()], request: Request, service: Serv
     Pages stay right while others write: every tag is on one page, unless it moves in the order itself.
     """
     query = filters.query()
-    after = position_of(query, filters.cursor) if filters.cursor else None
-    page = browse(
-        visible(catalog.Query(**{**vars(query), "after": after}), principal),
-        remote=service.remote,
-        workspace=service.workspace,
-    )
+    page = browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
     names = models.Names(
         items=_NAMES.validate_python(page.names),
         next=None if page.after is None else position_cursor(query, page.after),
-        left_out=[] if after else _left_out(request, principal),
+        left_out=[] if query.after else _left_out(request, principal),
     )
     return reply(request, names)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import ValidationError
 
 from maskreg.catalog import query as catalog
 from maskreg.catalog.query import SearchResult
@@ -18,7 +17,8 @@ from maskreg.errors import UsageError
 from maskreg.glossary import ENTRIES
 from maskreg.ref import Ref
 from maskreg.service.access import ProjectReader, Visitor
-from maskreg.service.api.replies import position_cursor, position_of
+from maskreg.service.api.artifacts import Filters
+from maskreg.service.api.replies import position_cursor
 from maskreg.service.auth.roles import Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.gateway.visibility import visible
@@ -32,7 +32,7 @@ router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
 SORTS = {
     "created": "newest first",
-    "name": "name",
+    "name:asc": "name",
     "density": "density",
     "ffn_lift": "FFN lift",
     "rlvr_overlap": "overlap with RLVR",
@@ -42,83 +42,27 @@ SORTS = {
 
 KINDS = ("mask", "delta", "baseline", "analysis")
 
-LIMITS = (40, 200, 1000)
+LIMITS = (50, 200, 1000)
 """Names on a page."""
 
 LABELS = {
-    "q": "Search",
+    "text": "Search",
     "family": "Family",
     "method": "Method",
     "kind": "Kind",
-    "density_min": "Density, from %",
-    "density_max": "Density, to %",
-    "ffn_lift_min": "FFN lift, from",
-    "rlvr_overlap_min": "RLVR overlap, from",
+    "density": "Density",
+    "ffn_lift": "FFN lift",
+    "rlvr_overlap": "RLVR overlap",
     "sort": "Order",
     "limit": "Names on a page",
 }
-"""What the form calls its fields."""
-
-_OPEN = float("inf")
+"""What the form calls its fields, which are parameters of the API's search."""
 
 _TALL = 40
 """Height of a sparkline, in units of its own."""
 
 _STEPS = 48
 """Maximum number of steps of a sparkline; more layers are averaged."""
-
-
-class Filters(BaseModel):
-    """What the form of the page sends; fields that were left empty say nothing."""
-
-    q: Annotated[str, Field(max_length=1000)] = ""
-    family: Annotated[str, Field(max_length=200)] = ""
-    method: Annotated[str, Field(max_length=200)] = ""
-    kind: Annotated[str, Field(max_length=20)] = ""
-    density_min: Annotated[float | None, Field(ge=0, le=100)] = None
-    density_max: Annotated[float | None, Field(ge=0, le=100)] = None
-    ffn_lift_min: Annotated[float | None, Field(ge=0)] = None
-    rlvr_overlap_min: Annotated[float | None, Field(ge=0)] = None
-    sort: Annotated[str, Field(pattern=f"^({'|'.join(SORTS)})$")] = "created"
-    limit: Annotated[int, Field(ge=1, le=LIMITS[-1])] = LIMITS[0]
-    after: Annotated[str, Field(max_length=2048)] = ""
-
-    @field_validator("density_min", "density_max", "ffn_lift_min", "rlvr_overlap_min", mode="before")
-    @classmethod
-    def _nothing(cls, value: object) -> object:
-        # A form sends every field, also empty ones.
-        return None if value == "" else value
-
-    @property
-    def narrowing(self) -> dict[str, Any]:
-        """Fields that were filled, without order and length."""
-        return self.model_dump(exclude_defaults=True, exclude={"sort", "limit", "after"})
-
-    def address(self, path: str, **changes: Any) -> str:
-        """The address of the page with these filters, some of them changed."""
-        fields = {**self.model_dump(exclude_defaults=True), **changes}
-        fields = {name: value for name, value in fields.items() if value is not None}
-        return f"{path}?{urlencode(fields)}" if fields else path
-
-    def query(self, project: str) -> catalog.Query:
-        """The query that this is, within a project or, without one, in all."""
-        low, high = self.density_min, self.density_max
-        density = None if low is None and high is None else ((low or 0) / 100, _OPEN if high is None else high / 100)
-        query = catalog.Query(
-            text=self.q,
-            project=project,
-            family=self.family,
-            method=self.method,
-            kind=self.kind,
-            density=density,
-            ffn_lift=None if self.ffn_lift_min is None else (self.ffn_lift_min, _OPEN),
-            rlvr_overlap=None if self.rlvr_overlap_min is None else (self.rlvr_overlap_min, _OPEN),
-            sort=self.sort,
-            descending=self.sort != "name",
-            limit=self.limit,
-        )
-        query.check()
-        return replace(query, after=position_of(query, self.after)) if self.after else query
 
 
 @router.get("/")
@@ -140,12 +84,15 @@ def glossary(request: Request, principal: Visitor) -> HTMLResponse:
 
 
 def _list(request: Request, service: Service, principal: Principal, project: str) -> HTMLResponse:
-    given = dict(request.query_params)
-    filters, faults, more = Filters(), dict[str, str](), None
+    # A form sends every field, also empty ones.
+    given = {name: text for name, text in request.query_params.items() if text and name in Filters.model_fields}
+    filters, faults, more = Filters.model_validate({}), dict[str, str](), None
     entries: tuple[SearchResult, ...] = ()
     try:
         filters = Filters.model_validate(given)
-        query = filters.query(project)
+        query = filters.query()
+        if project:
+            query = replace(query, filters={**query.filters, "project": project})
         results = names(service, principal, query)
         entries, more = results.names, None if results.after is None else position_cursor(query, results.after)
     except ValidationError as error:
@@ -154,7 +101,15 @@ def _list(request: Request, service: Service, principal: Principal, project: str
             field = str(row["loc"][0])
             faults[field] = sentence({**row, "loc": ("query", LABELS.get(field, field))})
     except UsageError as error:
-        faults["density_min" if "densit" in error.message else "q"] = error.message
+        field = error.message.partition(":")[0]
+        faults[field if field in LABELS else "text"] = error.message
+    given_or_default = {name: field.default for name, field in Filters.model_fields.items()} | given
+    narrowing = filters.model_dump(exclude_defaults=True, exclude={"sort", "limit", "cursor"})
+
+    def address(**changes: str) -> str:
+        fields = {**filters.model_dump(exclude_defaults=True, exclude={"cursor"}), **changes}
+        return f"{request.url.path}?{urlencode(fields)}" if fields else request.url.path
+
     return page(
         request,
         principal,
@@ -162,7 +117,9 @@ def _list(request: Request, service: Service, principal: Principal, project: str
         status=422 if faults else 200,
         project=project,
         filters=filters,
-        given={**dict.fromkeys(Filters.model_fields, ""), "sort": "created", "limit": str(LIMITS[0]), **given},
+        narrowing=narrowing,
+        address_of=address,
+        given=given_or_default,
         faults=faults,
         entries=entries,
         more=more,

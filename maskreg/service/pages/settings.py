@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from maskreg.service.access import Kept, Needs, Where
-from maskreg.service.api import accounts as api
-from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role, RoleName, role_named
+from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role, RoleName, check_role, role_named
+from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Served, Service
 from maskreg.service.pages.rendering import page
 
@@ -39,10 +39,15 @@ def create_token(
     days: Annotated[int, Form(ge=1, le=3650)],
     project: Annotated[str, Form(max_length=255)],
 ) -> HTMLResponse:
-    """Make a token of one's own; it is shown once."""
-    seconds = int(timedelta(days=days).total_seconds())
-    body = api.OwnTokenRequest(name="", role=role, expires_s=seconds, project=project)
-    return _own(request, service, principal, secret=api.create_own_token(service, principal, body).token)
+    """Make a token of one's own, with at most the sender's rights; it is shown once.
+
+    A sender with a token must be an admin, so that a stolen token cannot be exchanged for one that lasts.
+    """
+    most = role_named(role)
+    if project != EVERY_PROJECT or principal.token:
+        check_role(principal, project, Role.ADMIN if principal.token else most)
+    made = service.accounts.tokens.create(principal.name, Scope(project, most, timedelta(days=days)), principal)
+    return _own(request, service, principal, secret=made.token)
 
 
 @router.post("/tokens/{token}/revoke", response_class=RedirectResponse, status_code=_SEE_OTHER)
@@ -54,9 +59,10 @@ def revoke_token(service: Served, token: str, principal: SignedIn) -> RedirectRe
 
 @router.get("/p/{project}")
 def project(request: Request, service: Served, project: str, principal: Admin) -> HTMLResponse:
-    """A project's visibility and members."""
-    shown, members = service.accounts.projects.get(project), service.accounts.members.of(project)
-    return page(request, principal, "project.html.j2", project=shown, members=members, roles=ROLES)
+    """A project's visibility and members; the project ``*`` stands for roles in all projects."""
+    shown = None if project == EVERY_PROJECT else service.accounts.projects.get(project)
+    members = service.accounts.members.of(project)
+    return page(request, principal, "project.html.j2", name=project, project=shown, members=members, roles=ROLES)
 
 
 @router.post("/p/{project}/visibility", response_class=RedirectResponse, status_code=_SEE_OTHER)

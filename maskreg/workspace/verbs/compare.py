@@ -81,12 +81,6 @@ class MaskComparison:
         sentence = self.pairs[0].verdict.sentence if self.matrix is None else self.matrix.sentence
         return f"<MaskComparison of {counted(len(self.masks), 'mask')}: {sentence}>"
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows: verdict, figures and bars of a report for two masks, the heat map for more."""
-        from maskreg.reports.notebook import matrix_html, overlaps_html
-
-        return overlaps_html(self.pairs) if self.matrix is None else matrix_html(self.matrix)
-
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints: exact numbers, undefined ones null."""
         rows = [

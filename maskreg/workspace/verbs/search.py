@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from typing import TYPE_CHECKING
 
 from maskreg.catalog.query import Position, Query, Range, SearchResult
@@ -13,7 +12,7 @@ from maskreg.errors import BadRefError, MaskregError, NotAllowedError, NotFoundE
 from maskreg.ref import Pattern, Ref, patterns_in
 from maskreg.registry.registry import similar_names
 from maskreg.registry.searching import LeftOut
-from maskreg.result import ROWS_SHOWN, html_table, plain
+from maskreg.result import plain
 from maskreg.words import counted, human_bytes, percent
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, opened
@@ -21,6 +20,9 @@ from maskreg.workspace.workspace import Workspace, opened
 if TYPE_CHECKING:
     from maskreg.registry import Registry
 
+
+ROWS_SHOWN = 60
+"""Rows of a list that an interactive session shows."""
 
 _HEADINGS = ("ref", "kind", "method", "density", "size", "created")
 
@@ -69,16 +71,9 @@ class Listing(tuple[Listed, ...]):
         rows = [_HEADINGS, *(name.cells for name in self[:ROWS_SHOWN])]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([*(lines if self else [self.remark or "no names"]), *self._rest])
-
-    def _repr_html_(self) -> str:
-        rest = "".join(f"<p>{escape(line)}</p>" for line in self._rest)
-        return html_table([_HEADINGS, *(name.cells for name in self[:ROWS_SHOWN])]) + rest
-
-    @property
-    def _rest(self) -> list[str]:
-        more = [f"and {counted(len(self) - ROWS_SHOWN, 'name')} more"] if len(self) > ROWS_SHOWN else []
-        return more + [f"left out: {name.ref}: {name.reason}" for name in self.left_out]
+        lines += [f"and {counted(len(self) - ROWS_SHOWN, 'name')} more"] if len(self) > ROWS_SHOWN else []
+        left_out = (f"left out: {name.ref}: {name.reason}" for name in self.left_out)
+        return "\n".join([*(lines if self else [self.remark or "no names"]), *left_out])
 
     @property
     def names(self) -> tuple[Listed, ...]:

@@ -55,7 +55,7 @@ def test_without_a_script_everything_is_there(browser: Any, served: str) -> None
         page = view.page
         page.get_by_label("Search").fill("rlvr")
         page.get_by_role("button", name="Search").click()
-        page.wait_for_url("**/?q=rlvr*")
+        page.wait_for_url("**/?text=rlvr*")
         assert page.locator("table.list tbody tr").count() == 1
         page.get_by_role("link", name="toy-rlvr:v1").click()
         page.wait_for_url("**/p/team/toy-rlvr:v1")
@@ -70,7 +70,7 @@ def test_results_come_as_one_types(browser: Any, served: str) -> None:
         expect(rows).to_have_count(4)
         view.page.get_by_label("Search").press_sequentially("rlvr")
         expect(rows).to_have_count(1)
-        assert view.page.url == f"{served}/?q=rlvr"
+        assert view.page.url == f"{served}/?text=rlvr"
         view.page.get_by_label("Search").fill("nosuchname")
         expect(view.page.get_by_text("No name matches.")).to_be_visible()
         view.page.get_by_label("Search").fill("")
@@ -96,10 +96,10 @@ def test_a_keyboard_is_enough(browser: Any, served: str) -> None:
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
         focused = "document.activeElement.id"
-        assert page.evaluate(focused) == "q"
+        assert page.evaluate(focused) == "text"
         page.keyboard.type("both")
         page.keyboard.press("Enter")
-        page.wait_for_url("**/?q=both")
+        page.wait_for_url("**/?text=both")
 
 
 FOCUS = """() => {

@@ -83,6 +83,16 @@ def test_a_person_gets_no_token_beyond_their_own_role(client: TestClient, change
     assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
 
 
+def test_a_token_is_not_exchanged_for_one_that_may_more_or_lasts_longer(client: TestClient) -> None:
+    def made(token: str, project: str, role: str) -> int:
+        form = {"role": role, "days": "7", "project": project}
+        return client.post("/settings/tokens", data=form, headers=headers(token)).status_code
+
+    for project in ("team", "*", "elsewhere"):
+        assert {made("writer-token", project, role) for role in ("reader", "writer", "admin")} <= {403, 404}
+    assert made("stranger-token", "elsewhere", "reader") == 200
+
+
 def test_an_admin_changes_who_reads_and_writes_a_project(client: TestClient) -> None:
     visitor = TestClient(client.app, "http://localhost", headers={"Accept": "text/html"}, follow_redirects=False)
     signed_in(client)
@@ -93,6 +103,9 @@ def test_an_admin_changes_who_reads_and_writes_a_project(client: TestClient) -> 
     assert visitor.get("/p/team").status_code == 303
     assert "checked" in client.post("/settings/p/team/visibility", data={"public": "true"}, headers=OWN).text
     assert visitor.get("/p/team").status_code == 200
+    assert ">root<" in client.get("/settings/p/*").text
+    every = client.post("/settings/p/*/members", data={"name": "dave", "role": "reader"}, headers=OWN).text
+    assert ">dave<" in every and "Visitors can read" not in every
 
 
 def test_a_person_signs_in_reads_and_signs_out(browser: Any, served: str) -> None:

@@ -52,12 +52,12 @@ def test_readers_see_the_projects_that_they_may_read(client: TestClient) -> None
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("sort=name&method=rlvr", ["team/toy-rlvr:v1"]),
+        ("sort=name:asc&method=rlvr", ["team/toy-rlvr:v1"]),
         ("kind=baseline", ["team/toy-random:latest"]),
-        ("density_min=30", ["team/toy-rlvr:v1"]),
-        ("density_max=10", ["team/both:latest"]),
-        ("q=&family=&density_min=&kind=mask", ["team/both:latest"]),
-        ("rlvr_overlap_min=1", []),
+        ("density=0.3..", ["team/toy-rlvr:v1"]),
+        ("density=..0.1", ["team/both:latest"]),
+        ("text=&family=&density=&kind=mask", ["team/both:latest"]),
+        ("rlvr_overlap=1..", []),
     ],
 )
 def test_filters(client: TestClient, query: str, expected: list[str]) -> None:
@@ -65,7 +65,7 @@ def test_filters(client: TestClient, query: str, expected: list[str]) -> None:
 
 
 def test_pages_follow_each_other(client: TestClient) -> None:
-    shown, address = [], "/?q=t&limit=3&sort=name"
+    shown, address = [], "/?text=t&limit=3&sort=name:asc"
     while address:
         shown.append(names(client, address))
         following = re.search(r'href="([^"]+)" rel="next"', client.get(address).text)
@@ -76,13 +76,13 @@ def test_pages_follow_each_other(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        *("limit=0", "limit=1001", "sort=nonsense", "density_min=90&density_max=10"),
-        "after=nonsense",
-        "density_min=<script>",
+        *("limit=0", "limit=1001", "sort=nonsense", "density=0.9..0.1"),
+        "cursor=nonsense",
+        "density=<script>",
     ],
 )
 def test_a_wrong_filter_is_refused_and_the_form_kept(client: TestClient, query: str) -> None:
-    answer = client.get(f"/?q=toy&ffn_lift_min=-1&{query}")
+    answer = client.get(f"/?text=toy&{query}")
     assert answer.status_code == 422
     assert 'role="alert"' in answer.text and 'value="toy"' in answer.text
     assert "<script>" not in answer.text
@@ -150,7 +150,7 @@ def test_a_name_of_a_project_that_one_may_not_read_does_not_exist(client: TestCl
     assert client.get("/p/secret/plan:v1", headers=headers(ADMIN)).status_code == 200
 
 
-@pytest.mark.parametrize("path", [OPD, "/?q=toy", "/?q=%3Cscript%3Ealert(1)%3C/script%3E"])
+@pytest.mark.parametrize("path", [OPD, "/?text=toy", "/?text=%3Cscript%3Ealert(1)%3C/script%3E"])
 def test_what_people_wrote_stays_text(client: TestClient, path: str) -> None:
     text = client.get(path).text
     assert "<script>" not in text

@@ -68,7 +68,7 @@ def test_no_secret_is_logged(site: Site, caplog: pytest.LogCaptureFixture) -> No
         client.get("/api/v1/artifacts", params={"text": token, "token": token, "cursor": token})
         client.get("/nothing", params={"code": token})
         client.post("/sign-in", data={"token": token})
-        client.post("/api/v1/tokens", json={"role": "reader", "project": "team", "name": token})
+        client.post("/api/v1/projects/team/tokens", json={"role": "reader", "name": token})
         client.get("/api/v1/whoami", headers={"Authorization": token, "Cookie": f"maskreg_session={token}"})
     # Not what the client of this test logs itself.
     records = [record for record in caplog.records if not record.name.startswith("http")]
