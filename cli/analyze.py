@@ -8,7 +8,7 @@ import click
 
 from maskreg.ref import Ref, parse_artifact
 
-from .command import Command, engine_options, workspace
+from .command import Command, workspace
 from .output import Output
 from .table import GROUPS
 from .values import FORCE, NAME, PAPER, POSITIVE, SEED, explanation, selecting
@@ -59,7 +59,6 @@ METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
 @FORCE
 @PAPER
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
-@engine_options
 @click.pass_obj
 def command(
     output: Output,

@@ -9,10 +9,10 @@ import click
 
 from maskreg.words import counted, human_bytes
 
-from .command import Command, engine_options, workspace
+from .command import Command, workspace
 from .jobs import on_server, refuse_here_only, tell_submitted
 from .output import Output
-from .values import CHECKPOINT_OUT
+from .values import OUT
 
 if TYPE_CHECKING:
     from maskreg.workspace.verbs.apply import Applied
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
 )
 @click.argument("ref_text", metavar="[REF|-]", required=False, default="-")
 @click.option("--source", metavar="CKPT", help="Checkpoint to patch: file, directory or hub id.")
-@click.option("-o", "--out", type=CHECKPOINT_OUT, help="Output path [./<name>]; missing folders are made.")
+@click.option("-o", "--out", type=OUT, help="Output path [./<name>]; missing folders are made.")
 @click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
 @click.option("--revert", is_flag=True, help="Turn the target back into the source (needs a reversible artifact).")
 @click.option("--force", is_flag=True, help="Replace an earlier output; other files stay.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Write the artifact's files that can run code, such as .py.")
 @on_server
-@engine_options
 @click.pass_context
 def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | None, wait: bool, **options: Any) -> None:
     """Apply REF to its source checkpoint.

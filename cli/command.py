@@ -16,44 +16,12 @@ from maskreg.errors import MaskregError
 
 from .next_step import ARGUMENTS
 from .output import Output
-from .values import several
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from maskreg.workspace.verbs.search import Listing
     from maskreg.workspace.workspace import Workspace
-
-_SETTINGS = "maskreg.settings"  # key of click's context: settings that options of the command win over
-
-
-def _setting(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.meta.setdefault(_SETTINGS, {})[param.name] = value
-
-
-engine_options = several(
-    click.option(
-        "--engine",
-        metavar="ENGINE",
-        expose_value=False,
-        callback=_setting,
-        help="Where blocks are worked on: threads, ray or ray://HOST:PORT [default: the setting engine].",
-    ),
-    click.option(
-        "--workers",
-        metavar="N",
-        expose_value=False,
-        callback=_setting,
-        help="With --engine ray, processes to work in [default: one per CPU of the cluster].",
-    ),
-)
-"""The options of every command that a cluster can do: they win over the settings of the same names."""
-
-
-def engine_given() -> bool:
-    """Whether the command line that runs now names an engine."""
-    return bool(click.get_current_context().meta.get(_SETTINGS))
 
 
 def turning_on(field: str) -> Callable[[click.Context, click.Parameter, bool], None]:
@@ -68,12 +36,9 @@ def turning_on(field: str) -> Callable[[click.Context, click.Parameter, bool], N
 
 def workspace(output: Output) -> Workspace:
     """The workspace of the settings, closed when the command ends; it prints notes, and asks at a terminal."""
-    from maskreg.settings import Settings
     from maskreg.workspace.workspace import Workspace
 
-    flags = click.get_current_context().meta.get(_SETTINGS)
-    settings = Settings.load(flags=flags) if flags else None
-    opened = Workspace(settings, note=output.remark)
+    opened = Workspace(note=output.remark)
     if sys.stdin.isatty() and sys.stderr.isatty():
         opened.confirm = output.ask
     return click.get_current_context().with_resource(opened)

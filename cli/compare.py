@@ -9,7 +9,7 @@ import click
 from maskreg.ref import Ref
 from maskreg.words import times
 
-from .command import Command, engine_options, workspace
+from .command import Command, workspace
 from .output import Output
 from .table import GROUPS
 from .values import OUT, REFS, SHARE, explanation, selecting
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     help="Exit 0 if the verdict of every pair is more; otherwise, or if this cannot be told, exit 1.",
 )
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
-@engine_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -135,7 +134,6 @@ def command(
 @selecting
 @click.option("-v", "--verbose", is_flag=True, help="Print a line on every mask, however many.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules, tensors or sources.")
-@engine_options
 @click.pass_context
 def survey(ctx: click.Context, /, refs: tuple[Ref | str, ...], verbose: bool, **options: Any) -> None:
     """Count what every two of many masks share.

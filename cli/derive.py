@@ -8,7 +8,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command, engine_options, workspace
+from .command import Command, workspace
 from .output import Output
 from .values import FORCE, NAME, NUMBER, POSITIVE, REF, SEED
 
@@ -38,7 +38,6 @@ from .values import FORCE, NAME, NUMBER, POSITIVE, REF, SEED
 )
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @FORCE
-@engine_options
 @click.pass_obj
 def baseline(output: Output, /, ref: Ref, kind: str, **options: Any) -> None:
     """Make a baseline of a mask and store it.

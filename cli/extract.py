@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .command import Command, engine_options, workspace
+from .command import Command, workspace
 from .jobs import on_server, refuse_here_only, tell_submitted
 from .output import Output
 from .values import FORCE, NAME, PAIR
@@ -39,7 +39,6 @@ from .values import FORCE, NAME, PAIR
 @FORCE
 @click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
 @on_server
-@engine_options
 @click.pass_obj
 def command(
     output: Output,

@@ -9,7 +9,7 @@ import click
 
 from maskreg.words import counted, human_bytes, percent
 
-from .command import Group, engine_given, workspace
+from .command import Group, workspace
 from .output import Output
 from .table import table
 from .values import IntegerType, several
@@ -148,7 +148,7 @@ on_server = several(
 
 def refuse_here_only(**options: object) -> None:
     """Refuse options that are about this machine, in a command that works on a server."""
-    for name, value in {**options, "engine": engine_given()}.items():
+    for name, value in options.items():
         if value:
             raise click.UsageError(f"--{name.replace('_', '-')} is about this machine; leave it out with --on")
 

@@ -10,10 +10,10 @@ import click
 from maskreg.ref import Ref, printable
 from maskreg.words import counted, percent
 
-from .command import Command, engine_options, workspace
+from .command import Command, workspace
 from .jobs import on_server, refuse_here_only, tell_submitted
 from .output import Output
-from .values import CHECKPOINT_OUT, FILE, NAME, PAIR, REF, WEIGHT
+from .values import FILE, NAME, OUT, PAIR, REF, WEIGHT
 
 if TYPE_CHECKING:
     from maskreg.flow.merge.checkpoint import RoleFigures
@@ -53,7 +53,7 @@ class _WithMethods(Command):
 @click.option("--recipe", type=FILE, metavar="FILE", help="YAML file in place of options; mergekit's too.")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the merged artifact.")
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the artifacts: file, directory or hub id.")
-@click.option("-o", "--out", type=CHECKPOINT_OUT, help="Write the merged checkpoint here.")
+@click.option("-o", "--out", type=OUT, help="Write the merged checkpoint here.")
 @click.option("--dry-run", is_flag=True, help="Say what merging would do, and write nothing.")
 @click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
 @click.option("--description", default="", help="Free text, one paragraph.")
@@ -65,7 +65,6 @@ class _WithMethods(Command):
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Take along files that can run code, such as .py.")
 @on_server
-@engine_options
 @click.pass_obj
 def command(
     output: Output,

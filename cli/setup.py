@@ -9,7 +9,7 @@ import click
 from .command import Command, Group, workspace
 from .next_step import next_step, stated
 from .output import Output
-from .values import FolderType
+from .values import FOLDER
 
 _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
@@ -21,14 +21,13 @@ _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
     maskreg doctor ./checkpoints
     """,
 )
-@click.argument("directory", required=False, type=FolderType())
+@click.argument("directory", required=False, type=FOLDER)
 @click.pass_context
-def doctor(ctx: click.Context, directory: Path | str | None) -> None:
+def doctor(ctx: click.Context, directory: Path | None) -> None:
     """Check the registry, its catalog, the disk and all remotes.
 
     Nothing is created. Exits 1 when a check fails; with -q only what is not well is printed. With DIRECTORY, what
-    interrupted runs of `apply` and `report` left in it is removed; of a prefix in a bucket, what stood still for an
-    hour.
+    interrupted runs of `apply` and `report` left in it is removed.
     """
     from maskreg.workspace.verbs.doctor import findings
 

@@ -120,32 +120,19 @@ class NumberType(click.FloatRange):
 
 
 class OutType(click.Path):
-    """A path to write to; of a checkpoint, also a URL of object storage."""
+    """A path to write to."""
 
-    def __init__(self, *, of_checkpoint: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__(path_type=Path)
-        self._of_checkpoint = of_checkpoint
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse an empty path, which would otherwise mean the current directory."""
+        """Refuse an empty path, which would otherwise mean the current directory, and URLs."""
         if value == "":
             self.fail("a path must not be empty", param, ctx)
         if isinstance(value, str) and "://" in value:
-            if self._of_checkpoint:
-                return value
-            self.fail(f"{value} is a URL, and only checkpoints are written to buckets; give a path", param, ctx)
+            copy = f"aws s3 cp --recursive FOLDER {value}"
+            self.fail(f"{value} is a URL; give a path, and copy what is written: {copy}", param, ctx)
         return super().convert(value, param, ctx)
-
-
-class FolderType(click.Path):
-    """A folder that exists, or a prefix in a bucket."""
-
-    def __init__(self) -> None:
-        super().__init__(exists=True, file_okay=False, path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Leave a URL as it is."""
-        return value if isinstance(value, str) and "://" in value else super().convert(value, param, ctx)
 
 
 REF = Parsed("ref", parse_artifact)
@@ -159,7 +146,7 @@ POSITIVE = IntegerType(1)
 NUMBER = NumberType()
 SHARE = Parsed("share", _share)
 OUT = OutType()
-CHECKPOINT_OUT = OutType(of_checkpoint=True)
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 WEIGHT = Parsed("ref=w", lambda text: (_pair(text)[0], _number(_pair(text)[1])))
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

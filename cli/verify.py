@@ -9,7 +9,7 @@ import click
 from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
 
-from .command import Command, engine_options, workspace
+from .command import Command, workspace
 from .key import problems, show_signatures
 from .next_step import stated
 from .output import Output, told
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 @click.option("--remote", help="Verify a remote, not the local registry.")
 @click.option("--signatures", is_flag=True, help="Say which keys vouch for the tags, and hash nothing.")
 @click.option("--recount", is_flag=True, help="Count the mask's bits, and compare them with the figures.")
-@engine_options
 @click.pass_obj
 def command(
     output: Output, /, refs: tuple[Ref, ...], everything: bool, remote: str | None, signatures: bool, recount: bool

@@ -34,7 +34,6 @@ EXTRAS = {
     "PIL": "report",
     "prometheus_client": "server",
     "pydantic": "server",
-    "ray": "ray",
     "safetensors": "train",
     "starlette": "server",
     "torch": "torch",

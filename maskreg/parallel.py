@@ -237,10 +237,6 @@ class Buffers(threading.local):
     def __init__(self) -> None:
         self._memory: dict[str, npt.NDArray[np.uint8]] = {}
 
-    def __reduce__(self) -> tuple[type[Buffers], tuple[()]]:
-        # Another process has memory of its own.
-        return Buffers, ()
-
     def bytes(self, use: str, size: int, phase: int = 0) -> npt.NDArray[np.uint8]:
         """uint8 ``[size]`` of any content, which the thread's next call with the same ``use`` gives out again."""
         import numpy as np
@@ -288,19 +284,14 @@ def ordered(
 
         sizes 4M 4M 64 64 64 4M     ->  [4M] [4M] [64 64 64] [4M]
 
-    Where a single task may be in flight, the caller's thread works on it: the next is drawn when its result is taken.
-
     ``tasks``: may be a generator that reads from disk. ``in_flight``: size of the window; default ``jobs + 2``.
     ``size``: elements of a task; tasks go together up to :data:`BATCH_NUMEL`. Without, each task goes alone.
     """
     room = in_flight or jobs + 2
-    if room == 1:
-        yield from map(work, tasks)
-        return
     window: deque[_Batch[TaskT, ResultT]] = deque()
     with _crew(jobs) as pool:
         try:
-            for batch in batches(tasks, size):
+            for batch in _batches(tasks, size):
                 window.append(_Batch(pool, work, batch))
                 del batch  # the window alone keeps the blocks' memory
                 if len(window) >= room:
@@ -332,30 +323,20 @@ class _Batch(Generic[TaskT, ResultT]):
         self.future.result()
 
 
-def batches(
-    tasks: Iterable[TaskT],
-    size: Callable[[TaskT], int] | None,
-    most: int = BATCH_NUMEL,
-    near: Callable[[TaskT], str] | None = None,
-) -> Iterator[list[TaskT]]:
-    """Tasks in their order, small ones together, but never tasks of different places; see :func:`ordered`.
-
-    ``near``: where a task's data lies, empty for anywhere.
-    """
+def _batches(tasks: Iterable[TaskT], size: Callable[[TaskT], int] | None) -> Iterator[list[TaskT]]:
+    """Tasks in their order, small ones together; see :func:`ordered`."""
     batch: list[TaskT] = []
-    total, place = 0, ""
+    total = 0
     for task in tasks:
-        numel = most if size is None else size(task)
-        own = near(task) if near else ""
-        is_elsewhere = bool(own and place) and own != place
-        if batch and (total + numel > most or len(batch) == BATCH_TASKS or is_elsewhere):
+        numel = BATCH_NUMEL if size is None else size(task)
+        if batch and (total + numel > BATCH_NUMEL or len(batch) == BATCH_TASKS):
             yield batch
-            batch, total, place = [], 0, ""
+            batch, total = [], 0
         batch.append(task)
-        total, place = total + numel, place or own
-        if numel >= most:
+        total += numel
+        if numel >= BATCH_NUMEL:
             yield batch
-            batch, total, place = [], 0, ""
+            batch, total = [], 0
     if batch:
         yield batch
 

@@ -15,24 +15,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from maskreg.native import available, using
-from tests.clusters import _ray_nodes, mortal_cluster, nodes_with_credentials, ray_cluster
 from tests.demo import demo
-from tests.engine.subprocesses import _subprocess_engine, subprocess_engine
 from tests.kernels import COMPILED, KERNELS, NAMED, VARIABLE
 from tests.native.sanitizing import sanitized
 from tests.servers import other_s3_server, postgres, s3_server
 
 __all__ = [
-    "_ray_nodes",
-    "_subprocess_engine",
     "demo",
-    "mortal_cluster",
-    "nodes_with_credentials",
     "other_s3_server",
     "postgres",
-    "ray_cluster",
     "s3_server",
-    "subprocess_engine",
 ]
 
 # How long a test takes says nothing here: machines are busy.
@@ -76,7 +68,7 @@ _FOREIGN = ("AWS_", "MASKREG_", "XDG_", "HF_", "HUGGINGFACE_", "PG", "BOTO_")
 
 
 COSTLY = {
-    *("mortal_cluster", "nodes_with_credentials", "other_s3_server", "postgres", "ray_cluster", "s3_server"),
+    *("other_s3_server", "postgres", "s3_server"),
     "sanitized_kernels",
 }
 """Fixtures that start servers or compile; ``--fast`` leaves out tests that have one or whose parameters name one."""
@@ -85,7 +77,7 @@ NAMES_SERVER = re.compile("http|postgres|s3|seaweed")
 
 
 SLOW = {
-    *("cli", "contract", "e2e", "engine", "flow", "live", "reports", "service", "train", "workspace"),
+    *("cli", "contract", "e2e", "flow", "live", "reports", "service", "train", "workspace"),
     *("catalog/test_columns.py", "catalog/test_concurrency.py", "catalog/test_faults.py", "catalog/test_rebuild.py"),
     *("registry/test_settling.py", "registry/test_meddling.py", "store/test_s3.py", "test_architecture.py"),
     *("test_deployment.py", "test_docs.py", "test_extras.py", "test_site.py", "test_without_torch.py"),
@@ -93,7 +85,7 @@ SLOW = {
 """Folders and files whose tests start programs, train, wait, or go through many orders; ``--fast`` leaves them out."""
 
 
-LONGEST = ("test_docs.py", "e2e/", "engine/", "codec/test_step2_hostile.py", "cli/retrain/", "train/", "service/")
+LONGEST = ("test_docs.py", "e2e/", "codec/test_step2_hostile.py", "cli/retrain/", "train/", "service/")
 """Files whose tests take longest, which begin first."""
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     {"closing", "errors", "limits", "version"},
     {"document", "extras", "native", "parallel", "progress", "words"},
-    {"digest", "disk", "engine", "glossary"},
+    {"digest", "disk", "glossary"},
     {"ref", "settings", "tensors"},
     {"bucket"},
     {"checkpoint", "result", "signature"},

@@ -56,7 +56,6 @@ HOMES = {
     "prometheus_client": {"service"},
     "psycopg": {"catalog"},
     "msgspec": {"artifact", "cli", "document", "exchange"},
-    "ray": {"engine"},
     "safetensors": set[str](),
     "sqlalchemy": {"catalog", "migrations", "service"},
     "starlette": {"service"},

@@ -25,6 +25,7 @@ from maskreg_cli.output import Output
 from maskreg.mask.packed import TensorMask, pack
 from scripts import reference
 from tests import warm
+from tests.buckets import upload
 from tests.pages import Block, blocks, commands, run
 from tests.repository import ROOT, tracked
 from tests.servers import free_ports
@@ -105,8 +106,8 @@ def test_what_a_page_tells_to_type_runs(
     if "$BUCKET" in text:
         server, postgres = request.getfixturevalue("s3_server"), request.getfixturevalue("postgres")
         environment |= {**server.env(), "BUCKET": server.new_bucket(), "S3_ENDPOINT": server.endpoint}
-        # Not a cluster that other tests have running.
-        environment["RAY_ADDRESS"] = "local"
+        # What a run has left there.
+        upload(server, ROOT / "demo" / "target", environment["BUCKET"], "run/step-60")
         environment["CATALOG_URL"] = postgres.new_database()
     if "maskreg serve" in text:
         # Another server may have the port that the page names.

@@ -35,7 +35,6 @@ LINES: dict[str, tuple[str, ...]] = {
     "obstore": ("extract", SOURCE, "s3://team/target", "--name", "lab/sums"),
     "opentelemetry": ("serve", "--port", "0"),
     "uvicorn": ("serve", "--port", "0"),
-    "ray": (*EXTRACT, "--engine", "ray"),
     "trl": ("retrain", "lab/sums", "--recipe", "sft", "--data", "absent.jsonl", "-o", "run"),
     "torch": ("analyze", "--trajectory", SOURCE, SOURCE, TARGET),
     "yaml": ("merge", "--recipe", "recipe.yaml", "-o", "out"),

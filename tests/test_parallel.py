@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from maskreg.errors import UsageError
-from maskreg.parallel import PAGE, Buffers, batches, each, ordered, worker_count
+from maskreg.parallel import PAGE, Buffers, each, ordered, worker_count
 
 
 def test_results_come_in_the_order_of_the_tasks() -> None:
@@ -176,9 +176,3 @@ def test_memory_is_used_again_by_the_same_thread_and_use() -> None:
     assert buffers.bytes("another", 50_000).base is not first.base
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(buffers.bytes, "use", 50_000).result().base is not first.base
-
-
-def test_tasks_of_different_places_do_not_go_together() -> None:
-    places = {1: "a", 2: "", 3: "a", 4: "b", 5: "", 6: "b", 7: "b", 8: "", 9: "c"}
-    given = list(batches(places, lambda _: 1, 3, lambda task: places[task]))
-    assert given == [[1, 2, 3], [4, 5, 6], [7, 8], [9]]

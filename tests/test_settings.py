@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from maskreg_cli.next_step import next_step
 
-from maskreg.errors import ConfigError, UsageError
+from maskreg.errors import ConfigError
 from maskreg.settings import Remote, Settings, StoreOptions, add_remote, checked, remove_remote, set_value
 
 CONFIG = """\
@@ -190,15 +190,6 @@ def test_a_remote_is_checked_as_the_file_would(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ConfigError, match="none of auto, path, virtual"):
         checked(Remote("lab", "s3://x", options=StoreOptions(addressing="host")))  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_workers_are_of_a_cluster(tmp_path: Path) -> None:
-    env = {"MASKREG_CONFIG": str(tmp_path / "none.toml"), "MASKREG_WORKERS": "2"}
-    assert Settings.load(env=env).workers == 2  # for a command that names an engine
-    with pytest.raises(UsageError) as caught:
-        Settings.load(env=env, flags={"workers": "2"})
-    assert caught.value.facts == {"options": {"engine": "ray"}}
-    assert Settings.load(env=env, flags={"workers": "3", "engine": "ray"}).workers == 3
 
 
 def test_adding_and_removing_a_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
@@ -77,8 +77,7 @@ class VerifiedObjects:
         self._lock = threading.Lock()
         self._key_locks: dict[str, threading.Lock] = {}
         self.hashed: set[str] = set()
-        """Keys whose bytes this instance has hashed, or another process for it."""
-        self._news: list[str] = []
+        """Keys whose bytes this instance has hashed."""
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """A copy of an object's bytes, verified."""
@@ -121,17 +120,6 @@ class VerifiedObjects:
         held = self._load(expected)
         with self._lock:
             self._recycle(held)
-
-    def newly_hashed(self) -> tuple[str, ...]:
-        """Keys whose bytes were hashed for the first time since the last call."""
-        with self._lock:
-            news, self._news = self._news, []
-        return tuple(news)
-
-    def note_hashed(self, keys: Iterable[str]) -> None:
-        """Remember that another process has hashed these objects of the same store."""
-        with self._lock:
-            self.hashed.update(keys)
 
     def _expected(self, key: str, max_bytes: int) -> Object:
         expected = self._objects.get(key)
@@ -196,9 +184,7 @@ class VerifiedObjects:
         else:
             memory, data = np.empty(0, np.uint8), memoryview(read_object(self._store, self._digest, expected))
         with self._lock:
-            if expected.key not in self.hashed:
-                self.hashed.add(expected.key)
-                self._news.append(expected.key)
+            self.hashed.add(expected.key)
         self._check(expected.key, data)
         return _Held(data, memory)
 

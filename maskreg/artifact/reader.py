@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -80,9 +80,6 @@ class Artifact:
         _, manifest = read_manifest(store, digest, limits)
         return cls(store, digest, manifest, limits)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.store, self.digest, self._limits, self._objects.room)
-
     def hold_at_most(self, nbytes: int) -> None:
         """Keep fewer bytes of verified objects in memory than usual, for a reader of many artifacts at a time.
 
@@ -152,17 +149,9 @@ class Artifact:
         return checked
 
     def verify_rest(self, *, progress: Progress = SILENT, jobs: int = 4) -> None:
-        """Hash those objects of the present parts that were not hashed yet, here or for :meth:`note_hashed`."""
+        """Hash those objects of the present parts that were not hashed yet."""
         present = objects_of(self.manifest, self.present())
         self._hash([o for o in present if o.key not in self._objects.hashed], progress, jobs)
-
-    def newly_hashed(self) -> tuple[str, ...]:
-        """Keys of objects that this instance has hashed for the first time since the last call."""
-        return self._objects.newly_hashed()
-
-    def note_hashed(self, keys: Iterable[str]) -> None:
-        """Remember which objects another process has hashed, as it read them from the same store."""
-        self._objects.note_hashed(keys)
 
     def check_layout(self) -> None:
         """Open all that the present parts consist of, as reading does: array metadata, lengths, codecs, file names.
@@ -328,13 +317,6 @@ class Artifact:
 
 
 @lru_cache(maxsize=64)
-def _reopened(store: Store, digest: Digest, limits: Limits, room: int) -> Artifact:
-    """The artifact that another process has open; opened once, although every task may name it."""
-    artifact = Artifact.open(store, digest, limits=limits)
-    artifact.hold_at_most(room)
-    return artifact
-
-
 class _LazyMask(Mapping[str, TensorMask]):
     def __init__(self, artifact: Artifact) -> None:
         self._artifact = artifact

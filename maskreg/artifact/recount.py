@@ -19,10 +19,9 @@ from operator import attrgetter
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.digest import fingerprint
-from maskreg.engine import ordered
 from maskreg.mask import nnz_of, packed_bytes
 from maskreg.mask.packed import PAD_BITS
-from maskreg.parallel import worker_count
+from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import blocks_of, shown
 from maskreg.tensors.leaves import leaf_count

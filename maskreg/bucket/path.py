@@ -230,9 +230,6 @@ class Bucket:
     def __hash__(self) -> int:
         return hash((self.root, self.options))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Bucket, (self.root, self.options)
-
 
 def _retries() -> RetryConfig:
     return {"max_retries": _RETRIES, "retry_timeout": _PATIENCE, "backoff": _PAUSES}

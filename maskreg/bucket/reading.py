@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from maskreg.bucket.path import BucketPath
 from maskreg.parallel import result_of
@@ -59,9 +59,6 @@ class BucketFile:
         self.size, self._etag = version or path.version()
         self._lock = threading.Lock()
         self._requests: list[_Request] = []
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return BucketFile, (self.path, (self.size, self._etag))
 
     def fill(self, into: memoryview, offset: int) -> bool:
         """Fill ``into`` from ``offset`` on; False when the object ends before."""

@@ -183,10 +183,6 @@ class MergedAdapter(Checkpoint):
         self._cached_factor = lru_cache(_FACTORS)(self._whole_factor)
         self._closed = False
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        weights = AdapterWeights(self._weights, self._updates, self._whole)
-        return MergedAdapter, (self.path, self._base, weights, self.remarks[0], self._limits)
-
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor."""
         if self._closed:

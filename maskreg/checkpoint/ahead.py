@@ -29,7 +29,6 @@ import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import LEAF_NUMEL
-from maskreg.engine import is_here
 from maskreg.tensors.info import blocks_of
 
 TaskT = TypeVar("TaskT")
@@ -42,10 +41,6 @@ def ahead(
     tasks: Iterable[TaskT], reads: Callable[[TaskT], tuple[str, int, int] | None], *checkpoints: Checkpoint
 ) -> Iterator[TaskT]:
     """Tasks in their order, with the tensor and elements that each reads from buckets on its way; None for nothing."""
-    if not is_here():
-        # The workers that take the tasks read for themselves.
-        yield from tasks
-        return
     waiting: deque[tuple[TaskT, int]] = deque()
     total = 0
     for task in tasks:

@@ -70,13 +70,6 @@ class Checkpoint(Closing):
         """Where everything lies that decides the values, such as an adapter and its base model."""
         return (self.path,)
 
-    def place_of(self, name: str, start: int = 0) -> str:
-        """The file that a block of a tensor is read from, or what takes its part; empty where unknown.
-
-        Blocks of one place are best read by one process.
-        """
-        return ""
-
     def expect(self, name: str, start: int, stop: int) -> int:
         """Announce that elements ``[start, stop)`` of a tensor are read soon, once for each time that they will be.
 
@@ -86,13 +79,6 @@ class Checkpoint(Closing):
             Bytes that are on their way for it; 0 where reading ahead is of no use, as on a disk.
         """
         return 0
-
-    def counted(self, name: str, start: int, stop: int) -> Any:
-        """Figures of elements that were read in this process, a small value that can be pickled; None for none."""
-        return None
-
-    def count(self, counted: Any) -> None:
-        """Take what :meth:`counted` gave, here or in another process; the same figures count once."""
 
 
 class Wrapped(Checkpoint):
@@ -119,10 +105,6 @@ class Wrapped(Checkpoint):
     def locations(self) -> tuple[Location, ...]:
         """Where everything lies that decides the values."""
         return self._checkpoint.locations()
-
-    def place_of(self, name: str, start: int = 0) -> str:
-        """The file that a block is read from."""
-        return self._checkpoint.place_of(name, start)
 
     def expect(self, name: str, start: int, stop: int) -> int:
         """Announce what is read soon."""

@@ -140,25 +140,12 @@ def reading(path: Location) -> Iterator[None]:
         raise UnavailableError(f"{path}: {error.strerror}", hint=hint) from error
 
 
-def _reopened(path: Path, size: int, written_ns: int) -> OpenFile:
-    """The file that another process has open, by the path that both know."""
-    file = open_regular(path)
-    assert isinstance(file, _DiskFile)
-    if (file.size, file.written_ns) != (size, written_ns):
-        file.close()
-        raise CorruptError(str(path), "replaced by another file while it was read", hint="run the same command again")
-    return file
-
-
 class _DiskFile:
     """A regular file; see :class:`OpenFile`."""
 
     def __init__(self, path: Path, handle: int, status: os.stat_result) -> None:
-        self.path, self.size, self.written_ns = path, status.st_size, status.st_mtime_ns
+        self.path, self.size = path, status.st_size
         self._handle = handle
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.path.absolute(), self.size, self.written_ns)
 
     def fill(self, into: memoryview, offset: int) -> bool:
         done = 0
@@ -186,14 +173,11 @@ class _DiskFile:
 
 
 class Files:
-    """Files that were opened once each, and are closed together. They can be pickled: each opens itself again."""
+    """Files that were opened once each, and are closed together."""
 
-    def __init__(self, opened: dict[Location, OpenFile] | None = None) -> None:
-        self._opened = {} if opened is None else opened
+    def __init__(self) -> None:
+        self._opened: dict[Location, OpenFile] = {}
         self._release = weakref.finalize(self, _close_all, self._opened)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Files, (self._opened,)
 
     @property
     def closed(self) -> bool:

@@ -36,14 +36,11 @@ import re
 import secrets
 import shutil
 import socket
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from maskreg.bucket import Location
-from maskreg.bucket.uploads import Upload
 from maskreg.disk import DirectFile, is_alive, rename_new, require_space, sync_folder
 from maskreg.document import canonical, parse
 from maskreg.errors import CannotCreateError, DataError, OutputExistsError
@@ -119,63 +116,28 @@ _OWN = ".own"
 _live: set[str] = set()
 
 
-OutputFile: TypeAlias = DirectFile | Upload
-"""A new file that several threads write at once, each byte once."""
-
-
 @dataclass
-class PendingOutput(ABC):
-    """An output that appears whole, or not at all.
+class PendingOutput:
+    """An output that appears whole, or not at all. A format creates :attr:`work` and fills it.
 
     Attributes:
-        path: where it appears, absolute.
+        path: where it appears, absolute; a link of that name is replaced, never followed.
         is_file: it is one file, not a directory.
         weights: pattern of the weight files; only a directory with such a file may be replaced.
         names: files that a directory will have; of folders in it, the name and ``/``.
         sources: resolved paths that it must not replace.
         force: replace an earlier output.
         kept: after a commit, files of the replaced directory that the output does not write; they are in the new one.
+        work: the file or directory to write until then.
     """
 
-    path: Any
+    path: Path
     is_file: bool
     weights: str
     names: frozenset[str]
     sources: tuple[Location, ...]
     force: bool
     kept: tuple[str, ...] = field(default=(), init=False)
-
-    @abstractmethod
-    def begin(self, needed_bytes: int) -> None:
-        """Check that the output may appear and fits."""
-
-    @abstractmethod
-    def create(self, name: str, size: int) -> OutputFile:
-        """A new file of so many bytes; for an output that is one file, its own."""
-
-    @abstractmethod
-    def commit(self) -> None:
-        """Make the finished output visible."""
-
-    @abstractmethod
-    def discard(self) -> str:
-        """Remove unfinished work; do nothing after a commit.
-
-        Returns:
-            What may be left of it, and what removes that, for people; empty for nothing.
-        """
-
-
-@dataclass
-class DiskOutput(PendingOutput):
-    """An output on a disk. A format creates :attr:`work` and fills it.
-
-    Attributes:
-        path: a link of that name is replaced, never followed.
-        work: the file or directory to write until then.
-    """
-
-    path: Path
     work: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -196,7 +158,7 @@ class DiskOutput(PendingOutput):
         if not self.is_file:
             self.work.mkdir()
 
-    def create(self, name: str, size: int) -> DirectFile:
+    def create(self, name: str) -> DirectFile:
         """A new file of the output; for an output that is one file, its own."""
         return DirectFile(self.work if self.is_file else self.work / name)
 
@@ -228,14 +190,13 @@ class DiskOutput(PendingOutput):
             with contextlib.suppress(OSError):
                 _remove_old(old, self.path)
 
-    def discard(self) -> str:
+    def discard(self) -> None:
         """Remove unfinished work; do nothing after a commit."""
         # Must not hide the original error; the next run removes what stays.
         with contextlib.suppress(OSError):
             remove(self.work)
             _remove_unused(self.work.with_name(self.work.name + _OWN))
         _live.discard(self.work.name)
-        return ""
 
     def _check(self) -> None:
         out = self.path

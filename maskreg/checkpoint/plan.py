@@ -84,11 +84,6 @@ class OutputPlan:
         index = {INDEX_NAME} if self.index else set()
         return frozenset({shard.file_name for shard in self.shards} | index | self.files.keys())
 
-    @property
-    def entry(self) -> str:
-        """Name of the file without which readers find no checkpoint: the index, or the only weight file."""
-        return INDEX_NAME if self.index or not self.shards else self.shards[0].file_name
-
 
 def plan_like(
     source: Checkpoint,

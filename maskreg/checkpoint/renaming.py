@@ -255,10 +255,6 @@ class RenamedCheckpoint(Wrapped):
         """Announce what is read soon."""
         return self._checkpoint.expect(self._names.get(name, ""), start, stop)
 
-    def place_of(self, name: str, start: int = 0) -> str:
-        """The file that holds a tensor."""
-        return self._checkpoint.place_of(self._names.get(name, ""), start)
-
 
 def named_like(checkpoint: Checkpoint, reference: Mapping[str, TensorInfo]) -> Checkpoint:
     """A checkpoint under the names of another one."""

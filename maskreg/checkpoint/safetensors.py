@@ -274,10 +274,6 @@ class SafetensorsCheckpoint(StoredCheckpoint):
         start, stop = min(start, info.numel), min(stop, info.numel)
         return file.expect(offset + start * info.item_bytes, (stop - start) * info.item_bytes)
 
-    def place_of(self, name: str, start: int = 0) -> str:
-        """The name of the file that holds a tensor."""
-        return self._locations[name][0].path.name if name in self._locations else ""
-
 
 def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> SafetensorsCheckpoint:
     """Open one file, or a directory with ``model.safetensors``, an index and shards, or one safetensors file."""

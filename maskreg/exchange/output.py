@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from maskreg.bucket import on_disk
-from maskreg.checkpoint.output import DiskOutput
+from maskreg.checkpoint.output import PendingOutput
 from maskreg.checkpoint.plan import OutputPlan
 from maskreg.checkpoint.safetensors import build_shard
 from maskreg.checkpoint.writer import CheckpointWriter
@@ -97,17 +96,12 @@ def planned_output(update: Outgoing, plan: OutputPlan, out: Path, *, force: bool
         yield writer
 
 
-def path_of(writer: CheckpointWriter) -> Path:
-    """Where a writer's output appears: exports go to a disk."""
-    return on_disk(writer.out, "an export")
-
-
 @contextmanager
 def new_folder(
     update: Outgoing, out: Path, *, weights: str, names: Collection[str], needed_bytes: int, force: bool
-) -> Iterator[DiskOutput]:
-    """A folder that appears whole when the ``with`` ends, or not at all; written in :attr:`DiskOutput.work`."""
-    pending = DiskOutput(
+) -> Iterator[PendingOutput]:
+    """A folder that appears whole when the ``with`` ends, or not at all; written in :attr:`PendingOutput.work`."""
+    pending = PendingOutput(
         out, is_file=False, weights=weights, names=frozenset(names), sources=sources_of(update), force=force
     )
     with filling(pending.path, needed_bytes), creating(pending.path):

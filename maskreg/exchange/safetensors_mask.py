@@ -16,7 +16,7 @@ from maskreg.errors import FormatError
 from maskreg.exchange.base import KEY, Format, Masks, Written, parse_lineage
 from maskreg.exchange.incoming import tensor_of
 from maskreg.exchange.outgoing import Outgoing
-from maskreg.exchange.output import lineage_metadata, one_file_plan, path_of, planned_output
+from maskreg.exchange.output import lineage_metadata, one_file_plan, planned_output
 from maskreg.limits import Limits
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
 
@@ -51,7 +51,7 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
     manifest = update.artifact.manifest
     is_all = manifest.kind != "delta" and manifest.target.root == manifest.source.root
     return Written(
-        out=path_of(writer),
+        out=writer.out,
         tensors=len(update.masked),
         coordinates=sum(row.nnz for row in update.masked.values()),
         bytes=plan.total_bytes,

@@ -34,7 +34,6 @@ from maskreg.exchange.output import (
     json_file,
     lineage_metadata,
     offsets_in,
-    path_of,
     planned_output,
     sources_of,
     value_notes,
@@ -107,7 +106,7 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
             writer.write_at(starts[_key(modules[info.name], _INDICES)], rows_and_columns)
             writer.write_at(starts[_key(modules[info.name], _VALUES)], values)
     return Written(
-        out=path_of(writer),
+        out=writer.out,
         tensors=len(layers),
         coordinates=kept,
         bytes=plan.total_bytes,

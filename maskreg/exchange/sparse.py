@@ -28,7 +28,7 @@ from maskreg.errors import CorruptError, FormatError
 from maskreg.exchange.base import KEY, Format, Values, Written, parse_lineage
 from maskreg.exchange.incoming import target_of, tensor_of
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
-from maskreg.exchange.output import lineage_metadata, offsets_in, one_file_plan, path_of, planned_output, values_written
+from maskreg.exchange.output import lineage_metadata, offsets_in, one_file_plan, planned_output, values_written
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo, shown
 
@@ -64,7 +64,7 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
             indices = changes.indices.astype(_INDEX_DTYPES[_index_dtype(info)])
             for suffix, data in ((INDICES, indices), (VALUES, changes.values)):
                 writer.write_at(starts[name + suffix] + before * data.itemsize, np.ascontiguousarray(data))
-    return values_written(update, path_of(writer), plan.total_bytes, writer.kept_files, holds_files=not writer.is_file)
+    return values_written(update, writer.out, plan.total_bytes, writer.kept_files, holds_files=not writer.is_file)
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:

@@ -20,14 +20,13 @@ from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.renaming import same_values
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest, leaf_hashes
-from maskreg.engine import ordered
 from maskreg.errors import CorruptError, PairMismatchError, UsageError
 from maskreg.exchange.base import Masks
 from maskreg.flow.extract.extraction import require_root, side_of
 from maskreg.flow.storing import add_span, artifact_space
 from maskreg.mask import pack, packed_bytes
 from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
-from maskreg.parallel import Buffers, worker_count
+from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of, numel_of
 from maskreg.update.verified import RecordedSide

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from maskreg.disk import replacing
-from maskreg.engine import parse_engine
 from maskreg.errors import ConfigError
 from maskreg.settings.remotes import REMOTE_KEYS, Remote, default_jobs, parse_name, parse_remote, unknown_remote
 
@@ -114,8 +113,6 @@ KEYS = {
         Key("home", "MASKREG_HOME", str, _path, lambda: platformdirs.user_data_path("maskreg")),
         Key("default_remote", "MASKREG_REMOTE", str, parse_name, str),
         Key("jobs", "MASKREG_JOBS", int, partial(_number, low=1, high=256, setting="jobs", new_value=8), default_jobs),
-        Key("engine", "MASKREG_ENGINE", str, parse_engine, lambda: "threads"),
-        Key("workers", "MASKREG_WORKERS", int, partial(_number, low=0, high=10_000), int),
         Key("offline", "MASKREG_OFFLINE", bool, _flag, bool),
         Key("cache_size", "MASKREG_CACHE_SIZE", int, parse_size, int),
         Key("immutable_projects", "MASKREG_IMMUTABLE_PROJECTS", list, _projects, tuple),

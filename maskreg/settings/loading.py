@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from maskreg.engine import THREADS
-from maskreg.errors import ConfigError, UnavailableError, UsageError
+from maskreg.errors import ConfigError, UnavailableError
 from maskreg.settings.file import KEYS, KNOWN_KEYS_HINT, as_text, config_path, read_file
 from maskreg.settings.remotes import Remote, StoreOptions, default_jobs, parse_name, unknown_remote
 
@@ -37,7 +36,6 @@ class Settings:
     default_remote: str = ""
     jobs: int = field(default_factory=default_jobs)
     engine: str = "threads"
-    workers: int = 0
     offline: bool = False
     cache_size: int = 0
     immutable_projects: tuple[str, ...] = ()
@@ -57,8 +55,6 @@ class Settings:
         origins: dict[str, str] = {}
         for name, key in KEYS.items():
             values[name], origins[name] = key.choose(flags, env, file, path)
-        if "workers" in flags and values["engine"] == THREADS:
-            raise UsageError("threads have no workers: these are processes of a cluster", options={"engine": "ray"})
         remotes: Mapping[str, Remote] = file["remotes"]
         for remote in remotes.values():
             origins.update({f"remotes.{remote.name}.{key}": str(path) for key in remote.table()})

@@ -26,10 +26,9 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from uuid import uuid4
 
 from maskreg.disk import barrier, make_folder, make_root, nearest_existing, new_file, sync_folder, write_all
@@ -349,9 +348,6 @@ class FileStore(Store):
 
     def __hash__(self) -> int:
         return hash(self.root)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(FileStore, existing=self._existing, sync=self._sync), (self.root,)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

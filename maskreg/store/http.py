@@ -249,13 +249,6 @@ class HttpStore(Store):
     def __hash__(self) -> int:
         return hash(self._arguments)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, self._arguments
-
-
-def _unpickle(url: str, options: StoreOptions, patience: tuple[tuple[str, float], ...]) -> HttpStore:
-    return HttpStore(url, options, **dict(patience))
-
 
 def _path(key: str) -> str:
     return f"/objects/{quote(check_key(key), safe='/')}"

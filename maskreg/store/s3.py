@@ -57,6 +57,7 @@ class S3Store(Store):
         prefix = prefix.strip("/")
         check_options(options)
         self._arguments = (bucket, prefix, options, connect_seconds, read_seconds, attempts)
+        self.options = options
         self._bucket = bucket
         self._root = check_key(prefix) + "/" if prefix else ""
         self._attempts = attempts
@@ -156,8 +157,8 @@ class S3Store(Store):
             return self._connected
 
     def _connect(self) -> S3Client:
-        _, _, options, connect_seconds, read_seconds, attempts = self._arguments
-        client = connect(options, connect_seconds=connect_seconds, read_seconds=read_seconds, attempts=attempts)
+        *_, connect_seconds, read_seconds, attempts = self._arguments
+        client = connect(self.options, connect_seconds=connect_seconds, read_seconds=read_seconds, attempts=attempts)
         weakref.finalize(self, client.close)
         return client
 
@@ -277,16 +278,6 @@ class S3Store(Store):
 
     def __hash__(self) -> int:
         return hash(self._arguments)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, self._arguments
-
-
-def _unpickle(bucket: str, prefix: str, options: StoreOptions, *patience: Any) -> S3Store:
-    connect_seconds, read_seconds, attempts = patience
-    return S3Store(
-        bucket, prefix, options, connect_seconds=connect_seconds, read_seconds=read_seconds, attempts=attempts
-    )
 
 
 class _BrokenOffError(Exception):

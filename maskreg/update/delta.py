@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -185,9 +184,6 @@ class Delta(Mapping[str, TensorDelta]):
         source, target = RecordedSide(artifact, "source"), RecordedSide(artifact, "target")
         self.before, self.after = (target, source) if revert else (source, target)
         self._tensors = {name: self._tensor(name, row) for name, row in artifact.by_name.items()}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Delta, revert=self.revert), (self.artifact,)
 
     def __getitem__(self, name: str) -> TensorDelta:
         return self._tensors[name]

@@ -47,9 +47,6 @@ class RecordedSide:
         self.leaves: Callable[[str], LeafHashes] = lru_cache(_CACHED_TENSORS)(self._leaves)
         """Leaf hashes of a tensor on this side, uint8 ``[k, 16]``; none for a tensor that this side lacks."""
 
-    def __reduce__(self) -> tuple[type[RecordedSide], tuple[Artifact, SideName]]:
-        return RecordedSide, (self.artifact, self.name)
-
     @property
     def hint(self) -> str:
         """A hint that says which checkpoint is needed."""

@@ -7,10 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskreg.bucket import BucketPath, Location
+from maskreg.bucket import Location, is_url
 from maskreg.digest import Digest
 from maskreg.disk import occupied
-from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError, PartAbsentError
+from maskreg.errors import (
+    ConflictError,
+    ImmutableTagError,
+    MaskregError,
+    OutputExistsError,
+    PartAbsentError,
+    UsageError,
+)
 from maskreg.ref import Card, Ref
 from maskreg.store.chain import check_free
 from maskreg.workspace.workspace import Named, Workspace, as_name
@@ -115,19 +122,25 @@ def remember(workspace: Workspace, root: str, path: Location) -> None:
     workspace.local.index.saw_source(root, str(path.absolute()))
 
 
-def require_free(out: Location, *, force: bool, source: object = None) -> None:
-    """Refuse to write over what exists, before anything is searched or read."""
-    if isinstance(out, BucketPath):
-        from maskreg.bucket.uploads import check_output
-
-        check_output(out)
-    taken = out.exists() if isinstance(out, BucketPath) else occupied(out)
-    if taken and isinstance(out, Path) and Path.cwd().is_relative_to(out.resolve()):
-        raise OutputExistsError(out, reason="and the current directory is in it", hint="choose another output")
-    if taken and not force:
-        if isinstance(source, str | Path) and isinstance(out, Path) and out.resolve() == Path(source).resolve():
-            raise OutputExistsError(out, reason="and is the source", hint="choose another output")
-        raise OutputExistsError(out, hint="choose another output, or replace it", options={"force": True})
+def free_path(out: str | Path, *, force: bool, source: object = None) -> Path:
+    """The path of an output; refused where it is in a bucket, or exists, before anything is searched or read."""
+    if out == "":
+        raise UsageError("the path to write to is empty", hint="pass out=PATH")
+    if isinstance(out, str) and is_url(out):
+        raise UsageError(
+            f"{out} is in a bucket, and outputs are written to a disk",
+            hint=f"write to a folder, then: aws s3 cp --recursive FOLDER {out}",
+        )
+    path = Path(out).expanduser()
+    if not occupied(path):
+        return path
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise OutputExistsError(path, reason="and the current directory is in it", hint="choose another output")
+    if not force:
+        if isinstance(source, str | Path) and path.resolve() == Path(source).resolve():
+            raise OutputExistsError(path, reason="and is the source", hint="choose another output")
+        raise OutputExistsError(path, hint="choose another output, or replace it", options={"force": True})
+    return path
 
 
 def note_absent_parts(workspace: Workspace, ref: Ref, what: str) -> None:

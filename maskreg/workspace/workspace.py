@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from maskreg.bucket import BucketPath, Location, located
+from maskreg.bucket import BucketPath, Location
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import ConfigError, MaskregError, NotFoundError, UnavailableError, UsageError, prefixed, stating
@@ -41,7 +40,6 @@ CheckpointLike: TypeAlias = "str | Location | Checkpoint"
 """A path, a hub id, or an open checkpoint."""
 
 _log = logging.getLogger("maskreg")
-_engine_is_chosen: ContextVar[bool] = ContextVar("maskreg_engine_is_chosen", default=False)
 
 
 @dataclass(frozen=True)
@@ -268,10 +266,6 @@ class Workspace(Closing):
         with closing(opened):
             yield opened
 
-    def location(self, text: str | Location) -> Location:
-        """A path, or a prefix in a bucket; see :func:`maskreg.bucket.located`."""
-        return located(text, self.settings.options_of)
-
     def opened_checkpoint(
         self, checkpoint: str | Location, *, download: bool = False, base: Checkpoint | None = None
     ) -> Checkpoint:
@@ -281,27 +275,6 @@ class Workspace(Closing):
         return open_checkpoint(
             checkpoint, download=download, base=base.path if base else None, options_of=self.settings.options_of
         )
-
-    @contextmanager
-    def engine(self, label: str) -> Iterator[None]:
-        """Hand out blocks on the engine of the settings for the time of a ``with``.
-
-        A use case within another one changes nothing: a sweep runs on one engine, and so does each of its extractions.
-
-        Args:
-            label: what runs, such as ``extract``, as the cluster's own tools show it.
-        """
-        if _engine_is_chosen.get():
-            yield
-            return
-        from maskreg.engine import running_on
-
-        with running_on(self.settings.engine, workers=self.settings.workers, label=f"maskreg {label}"):
-            token = _engine_is_chosen.set(True)
-            try:
-                yield
-            finally:
-                _engine_is_chosen.reset(token)
 
     def accept(self, registry: Registry, ref: Ref, allow_rollback: bool) -> str:
         """Take the tag of a remote as it is now, though its log does not continue what this machine has seen of it.

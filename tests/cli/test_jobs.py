@@ -89,7 +89,6 @@ def test_a_job_that_is_not_waited_for_is_an_id(site: Site, run: Run) -> None:
     [
         (["apply", "--on", "lab"], 2, "with --on, name the artifact"),
         (["apply", "team/toy:v1", "--on", "lab", "--device", "cuda"], 2, "--device is about this machine"),
-        (["apply", "team/toy:v1", "--on", "lab", "--engine", "ray"], 2, "--engine is about this machine"),
         (["apply", "team/toy:v1", "--on", "lab", "--source", "./base"], 2, "'./base' is not the name of a checkpoint"),
         (["apply", "team/toy:v1", "--on", "lab", "--source", "nothing"], 66, "offers no checkpoint called nothing"),
         (["merge", "team/toy:v1", "--on", "lab", "--method", "linear", "-o", "x"], 2, "--out is about this machine"),

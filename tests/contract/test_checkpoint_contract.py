@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +19,6 @@ from maskreg.checkpoint.plan import OutputPlan, plan_like
 from maskreg.checkpoint.writing import write_checkpoint
 from maskreg.errors import (
     CannotCreateError,
-    CorruptError,
     MaskregError,
     NoSpaceError,
     OutputExistsError,
@@ -196,26 +193,6 @@ def test_threads_share_a_checkpoint(source: Location) -> None:
     with open_checkpoint(source) as checkpoint, ThreadPoolExecutor(8) as pool:
         parts = list(pool.map(lambda start: checkpoint.read(name, start, start + 100), range(0, flat.size, 100)))
     assert np.array_equal(np.concatenate(parts), flat)
-
-
-def test_another_process_reads_the_same(source: Location) -> None:
-    with open_checkpoint(source) as checkpoint:
-        travelled = pickle.dumps(checkpoint)
-        # How to open it: no data, and no secrets.
-        assert len(travelled) < 40_000
-        assert os.environ.get("AWS_SECRET_ACCESS_KEY", "no secret").encode() not in travelled
-        with pickle.loads(travelled) as same:  # noqa: S301 - made above
-            assert bits_of(same) == EXPECTED
-        assert bits_of(checkpoint) == EXPECTED
-
-
-def test_another_process_reads_no_other_version(on_disk: Path) -> None:
-    with open_checkpoint(on_disk) as checkpoint:
-        travelled = pickle.dumps(checkpoint)
-        for path in [on_disk, *on_disk.rglob("*")]:
-            os.utime(path, ns=(1, 1))
-        with pytest.raises(CorruptError, match="replaced by another file while it was read"):
-            pickle.loads(travelled)  # noqa: S301 - made above
 
 
 def test_a_closed_checkpoint_reads_nothing(source: Location) -> None:

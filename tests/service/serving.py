@@ -82,8 +82,7 @@ def service_in(home: Path, public: frozenset[str] = frozenset()) -> Service:
 
 def service_on(store: S3Store, home: Path, catalog: str = "", accounts: str = "") -> Service:
     """The parts of a server over the registry in a bucket; its own files, without URLs of databases, in this folder."""
-    bucket, prefix, options, *_ = store.__reduce__()[1]
-    remote = Remote("bucket", f"s3://{bucket}/{prefix}", catalog, options)
+    remote = Remote("bucket", store.url, catalog, store.options)
     settings = replace(Settings.load(flags={"home": str(home)}), remotes={"bucket": remote})
     return Service(Workspace(settings), "bucket", accounts_in(accounts or f"sqlite:///{home / 'service.db'}"), ("*",))
 

@@ -213,7 +213,7 @@ def test_links_that_are_still_good_count_before_anything_is_uploaded(
 
 
 def test_links_are_given_to_readers_of_an_artifact_alone_and_lead_to_the_bucket(bucket: Bucket) -> None:
-    client, endpoint = bucket.client, bucket.store.__reduce__()[1][2].endpoint
+    client, endpoint = bucket.client, bucket.store.options.endpoint
     prefix = artifact_prefix(bucket.hidden)
     keys = {info.key for info in bucket.store.list(prefix)} - {prefix + MANIFEST}
     for token, status in ((ADMIN, 307), ("reader-token", 404), ("stranger-token", 404), ("", 401)):

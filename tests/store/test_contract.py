@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, timedelta
 from pathlib import Path
@@ -168,14 +167,6 @@ def test_times_are_those_of_the_stores_clock(store: Store) -> None:
         assert time.tzinfo is UTC
     for time in (info.modified, listed.modified):
         assert before - tick <= time <= after + tick
-
-
-def test_a_pickled_store_is_the_same_store(store: Store) -> None:
-    store.put("a", b"x")
-    other = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
-    assert other == store
-    assert other.get("a", max_bytes=1) == b"x"
-    getattr(other, "close", lambda: None)()
 
 
 def test_probe_finds_it_safe_and_leaves_nothing(store: Store) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
 from maskreg.artifact.layout import FILES
 from maskreg.artifact.reader import Artifact
-from maskreg.bucket import Location, located
+from maskreg.bucket import Location
 from maskreg.checkpoint import named_like
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import can_run_code
@@ -27,7 +28,7 @@ from maskreg.parallel import Buffers, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.tensors.info import WIDE, blocks_of, numel_of
-from maskreg.update.delta import Change, Delta, SpanDelta, Stored
+from maskreg.update.delta import Change, Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
 
 
@@ -43,7 +44,7 @@ class Written(Result):
         kept_files: files that were in the output's folder, and that ``force`` left there.
     """
 
-    out: Location
+    out: Path
     tensors: int
     bytes: int
     skipped_files: tuple[str, ...]
@@ -74,7 +75,7 @@ class ApplyResult(Written):
 def apply(
     artifact: Artifact,
     source: Checkpoint,
-    out: str | Location,
+    out: str | Path,
     *,
     revert: bool = False,
     device: str | Device = "cpu",
@@ -108,12 +109,11 @@ def apply(
         files = small_files_of(delta, source, with_code=with_code)
         plan = _plan(delta, source, files)
         progress.start("apply", plan.total_bytes)
-        with write_checkpoint(located(out), plan, force=force) as writer:
+        with write_checkpoint(Path(out), plan, force=force) as writer:
             patcher = _SpanPatcher(verified, decoder, delta.codec)
             tasks = verified.ahead(_tasks(delta, plan), patcher.reads)
-            with closing(fill(writer, patcher, tasks, jobs=threads, near=_object_of)) as results:
-                for size, hashed in results:
-                    artifact.note_hashed(hashed)
+            with closing(fill(writer, patcher, tasks, jobs=threads)) as sizes:
+                for size in sizes:
                     progress.advance(size)
             artifact.verify_rest(jobs=threads)
     except WrongCheckpointError as error:
@@ -140,11 +140,6 @@ class _Task(NamedTuple):
     offset: int = 0
     span: SpanDelta | None = None
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the result."""
-        return 0 if self.span is None else numel_of(self.span) * self.span.item_bytes
-
 
 def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[_Task]:
     """Spans of every tensor in the order of the output, then of removed tensors."""
@@ -159,20 +154,8 @@ def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[_Task]:
             offset += numel_of(span) * span.item_bytes
 
 
-def _object_of(task: _Task) -> str:
-    """The object of the artifact that a task needs; empty where it needs none.
-
-    A reader of a part of an object hashes all of it, so tasks of one object stay together.
-    """
-    payload = (task.span.coded or task.span.stored) if task.span else None
-    return payload.key if isinstance(payload, Stored) else ""
-
-
 class _SpanPatcher:
-    """Turns a span of the source into one of the output, on any thread or in another process.
-
-    Its note has the keys of the artifact's objects that this process has read whole, and so hashed, since the last one.
-    """
+    """Turns a span of the source into one of the output, on any thread."""
 
     def __init__(self, source: VerifiedSource, device: Device, codec: Codec) -> None:
         self._source = source
@@ -180,7 +163,7 @@ class _SpanPatcher:
         self._codec = codec
         self._buffers = Buffers()
 
-    def __call__(self, task: _Task, phase: int) -> tuple[npt.NDArray[Any] | None, tuple[str, ...]]:
+    def __call__(self, task: _Task, phase: int) -> npt.NDArray[Any] | None:
         span, at_hand = task.span, None
         if self.reads(task) is not None:
             size = numel_of(task) * self._source.recorded.tensors[task.name].item_bytes
@@ -188,10 +171,9 @@ class _SpanPatcher:
             is_result = span is not None and span.coded is None
             into = self._buffers.bytes("source", size, phase if is_result else 0)
             at_hand = self._source.read(task.name, task.start, task.stop, into)
-        values = None
-        if span is not None:
-            values = span.result(at_hand, partial(self._device.decode, self._codec), self._buffers, phase)
-        return values, self._source.recorded.artifact.newly_hashed()
+        if span is None:
+            return None
+        return span.result(at_hand, partial(self._device.decode, self._codec), self._buffers, phase)
 
     def reads(self, task: _Task) -> tuple[str, int, int] | None:
         """What is read of the source for a task."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ import xxhash
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.digest import short_key
-from maskreg.engine import ordered
 from maskreg.errors import UsageError
 from maskreg.flow.storing import MaskedSpan
 from maskreg.mask import pack_spans, unpack
@@ -45,7 +44,8 @@ from maskreg.mask.ranking import (
     smallest,
 )
 from maskreg.mask.rounding import CLASSES, classes_of, off_grid
-from maskreg.progress import SILENT, Progress
+from maskreg.parallel import ordered
+from maskreg.progress import Progress
 from maskreg.tensors.cast import to_fp32
 from maskreg.tensors.info import blocks_of, numel_of
 from maskreg.update.verified import VerifiedSource
@@ -68,10 +68,6 @@ class Sweeper:
     source: VerifiedSource | None
     progress: Progress
     jobs: int
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The caller, which hands out the spans, reports progress.
-        return Sweeper, (self.artifact, self.source, SILENT, self.jobs)
 
     def sweep(
         self, rows: Iterable[Tensor], work: Callable[[MaskedSpan], ResultT], *, mask: bool = False, check: bool = False

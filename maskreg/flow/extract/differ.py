@@ -48,7 +48,6 @@ class BlockDiff:
         block: mask, counts and coded values; None for a pair without a mask.
         source_bytes, target_bytes: raw bytes of tensors stored whole, if requested.
         read_bytes: bytes read from both sides.
-        counted: what the target has counted.
     """
 
     span: PairSpan
@@ -59,7 +58,6 @@ class BlockDiff:
     source_bytes: bytes = b""
     target_bytes: bytes = b""
     read_bytes: int = 0
-    counted: Any = None
 
 
 @dataclass(frozen=True)
@@ -96,13 +94,7 @@ class Differ:
             source_bytes=source.values.tobytes() if source and stored_whole and self.reversible else b"",
             target_bytes=target.values.tobytes() if target and stored_whole and self.codec else b"",
             read_bytes=sum(side.values.nbytes for side in sides if side),
-            counted=self._counted(span, target),
         )
-
-    def near(self, span: PairSpan) -> str:
-        """The file that holds a span's target, or its source where there is none."""
-        checkpoint = self.source if span.pair.target is None else self.target
-        return checkpoint.place_of(span.pair.name, span.start)
 
     def _masked(self, span: PairSpan, source_side: _Side, target_side: _Side, comparing: Comparing | None) -> BlockDiff:
         pair, before, after = span.pair, source_side.values, target_side.values
@@ -141,11 +133,7 @@ class Differ:
                 np.frombuffer(codec.encode(after, before, grid), np.uint8) if codec and self.reversible else None,
             ),
             read_bytes=read_bytes,
-            counted=self._counted(span, target_side),
         )
-
-    def _counted(self, span: PairSpan, target: _Side | None) -> Any:
-        return self.target.counted(span.pair.name, target.start, target.stop) if target else None
 
     def _comparing(self, span: PairSpan) -> Comparing | None:
         """Compares both sides as they are read, which needs no other memory: bf16 by the exact rule on the CPU."""

@@ -19,12 +19,11 @@ from maskreg.checkpoint.files import can_run_code, same_content
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
-from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.extract.differ import BlockDiff, Differ, spans_of
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_up
 from maskreg.flow.storing import artifact_space
-from maskreg.parallel import worker_count
+from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import numel_of
 from maskreg.tensors.rules import Rule, parse_rule
@@ -97,12 +96,11 @@ def extract(
     with (
         artifact_space(root, needed),
         ArtifactWriter(root, parts, jobs=threads) as writer,
-        closing(ordered(differ, spans, jobs=threads, size=numel_of, near=differ.near)) as diffs,
+        closing(ordered(differ, spans, jobs=threads, size=numel_of)) as diffs,
     ):
         tensors = _TensorWriter(writer, differ)
         for diff in diffs:
             tensors.write(diff)
-            target.count(diff.counted)
             progress.advance(diff.read_bytes * (1 + len(diff.span.pair.aliases)))
         code = add_files(writer, source, target, reversible=reversible, with_code=with_code) if codec else ()
         side = side_of(source, writer.tensors, "source", cast="")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.device import open_device
 from maskreg.digest import Digest
-from maskreg.engine import ordered
 from maskreg.errors import UsageError
 from maskreg.flow.geometry.measuring import RULES, FinishedTensors, measure
 from maskreg.flow.geometry.reading import UpdateReader
@@ -105,7 +103,7 @@ def analyze(
 ) -> AnalysisResult:
     """Measure an update and store the figures as an artifact.
 
-    A worker has one tensor in memory at a time; on threads there is one worker. Finished tensors stay in a working
+    One tensor is in memory at a time. Finished tensors stay in a working
     folder of the registry until all are done, so that an interrupted analysis resumes.
     """
     spec = analysis_spec() if spec is None else spec
@@ -114,24 +112,19 @@ def analyze(
     side = str(target.path.absolute()) if target is not None else ""
     finished = FinishedTensors(root, [str(artifact.digest), recipe, ascii(side)])
     progress.start("analyze", sum(map(_nbytes, reader.rows)))
-    known = [finished.load(number, tensor.name, TensorRow) for number, tensor in enumerate(reader.rows)]
-    left = [tensor.name for tensor, row in zip(reader.rows, known, strict=True) if row is None]
-    rows = list[TensorRow]()
-
-    def work(name: str) -> TensorRow:
-        return measure(reader.read(reader.by_name[name]), spec, torch.device(device))
-
-    with closing(ordered(work, left, jobs=1, in_flight=1, near=reader.place_of)) as measured:
-        for number, (tensor, row) in enumerate(zip(reader.rows, known, strict=True)):
-            if row is None:
-                row = next(measured)
-                finished.keep(number, row)
-            rows.append(row)
-            progress.advance(_nbytes(tensor))
+    rows, measured = list[TensorRow](), 0
+    for number, tensor in enumerate(reader.rows):
+        row = finished.load(number, tensor.name, TensorRow)
+        if row is None:
+            measured += 1
+            row = measure(reader.read(tensor), spec, torch.device(device))
+            finished.keep(number, row)
+        rows.append(row)
+        progress.advance(_nbytes(tensor))
     document = _document(artifact, rows, reader.left_out, recipe)
     digest = write_analysis(root, artifact, document, recipe)
     finished.remove()
-    return AnalysisResult(digest, document, len(rows) - len(left))
+    return AnalysisResult(digest, document, len(rows) - measured)
 
 
 def _nbytes(row: Tensor) -> int:

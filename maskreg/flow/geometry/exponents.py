@@ -18,10 +18,9 @@ from maskreg.artifact.scope import Scope, scope_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import ALL, Selection
-from maskreg.engine import ordered
 from maskreg.flow.storing import MaskedSpan
 from maskreg.mask.rounding import CLASSES, fit_flips, hidden_flips
-from maskreg.parallel import worker_count
+from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import blocks_of, numel_of
 from maskreg.update.verified import VerifiedSource

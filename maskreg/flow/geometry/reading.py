@@ -71,31 +71,6 @@ class UpdateReader:
 
         Without a target, it is made from source and delta, as ``apply`` does.
         """
-        self._open(artifact, target, device, selection)
-        if target is not None:
-            with self._blaming(target):
-                require_tensors(target, self._recorded.tensors, hint=self._recorded.hint, fits=_fits)
-        self._source = VerifiedSource(artifact, source, jobs=worker_count(None))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The rest follows, and what was verified need not be verified again.
-        return {"opened": self._opened, "_source": self._source}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._source = state["_source"]
-        self._open(*state["opened"])
-
-    @property
-    def rows(self) -> tuple[Tensor, ...]:
-        """The selected tensors, in order."""
-        return tuple(self.by_name.values())
-
-    def place_of(self, name: str) -> str:
-        """The source's file that holds a tensor, one of :attr:`by_name`."""
-        return self._source.checkpoint.place_of(self._parts[name].tensor)
-
-    def _open(self, artifact: Artifact, target: Checkpoint | None, device: Device, selection: Selection) -> None:
-        self._opened = artifact, target, device, selection
         self._artifact = artifact
         self._target = target
         self._rule = parse_rule(artifact.manifest.rule)
@@ -109,6 +84,15 @@ class UpdateReader:
         if target is None:
             self._delta = _delta(artifact)
             self._decode = partial(device.decode, self._delta.codec)
+        else:
+            with self._blaming(target):
+                require_tensors(target, self._recorded.tensors, hint=self._recorded.hint, fits=_fits)
+        self._source = VerifiedSource(artifact, source, jobs=worker_count(None))
+
+    @property
+    def rows(self) -> tuple[Tensor, ...]:
+        """The selected tensors, in order."""
+        return tuple(self.by_name.values())
 
     def read(self, row: Tensor) -> TensorUpdate:
         """Both sides of a tensor, all of it in memory."""

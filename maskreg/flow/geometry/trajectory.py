@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +22,6 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import GROUPS, Part
 from maskreg.checkpoint.run import stamp_of
 from maskreg.device import open_device
-from maskreg.engine import ordered
 from maskreg.errors import UsageError
 from maskreg.flow.geometry.analysis import analysis_spec
 from maskreg.flow.geometry.measuring import FinishedTensors, few_threads, has_matrices, moved_by, slices_of
@@ -77,18 +75,16 @@ def trajectory(
     whole, groups = _Track.blank(len(checkpoints)), dict[str, _Track]()
     follower = _Follower(source, checkpoints, spec, device)
     finished = None if root is None else FinishedTensors(root, _decides([source, *checkpoints], spec, device))
-    known = [finished.load(n, part.name, _Track) if finished else None for n, part in enumerate(parts)]
-    left = [part for part, tensor in zip(parts, known, strict=True) if tensor is None]
-    with closing(ordered(follower.follow, left, jobs=1, in_flight=1, near=follower.near)) as followed:
-        for number, (part, tensor) in enumerate(zip(parts, known, strict=True)):
-            if tensor is None:
-                tensor = next(followed)
-                if finished and tensor.is_finite:
-                    finished.keep(number, tensor)
-            whole.add(tensor)
-            if by is not None:
-                groups.setdefault(GROUPS[by](tensor.name), _Track.blank(len(checkpoints))).add(tensor)
-            progress.advance(sum(_nbytes(part, checkpoint) for checkpoint in checkpoints))
+    for number, part in enumerate(parts):
+        tensor = finished.load(number, part.name, _Track) if finished else None
+        if tensor is None:
+            tensor = follower.follow(part)
+            if finished and tensor.is_finite:
+                finished.keep(number, tensor)
+        whole.add(tensor)
+        if by is not None:
+            groups.setdefault(GROUPS[by](tensor.name), _Track.blank(len(checkpoints))).add(tensor)
+        progress.advance(sum(_nbytes(part, checkpoint) for checkpoint in checkpoints))
     if finished:
         finished.remove()
     return {
@@ -193,10 +189,6 @@ class _Follower:
         self._spec = spec
         self._asked = replace(spec, metrics=spec.metrics & _OF_MATRICES)
         self._device = device
-
-    def near(self, part: Part) -> str:
-        """The source's file that holds a tensor."""
-        return self._source.place_of(part.tensor)
 
     def follow(self, part: Part) -> _Track:
         """What is measured of a tensor."""

@@ -21,9 +21,9 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.moments import FIRST, GRADIENT, SECOND, Moments
 from maskreg.checkpoint.roles import ALL, Part, Selection, module_of
 from maskreg.device import HostDevice
-from maskreg.engine import ordered
 from maskreg.errors import PairMismatchError, PartAbsentError
 from maskreg.flow.geometry.reading import TensorUpdate, UpdateReader
+from maskreg.parallel import ordered
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import BLOCK_NUMEL, blocks_of
 from maskreg.words import counted, listed
@@ -39,7 +39,7 @@ def compare_updates(
 ) -> tuple[UpdatePair, ...]:
     """Measure how far updates of one source point the same way, for every pair.
 
-    A worker has one tensor in memory at a time, as stored, of the source and of every artifact.
+    One tensor is in memory at a time, as stored, of the source and of every artifact.
     """
     labels = names or [artifact.digest.short for artifact in artifacts]
     for artifact, label in zip(artifacts, labels, strict=True):
@@ -59,15 +59,12 @@ def compare_updates(
     pairs = [_Pair((labels[a], labels[b])) for a, b in combinations(range(len(readers)), 2)]
     rows = readers[0].rows
 
-    def work(name: str) -> tuple[list[Products], list[Floats | None]]:
-        return _products([reader.read(reader.by_name[name]) for reader in readers])
-
-    with closing(ordered(work, list(readers[0].by_name), jobs=1, in_flight=1, near=readers[0].place_of)) as results:
-        for row, (products, channels) in zip(rows, results, strict=True):
-            for pair, product, (a, b) in zip(pairs, products, combinations(channels, 2), strict=True):
-                pair.add(row, product)
-                pair.add_channels(row, a, b)
-            progress.advance(row.numel * 2 * len(readers))
+    for row in rows:
+        products, channels = _products([reader.read(reader.by_name[row.name]) for reader in readers])
+        for pair, product, (a, b) in zip(pairs, products, combinations(channels, 2), strict=True):
+            pair.add(row, product)
+            pair.add_channels(row, a, b)
+        progress.advance(row.numel * 2 * len(readers))
     return tuple(pair.result() for pair in pairs)
 
 

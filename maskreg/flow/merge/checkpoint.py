@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import require_one_source
-from maskreg.bucket import Location, located
+from maskreg.bucket import Location
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
@@ -27,7 +27,6 @@ from maskreg.checkpoint.plan import plan_like
 from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest
-from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 from maskreg.errors import prefixed
 from maskreg.flow.apply.on_disk import Written, written_by
 from maskreg.flow.extract.extraction import ExtractResult, extract
@@ -37,7 +36,7 @@ from maskreg.flow.merge.recipe import Depths, Recipe
 from maskreg.flow.merge.sweeps import MODEL, Sweeps
 from maskreg.flow.merge.tiles import Counts, SpanMerger
 from maskreg.flow.storing import from_blocks
-from maskreg.parallel import Buffers, worker_count
+from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, blocks_of
 from maskreg.words import counted, listed
@@ -88,93 +87,13 @@ class Report:
         return {"whole": self.whole.to_json(), "roles": roles}
 
 
-BlockCounts = Sequence[tuple[str, int, Counts]]
-"""What merging did to blocks: the tensor's name, the block's number, and the counts."""
+class MergedCheckpoint(Checkpoint):
+    """A merged model. Reading computes, in bounded memory, on any thread.
 
-
-class MergedWeights(Checkpoint):
-    """The weights of a merged model, which is what another process gets of it. Safe to use from several threads."""
+    ``files`` are small files that win over the source's.
+    """
 
     blockwise = True
-
-    def __init__(
-        self, inputs: Inputs, merger: SpanMerger, outcomes: Sequence[Outcome], known: Mapping[str, Known]
-    ) -> None:
-        """Read nothing yet; ``known`` is what sweeps have found out."""
-        self.inputs, self.outcomes = inputs, outcomes
-        self._merger, self._known = merger, known
-        self._by_name = {name: outcome for outcome in outcomes for name in outcome.group.names}
-        self._counts: dict[tuple[str, int], Counts] = {}
-        self.tensors: Mapping[str, TensorInfo] = {
-            name: TensorInfo(name, outcome.info.dtype, outcome.info.shape)
-            for name in {**inputs.source.checkpoint.tensors, **self._by_name}
-            if (outcome := self._by_name[name]).info is not None
-        }
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.inputs, self._merger, self._known)
-
-    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements ``[start, stop)`` of a tensor."""
-        return from_blocks(self.tensors[name], start, stop, into, partial(self._block, self._by_name[name]))
-
-    def expect(self, name: str, start: int, stop: int) -> int:
-        """Hand on which blocks of the source are read soon."""
-        if name not in self.tensors:
-            return 0
-        outcome = self._by_name[name]
-        if not outcome.merged:
-            return self.inputs.expect(name, start, stop)
-        return sum(self.inputs.expect(name, *self._rows_around(outcome, block)) for block in _blocks(start, stop))
-
-    def place_of(self, name: str, start: int = 0) -> str:
-        """The object of an artifact that a block needs."""
-        return self.inputs.place_of(name, start) if name in self.tensors else ""
-
-    def counted(self, name: str, start: int, stop: int) -> BlockCounts:
-        """What merging did to the blocks of elements that were read."""
-        outcome = self._by_name[name]
-        keys = [(outcome.name, number) for number in _blocks(start, stop)] if outcome.merged else []
-        return [(*key, self._counts[key]) for key in keys]
-
-    def count(self, counted: BlockCounts) -> None:
-        """Add what was done to blocks, here or elsewhere."""
-        # A block can be read several times; what is counted stays the same.
-        self._counts.update({(name, number): counts for name, number, counts in counted})
-
-    def close(self) -> None:
-        """Do nothing: the inputs belong to their openers."""
-
-    def counts_of(self, outcome: Outcome) -> Counts:
-        """The sum over the blocks of a tensor that were read."""
-        total = Counts()
-        for number in _blocks(0, outcome.group.rows[0].numel):
-            total = total.plus(self._counts.get((outcome.name, number), Counts()))
-        return total
-
-    def _block(self, outcome: Outcome, number: int) -> npt.NDArray[Any]:
-        if outcome.info is None or not outcome.merged:
-            # Unchanged everywhere: any artifact gives the source's values, checked.
-            return self.inputs.taken(max(outcome.owner, 0), outcome.name, number)
-        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, outcome.info.numel)
-        first, last = self._rows_around(outcome, number)
-        bits = self.inputs.bits(Span(outcome.info, first, last))
-        known = self._known.get(MODEL) or self._known.get(outcome.name) or Known()
-        merged, counts = self._merger.merged(outcome.info, first, bits, known)
-        self.count([(outcome.name, number, counts)])
-        return merged[start - first : stop - first]
-
-    def _rows_around(self, outcome: Outcome, number: int) -> tuple[int, int]:
-        """The elements of a block, or for methods by row all rows that it has a part of."""
-        row = outcome.group.rows[0]
-        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, row.numel)
-        if length := self._merger.rows(row.source_shape or ()):
-            return start // length * length, -(-stop // length) * length
-        return start, stop
-
-
-class MergedCheckpoint(MergedWeights):
-    """A merged model. Reading computes, in bounded memory. ``files`` are small files that win over the source's."""
 
     def __init__(
         self,
@@ -207,11 +126,31 @@ class MergedCheckpoint(MergedWeights):
         for info in merged:
             with prefixed(f"tensor {info.name}: "):
                 merger.here(info.name)
-        known = Sweeps(inputs, merger, merged, threads, progress).known()
-        super().__init__(inputs, merger, outcomes, known)
+        self.inputs, self.outcomes = inputs, outcomes
+        self._merger, self._known = merger, Sweeps(inputs, merger, merged, threads, progress).known()
+        self._by_name = {name: outcome for outcome in outcomes for name in outcome.group.names}
+        self._counts: dict[tuple[str, int], Counts] = {}
+        self.tensors: Mapping[str, TensorInfo] = {
+            name: TensorInfo(name, outcome.info.dtype, outcome.info.shape)
+            for name in {**source.tensors, **self._by_name}
+            if (outcome := self._by_name[name]).info is not None
+        }
         self.files, self._left_out, self._code = _small_files(artifacts, source, with_code)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.format, self.path, self.hub = source.format, source.path, ""
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
+        """Elements ``[start, stop)`` of a tensor."""
+        return from_blocks(self.tensors[name], start, stop, into, partial(self._block, self._by_name[name]))
+
+    def expect(self, name: str, start: int, stop: int) -> int:
+        """Hand on which blocks of the source are read soon."""
+        if name not in self.tensors:
+            return 0
+        outcome = self._by_name[name]
+        if not outcome.merged:
+            return self.inputs.expect(name, start, stop)
+        return sum(self.inputs.expect(name, *self._rows_around(outcome, block)) for block in _blocks(start, stop))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -274,6 +213,34 @@ class MergedCheckpoint(MergedWeights):
             self._folder.cleanup()
             self._folder = None
 
+    def counts_of(self, outcome: Outcome) -> Counts:
+        """The sum over the blocks of a tensor that were read."""
+        total = Counts()
+        for number in _blocks(0, outcome.group.rows[0].numel):
+            total = total.plus(self._counts.get((outcome.name, number), Counts()))
+        return total
+
+    def _block(self, outcome: Outcome, number: int) -> npt.NDArray[Any]:
+        if outcome.info is None or not outcome.merged:
+            # Unchanged everywhere: any artifact gives the source's values, checked.
+            return self.inputs.taken(max(outcome.owner, 0), outcome.name, number)
+        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, outcome.info.numel)
+        first, last = self._rows_around(outcome, number)
+        bits = self.inputs.bits(Span(outcome.info, first, last))
+        known = self._known.get(MODEL) or self._known.get(outcome.name) or Known()
+        merged, counts = self._merger.merged(outcome.info, first, bits, known)
+        # A block can be read several times; what is counted stays the same.
+        self._counts[outcome.name, number] = counts
+        return merged[start - first : stop - first]
+
+    def _rows_around(self, outcome: Outcome, number: int) -> tuple[int, int]:
+        """The elements of a block, or for methods by row all rows that it has a part of."""
+        row = outcome.group.rows[0]
+        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, row.numel)
+        if length := self._merger.rows(row.source_shape or ()):
+            return start // length * length, -(-stop // length) * length
+        return start, stop
+
     def _figures(self, outcome: Outcome) -> RoleFigures:
         rows = outcome.group.rows
         # A tensor that one artifact adds has no coordinates to compare.
@@ -302,10 +269,6 @@ def _small_files(
         else:
             taken[name] = data
     return taken, [name for name in names if name not in taken and name not in code], code
-
-
-def _reopened(inputs: Inputs, merger: SpanMerger, known: Mapping[str, Known]) -> MergedWeights:
-    return MergedWeights(inputs, merger, outcomes_of(inputs.deltas), known)
 
 
 def _blocks(start: int, stop: int) -> range:
@@ -339,7 +302,7 @@ def store(
 
 def write(
     merged: MergedCheckpoint,
-    out: str | Location,
+    out: str | Path,
     *,
     force: bool = False,
     progress: Progress = SILENT,
@@ -358,7 +321,7 @@ def write(
         files=merged.files,
     )
     progress.start("merge", plan.total_bytes)
-    with write_checkpoint(located(out), plan, force=force) as writer:
+    with write_checkpoint(Path(out), plan, force=force) as writer:
         copy_tensors(merged, plan, writer, progress=progress, jobs=jobs)
     return written_by(writer, plan, merged)
 
@@ -367,24 +330,15 @@ def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int 
     """Compute all of the merged model, and write nothing; its report is complete afterwards."""
     buffers = Buffers()
 
-    def work(block: tuple[str, int, int]) -> tuple[int, BlockCounts]:
+    def work(block: tuple[str, int, int]) -> int:
         name, start, stop = block
         size = (stop - start) * merged.tensors[name].item_bytes
         merged.read(name, start, stop, buffers.bytes("merged", size))
-        return size, merged.counted(name, start, stop)
+        return size
 
     progress.start("merge", sum(info.nbytes for info in merged.tensors.values()))
     every = ((name, *span) for name, info in merged.tensors.items() for span in blocks_of(info.numel))
-    with closing(
-        ordered(
-            work,
-            ahead(every, lambda block: block, merged),
-            jobs=worker_count(jobs),
-            size=lambda block: block[2] - block[1],
-            near=lambda block: merged.place_of(block[0], block[1]),
-            together=LARGE_BATCH_NUMEL,
-        )
-    ) as results:
-        for size, counts in results:
-            merged.count(counts)
+    blocks = ahead(every, lambda block: block, merged)
+    with closing(ordered(work, blocks, jobs=worker_count(jobs), size=lambda block: block[2] - block[1])) as sizes:
+        for size in sizes:
             progress.advance(size)

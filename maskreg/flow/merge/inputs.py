@@ -168,18 +168,6 @@ class Inputs:
         spans = ((at, at + BLOCK_NUMEL) for at in range(first, last, BLOCK_NUMEL))
         return sum(self.source.checkpoint.expect(name, *span) for span in spans)
 
-    def place_of(self, name: str, start: int) -> str:
-        """The object that the block at element ``start`` needs, of the first artifact that needs one; else empty.
-
-        A reader of a part of an object hashes all of it, so blocks of one object are worked on in one place.
-        """
-        for index, delta in enumerate(self.deltas):
-            tensor = delta.get(name)
-            payload = None if tensor is None else tensor.payload(start // BLOCK_NUMEL)
-            if payload is not None:
-                return f"{index}/{payload.key}"
-        return ""
-
     def taken(self, index: int, name: str, number: int) -> Bits:
         """A block of a tensor as one artifact has it, in memory of its own."""
         tensor = self.deltas[index][name]

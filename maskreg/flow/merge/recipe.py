@@ -145,10 +145,6 @@ class Recipe:
             recipe.at("", 0)
         return recipe
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Methods are known by name: they hold functions.
-        return Recipe.of, (self.method.name, self.weights, dict(self.settings), self.own)
-
     def at(self, name: str, depth: float) -> Here:
         """What it says about a tensor whose layer lies at a depth from 0 to 1."""
         weights = [value_at(weight, name, depth) for weight in self.weights]

@@ -26,10 +26,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.engine import LARGE_BATCH_NUMEL, ordered
 from maskreg.flow.merge.inputs import Inputs, Span
 from maskreg.flow.merge.methods.base import Floats, Known, Sums, Threshold, Tile, size_codes
 from maskreg.flow.merge.tiles import SpanMerger, add_up
+from maskreg.parallel import ordered
 from maskreg.progress import Progress
 from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo, numel_of
 
@@ -193,16 +193,7 @@ class Sweeps:
         self.progress.start(label, 2 * sum(tensor.numel for tensor in tensors))
         every = (Span(tensor, *block) for tensor in tensors for block in merger.spans(tensor))
         spans = inputs.source.ahead(every, lambda span: (span.name, span.start, span.stop))
-        with closing(
-            ordered(
-                work,
-                spans,
-                jobs=self.jobs,
-                size=numel_of,
-                near=lambda span: inputs.place_of(span.name, span.start),
-                together=LARGE_BATCH_NUMEL,
-            )
-        ) as results:
+        with closing(ordered(work, spans, jobs=self.jobs, size=numel_of)) as results:
             for span, result in results:
                 self.progress.advance(2 * numel_of(span))
                 yield span, result

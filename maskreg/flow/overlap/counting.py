@@ -150,10 +150,6 @@ class SpanReader:
         self._held: dict[tuple[str, int, int], tuple[threading.Lock, list[Any]]] = {}
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Elsewhere the end of a tensor is not known, so nothing is held.
-        return SpanReader, (self._artifacts, self._source, self._scope, 0)
-
     def bits(self, span: SharedSpan) -> dict[int, Packed]:
         """Packed bits of the masks that the span's tile needs, by their numbers."""
         rows, start, stop, _ = span

@@ -37,11 +37,10 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import ALL, GROUPS, Selection, module_of, shared_of, stream_of
 from maskreg.digest import Digest
-from maskreg.engine import ordered
 from maskreg.errors import CorruptError, NotFoundError
 from maskreg.flow.overlap.counting import SharedSpan, SpanCounter, SpanCounts, SpanReader, operands_of, spans_of
 from maskreg.mask.rounding import fit_flips, hidden_flips, off_grid
-from maskreg.parallel import worker_count
+from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import numel_of
 

@@ -24,10 +24,9 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.digest import LEAF_NUMEL
-from maskreg.engine import ordered
 from maskreg.flow.overlap.counting import BITS_NUMEL, MASKS_BYTES, SharedSpan, SpanReader, Tile, operands_of
 from maskreg.mask.packed import unpack
-from maskreg.parallel import worker_count
+from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.info import numel_of
 

@@ -118,7 +118,7 @@ def analyze(
     """
     from maskreg.artifact.analysis import read_analysis
 
-    with opened(workspace) as space, space.engine("analyze"):
+    with opened(workspace) as space:
         named = space.find(artifact)
         if named.artifact.manifest.kind == "analysis":
             if any(value for name, value in options.items() if name not in ("seed", "exact_up_to")):
@@ -188,7 +188,7 @@ def trajectory(
         from maskreg.flow.geometry.trajectory import trajectory as follow
 
     spec = _spec(options, metrics=())
-    with opened(workspace) as space, space.engine("analyze"), ExitStack() as stack:
+    with opened(workspace) as space, ExitStack() as stack:
         start = stack.enter_context(space.checkpoint(source, download=download))
         run = [path for given in checkpoints for path in _paths(space, given)]
         points = [stack.enter_context(space.checkpoint(path, download=download)) for path in run]
@@ -262,7 +262,7 @@ def moments(
     from maskreg.flow.geometry.updates import measure_moments
 
     selection = Selection.parse(roles, layers)
-    with opened(workspace) as space, space.engine("analyze"), open_moments(state) as opened_state:
+    with opened(workspace) as space, open_moments(state) as opened_state:
         if artifact is None:
             return measure_moments(opened_state, selection=selection, progress=progress)
         update = space.find(artifact).artifact

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.update.delta import Delta
 from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import remember, require_free
+from maskreg.workspace.storing import free_path, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Applied(ApplyResult):
 def apply(
     artifact: ArtifactLike,
     source: CheckpointLike | None = None,
-    out: str | Location | None = None,
+    out: str | Path | None = None,
     *,
     revert: bool = False,
     device: str = "cpu",
@@ -61,9 +62,9 @@ def apply(
         out: where the result goes; by default a folder named like the artifact, in the current directory.
         revert: turn the target into the source.
     """
-    with opened(workspace) as space, space.engine("apply"):
+    with opened(workspace) as space:
         named = space.find(artifact)
-        path = _output(space, named.ref, out, source, force=force)
+        path = _output(named.ref, out, source, force=force)
 
         manifest = named.artifact.manifest
         side = manifest.target if revert else manifest.source
@@ -189,13 +190,7 @@ def _in_memory(model: object) -> ModuleType:
     return in_memory
 
 
-def _output(
-    workspace: Workspace, ref: Ref | None, out: str | Location | None, source: object, *, force: bool
-) -> Location:
+def _output(ref: Ref | None, out: str | Path | None, source: object, *, force: bool) -> Path:
     if out is None and ref is None:
         raise UsageError("an artifact without a name needs a path to write to", hint="pass out=PATH")
-    if out == "":
-        raise UsageError("the path to write to is empty", hint="pass out=PATH")
-    path = workspace.location(out if out is not None else ref.name if ref else "")
-    require_free(path, force=force, source=source)
-    return path
+    return free_path(out if out is not None else ref.name if ref else "", force=force, source=source)

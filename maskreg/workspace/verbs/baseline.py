@@ -59,7 +59,7 @@ def baseline(
     if "rank" in spec.kind.options:
         with requiring(f"a {spec.kind.name} baseline"):
             import torch  # noqa: F401 (now, and not after the source was read)
-    with opened(workspace) as space, space.engine("baseline"):
+    with opened(workspace) as space:
         named = space.find(artifact)
         naming = Naming(space, _name(named, spec) if name is None else as_name(name), careful=not force)
         side = named.artifact.manifest.source

@@ -149,7 +149,7 @@ def compare(
     if not 0 <= smallest_effect < 1:
         raise UsageError(f"the smallest effect that matters is {smallest_effect}", hint="give a share, such as 0.01")
     selection = Selection.parse(roles, layers)
-    with opened(workspace) as space, space.engine("compare"):
+    with opened(workspace) as space:
         operands = masks_of(space, masks, remote, what="a comparison")
 
         if len(operands) > MANY:

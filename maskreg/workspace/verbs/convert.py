@@ -15,7 +15,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import Naming, Stored, remember, require_free
+from maskreg.workspace.storing import Naming, Stored, free_path, remember
 from maskreg.workspace.verbs.extract import CardOptions, parted
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
@@ -79,12 +79,9 @@ def convert_to(
 
     target_format = format_named(to)
     checked = _checked_options(target_format, options or {})
-    if out == "":
-        raise UsageError("the path to write to is empty", hint="pass the path of a file or folder")
-    path = Path(out).expanduser()
     with opened(workspace) as space:
         # Before any work is done; it is checked again when the output appears.
-        require_free(path, force=force, source=source)
+        path = free_path(out, force=force, source=source)
         named = space.find(artifact)
         side, is_mask = named.artifact.manifest.source, target_format.holds == "mask"
         for attempt in [nullcontext()] if is_mask else sources(space, side, source=source, download=download):

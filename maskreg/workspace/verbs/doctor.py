@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from maskreg.bucket import BucketPath, Location
 from maskreg.disk import free_bytes, is_read_only, nearest_existing, remove_drafts
 from maskreg.errors import ConfigError, MaskregError
 from maskreg.extras import compile_hint
@@ -50,15 +49,14 @@ class Finding(Result):
     error: MaskregError | None = None
 
 
-def doctor(directory: str | Location | None = None, *, workspace: Workspace | None = None) -> tuple[Finding, ...]:
+def doctor(directory: str | Path | None = None, *, workspace: Workspace | None = None) -> tuple[Finding, ...]:
     """Check the local registry, its catalog, the disk and every remote.
 
     A check that fails is not an error, but a finding with the status ``bad``. Nothing is created; what is put on a
     remote to try it is deleted.
 
     Args:
-        directory: remove what interrupted runs of :func:`apply` and :func:`report` left in this folder; or below this
-            prefix of a bucket, where nothing came for an hour.
+        directory: remove what interrupted runs of :func:`apply` and :func:`report` left in this folder.
 
     Raises:
         ConfigError: the configuration file or the environment is malformed.
@@ -67,7 +65,7 @@ def doctor(directory: str | Location | None = None, *, workspace: Workspace | No
         return tuple(findings(space, directory))
 
 
-def findings(workspace: Workspace, directory: str | Location | None = None) -> Iterator[Finding]:
+def findings(workspace: Workspace, directory: str | Path | None = None) -> Iterator[Finding]:
     """The findings of :func:`doctor` one after another, because a remote may take long to answer."""
     yield Finding("version", "ok", f"maskreg {__version__}")
     yield _checked("kernels", _kernels)
@@ -85,7 +83,7 @@ def findings(workspace: Workspace, directory: str | Location | None = None) -> I
         if remote.catalog and not settings.offline:
             yield _checked(f"catalog {remote.name}", lambda remote=remote: _remote_catalog(remote))  # type: ignore[misc]
     if directory is not None:
-        yield _checked("unfinished work", lambda: _stale(workspace.location(directory)))
+        yield _checked("unfinished work", lambda: _stale(Path(directory)))
 
 
 def _checked(subject: str, check: Callable[[], Finding]) -> Finding:
@@ -196,16 +194,10 @@ def _remote_catalog(remote: Remote) -> Finding:
     return Finding(f"catalog {remote.name}", "ok", "usable")
 
 
-def _stale(directory: Location) -> Finding:
+def _stale(directory: Path) -> Finding:
     from maskreg.checkpoint.output import clean_stale
 
-    if isinstance(directory, BucketPath):
-        from maskreg.bucket.uploads import drop_abandoned
-
-        cleaned: tuple[Location, ...] = drop_abandoned(directory)
-    else:
-        cleaned = (*clean_stale(directory), *remove_drafts(directory))
+    cleaned = (*clean_stale(directory), *remove_drafts(directory))
     if not cleaned:
-        since = ", or some that were gone on with in the last hour" if isinstance(directory, BucketPath) else ""
-        return Finding("unfinished work", "ok", f"none in {directory}{since}")
+        return Finding("unfinished work", "ok", f"none in {directory}")
     return Finding("unfinished work", "note", f"removed or restored: {', '.join(str(path) for path in cleaned)}")

@@ -87,7 +87,6 @@ def extract(
         naming = Naming(space, name, careful=not force)
         before = stack.enter_context(space.checkpoint(source, download=download, side="source"))
         after = stack.enter_context(space.checkpoint(target, download=download, side="target", base=before))
-        stack.enter_context(space.engine("extract"))
         extracted = extract_from(before, after, space.root, **how, progress=progress)
         if naming.head is not None and naming.head.digest == extracted.digest:
             # The same artifact again: what people said about it holds.

@@ -13,7 +13,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import Naming, Stored, remember, require_free, shared_family
+from maskreg.workspace.storing import Naming, Stored, free_path, remember, shared_family
 from maskreg.workspace.verbs.merge_recipe import artifacts_of, request_of
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
@@ -41,7 +41,7 @@ class Merged(Result):
     recipe: Mapping[str, Any]
     report: Report
     artifact: Stored | None
-    out: Location | None
+    out: Path | None
     source: Location
     notes: tuple[str, ...]
     skipped_files: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def merge(
     settings: Mapping[str, Any] | None = None,
     recipe: str | Path | None = None,
     source: CheckpointLike | None = None,
-    out: str | Location | None = None,
+    out: str | Path | None = None,
     dry_run: bool = False,
     device: str = "cpu",
     description: str = "",
@@ -110,10 +110,8 @@ def merge(
     if dry_run and (name is not None or out is not None):
         raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")
     how: dict[str, Any] = {"device": device, "with_code": with_code, "progress": progress}
-    with opened(workspace) as space, space.engine("merge"):
-        path = None if out is None else space.location(out)
-        if path is not None:
-            require_free(path, force=force, source=source)
+    with opened(workspace) as space:
+        path = None if out is None else free_path(out, force=force, source=source)
         naming = Naming(space, name, careful=not force)
         operands, source, remarks = artifacts_of(space, request, source, dry_run=dry_run, download=download, **how)
         mask = space.find(request.mask) if request.mask is not None else None

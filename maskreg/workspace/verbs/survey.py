@@ -62,7 +62,7 @@ def survey(
     from maskreg.flow.overlap.survey import survey_overlaps
 
     selection = Selection.parse(roles, layers)
-    with opened(workspace) as space, space.engine("survey"):
+    with opened(workspace) as space:
         operands = masks_of(space, masks, remote, what="a survey", once=True)
         side = operands[0].artifact.manifest.source
         for attempt in sources_if_any(space, side, source=source, download=download, required=require_source):

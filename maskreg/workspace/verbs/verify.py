@@ -36,7 +36,7 @@ def verify(
         artifacts: references, digests or open artifacts; every artifact of the registry when left out.
         recount: count the mask's bits too, and compare them with the figures that its publisher states.
     """
-    with opened(workspace) as space, space.engine("verify"):
+    with opened(workspace) as space:
         registry = space.registry(remote)
         if not artifacts:
             report = audit(registry, recount=recount, progress=progress)
