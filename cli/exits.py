@@ -111,6 +111,8 @@ def _described(error: BaseException, context: click.Context | None) -> Failure:
         if code == "NO_SPACE":
             return Failure(code, f"{error.filename or 'the output'}: {error.strerror}", "", status)
         return Failure(code, str(error), "", status)
+    if isinstance(error, FileNotFoundError) and not isinstance(error, MaskregError) and error.filename is None:
+        return Failure("NOT_FOUND", "the current directory was deleted", "cd, and run the command again", 66)
     status = next((EXITS[kind] for kind in type(error).__mro__ if kind in EXITS), BUG)
     if isinstance(error, MaskregError):
         with of_command(context):

@@ -161,7 +161,7 @@ class Output:
     def at_work(self, command: str) -> Iterator[None]:
         """Say at a terminal that a command is at work when it prints nothing for long, unless quiet."""
         self.command = command
-        if self.quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        if self.quiet or not sys.stderr.isatty() or os.environ.get("TERM", "xterm") in ("", "dumb"):
             yield
             return
         from .progress import Line

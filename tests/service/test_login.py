@@ -77,7 +77,13 @@ def test_the_list_of_a_project_is_for_its_admin(url: str, run: Run) -> None:
     run("token", "list", "--project", "team", exit=77)
     run("token", "list", "--project", "elsewhere", exit=66)
     run("login", url, "--token-stdin", stdin=ADMIN)
-    run("token", "create", "--project", "A", "--role", "reader", exit=2)
+    for project, *options in (
+        ("A",),
+        ("a", "--expires", "0d"),
+        ("a", "--expires", "4000d"),
+        ("a", "--name", "x" * 129),
+    ):
+        run("token", "create", "--project", project, "--role", "reader", *options, exit=2)
     listed = as_json(run, "token", "list", "--project", "team")
     assert [token["expires_at"] for token in listed] == [None, None]
     assert len(run("token", "list", "--project", "team", "-q").split()) == 2

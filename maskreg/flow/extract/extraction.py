@@ -92,7 +92,8 @@ def extract(
     parts: list[PartName] = ["mask"]
     parts += ["delta"] if codec else []
     parts += ["reverse"] if reversible else []
-    progress.start("extract", sum(t.nbytes for side in (source, target) for t in side.tensors.values()))
+    label = str((recipe or {}).get("kind", "extract"))
+    progress.start(label, sum(t.nbytes for side in (source, target) for t in side.tensors.values()))
     with (
         artifact_space(root, needed),
         ArtifactWriter(root, parts, jobs=threads) as writer,

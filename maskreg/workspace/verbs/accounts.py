@@ -23,6 +23,8 @@ from maskreg.workspace.workspace import Workspace, opened
 T = TypeVar("T")
 
 _EVERY_PROJECT = "*"
+_MAX_NAME = 128
+_LONGEST = timedelta(days=3650)
 
 
 @dataclass(frozen=True)
@@ -161,11 +163,15 @@ def create_token(
 
     Raises:
         BadRefError: not the name of a project.
-        UsageError: the name is empty.
+        UsageError: the name is empty or too long, or the token would never be valid, or for more than ten years.
         NotAllowedError: one is no admin of the project.
     """
     if name == "":
         raise UsageError("the name of the token's owner is empty", hint="leave --name out for your own name")
+    if name is not None and len(name) > _MAX_NAME:
+        raise UsageError(f"the name of the token's owner has {len(name)} characters; the limit is {_MAX_NAME}")
+    if expires is not None and not timedelta(0) < expires <= _LONGEST:
+        raise UsageError("a token is valid for more than 0 days and at most 3650", hint="use 30d, or never")
     seconds = None if expires is None else int(expires.total_seconds())
     wish = {"role": role, "name": name or "", "expires_s": seconds}
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
