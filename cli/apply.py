@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
@@ -75,8 +76,8 @@ def _on_server(output: Output, remote: str, ref_text: str, *, revert: bool, wait
     from maskreg.workspace.verbs import jobs
 
     space = workspace(output)
-    name = None if name is None else str(name)
-    job = jobs.apply(ref_text, remote, source=source, output=name, revert=revert, workspace=space)
+    ref = Ref.parse(ref_text)
+    job = jobs.submit("apply", remote, artifact=ref, source=source, output=name, revert=revert, workspace=space)
     tell_submitted(output, space, job, wait=wait)
 
 

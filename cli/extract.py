@@ -69,7 +69,7 @@ def command(
         from maskreg.workspace.verbs import jobs
 
         space = workspace(output)
-        job = jobs.extract(source, target, options.pop("name"), remote, **options, workspace=space)
+        job = jobs.submit("extract", remote, source=source, target=target, **options, workspace=space)
         tell_submitted(output, space, job, wait=wait)
         return
     from maskreg.tensors.rules import parse_rule

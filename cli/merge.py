@@ -120,7 +120,8 @@ def _on_server(
 
     space = workspace(output)
     in_order = [by_ref.get(ref, 1.0) for ref in refs] if weights else None
-    job = jobs.merge(refs, remote=remote, weights=in_order, settings=settings, workspace=space, **kept)
+    given = {"artifacts": refs, "weights": in_order, "mask": settings.pop("mask", None), "settings": settings}
+    job = jobs.submit("merge", remote, workspace=space, **given, **kept)
     tell_submitted(output, space, job, wait=wait)
 
 

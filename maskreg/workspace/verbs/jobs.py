@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from maskreg.document import checked
 from maskreg.errors import ConfigError, ConflictError, MaskregError, UnavailableError, UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.ref import Ref
-from maskreg.result import Result
+from maskreg.result import Result, plain
 from maskreg.store.connection import Connection
 from maskreg.store.message import BY_CODE, sentence, understanding
-from maskreg.workspace.verbs.extract import ExtractOptions
-from maskreg.workspace.workspace import Workspace, as_ref, opened
+from maskreg.workspace.workspace import Workspace, opened
 
 POLL_S = 0.5
 """How often a server is asked about a job that is waited for, in seconds."""
@@ -88,93 +86,34 @@ class RemoteJob(Result):
         return self
 
 
-def apply(
-    artifact: str | Ref,
-    remote: str | None = None,
-    *,
-    source: str | None = None,
-    output: str | None = None,
-    project: str | None = None,
-    revert: bool = False,
-    workspace: Workspace | None = None,
-) -> RemoteJob:
-    """Have a server patch a checkpoint that it has: the source into the target, or back.
+def submit(kind: str, remote: str | None = None, *, workspace: Workspace | None = None, **request: object) -> RemoteJob:
+    """Have a server apply, merge or extract, with checkpoints and artifacts that it has.
 
     Args:
-        artifact: a reference on the server; pinned to the digest that it has now.
-        source: name of a checkpoint that the server offers; looked for among all of them when left out.
-        output: name of the new checkpoint there; the name of the artifact when left out.
-        project: whose quota the job uses; the artifact's project when left out.
-        revert: turn the target into the source.
+        kind: ``apply``, ``merge`` or ``extract``.
+        request: what the server takes for this kind, as its OpenAPI document says; None is the same as left out.
+            References are pinned to the digests that they have now; checkpoints are names that the server offers.
+
+            ``apply``: ``artifact``, and perhaps ``source``, ``output``, ``project`` and ``revert``.
+
+            ``merge``: ``artifacts``, ``name``, and perhaps ``method``, ``weights``, ``settings``, ``mask``, ``source``
+            and ``description``.
+
+            ``extract``: ``source``, ``target``, ``name``, and perhaps ``family``, ``method``, ``license``,
+            ``description``, ``rule``, ``mask_only`` and ``reversible``.
 
     Returns:
         The job, which :func:`wait` waits for.
 
     Raises:
-        UsageError: the remote is a store and no server, or a name is no name.
-        NotAllowedError: the token has too low a role for the artifact or the project.
+        UsageError: the remote is a store and no server, or the server does not take the request.
+        NotAllowedError: the token has too low a role for an artifact or the project.
         ConflictError: another job makes the same output.
         TryAgainError: too many jobs wait.
     """
-    names = {"source": source, "output": output, "project": project}
-    body = {"kind": "apply", "artifact": str(as_ref(artifact)), "revert": revert}
-    return _submit(body | {name: value for name, value in names.items() if value is not None}, remote, workspace)
-
-
-def merge(
-    artifacts: Sequence[str | Ref],
-    name: str | Ref,
-    remote: str | None = None,
-    *,
-    method: str = "",
-    weights: Sequence[float] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    source: str | None = None,
-    description: str = "",
-    workspace: Workspace | None = None,
-) -> RemoteJob:
-    """Have a server merge updates of one source into one artifact of its registry.
-
-    Args:
-        artifacts: references on the server, in order; each pinned to the digest that it has now.
-        method: as for :func:`maskreg.merge`.
-        weights: in the order of the artifacts; 1 each when left out.
-        settings: of the method; ``mask`` is a reference on the server.
-        source: name of the checkpoint that the artifacts were made from; looked for there when left out.
-    """
-    given = dict(settings or {})
-    mask = given.pop("mask", None)
-    body = {
-        "kind": "merge",
-        "artifacts": [str(as_ref(ref)) for ref in artifacts],
-        "name": str(as_ref(name)),
-        "method": method,
-        "settings": given,
-        "description": description,
-        **({"weights": [float(weight) for weight in weights]} if weights is not None else {}),
-        **({"mask": str(as_ref(mask))} if mask is not None else {}),
-        **({"source": source} if source is not None else {}),
-    }
-    return _submit(body, remote, workspace)
-
-
-def extract(
-    source: str,
-    target: str,
-    name: str | Ref,
-    remote: str | None = None,
-    *,
-    workspace: Workspace | None = None,
-    **options: Unpack[ExtractOptions],
-) -> RemoteJob:
-    """Have a server compare two checkpoints that it has, and store what moved in its registry.
-
-    Args:
-        source: name of a checkpoint that the server offers.
-        target: name of another, that post-training made of it.
-    """
-    body = {"kind": "extract", "source": source, "target": target, "name": str(as_ref(name)), **options}
-    return _submit(body, remote, workspace)
+    given = {name: plain(value) for name, value in request.items() if value is not None}
+    with _server(remote, workspace) as server:
+        return server.job("POST", "/patches", {"kind": kind, **given})
 
 
 def show(id: str, remote: str | None = None, *, workspace: Workspace | None = None) -> RemoteJob:
@@ -301,11 +240,6 @@ def _server(name: str | None, workspace: Workspace | None) -> Iterator[JobServer
         if settings.offline:
             raise UnavailableError(f"remote {remote.name} is not asked while offline is set", offline=True)
         yield JobServer(remote.name, Connection(remote.url, remote.options))
-
-
-def _submit(body: Mapping[str, Any], remote: str | None, workspace: Workspace | None) -> RemoteJob:
-    with _server(remote, workspace) as server:
-        return server.job("POST", "/patches", body)
 
 
 def _segment(text: str) -> str:
