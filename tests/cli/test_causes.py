@@ -104,11 +104,6 @@ def make_wrong(folder: Path) -> None:
     (folder / "nothing").mkdir()
 
 
-def test_two_adapters_are_compared_like_any_checkpoints(run: Run, tmp_path: Path) -> None:
-    paths = [make_checkpoint(tmp_path / name, adapter()) for name in ("one", "two")]
-    assert run("extract", *paths, "--name", "x", "--json").json["manifest"]["totals"]["nnz"] == 0
-
-
 WRAPPED: dict[str, tuple[Callable[[str], str], str]] = {
     "compiled": (lambda name: f"_orig_mod.{name}", "6 tensors under another name: '_orig_mod."),
     "data parallel": (lambda name: f"module.{name}", "6 tensors under another name: 'module."),

@@ -66,19 +66,3 @@ def test_bash_completes_a_name_with_its_tag() -> None:
     environment = os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["toy-opd:v1"]
-
-
-@pytest.mark.parametrize("typed", [("version",), ("-V",), ("--version",)])
-def test_the_version_is_asked_for_in_any_way(run: Run, typed: tuple[str, ...]) -> None:
-    assert run(*typed).out.startswith("maskreg ")
-
-
-def test_help_and_words_of_other_tools_are_understood(run: Run, tmp_path: Path) -> None:
-    assert run("help", "pull").out == run("pull", "--help").out
-    assert run("help").out == run("--help").out
-    run("remote", "add", "team", tmp_path / "team")
-    assert run("remote", "ls").out == run("remote", "list").out
-    run("remote", "rm", "team")
-    assert run("remote", "list").out == ""
-    assert run("ls").out == run("list").out
-    assert "there is no command" in run("remote", "drop", "team", status=2).err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,6 @@ import pytest
 from tests.cli.conftest import Run
 
 REF = "toy-opd:v1"
-
-
-def test_the_first_remote_stays_the_default_one(run: Run, artifact: str, tmp_path: Path) -> None:
-    assert "first is the default remote" in run("remote", "add", "first", tmp_path / "first").err
-    assert "default" not in run("remote", "add", "second", tmp_path / "second").err
-    assert run("remote", "default").out == "first\n"
-    assert run("push", REF, "--json").json[0]["remote"] == "first"
-    run("remote", "default", "second")
-    assert run("remote", "default", "--json").json == {"name": "second", "default": True}
-    assert run("remote", "add", "third", tmp_path / "third", "--default", "--json").json["default"] is True
-    assert "next: maskreg remote default first" in run("remote", "remove", "third").err
-    run("push", REF, status=78)
 
 
 READING = (
@@ -74,19 +61,6 @@ def test_quiet_prints_references_alone(run: Run, artifact: str, pair: tuple[Path
     assert (done.out, done.err) == (f"{REF}@{artifact}\n", "")
 
 
-def test_a_name_is_moved_with_its_history(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
-    moved = run("mv", REF, "team/toy")
-    assert run("show", "team/toy:v1", "--json").json["card"]["family"] == "toy"
-    assert [row["action"] for row in run("log", REF, "--json").json] == ["created", "removed"]
-    run(*moved.err.split("maskreg ")[1].split())
-    later = run("extract", pair[1], pair[0], "--name", "other", "--json").json["digest"]
-    run("mv", "other", REF, status=75)
-    assert sorted(run("list", "-q").out.split()) == ["other", REF]
-    (row,) = run("mv", "other", REF, "--force", "--json").json
-    assert row == {"old": "other", "new": REF, "digest": later, "was": artifact}
-    run("mv", f"{REF}@{artifact}", "other", status=66)
-
-
 def test_all_tags_of_a_name_move_or_none(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
     run("tag", REF, "v2", "latest")
     run("extract", pair[1], pair[0], "--name", "new/toy:v2")
@@ -112,30 +86,3 @@ def test_a_shared_name_moves_only_by_force(
     run("extract", *pair, "--name", "own")
     monkeypatch.setattr("maskreg.registry.registry.who", lambda: "dave@there")
     assert "was set by carol@there" in run("extract", pair[1], pair[0], "--name", "own", status=75).err
-
-
-def test_all_tags_of_a_remote_that_went_back_are_taken_at_once(run: Run, artifact: str, tmp_path: Path) -> None:
-    step = "maskreg remote check lab --allow-rollback"
-    run("remote", "add", "lab", tmp_path / "lab")
-    tags = [REF, "toy-opd:v2", "toy-opd:same"]
-    run("tag", *tags)
-    run("push", *tags)
-    shutil.copytree(tmp_path / "lab", tmp_path / "backup")
-    for tag in tags[:2]:
-        run("annotate", tag, "--description", "later")
-        run("push", tag)
-    last = tmp_path / "lab/refs/default/toy-opd/v1" / f"{2:020d}.json"
-    last.rename(tmp_path / "kept")
-    assert step not in run("pull", REF, status=65).err  # it is this one alone
-    shutil.rmtree(tmp_path / "lab")
-    (tmp_path / "backup").rename(tmp_path / "lab")
-    for command in (["pull", REF], ["push", "toy-opd:v2"], ["show", REF, "--remote", "lab"]):
-        told = run(*command, status=65).err
-        assert f"maskreg {' '.join(command)} --allow-rollback takes the tag" in told
-        assert told.endswith(f"{step}\n")
-    assert f": {step}\n" in run("verify", "--all", "--remote", "lab", status=65).out
-    taken = run(*step.split()[1:], "--json")
-    assert len(taken.json["accepted"]) == 2
-    assert [f"note: accepted: {text}" for text in taken.json["accepted"]] == taken.err.splitlines()
-    run("verify", "--all", "--remote", "lab")
-    assert run(*step.split()[1:], "--json").json["accepted"] == []

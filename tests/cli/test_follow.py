@@ -36,17 +36,6 @@ def test_a_folder_is_brought_up_to_date(run: Run, pair: tuple[Path, Path], tmp_p
     assert record["out"] == str(tmp_path / "served/current")
 
 
-def test_a_changed_checkpoint_is_made_again_at_once(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    line = ("follow", "toy/run", "--source", pair[0], "-o", tmp_path / "served", "--once")
-    published(tmp_path, pair, 1)
-    run(*line)
-    (tmp_path / "served" / "current" / "model.safetensors").unlink()
-    steps = published(tmp_path, pair, 2)
-    done = run(*line)
-    assert "was changed after it was written" in done.err
-    assert contents(Path(done.out.strip())) == contents(steps[2])
-
-
 def test_it_waits_for_the_tag_to_move(tmp_path: Path, pair: tuple[Path, Path]) -> None:
     person = Person(tmp_path / "home")
     settings = maskreg.Settings(home=person.registry, config_path=tmp_path / "config.toml")

@@ -59,19 +59,6 @@ def test_the_whole_journey(
     assert same_files(tmp_path / "out", target)
 
 
-def test_every_json_document_parses_and_nothing_else_is_on_stdout(run: Run, artifact: str, tmp_path: Path) -> None:
-    # test_json.py has the others.
-    run("remote", "add", "lab", tmp_path / "lab", "--default", "--json")
-    for line in (
-        *(f"rm {REF} -y --json", f"restore {REF} --json", "config get home --json", "config path --json"),
-        *("config unset jobs --json", "remote default lab --json", "completion fish --json", "cache ls --json"),
-        *(f"apply {REF} -o {tmp_path}/o --json", "key list --json", "remote remove lab --json"),
-    ):
-        assert run(*line.split()).json is not None, line
-    lines = [json.loads(text) for text in run("pull", REF, "--json").out.splitlines()]
-    assert [value["schema"] for value in lines] == ["maskreg.ref/1", "maskreg.end/1"]
-
-
 def test_the_manifest_is_what_the_digest_names(artifact: str) -> None:
     done = subprocess.run([MASKREG, "show", REF, "--manifest"], capture_output=True, check=True)
     assert "sha256:" + hashlib.sha256(done.stdout).hexdigest() == artifact
@@ -106,18 +93,6 @@ def test_a_seen_checkpoint_that_changed_is_skipped(
     run("apply", REF, "--source", kept, "-o", tmp_path / "out")
     # The place that was named once is found from now on.
     run("apply", REF, "-o", tmp_path / "again")
-
-
-def test_a_hint_names_the_artifact_that_was_asked_for(
-    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("remote", "add", "lab", tmp_path / "lab")
-    run("push", REF)
-    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "elsewhere"))
-    run("pull", REF, "--only", "mask")
-    run("config", "set", "remotes.lab.url", tmp_path / "other")
-    error = run("apply", REF, "--source", pair[0], "-o", tmp_path / "out", "--json", status=66).json["error"]
-    assert error["hint"] == f"maskreg pull {REF} --only delta"
 
 
 def test_what_a_command_opened_is_closed_when_it_ends(

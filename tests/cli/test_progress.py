@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 import pytest
@@ -15,7 +14,7 @@ from maskreg_cli import progress
 from maskreg_cli.output import Output
 
 from maskreg.extras import compile_hint
-from maskreg.native import NUMPY, using
+from maskreg.native import NUMPY
 from maskreg.progress import SILENT
 from tests.cli import terminal
 from tests.cli.terminal import Terminal
@@ -97,16 +96,6 @@ def test_nothing_is_drawn_beside_a_question(monkeypatch: pytest.MonkeyPatch) -> 
         until(lambda: screen.getvalue() != before)
 
 
-def test_it_names_what_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = watch(monkeypatch)
-    code = "import sys, time\nfor _ in range(2000):\n    if 'loading slow' in sys.stderr.getvalue():\n        break\n"
-    (tmp_path / "slow_library.py").write_text(code + "    time.sleep(0.005)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with Output().at_work("compare"):
-        __import__("slow_library")
-    assert f"{WIPED}… compare: loading slow_library, 0 s\r" in screen.getvalue()
-
-
 @pytest.mark.parametrize("reason", ["quiet", "no terminal", "dumb"])
 def test_nothing_is_drawn(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = watch(monkeypatch)
@@ -119,14 +108,6 @@ def test_nothing_is_drawn(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (told is SILENT) == (reason == "quiet")
         time.sleep(0.1)
     assert screen.getvalue() == ""
-
-
-def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = watch(monkeypatch)
-    monkeypatch.setenv("COLUMNS", "20")
-    with Output().at_work("a command with a long name"):
-        until(lambda: bool(screen.getvalue()))
-    assert screen.getvalue().startswith(f"{WIPED}… a command with a \r")
 
 
 def test_the_command_before_a_pipe_has_the_terminal_until_work_begins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,11 +128,3 @@ def test_people_are_told_that_the_kernels_are_not_compiled(kernels: str, monkeyp
     screen = terminal.watch(monkeypatch)
     Output(quiet=True).note_slow_kernels()
     assert (compile_hint() in screen.getvalue()) == (kernels == NUMPY)
-
-
-def test_no_hint_to_compile_what_was_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASKREG_KERNELS", NUMPY)
-    screen = terminal.watch(monkeypatch)
-    with using(NUMPY):
-        Output().note_slow_kernels()
-    assert screen.getvalue() == ""

@@ -103,24 +103,6 @@ def test_show_reads_a_pipe(run: Run, artifact: str, feed: object) -> None:
     assert "next: maskreg pull REF | maskreg show" in run("show", "-", status=65).err
 
 
-def test_the_log_says_what_happened(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
-    later = run("extract", pair[1], pair[0], "--name", REF, "--json").json["digest"]
-    run("annotate", REF, "--license", "mit")
-    run("rm", "-y", REF)
-    run("restore", REF)
-    run("rm", "-y", REF)
-    run("tag", artifact, REF)
-    run("tag", REF, "v1", "--immutable")
-    rows = run("log", REF, "--json").json
-    actions = ["created", "moved", "annotated", "removed", "restored", "removed", "set again", "fixed"]
-    assert [(row["n"], row["action"]) for row in rows] == list(enumerate(actions, 1))
-    digests = [artifact, later, later, None, later, None, artifact, artifact]
-    assert [row["digest"] for row in rows] == digests
-    for line, row in zip(run("log", REF).out.splitlines(), rows, strict=True):
-        assert line.startswith(str(row["n"])) and line.endswith(row["action"])
-    assert run("log", REF, "-q").out.splitlines() == [digest or "-" for digest in digests]
-
-
 def test_the_same_artifact_keeps_what_was_said_about_it(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
     run("annotate", REF, "--license", "mit", "--meta", "seed=1", "--meta", "note=x")
     again = run("extract", *pair, "--name", REF, "--method", "rlvr", "--meta", "seed=2", "--meta", "note=", "--json")

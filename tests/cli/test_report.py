@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from maskreg.extras import install_command
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
 
@@ -52,14 +50,6 @@ def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Pat
     run("report", REF, "-o", pair[0] / "config.json" / "report.html", status=73)
     run("report", REF, "-o", page, "--plots", pair[0] / "config.json", status=73)
     assert list(folder.iterdir()) == []
-
-
-def test_without_the_libraries_it_names_the_extra(
-    run: Run, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    told = run("report", REF, "-o", tmp_path / "report.html", status=78).err
-    assert f"next: {install_command('report')}" in told
 
 
 @pytest.mark.torch

@@ -86,14 +86,6 @@ def _fused(model: dict[str, Tensor], at: str) -> dict[str, Tensor]:
     return {at.format("qkv_proj"): ("BF16", np.concatenate(parts)), at.format("o_proj"): model[at.format("o_proj")]}
 
 
-def test_rows_that_cannot_be_read_alone_are_refused(run: Run, tmp_path: Path) -> None:
-    source = {"model.layers.0.mlp.gate_up_proj.weight": bf16((6, 10), 1)}
-    runs = [source, {name: moved(tensor, 0.5) for name, tensor in source.items()}]
-    paths = [make_checkpoint(tmp_path / str(number), model) for number, model in enumerate(runs)]
-    run("extract", *paths, "--name", "odd")
-    assert "--role gate_up_proj takes it whole" in run("show", "odd", "--role", "up_proj", status=2).err
-
-
 def test_a_consensus_map_is_written_once(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
     path = tmp_path / "maps" / "q.npz"
     shown = run("compare", *masks, "--role", "q_proj", "--consensus-map", path).out

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import html
-import io
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from maskreg.service.app import create_app
 from tests.cli.conftest import Done, Run
-from tests.service.serving import ADMIN, headers, listening, service_in
+from tests.service.serving import ADMIN, listening, service_in
 
 
 @dataclass(frozen=True)
@@ -122,24 +118,6 @@ def test_what_was_pulled_is_a_cache_and_what_was_made_is_not(
     bob("cache", "rm", "team/toy:v1")
     bob("apply", "team/toy:v1", "--source", pair[0], status=66)
     bob("pull", "team/toy:v1", "--json")
-
-
-def test_the_lines_of_an_empty_servers_page_work_in_their_order(
-    url: str, run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "ada"))
-    monkeypatch.setenv("MASKREG_CONFIG", str(tmp_path / "ada.toml"))
-    page = httpx2.get(url, headers=headers("writer-token"))
-    lines = re.findall(r"<code>(maskreg .*?)</code>", html.unescape(page.text), re.DOTALL)[0].splitlines()
-    words = {"SOURCE": str(pair[0]), "TARGET": str(pair[1]), "PROJECT/NAME": "team/toy"}
-    for line in lines:
-        command = [words.get(word, word) for word in line.split()[1:]]
-        if command[0] == "login":
-            # Typed at the prompt.
-            monkeypatch.setattr("sys.stdin", io.StringIO("writer-token"))
-            command.append("--token-stdin")
-        run(*command)
-    assert run("list", "--remote", lines[-1].split()[-1], "-q").out == "team/toy\n"
 
 
 def test_a_server_is_added_before_the_login(

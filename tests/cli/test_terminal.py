@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from maskreg_cli.geometry import geometry
 
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
@@ -99,38 +98,6 @@ def test_bars_are_plain_where_unicode_is_not_understood(artifact: str, at: At, m
 def test_a_checkpoint_without_tensors_has_a_summary(run: Run, tmp_path: Path) -> None:
     empty = make_checkpoint(tmp_path / "empty", {})
     assert "by role: nothing" in run("extract", empty, empty, "--name", "nothing").out
-
-
-def test_an_analysis_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = {
-        "numel": 1_000_000,
-        "tensors": 8,
-        "sparsity": {"exact": {"value": 0.75, "null": 0.7496}},
-        "relative_norm": {"value": 0.004555, "null": 0.001139},
-        "energy_share": {"value": 0.25, "null": 0.125},
-        "energy_lift": {"value": 2.0, "null": 1.0},
-        "concentration": {"concentration_0.1pct": {"value": 0.0125, "null": 0.0031}},
-        "figures": {
-            name: {"matrices": 8, **dict.fromkeys(("mean", "median", "max"), value), "null_mean": 9.0, "chance": None}
-            for name, value in {"stable_rank": 8.088, "energy_top_16": 0.8884, "projection_lift_0.10": 14.3}.items()
-        },
-    }
-    digest = str(Digest.of(b"analysis"))
-    document = {
-        "of": digest,
-        "total": group,
-        "layers": {
-            str(layer): {**group, "relative_norm": {"value": layer / 1e4, "null": 0.001}} for layer in range(80)
-        },
-        "notes": ["bf16 rounding fills the rank, so read every rank figure beside its rounding null"],
-    }
-    for columns in (60, 80, 140):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        for verbose in (False, True):
-            told = geometry("one-analysis", digest, document, "layer", verbose=verbose)
-            assert max(map(len, told.splitlines())) <= columns
-            assert ("folded: 74 of 80 layers" in told) != verbose
-            assert {"8.09", "88.8", "14.3x"} <= set(told.replace("(", " ").split())
 
 
 REF = "toy-opd:v1"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -86,10 +85,3 @@ def same_files(one: Path, other: Path) -> bool:
 def leftovers(folder: Path) -> list[str]:
     """Hidden work folders in ``folder``, finished or not."""
     return sorted(p.name for p in folder.iterdir() if p.name.startswith(".") and "maskreg" in p.name)
-
-
-def copy_of(folder: Path, to: Path) -> Path:
-    """A fresh copy of a folder, in place of what is there."""
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(folder, to)
-    return to

@@ -18,7 +18,7 @@ from tests.servers import Postgres, S3Server
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return big_pair(tmp_path_factory.mktemp("pair"), 8)
+    return big_pair(tmp_path_factory.mktemp("pair"), 16)
 
 
 def _member(folder: Path, server: S3Server, bucket: str, catalog: str = "") -> Person:

@@ -12,7 +12,6 @@ from maskreg.analysis.comparison import ConsensusPicture
 from maskreg.checkpoint.roles import Selection
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.heat import consensus_heat
-from maskreg.reports.page import page
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme
 from tests.reports.conftest import named
 
@@ -72,13 +71,3 @@ def test_a_selection_of_few_matrices_is_mapped(three: tuple[NamedMask, ...], sel
     assert gather(three[0], three[1:2], selection=selected.selection).consensus == ()
     assert gather(three[0], three[1:]).consensus == ()
     assert dataclasses.replace(selected, consensus=()).totals.numel == 2 * 32 * 16
-
-
-def test_the_page_says_what_it_counts(three: tuple[NamedMask, ...], selected: Findings) -> None:
-    html = page(selected, "1")
-    nnz = sum(int(three[0].artifact.mask[each.map.name].to_bool().sum()) for each in selected.consensus)
-    assert f"Only what <code>--role q_proj --layers 3,5</code> selects is counted: {100 * nnz / 1024:.1f}" in html
-    assert set(selected.grid.cells) == {("3", "self_attn.q_proj"), ("5", "self_attn.q_proj")}
-    assert "FFN ratios" not in html
-    assert "Consensus of 3 masks in model.layers.3.self_attn.q_proj.weight" in html
-    assert "Consensus of 3 masks" not in page(gather(three[0], three[1:2]), "1")

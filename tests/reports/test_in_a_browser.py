@@ -62,36 +62,6 @@ def test_no_screen_scrolls_sideways_and_plots_fit_it(browser: Any, path: Path, f
         assert view.evaluate(SMALLEST) >= 9.5
 
 
-@pytest.mark.parametrize(("scheme", "choice", "ground"), [("light", "dark", "dark"), ("dark", "light", "light")])
-def test_the_theme_changes_without_a_script(browser: Any, path: Path, scheme: str, choice: str, ground: str) -> None:
-    with Opened(browser, path, scheme, java_script_enabled=False) as opened:
-        opened.page.get_by_label(choice, exact=True).check()
-        style = "e => getComputedStyle(e).backgroundColor"
-        assert opened.page.locator("html").evaluate(style) == GROUNDS[ground]
-        # Plots are drawn in the colors of the page.
-        fill = "e => getComputedStyle(e.querySelector('path')).fill"
-        assert opened.page.locator("svg.wide-plot").first.evaluate(fill) == GROUNDS[ground]
-        opened.page.emulate_media(media="print")
-        assert opened.page.locator("html").evaluate(style) == GROUNDS["light"]
-        assert not opened.page.locator(".theme").is_visible()
-
-
-def test_a_word_shows_its_definition(browser: Any, path: Path) -> None:
-    with Opened(browser, path, "light", java_script_enabled=False) as opened:
-        word = opened.page.get_by_role("button", name="headroom", exact=True).first
-        tip = opened.page.locator(".term:has(button:text-is('headroom')) .tip").first
-        assert not tip.is_visible()
-        word.hover()
-        assert tip.is_visible()
-        opened.page.mouse.move(0, 0)
-        assert not tip.is_visible()
-        # A tap opens it, and Escape closes it.
-        word.dispatch_event("click")
-        assert tip.is_visible()
-        opened.page.keyboard.press("Escape")
-        assert not tip.is_visible()
-
-
 SMALLEST = """() => Math.min(...[...document.querySelectorAll('svg.plot text')].filter(t => t.getClientRects().length)
   .map(t => parseFloat(getComputedStyle(t).fontSize) * t.ownerSVGElement.clientWidth
     / t.ownerSVGElement.viewBox.baseVal.width))"""

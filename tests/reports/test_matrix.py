@@ -14,7 +14,7 @@ from maskreg.analysis.evidence import STRIPED
 from maskreg.analysis.pairwise import PairAnswer, PairMatrix
 from maskreg.analysis.verdict import Outcome
 from maskreg.reports.findings import Findings, NamedMask, gather
-from maskreg.reports.heat import headroom_map, texts_of
+from maskreg.reports.heat import headroom_map
 from maskreg.reports.page import matrix_plot, page, plots_of
 from maskreg.reports.pictures import svg
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme
@@ -51,11 +51,6 @@ def test_every_pair_is_a_cell_on_either_side_of_the_diagonal(theme: Theme, size:
     assert texts[3.5, 0.5] == "0.0"
     assert texts[2.5, 0.5] == "−25.0"
     assert [label.get_text()[-2:] for label in axes.get_yticklabels()][-1] == "a0"
-
-
-@pytest.mark.parametrize(("room", "text"), [((40, 12), "−12.3"), ((18, 12), "−12"), ((10, 12), None), ((40, 5), None)])
-def test_numbers_that_fit_their_cells(room: tuple[float, float], text: str | None) -> None:
-    assert texts_of(np.array([-0.1234]), room) == (None if text is None else [text])
 
 
 def test_a_hundred_masks_fit() -> None:

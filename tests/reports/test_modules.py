@@ -3,7 +3,7 @@ from __future__ import annotations
 from maskreg.artifact.manifest import Group
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint import layer_of
-from maskreg.reports.modules import MOST_MODULES, REST, grid_of
+from maskreg.reports.modules import grid_of
 
 
 def row(name: str, numel: int = 10, nnz: int = 4) -> Tensor:
@@ -18,16 +18,6 @@ def test_experts_are_added_up_and_layers_are_in_order() -> None:
     assert found.cells["10", "mlp.experts.*.up_proj"] == Group(numel=40, nnz=6)
     assert ("2", "attn.qkv") not in found.cells
     assert found.outside == {"lm_head.weight": Group(numel=7, nnz=1)}
-
-
-def test_the_smallest_of_many_modules_share_a_column() -> None:
-    rows = [row(f"model.layers.{n % 2}.part{n:02}.weight", 100 - n, 1) for n in range(40)]
-    found = grid_of(rows)
-    assert len(found.modules) == MOST_MODULES
-    assert found.modules[-1] == REST
-    assert sum(group.numel for group in found.cells.values()) == sum(r.numel for r in rows)
-    assert "part00" in found.modules
-    assert "part39" not in found.modules
 
 
 def test_no_module_of_a_model_without_layers() -> None:

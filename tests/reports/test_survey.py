@@ -11,10 +11,7 @@ from maskreg.analysis.evidence import MATCHED
 from maskreg.analysis.survey import Survey
 from maskreg.reports import findings as module
 from maskreg.reports.findings import Findings, NamedMask, gather
-from maskreg.reports.heat import headroom_map
-from maskreg.reports.page import plots_of, survey_plot
-from maskreg.reports.pictures import svg
-from maskreg.reports.theme import LIGHT, NARROW
+from maskreg.reports.page import plots_of
 from maskreg.reports.words import OPEN, answer
 from tests.reports.conftest import EVIL, named
 
@@ -41,12 +38,3 @@ def test_many_masks_are_surveyed_and_have_no_answers(surveyed: Findings) -> None
     assert mark == OPEN
     assert sentence.startswith("2 masks stand beside this one")
     assert "survey" in plots_of(surveyed)
-
-
-def test_labels_leave_out_what_all_names_begin_with_and_fit() -> None:
-    axes = headroom_map(run(200), LIGHT).axes[0]
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels[:2] == ["step-0", "step-50"]
-    assert axes.get_xlabel() == "team/run"
-    assert len(headroom_map(run(200), LIGHT, NARROW).axes[0].get_yticklabels()) <= 20
-    assert len(svg(survey_plot(run(200)), LIGHT)) < 300_000

@@ -97,22 +97,6 @@ def test_an_address_where_nothing_is_has_the_code_of_the_command_line(shared: La
     assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "field"),
-    [
-        ("/projects", {}, "name"),
-        ("/projects", {"name": "a", "public": 1}, "public"),
-        ("/projects", {"name": "a", "publik": True}, "publik"),
-        ("/projects", ["a"], "body"),
-        ("/patches", {"name": "a"}, "kind"),
-    ],
-)
-def test_a_malformed_document_is_told_which_field_is_wrong(shared: Lab, path: str, body: object, field: str) -> None:
-    answer = shared.client(ADMIN).post(f"/api/v1{path}", json=body)
-    assert (answer.status_code, answer.json()["code"]) == (422, "USAGE")
-    assert field in answer.json()["title"]
-
-
 def test_a_server_whose_registry_has_gone_is_not_ready(tmp_path: Path) -> None:
     with service_in(tmp_path) as service:
         service.registry.ensure_uuid()

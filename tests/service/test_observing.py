@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from maskreg.service.access import PUBLIC
 from maskreg.service.app import create_app
-from maskreg.service.observing import JsonFormatter, is_traced
+from maskreg.service.observing import JsonFormatter
 from tests.service.serving import ADMIN, headers, service_in
 
 
@@ -116,14 +116,3 @@ def test_traces_go_where_the_standard_variables_say(tmp_path: Path, monkeypatch:
     sent = b"".join(bodies)
     assert b"/api/v1/artifacts" in sent
     assert [word for word in (b"hidden-word", b"reader-token", b"livez") if word in sent] == []
-
-
-@pytest.mark.parametrize(
-    "variables", [{}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}]
-)
-def test_without_these_variables_nothing_is_traced(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert not is_traced()

@@ -78,15 +78,6 @@ def test_results_come_as_one_types(browser: Any, served: str) -> None:
         assert view.said == []
 
 
-def test_names_are_ticked_and_compared(browser: Any, served: str) -> None:
-    with opened(browser, f"{served}/", java_script_enabled=False) as view:
-        for name in ("team/toy-opd:v1", "team/toy-rlvr:v1"):
-            view.page.get_by_label(f"Compare {name}").check()
-        view.page.get_by_role("button", name="Compare ticked").click()
-        view.page.wait_for_url("**/compare?*")
-        assert view.page.locator(".answer .mark").is_visible()
-
-
 def test_a_keyboard_is_enough(browser: Any, served: str) -> None:
     with opened(browser, f"{served}/") as view:
         page = view.page
@@ -123,23 +114,3 @@ def test_the_tab_key_goes_everywhere_and_is_never_lost(browser: Any, served: str
             stops.append(view.page.evaluate(FOCUS))
         assert [stop["at"] for stop in stops[:-1] if not stop["seen"]] == []
         assert view.page.evaluate(UNVISITED) == []
-
-
-def test_lines_are_copied(browser: Any, served: str) -> None:
-    from playwright.sync_api import expect
-
-    permissions = ["clipboard-read", "clipboard-write"]
-    with opened(browser, f"{served}/p/team/toy-opd:v1", permissions=permissions) as view:
-        view.page.locator("#use ~ .copied").get_by_role("button", name="Copy").click()
-        expect(view.page.get_by_role("button", name="Copied")).to_be_visible()
-        copied = view.page.evaluate("navigator.clipboard.readText()")
-        assert copied == "maskreg pull team/toy-opd:v1 --remote server | maskreg apply"
-
-
-def test_paper_shows_the_figures_and_no_forms(browser: Any, served: str) -> None:
-    with opened(browser, f"{served}/p/team/toy-opd:v1", "dark") as view:
-        view.page.emulate_media(media="print")
-        assert view.page.locator("#layers").is_visible()
-        assert not view.page.locator(".head nav").is_visible()
-        style = "e => getComputedStyle(e).backgroundColor"
-        assert view.page.locator("html").evaluate(style) == "rgb(255, 255, 255)"

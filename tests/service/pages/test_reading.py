@@ -16,7 +16,6 @@ import maskreg
 from maskreg.service.app import create_app
 from maskreg.service.gateway.visibility import Remembered
 from maskreg.service.pages import compare as comparing
-from maskreg.service.pages.listing import sparkline
 from maskreg.words import percent, times
 from maskreg.workspace.verbs import keys
 from tests.service.pages.conftest import EVIL, LAYERS, MODULES
@@ -98,18 +97,6 @@ def test_files_are_kept_for_good_under_their_digest_and_pages_are_not(client: Te
     assert client.get("/static/0/site.py").status_code == 404
 
 
-def test_the_first_page_is_light(client: TestClient) -> None:
-    text = client.get("/").text
-    files = [client.get(path).content for path in re.findall(r'"(/static/[^"]*)"', text)]
-    fixed = len(text.partition("<tbody")[0]) + sum(map(len, files))
-    rows = re.findall(r"<tr role.*?</tr>", text, re.DOTALL)
-    bare = max(len(re.sub(r"<svg.*?</svg>", "", row, flags=re.DOTALL)) for row in rows)
-    # A model of many layers, whose densities all differ.
-    spark = len(sparkline([0.1 + layer / 200 for layer in range(96)]))
-    assert text.count('<svg class="spark"') == 4
-    assert fixed + 40 * (bare + spark) < 100_000
-
-
 def test_an_artifact_shows_where_it_moved_how_it_is_used_and_what_it_was_made_of(client: TestClient) -> None:
     text = client.get(OPD).text
     assert re.search(r"[\d.]+.% of 10,240 coordinates", plain(section(text, "answer")))
@@ -170,12 +157,6 @@ def test_an_artifact_says_who_vouches_for_the_tag(client: TestClient, home: Path
     with service_in(folder, frozenset({"team"})) as service:
         text = TestClient(create_app(service), "http://localhost").get(OPD).text
     assert f"is signed, by the key {key}" in plain(section(text, "verification"))
-
-
-def test_programs_get_problems_and_browsers_pages(client: TestClient) -> None:
-    answer = client.get("/p/team/nothing", headers={"Accept": "application/json"})
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert client.get("/p/secret/plan", headers={"Accept": "*/*"}).status_code == 401
 
 
 @pytest.fixture
