@@ -438,7 +438,7 @@ def test_a_push_that_says_it_worked_did(small: Registry, grace: timedelta) -> No
     j_end = count(collects, without_name(small))
     outcomes = set()
     for k in range(k_end):
-        for j in range(k % 4, j_end, 4):
+        for j in range(k % 6, j_end, 6):
             store = without_name(small)
             pushing, collecting = Side(Gate(store, k), pushes), Side(Gate(store, j), collects)
             for side in (pushing, collecting):
@@ -482,7 +482,7 @@ def test_a_restore_beside_a_collection(small: Registry) -> None:
     # One delete is like another.
     j_end = count(collects, orphan(small)) - len(list(orphan(small).list("artifacts/"))) + 2
     for k in range(k_end):
-        for j in range(k % 4, j_end, 4):
+        for j in range(k % 6, j_end, 6):
             store = orphan(small)
             restoring, collecting = Side(Gate(store, k), restores), Side(Gate(store, j), collects)
             for side in (restoring, collecting):
