@@ -1,4 +1,4 @@
-"""Damaged blocks, 10,000 of them: values or a clear error, also where every index is checked."""
+"""Damaged blocks, 3,000 of them: values or a clear error, also where every index is checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.kernels import COMPILED
 
 ROOT = Path(__file__).parent.parent.parent
 
-BLOCKS = 10_000
+BLOCKS = 3_000
 
 SHARE = BLOCKS // max(1, len(COMPILED))
 """Blocks for each build of the kernels."""

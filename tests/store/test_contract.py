@@ -36,28 +36,16 @@ def test_an_empty_store_has_nothing(store: Store) -> None:
         store.get("a", max_bytes=1)
 
 
-@pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)) * 5000], ids=["empty", "one", "1.3 MB"])
-def test_put_and_get(store: Store, data: bytes) -> None:
-    store.put("a/b", data)
-    assert store.get("a/b", max_bytes=len(data)) == data
-    info = store.head("a/b")
-    assert info is not None
-    assert (info.key, info.size) == ("a/b", len(data))
-    assert [(i.key, i.size) for i in store.list("a/")] == [("a/b", len(data))]
-
-
-def test_put_takes_any_buffer(store: Store) -> None:
-    for data in (bytearray(b"abc"), memoryview(b"abc")):
-        store.put("a", data)  # type: ignore[arg-type]
-        assert store.get("a", max_bytes=3) == b"abc"
-
-
-def test_get_refuses_what_is_larger_than_the_limit(store: Store) -> None:
-    store.put("a", b"0123456789")
-    assert store.get("a", max_bytes=10) == b"0123456789"
-    for limit in (9, 0):
-        with pytest.raises(LimitError, match=f"limit is {limit}"):
-            store.get("a", max_bytes=limit)
+def test_put_and_get(store: Store) -> None:
+    for data in (b"", b"x", bytes(range(256)) * 5000, bytearray(b"abc"), memoryview(b"abc")):
+        store.put("a/b", data)  # type: ignore[arg-type]
+        assert store.get("a/b", max_bytes=len(data)) == data
+        info = store.head("a/b")
+        assert info is not None
+        assert (info.key, info.size) == ("a/b", len(data))
+        assert [(i.key, i.size) for i in store.list("a/")] == [("a/b", len(data))]
+    with pytest.raises(LimitError, match="limit is 2"):
+        store.get("a/b", max_bytes=2)
 
 
 def test_create_only_writes_once(store: Store) -> None:
@@ -120,24 +108,24 @@ def test_list_goes_on_after_a_thousand(store: Store) -> None:
     assert keys(store, "many/") == names
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        *("", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", "a\\b", "a\0b", "a\nb", "a\x7fb", "\ud800"),
-        *(".tmp/a", "a" * 256, "a/" * 512 + "a"),
-    ],
+UNCLEAN = (
+    *("", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", "a\\b", "a\0b", "a\nb", "a\x7fb", "\ud800"),
+    *(".tmp/a", "a" * 256, "a/" * 512 + "a"),
 )
-def test_keys_that_are_not_clean_are_refused(store: Store, key: str) -> None:
-    for action in (
-        lambda: store.get(key, max_bytes=1),
-        lambda: store.head(key),
-        lambda: store.put(key, b""),
-        lambda: store.create(key, b""),
-        lambda: store.delete([key]),
-        lambda: list(store.list(key + "/")),
-    ):
-        with pytest.raises(ValueError, match=r"is not a (key|prefix)"):
-            action()
+
+
+def test_keys_that_are_not_clean_are_refused(store: Store) -> None:
+    for key in UNCLEAN:
+        for action in (
+            lambda key: store.get(key, max_bytes=1),
+            lambda key: store.head(key),
+            lambda key: store.put(key, b""),
+            lambda key: store.create(key, b""),
+            lambda key: store.delete([key]),
+            lambda key: list(store.list(key + "/")),
+        ):
+            with pytest.raises(ValueError, match=r"is not a (key|prefix)"):
+                action(key)
     assert keys(store) == []
 
 
@@ -146,13 +134,14 @@ def test_a_prefix_ends_with_a_slash(store: Store) -> None:
         list(store.list("a"))
 
 
-@pytest.mark.parametrize("key", ["a b", "a+b&c=d?e#f%20", "...", ".hidden", "a:b@c", "é/日本", "'\"<>|*"])
-def test_keys_may_be_strange(store: Store, key: str) -> None:
-    store.put(key, key.encode())
-    assert keys(store) == [key]
-    assert store.get(key, max_bytes=100) == key.encode()
-    store.delete([key])
-    assert store.head(key) is None
+def test_keys_may_be_strange(store: Store) -> None:
+    strange = ["a b", "a+b&c=d?e#f%20", "...", ".hidden", "a:b@c", "é/日本", "'\"<>|*"]
+    for key in strange:
+        store.put(key, key.encode())
+        assert store.get(key, max_bytes=100) == key.encode()
+    assert keys(store) == sorted(strange, key=str.encode)
+    store.delete(strange)
+    assert [store.head(key) for key in strange] == [None] * len(strange)
 
 
 def test_times_are_those_of_the_stores_clock(store: Store) -> None:
