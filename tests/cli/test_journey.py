@@ -78,23 +78,6 @@ def test_damage_is_listed_and_exits_65(run: Run, artifact: str, tmp_path: Path) 
     assert len(run("verify", "--all", "--json", status=65).json["damaged"]) == 2
 
 
-def test_a_seen_checkpoint_that_changed_is_skipped(
-    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
-) -> None:
-    source, target = pair
-    kept = source.rename(tmp_path / "kept")
-    told = run("apply", REF, "-o", tmp_path / "out", status=66).err
-    assert f"gone: {source}" in told
-    assert f"next: maskreg apply {REF} -o {tmp_path / 'out'} --source PATH" in told
-    target.rename(source)
-    told = run("apply", REF, "-o", tmp_path / "out", status=66).err
-    assert f"{source} (tensor " in told
-    assert not (tmp_path / "out").exists()
-    run("apply", REF, "--source", kept, "-o", tmp_path / "out")
-    # The place that was named once is found from now on.
-    run("apply", REF, "-o", tmp_path / "again")
-
-
 def test_what_a_command_opened_is_closed_when_it_ends(
     run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

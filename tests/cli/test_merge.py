@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-import maskreg
-from maskreg.flow.merge.methods import METHODS
-from maskreg.mask.baseline import KINDS
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
 from tests.flow.making import stored
@@ -23,11 +19,6 @@ def two(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> lis
     target = {n: moved(t, 0.5, 50 + i) for i, (n, t) in enumerate(tensors().items())}
     path = make_checkpoint(tmp_path / "target-two", target)
     return [artifact, str(run("extract", pair[0], path, "--name", "two", "--json").json["digest"])]
-
-
-def test_the_help_names_every_method_and_its_settings(run: Run) -> None:
-    text = run("merge", "--help").out
-    assert all(f"\n  {name} " in text for name in METHODS)
 
 
 def test_a_result_is_an_artifact_like_any_other(run: Run, two: list[str], tmp_path: Path) -> None:
@@ -48,19 +39,6 @@ def test_a_result_is_an_artifact_like_any_other(run: Run, two: list[str], tmp_pa
     out = run("merge", "--recipe", path, "-o", tmp_path / "alone", "-q").out
     assert out.strip() == str(tmp_path / "alone")
     assert stored(tmp_path / "applied") == stored(tmp_path / "written") == stored(tmp_path / "alone")
-
-
-def test_weights_in_python(run: Run, two: list[str], tmp_path: Path) -> None:
-    made = [
-        maskreg.merge([REF, "two"], method="task-arithmetic", weights=weights)
-        for weights in ([1, -0.5], {"two": -0.5}, {two[1]: -0.5, f"{REF}@{two[0]}": 1})
-    ]
-    assert len({merged.digest for merged in made}) == 1
-    assert made[0].ref is None
-    assert maskreg.show(made[0]).manifest.recipe == made[0].recipe
-    assert json.loads(json.dumps(made[0].to_json()))["report"]["whole"]["numel"] == made[0].report.whole.numel
-    with pytest.raises(maskreg.UsageError, match="3 weights for 2"):
-        maskreg.merge([REF, "two"], method="linear", weights=[1, 1, 1])
 
 
 MERGEKIT = """
@@ -103,25 +81,3 @@ def test_a_recipe_of_mergekit_is_that_of_ours(
         assert made["artifact"]["manifest"]["parents"] == two
     assert any(two[0][:12] in note for note in made["notes"])
     assert "maskreg extract" in run("merge", "--recipe", theirs, "--dry-run", status=2).err
-
-
-OPTIONS: dict[str, list[str]] = {"subset": ["--density", "0.1"]}
-PARAMETERS = {"subset": "-d0.1", "safe": "-a0.5"}
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.torch) if kind in ("principal", "safe") else kind for kind in KINDS]
-)
-def test_every_kind(kind: str, run: Run, artifact: str) -> None:
-    made = run("baseline", REF, "--kind", kind, *OPTIONS.get(kind, []), "--json").json
-    assert made["ref"] == f"toy-opd-{kind}{PARAMETERS.get(kind, '')}{'-s0' if KINDS[kind].seeded else ''}:v1"
-    assert made["manifest"]["kind"] == "baseline"
-    assert made["manifest"]["recipe"]["kind"] == kind
-    assert made["manifest"]["parents"] == [artifact]
-    assert made["card"] == {"family": "toy", "method": kind}
-    if kind not in ("safe", "subset", "complement"):
-        assert made["manifest"]["totals"]["nnz"] == run("show", REF, "--json").json["manifest"]["totals"]["nnz"]
-    shown = run("show", made["ref"]).out
-    assert f"recipe       {kind}" in shown
-    assert not any(word in shown for word in ("moved", "energy", "target"))
-    assert kind in run("baseline", "--help").out

@@ -1,6 +1,5 @@
 """The README's first command: an update travels from one person to another, and is judged."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -34,16 +33,6 @@ def test_it_leaves_nothing_in_the_home(demo: tuple[Path, str]) -> None:
     assert list((folder.parent / "home").iterdir()) == []
 
 
-def test_it_runs_again_and_keeps_what_it_did_not_write(demo: tuple[Path, str], tmp_path: Path) -> None:
-    shutil.copytree(demo[0], tmp_path / "again")
-    (tmp_path / "again" / "mine").write_text("x")
-    (tmp_path / "again" / "source" / "config.json").write_text("{}")
-    done = run_demo(tmp_path / "again", "--maskreg", BINARIES)
-    assert done.returncode == 0, done.stdout
-    assert (tmp_path / "again" / "mine").read_text() == "x"
-    assert "identical, bit for bit" in done.stdout
-
-
 def test_it_stops_at_the_step_that_fails(tmp_path: Path) -> None:
     script = f'#!/bin/sh\n[ "$1" != push ] || {{ echo "no team today"; exit 69; }}\nexec {BINARIES}/maskreg "$@"\n'
     (tmp_path / "bin").mkdir()
@@ -73,12 +62,3 @@ def test_it_does_not_touch_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
     done = run_demo(tmp_path)
     assert done.returncode == 2
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
-
-
-def test_without_an_index_it_says_what_to_do(tmp_path: Path) -> None:
-    env = {**os.environ, "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": str(tmp_path)}
-    done = run_demo(tmp_path / "demo", env=env)
-    assert done.returncode == 69
-    assert "installing maskreg failed with exit 1" in done.stdout
-    assert "next: check that it can be reached" in done.stdout
-    assert str(tmp_path / "demo" / "install.log") in done.stdout

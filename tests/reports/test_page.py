@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -144,22 +143,6 @@ def test_export(found: Findings, tmp_path: Path) -> None:
         data = path.read_bytes()
         assert data.startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
     assert png(plots[0], DARK) == (tmp_path / "a" / "b" / f"{plots[0].name}-dark.png").read_bytes()
-
-
-def test_a_large_model_still_fits(found: Findings) -> None:
-    from maskreg.artifact.manifest import Group
-    from maskreg.reports.modules import Grid
-
-    layers, modules = tuple(map(str, range(94))), tuple(f"mlp.experts.*.module_{n}" for n in range(24))
-    cells = {(layer, module): Group(numel=100, nnz=n % 100) for n, layer in enumerate(layers) for module in modules}
-    outside = {f"tensor{n}": Group(numel=n + 1, nnz=n) for n in range(100)}
-    large = dataclasses.replace(found, grid=Grid(layers, modules, cells, outside))
-    drawn = ET.fromstring(svg(plots_of(large)["density"], LIGHT))
-    assert float(drawn.attrib["height"].removesuffix("pt")) <= 11 * 72
-    html = page(large, "1.2.3")
-    assert "70 smaller tensors are omitted" in html
-    assert "tensor99" in html
-    assert len(html) < 4_000_000
 
 
 @pytest.mark.parametrize(

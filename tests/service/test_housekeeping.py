@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 import maskreg
@@ -20,7 +17,7 @@ from maskreg.errors import UnavailableError, UntrustedError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.service.app import create_app
-from maskreg.service.background import Background, Chore, Housekeeper, Stopped, housekeeper
+from maskreg.service.background import Chore, Housekeeper, Stopped, housekeeper
 from maskreg.service.context import Service
 from maskreg.service.start import Options, Started, open_service, serve
 from maskreg.settings import Remote, Settings
@@ -201,15 +198,6 @@ def test_verifying_a_remote_lets_the_server_verify_too(
             assert artifact(lab)["waits_for_verification"] is waits
 
 
-def test_an_artifact_that_was_collected_waits_no_longer(lab: Lab, uploaded: TestClient) -> None:
-    root = lab.workspace.local.root
-    assert root is not None
-    shutil.rmtree(root / "artifacts" / "sha256" / lab.digests["opd"].hex)
-    shutil.rmtree(root / "refs" / "team" / "opd")
-    housekeeper(lab.service).turn()
-    assert lab.service.accounts.checks.next() is None
-
-
 def test_a_service_that_ends_leaves_the_verification_to_another(lab: Lab, uploaded: TestClient) -> None:
     service: Service = lab.service
     ended = housekeeper(service)
@@ -220,35 +208,3 @@ def test_a_service_that_ends_leaves_the_verification_to_another(lab: Lab, upload
     assert artifact(lab)["waits_for_verification"]
     housekeeper(service).turn()
     assert artifact(lab)["verified"]
-
-
-class Turns(Background):
-    """A thread whose first turn fails, and whose third lasts until it is told to stop."""
-
-    name = "turns"
-    trouble = "turns are late"
-
-    def __init__(self) -> None:
-        super().__init__(every_s=0.0)
-        self.begun, self.ended = 0, 0
-        self.last = threading.Event()
-
-    def turn(self) -> None:
-        self.begun += 1
-        if self.begun == 1:
-            raise UnavailableError("the store does not answer")
-        if self.begun == 3:
-            self.last.set()
-            while not self.is_stopping:
-                threading.Event().wait(0.001)
-        self.ended += 1
-
-
-async def test_a_turn_that_fails_is_followed_by_the_next_and_the_end_waits_for_the_last(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    turns = Turns()
-    async with turns.during(FastAPI()):
-        assert await asyncio.to_thread(turns.last.wait, 30)
-    assert (turns.begun, turns.ended) == (3, 2)
-    assert "turns are late: the store does not answer" in caplog.text

@@ -20,7 +20,6 @@ from maskreg.service.app import create_app
 from maskreg.settings.credentials import credentials_path, token_for
 from maskreg.store.connection import Connection
 from maskreg.workspace.verbs import accounts
-from maskreg.workspace.workspace import Workspace
 from tests.service.serving import ADMIN, listening, service_in
 
 Run = Callable[..., str]
@@ -104,16 +103,6 @@ def test_logging_out_forgets_the_token(url: str, run: Run) -> None:
     assert token_for(url) == ""
     assert "no service is logged in to" in run("whoami", exit=78)
     assert "maskreg login" in run("whoami", "--server", url, exit=77)
-
-
-def test_a_variable_that_wins_over_the_token_is_said(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    notes: list[object] = []
-    with Workspace(note=notes.append) as workspace:
-        accounts.login(url, "reader-token", workspace=workspace)
-        assert notes == []
-        monkeypatch.setenv("MASKREG_TOKEN", ADMIN)
-        accounts.login(url, "reader-token", workspace=workspace)
-    assert "MASKREG_TOKEN" in str(notes)
 
 
 def test_a_service_is_meant_by_url_or_by_remote(url: str, run: Run, tmp_path: Path) -> None:

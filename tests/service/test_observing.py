@@ -81,16 +81,6 @@ def test_workers_add_their_metrics_up(tmp_path: Path) -> None:
     assert 'maskreg_http_requests_total{method="GET",route="/x",status="200"} 2.0' in done.stdout
 
 
-def test_large_documents_are_compressed_and_pages_are_not(client: TestClient) -> None:
-    document = client.get("/openapi.json")
-    assert document.headers["content-encoding"] == "gzip"
-    assert "maskreg" in document.json()["info"]["title"]
-    assert "content-encoding" not in client.get("/livez").headers
-    page = client.get("/glossary", headers={**headers(ADMIN), "Accept": "text/html"})
-    assert page.headers["content-type"].startswith("text/html")
-    assert "content-encoding" not in page.headers
-
-
 def test_traces_go_where_the_standard_variables_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bodies: list[bytes] = []
 

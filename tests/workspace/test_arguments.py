@@ -92,21 +92,6 @@ def test_a_model_in_memory_is_a_module_or_a_state_dict(ada: maskreg.Workspace, t
         maskreg.apply_(5, "toy:v1", workspace=ada)  # type: ignore[arg-type]
 
 
-@pytest.mark.torch
-def test_an_analysis_is_not_applied(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
-    analysis = maskreg.analyze(toy, lab.source, metrics=["sparsity"], workspace=ada)
-    with pytest.raises(maskreg.NotFoundError, match="is an analysis: it holds figures") as caught:
-        maskreg.apply(analysis, lab.source, lab.folder / "out", workspace=ada)
-    assert caught.value.hint == "apply the artifact that was analyzed"
-
-
-def test_a_closed_checkpoint_says_so(lab: Lab, ada: maskreg.Workspace) -> None:
-    source = maskreg.open_checkpoint(lab.source)
-    source.close()
-    with pytest.raises(maskreg.UsageError, match="the checkpoint is closed"):
-        maskreg.extract(source, lab.target, workspace=ada)
-
-
 def test_an_artifact_without_a_name_is_named_first(ada: maskreg.Workspace, toy: Stored) -> None:
     maskreg.remove(toy, workspace=ada)
     for use_case in (

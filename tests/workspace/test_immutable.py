@@ -33,15 +33,6 @@ def test_an_immutable_tag_refuses_every_other_artifact(ada: maskreg.Workspace, t
     assert [entry.immutable for entry in maskreg.log("toy:v2", workspace=ada)] == [True] * 4
 
 
-def test_extract_makes_nothing_for_a_tag_that_never_moves(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
-    maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
-    artifacts = ada.root / "artifacts" / "sha256"
-    before = set(artifacts.iterdir())
-    with pytest.raises(ImmutableTagError):
-        maskreg.extract(lab.target, lab.source, "toy:v1", workspace=ada)
-    assert set(artifacts.iterdir()) == before
-
-
 def test_extract_by_force_keeps_what_it_may_not_name(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
     with pytest.raises(ImmutableTagError) as caught:
@@ -65,14 +56,6 @@ def test_a_push_takes_the_mark_along_and_the_tag_stays(
     assert caught.value.facts["options"] == {"tag": "OTHER-TAG"}
     assert list((lab.folder / "team").rglob("*")) == before
     assert maskreg.push("toy:v1", tag="latest", force=True, workspace=bob).digest == theirs.digest
-
-
-def test_a_pull_takes_the_mark_along(lab: Lab, ada: maskreg.Workspace, toy: Stored, bob: maskreg.Workspace) -> None:
-    maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
-    maskreg.push("toy:v1", workspace=ada)
-    maskreg.pull("toy:v1", workspace=bob)
-    with pytest.raises(ImmutableTagError):
-        maskreg.extract(lab.target, lab.source, "toy:v1", workspace=bob)
 
 
 def test_a_project_whose_tags_never_move(lab: Lab, toy: Stored, ada: maskreg.Workspace, other: Stored) -> None:

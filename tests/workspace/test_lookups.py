@@ -11,22 +11,6 @@ from maskreg.workspace.storing import Stored
 from tests.workspace.conftest import Lab
 
 
-def test_by_text_and_by_numbers(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
-    maskreg.extract(lab.source, lab.source, "still", family="toy", workspace=ada)
-    names = [str(entry.ref) for entry in maskreg.search(workspace=ada)]
-    assert names == ["still", "toy:v1"]
-    inf = float("inf")
-    for density, expected in (((0.1, inf), ["toy:v1"]), ((0, 0.1), ["still"]), ((-inf, inf), names)):
-        assert [str(entry.ref) for entry in maskreg.search(density=density, workspace=ada)] == expected
-    (entry,) = maskreg.search("toy", method="opd", limit=3, workspace=ada)
-    assert (entry.digest, entry.density, entry.size) == (toy.digest, toy.density, toy.size)
-    ascending = maskreg.search(sort="density", descending=False, workspace=ada)
-    assert [str(entry.ref) for entry in ascending] == ["still", "toy:v1"]
-    assert maskreg.search("nothing like it", workspace=ada) == ()
-    with pytest.raises(maskreg.UsageError, match="cannot sort by 'beauty'"):
-        maskreg.search(sort="beauty", workspace=ada)
-
-
 @pytest.mark.parametrize("name", ["text", "family", "method", "project", "license", "kind"])
 def test_an_empty_filter_is_no_request_for_everything(ada: maskreg.Workspace, name: str) -> None:
     filters: dict[str, Any] = {name: ""}

@@ -48,21 +48,6 @@ def test_readers_see_the_projects_that_they_may_read(client: TestClient) -> None
     assert client.get("/p/secret", follow_redirects=False).headers["location"] == "/sign-in?next=%2Fp%2Fsecret"
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("sort=name:asc&method=rlvr", ["team/toy-rlvr:v1"]),
-        ("kind=baseline", ["team/toy-random:latest"]),
-        ("density=0.3..", ["team/toy-rlvr:v1"]),
-        ("density=..0.1", ["team/both:latest"]),
-        ("text=&family=&density=&kind=mask", ["team/both:latest"]),
-        ("rlvr_overlap=1..", []),
-    ],
-)
-def test_filters(client: TestClient, query: str, expected: list[str]) -> None:
-    assert names(client, f"/?{query}") == expected
-
-
 def test_pages_follow_each_other(client: TestClient) -> None:
     shown, address = [], "/?text=t&limit=3&sort=name:asc"
     while address:
