@@ -12,7 +12,8 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.ref import Card
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.geometry import geometry_of, trajectory_of
-from maskreg.reports.page import page
+from maskreg.reports.page import page, plots_of
+from maskreg.reports.pictures import Plot
 from tests.browser import browser
 from tests.checkpoints import Tensor, bf16, moved
 from tests.flow.making import extracted, opened
@@ -108,6 +109,12 @@ def found(masks: tuple[NamedMask, NamedMask], home: Path) -> Findings:
 
 
 @pytest.fixture(scope="session")
-def html(found: Findings) -> str:
+def plots(found: Findings) -> dict[str, Plot]:
+    """The plots of that page, each drawn once."""
+    return plots_of(found)
+
+
+@pytest.fixture(scope="session")
+def html(found: Findings, plots: dict[str, Plot]) -> str:
     """The page about them."""
-    return page(found, "1.2.3")
+    return page(found, "1.2.3", plots)

@@ -11,7 +11,7 @@ import pytest
 
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.page import page, plots_of, slug
-from maskreg.reports.pictures import export, png, svg
+from maskreg.reports.pictures import Plot, export, png, svg
 from maskreg.reports.theme import DARK, LIGHT, THEMES
 from maskreg.words import times
 from tests.reports.conftest import EVIL
@@ -108,8 +108,9 @@ def test_every_plot_has_its_numbers_as_a_table(found: Findings, html: str) -> No
     assert plots_of(found)["exponents"].numbers.rows[1][-1].endswith(" points")
 
 
-def test_the_same_findings_give_the_same_bytes(found: Findings, html: str) -> None:
-    assert page(found, "1.2.3") == html
+def test_the_same_findings_give_the_same_bytes(found: Findings, plots: dict[str, Plot], html: str) -> None:
+    assert page(found, "1.2.3", plots) == html
+    assert all(svg(plot, LIGHT) == svg(plots[name], LIGHT) for name, plot in plots_of(found).items())
     assert not re.search(r"20\d\d-\d\d-\d\d", html)
 
 
@@ -122,27 +123,27 @@ def test_without_a_source_it_says_what_is_missing(masks: tuple[NamedMask, NamedM
     assert page(alone, "1.2.3")
 
 
-def test_pictures_are_svg_whose_words_are_words(found: Findings) -> None:
-    for plot in plots_of(found).values():
+def test_pictures_are_svg_whose_words_are_words(plots: dict[str, Plot]) -> None:
+    for plot in plots.values():
         for theme in THEMES:
             drawn = svg(plot, theme)
             root = ET.fromstring(drawn)
             assert root.tag.endswith("svg")
             assert not re.search(r"20\d\d-\d\d-\d\d", drawn)
             assert "".join(root.itertext()).strip()
-    names = "".join(ET.fromstring(svg(plots_of(found)["density"], LIGHT)).itertext())
+    names = "".join(ET.fromstring(svg(plots["density"], LIGHT)).itertext())
     assert "$\\frac{1}{2}$" in names
 
 
-def test_export(found: Findings, tmp_path: Path) -> None:
-    plots = [plots_of(found)[name] for name in ("overlap-1", "spectra")]
-    written = export(plots, tmp_path / "a" / "b")
-    assert len(written) == 4 * len(plots)
+def test_export(plots: dict[str, Plot], tmp_path: Path) -> None:
+    two = [plots[name] for name in ("overlap-1", "spectra")]
+    written = export(two, tmp_path / "a" / "b")
+    assert len(written) == 4 * len(two)
     assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == sorted(path.name for path in written)
     for path in written:
         data = path.read_bytes()
         assert data.startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
-    assert png(plots[0], DARK) == (tmp_path / "a" / "b" / f"{plots[0].name}-dark.png").read_bytes()
+    assert png(two[0], DARK) == (tmp_path / "a" / "b" / f"{two[0].name}-dark.png").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,16 @@ from sqlalchemy import text
 from maskreg.catalog.engine import make_engine, parse_address
 from maskreg.errors import CannotCreateError, ConfigError, CorruptError, FormatError, UsageError
 from maskreg.registry.keys import PrivateKeys, write_private_key
-from maskreg.service.auth.database import upgrade_server
+from maskreg.service.auth.database import Database, upgrade_server
 from maskreg.service.auth.roles import Role
 from maskreg.service.auth.tokens import Scope
+from maskreg.service.jobs.queue import LEASE_S, JobQueue
 from maskreg.service.start import Options, open_service, serve
 from maskreg.signature import PrivateKey
 from tests.e2e.running import Person, big_pair, same_files
 from tests.repository import ROOT
 from tests.servers import Postgres, find_program, wait_until
+from tests.service.patching import pass_time
 from tests.service.serving import ROOT as ADMINISTRATOR
 
 
@@ -274,6 +276,8 @@ def test_a_server_that_is_killed_goes_on_with_its_jobs(lab: Lab) -> None:
         lab.wait_for(lambda: any(path.stat().st_blocks for path in drafts.rglob("*.safetensors")))
         os.kill(running.process.pid, signal.SIGKILL)
     assert not (lab.outputs / "team").exists()
+    with closing(Database.open(f"sqlite:///{lab.server.registry / 'service.db'}")) as database:
+        pass_time(JobQueue(database), LEASE_S)
     with serving(lab.server, *lab.options) as running:
         lab.knows(running)
         assert lab.client.run("jobs", "show", id, "--wait", "--on", "lab") == "team/patched\n"
