@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maskreg.digest import Digest
-from maskreg.errors import DataError, NotFoundError
+from maskreg.errors import NotFoundError
 from maskreg.ref import Ref, ShortDigest, printable
 from maskreg.settings.file import parse_size
 from maskreg.words import counted, human_bytes
@@ -197,24 +197,6 @@ def prune(output: Output, max_size: str, dry_run: bool) -> None:
 
     limit = parse_size(max_size, "--max-size") if max_size else None
     _tell_pruned(output, prune_cache(max_bytes=limit, dry_run=dry_run, workspace=workspace(output)))
-
-
-@cache.command(example="maskreg cache verify")
-@click.pass_obj
-def verify(output: Output) -> None:
-    """Hash everything that was pulled. Exits with 65 when anything is damaged."""
-    from maskreg.workspace.verbs.cache import verify_cache
-
-    report = verify_cache(workspace=workspace(output))
-    damaged = report.damaged if report else ()
-    if output.json:
-        output.reported = bool(damaged)
-        output.document(report.to_json() if report else {"artifacts": 0, "damaged": []})
-    for damage in damaged if not output.json else ():
-        output.damage(f"{damage.key}: {damage.fault}", damage.error)
-    if damaged:
-        raise DataError(f"{counted(len(damaged), 'object')} damaged in the cache", hint="maskreg cache rm REF")
-    output.note(f"{counted(report.artifacts if report else 0, 'artifact')} sound")
 
 
 def _tell_pruned(output: Output, pruned: Pruned) -> None:

@@ -139,18 +139,6 @@ def upgrade(output: Output, remote: str | None, catalog: str | None) -> None:
     output.tell({"before": before, "after": after}, f"schema {before or 'none'} -> {after}")
 
 
-@db.command(example="maskreg db current")
-@_REMOTE
-@click.pass_obj
-def current(output: Output, remote: str | None) -> None:
-    """Print the catalog's schema revision."""
-    from maskreg.workspace.verbs import db as room
-
-    schema = room.current(remote, workspace=workspace(output))
-    if not output.printed(schema):
-        output.data(schema.revision or "none")
-
-
 @db.command(example="maskreg db check --remote lab")
 @_REMOTE
 @click.pass_obj

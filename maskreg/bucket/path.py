@@ -103,8 +103,6 @@ class Entry(NamedTuple):
 class Bucket:
     """A bucket, and its folders as they were when they were first looked at. Safe to use from many threads.
 
-    It can be pickled: another process connects for itself.
-
     Attributes:
         root: its URL, such as ``s3://bucket``.
         options: how to talk to the service.

@@ -58,8 +58,6 @@ class OpenFile(Protocol):
     def size(self) -> int:
         """In bytes."""
 
-    # It can be pickled: another process opens the same version of the file, or raises CorruptError.
-
     def fill(self, into: memoryview, offset: int) -> bool:
         """Fill ``into`` from ``offset`` on; False when the file ends before.
 

@@ -343,12 +343,6 @@ class FileStore(Store):
     def __repr__(self) -> str:
         return f"FileStore({str(self.root)!r})"
 
-    def __eq__(self, value: object) -> bool:
-        return isinstance(value, FileStore) and self.root == value.root
-
-    def __hash__(self) -> int:
-        return hash(self.root)
-
 
 def _open_without_waiting(path: str, flags: int) -> int:
     # Opening a named pipe would wait for a writer.

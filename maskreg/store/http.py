@@ -80,7 +80,6 @@ class HttpStore(Store):
         options: StoreOptions = StoreOptions(),  # noqa: B008 - a frozen value
         **patience: float,
     ) -> None:
-        self._arguments = (url, options, tuple(sorted(patience.items())))
         self.connection = Connection(url, options, **patience)  # type: ignore[arg-type]
         self.url = self.connection.url
         self._through_service = False
@@ -242,12 +241,6 @@ class HttpStore(Store):
 
     def __repr__(self) -> str:
         return f"HttpStore({self.url!r})"
-
-    def __eq__(self, value: object) -> bool:
-        return isinstance(value, HttpStore) and self._arguments == value._arguments
-
-    def __hash__(self) -> int:
-        return hash(self._arguments)
 
 
 def _path(key: str) -> str:

@@ -56,7 +56,7 @@ class S3Store(Store):
     ) -> None:
         prefix = prefix.strip("/")
         check_options(options)
-        self._arguments = (bucket, prefix, options, connect_seconds, read_seconds, attempts)
+        self._patience = {"connect_seconds": connect_seconds, "read_seconds": read_seconds}
         self.options = options
         self._bucket = bucket
         self._root = check_key(prefix) + "/" if prefix else ""
@@ -157,8 +157,7 @@ class S3Store(Store):
             return self._connected
 
     def _connect(self) -> S3Client:
-        *_, connect_seconds, read_seconds, attempts = self._arguments
-        client = connect(self.options, connect_seconds=connect_seconds, read_seconds=read_seconds, attempts=attempts)
+        client = connect(self.options, attempts=self._attempts, **self._patience)
         weakref.finalize(self, client.close)
         return client
 
@@ -272,12 +271,6 @@ class S3Store(Store):
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
-
-    def __eq__(self, value: object) -> bool:
-        return isinstance(value, S3Store) and self._arguments == value._arguments
-
-    def __hash__(self) -> int:
-        return hash(self._arguments)
 
 
 class _BrokenOffError(Exception):

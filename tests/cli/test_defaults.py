@@ -16,7 +16,6 @@ READING = (
     ("list", "absent"),
     ("list", "--kind", "mask", "--density", "0.1..", "--json"),
     ("db", "check"),
-    ("db", "current"),
     ("gc", "--dry-run"),
     ("verify", "--all"),
     ("doctor",),

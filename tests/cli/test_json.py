@@ -69,7 +69,6 @@ def cases(folder: Path) -> dict[str, Case]:
         "gc": (["gc", "--dry-run"], lambda: maskreg.gc(dry_run=True)),
         "doctor": (["doctor"], maskreg.doctor),
         "db upgrade": (["db", "upgrade"], maskreg.db.upgrade),
-        "db current": (["db", "current"], maskreg.db.current),
         "db check": (["db", "check"], maskreg.db.check),
         "db rebuild": (["db", "rebuild"], maskreg.db.rebuild),
         "config show": (["config", "show"], maskreg.config.show),

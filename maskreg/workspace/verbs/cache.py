@@ -15,8 +15,6 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry import Registry, tags
 from maskreg.registry.collect import collect
-from maskreg.registry.verify import Verified, joined
-from maskreg.registry.verify import verify as audit
 from maskreg.result import Result
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -105,13 +103,6 @@ def prune_cache(
             how: dict[str, Any] = {"delete_many": True, "trust_listing": True, "progress": progress}
             collect(space.local, timedelta(), only=gone, **how)
         return Pruned(tuple(removed), total, dry_run)
-
-
-def verify_cache(*, progress: Progress = SILENT, workspace: Workspace | None = None) -> Verified | None:
-    """Check what was pulled, as :func:`verify` does; None when nothing was."""
-    with opened(workspace) as space:
-        reports = [audit(space.local, item.digest, progress=progress) for item in _cached(space.local)]
-        return joined(reports) if reports else None
 
 
 def _cached(local: Registry) -> tuple[Cached, ...]:

@@ -27,24 +27,15 @@ class Upgraded(Result):
 
 
 @dataclass(frozen=True)
-class Revision(Result):
-    """The schema of a catalog.
-
-    Attributes:
-        revision: schema revision; None when there is no schema.
-    """
-
-    revision: str | None
-
-
-@dataclass(frozen=True)
-class Usable(Revision):
+class Usable(Result):
     """A catalog that can be used.
 
     Attributes:
+        revision: schema revision; None when there is no schema.
         usable: false while it is still to be made; a catalog that cannot be used is an error.
     """
 
+    revision: str | None
     usable: bool = True
 
 
@@ -57,14 +48,6 @@ def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) ->
         before = current(url)
         upgrade(url)
         return Upgraded(before, current(url))
-
-
-def current(remote: str | None = None, *, workspace: Workspace | None = None) -> Revision:
-    """The schema revision of a catalog; ``remote`` and errors as for :func:`rebuild`."""
-    from maskreg.catalog.schema import current
-
-    with _registry(remote, workspace) as registry:
-        return Revision(current(registry.index.url))
 
 
 def check(remote: str | None = None, *, workspace: Workspace | None = None) -> Usable:

@@ -140,10 +140,10 @@ def shared_clients(*, read_seconds: float = 20) -> Iterator[None]:
     connect = S3Store._connect
 
     def shared(store: S3Store) -> Any:
-        if store._arguments not in kept:
+        if (key := (store.url, store.options)) not in kept:
             # The store is kept as well: when it is collected, it closes its client.
-            kept[store._arguments] = store, connect(store)
-        return kept[store._arguments][1]
+            kept[key] = store, connect(store)
+        return kept[key][1]
 
     defaults = S3Store.__init__.__kwdefaults__ or {}
     with (
