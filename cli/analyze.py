@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from maskreg.ref import Ref, parse_artifact
+from maskreg.ref import Ref
 
 from .command import Command, workspace
 from .output import Output
@@ -14,7 +14,6 @@ from .table import GROUPS
 from .values import FORCE, NAME, PAPER, POSITIVE, SEED, explanation, selecting
 
 _SHARED = ("metrics", "presets", "ranks", "roles", "layers", "exact_up_to", "seed", "device", "download")
-_OF_STATE = ("source", "roles", "layers", "download")
 METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "projection", "coverage")
 """Groups of figures: :data:`maskreg.analysis.matrix.METRICS`, known without importing them."""
 
@@ -30,7 +29,6 @@ METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
     maskreg analyze --trajectory ./Qwen3-8B 's3://team/out/step-*' --json
     maskreg analyze --trajectory ./Qwen3-8B ./out/step-100 ./out/step-200 --metrics angles --by role
     maskreg analyze qwen3-8b-opd --paper dssu --paper geo
-    maskreg analyze qwen3-8b-opd --optimizer ./out/step-300/optimizer.pt --by role
     maskreg analyze --explain stable_rank
     """,
 )
@@ -39,7 +37,6 @@ METRICS = ("sparsity", "norm", "concentration", "rank", "angles", "shift", "proj
 @click.option("--target", help="Target checkpoint [made from the source and the delta].")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
 @click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints, or a pattern.")
-@click.option("--optimizer", metavar="STATE", help="Measure Adam's moments, beside the update REF if it is named.")
 @click.option("--by", type=click.Choice(GROUPS), help="Show figures per group too.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every figure, and fold nothing.")
 @click.option("--metrics", type=click.Choice(METRICS), multiple=True, help="Only this group of figures (repeatable).")
@@ -65,7 +62,6 @@ def command(
     /,
     operands: tuple[str, ...],
     trajectory: bool,
-    optimizer: str | None,
     by: str | None,
     verbose: bool,
     papers: tuple[str, ...],
@@ -82,12 +78,8 @@ def command(
         explanation(output, explain, "analyze")
         return
     if trajectory:
-        _refuse_unused("--trajectory", _SHARED)
+        _refuse_unused()
         _follow(output, operands, verbose, by=by, **{name: options[name] for name in _SHARED})
-        return
-    if optimizer is not None:
-        _refuse_unused("--optimizer", _OF_STATE)
-        _moments(output, optimizer, operands, by, **{name: options[name] for name in _OF_STATE}, verbose=verbose)
         return
     if len(operands) != 1:
         raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
@@ -109,17 +101,15 @@ def command(
         output.data(geometry(str(result.ref), str(result.digest), result.analysis, by, verbose=verbose))
 
 
-def _refuse_unused(mode: str, used: tuple[str, ...]) -> None:
-    """Refuse options that would change nothing, instead of leaving them out without a word."""
+def _refuse_unused() -> None:
+    """Refuse options that change nothing of a trajectory, instead of leaving them out without a word."""
     context = click.get_current_context()
-    modes = ("operands", "trajectory", "optimizer", "by", "verbose", "explain")
+    used = ("operands", "trajectory", "by", "verbose", "explain", *_SHARED)
     for parameter in context.command.params:
         name = parameter.name or ""
         given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if given and parameter.expose_value and name not in (*modes, *used):
-            raise click.UsageError(f"{parameter.opts[-1]} changes nothing of {mode}: leave it out")
-    if mode == "--trajectory" and context.get_parameter_source("optimizer") is click.core.ParameterSource.COMMANDLINE:
-        raise click.UsageError("give --trajectory or --optimizer, not both")
+        if given and parameter.expose_value and name not in used:
+            raise click.UsageError(f"{parameter.opts[-1]} changes nothing of --trajectory: leave it out")
 
 
 def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: Any) -> None:
@@ -138,20 +128,3 @@ def _follow(output: Output, paths: tuple[str, ...], verbose: bool, **options: An
         output.document(document)
     else:
         output.data(table(document, verbose=verbose))
-
-
-def _moments(output: Output, state: str, operands: tuple[str, ...], by: str | None, **options: Any) -> None:
-    if len(operands) > 1:
-        raise click.UsageError("--optimizer takes one REF at most")
-    from maskreg.workspace.verbs.analyze import moments
-
-    from .geometry import momentum
-
-    verbose = options.pop("verbose")
-    ref = parse_artifact(operands[0]) if operands else None
-    with output.progress() as progress:
-        document = moments(state, ref, **options, progress=progress, workspace=workspace(output))
-    if output.json:
-        output.document(document)
-    else:
-        output.data(momentum(document, by, verbose=verbose))

@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from maskreg.analysis.aggregate import groups_of
 from maskreg.digest import Digest
 from maskreg.glossary import position, written
@@ -201,34 +199,6 @@ def _with_null(named: tuple[str, Mapping[str, Any]]) -> str:
         for key, of_matrices in (("value", "mean"), ("null", "null_mean"))
     ]
     return "-" if texts == ["-", "-"] else f"{texts[0]} ({texts[1]})"
-
-
-_FIGURES = ("v_spread", "v_zero", "m_gradient", "m_update", "step_update")
-
-
-def momentum(document: Mapping[str, Any], by: str | None, *, verbose: bool = False) -> str:
-    """The mean of every figure over the weights, and pooled; then a line for each group."""
-    if by == "module":
-        raise click.UsageError("the state of an optimizer has no figures by module; use --by role, layer or tensor")
-    total = document["total"]
-    rows: list[Row] = [("figure", "mean", "pooled", "weights")]
-    for name in _FIGURES:
-        figure = total["figures"][name]
-        cells = (written(name, figure["mean"]), written(name, figure["pooled"]), whole(figure["weights"]))
-        rows.append((name, *cells))
-    scope = [f"{counted(total['weights'], 'weight')}, {counted(total['numel'], 'coordinate')}"]
-    blocks = [scope, table(rows)]
-    if by is not None:
-        columns: dict[str, Column] = {name: (partial(written, name), partial(_mean, name)) for name in _FIGURES}
-        groups = ordered(document[f"{by}s"])
-        blocks.append(listing(f"by {by}", groups, columns, fold=(f"{by}s", "v_spread"), whole=verbose))
-    return page(*blocks, noted(document["notes"], indent="  "))
-
-
-def _mean(name: str, group: Mapping[str, Any]) -> float | None:
-    # A tensor has its figures itself, a group their means.
-    value: float | None = group["figures"][name]["mean"] if "figures" in group else group[name]
-    return value
 
 
 def published(name: str, tables: Sequence[TableBeside], notes: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from maskreg.registry import Registry
     from maskreg.settings import Settings
     from maskreg.workspace.verbs import config, db, jobs, keys, remotes
-    from maskreg.workspace.verbs.analyze import analyze, moments, trajectory
+    from maskreg.workspace.verbs.analyze import analyze, trajectory
     from maskreg.workspace.verbs.apply import apply, apply_, revert_, switch_
     from maskreg.workspace.verbs.baseline import baseline
     from maskreg.workspace.verbs.combine import combine
@@ -109,7 +109,6 @@ __all__ = [
     "load",
     "log",
     "merge",
-    "moments",
     "mv",
     "open_checkpoint",
     "publish",
@@ -144,7 +143,7 @@ _NAMES = {
     "ref": "Card Ref",
     "registry": "Registry",
     "settings": "Settings",
-    "workspace.verbs.analyze": "moments trajectory",
+    "workspace.verbs.analyze": "trajectory",
     "workspace.verbs.apply": "apply_ revert_ switch_",
     "workspace.verbs.convert": "convert_from convert_to",
     "workspace.verbs.follow": "Followed Follower",

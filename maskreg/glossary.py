@@ -57,7 +57,7 @@ GENERAL = _entries("words")
 MASKS, OVERLAP, GEOMETRY = _entries("masks"), _entries("overlap"), _entries("geometry")
 """Figures of a mask, of the overlap of two, and of an update's geometry, by name."""
 
-FIGURES = {**MASKS, **_entries("artifacts"), **OVERLAP, **_entries("updates"), **_entries("moments"), **GEOMETRY}
+FIGURES = {**MASKS, **_entries("artifacts"), **OVERLAP, **_entries("updates"), **GEOMETRY}
 """Every figure by name, in the order of tables."""
 
 ENTRIES = {**GENERAL, **FIGURES}

@@ -48,7 +48,6 @@ NEED_TORCH = [
         "flow/apply/test_sharded.py",
         "flow/apply/test_switching.py",
         "flow/geometry/test_analysis.py",
-        "flow/geometry/test_momentum.py",
         "flow/geometry/test_selected.py",
     ),
     *(

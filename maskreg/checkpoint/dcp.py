@@ -21,8 +21,8 @@ from maskreg.checkpoint.archive import Archive, info_of, piece_of
 from maskreg.checkpoint.files import AGAIN, Files, in_folder, is_plain_name, names_in, opening, read_whole
 from maskreg.checkpoint.pickles import Record, load_records
 from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint, Shape
-from maskreg.checkpoint.renaming import Chooser, weights_among
 from maskreg.checkpoint.renaming import Path as KeyPath
+from maskreg.checkpoint.renaming import weights_among
 from maskreg.checkpoint.torch_files import READING
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
 from maskreg.limits import LIMITS, Limits
@@ -47,14 +47,8 @@ class _Location(NamedTuple):
     size: int
 
 
-def open_path(
-    path: Location,
-    *,
-    hub: str = "",
-    limits: Limits = LIMITS,
-    choose: Chooser = weights_among,
-) -> PiecewiseCheckpoint:
-    """Open the model's tensors, or those that ``choose`` picks."""
+def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> PiecewiseCheckpoint:
+    """Open the model's tensors."""
     path = on_disk(path, READING)
     if not (path / METADATA_NAME).exists():
         raise NotFoundError(
@@ -65,7 +59,7 @@ def open_path(
         data = read_whole(path / METADATA_NAME, limits.pickle_bytes)
         with in_folder(path):
             metadata = load_records(data, NAMES, METADATA_NAME, limits)
-            contents = _Reader(path, files, _Metadata(metadata), limits).contents(choose)
+            contents = _Reader(path, files, _Metadata(metadata), limits).contents()
         own = frozenset({METADATA_NAME, *(name for name in names_in(path) if name.endswith(".distcp"))})
         return PiecewiseCheckpoint("dcp", path, files, contents, companions=path, own=own, hub=hub, limits=limits)
 
@@ -103,13 +97,13 @@ class _Reader:
     def __init__(self, folder: Location, files: Files, metadata: _Metadata, limits: Limits) -> None:
         self._folder, self._files, self._metadata, self._limits = folder, files, metadata, limits
 
-    def contents(self, choose: Chooser) -> Contents:
+    def contents(self) -> Contents:
         tensors = self._metadata.tensors
         if len(tensors) > self._limits.tensors:
             raise LimitError(f"{METADATA_NAME}: {len(tensors)} tensors; the limit is {self._limits.tensors}")
         shapes = {name: _shape(_fields(entry, "TensorStorageMetadata").get("size")) for name, entry in tensors.items()}
         paths = self._metadata.paths
-        choice = choose({paths[name]: math.prod(shape) for name, shape in shapes.items()}, METADATA_NAME)
+        choice = weights_among({paths[name]: math.prod(shape) for name, shape in shapes.items()}, METADATA_NAME)
         contents = Contents(notes=choice.notes_with(map(paths.__getitem__, self._metadata.others)))
         for stored, shape in shapes.items():
             if name := choice.names.get(paths[stored], ""):

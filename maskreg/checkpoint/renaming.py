@@ -17,7 +17,7 @@ under both names; there, the head is an alias of the embedding (:func:`tied`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
@@ -67,12 +67,8 @@ class Choice(NamedTuple):
         return (*self.notes, left_out) if own else self.notes
 
 
-Chooser = Callable[[Mapping[Path, int], str], Choice]
-"""Chooses among all tensors that were saved, by path with their number of elements; takes a document's name too."""
-
-
 def weights_among(sizes: Mapping[Path, int], document: str) -> Choice:
-    """Choose the weights."""
+    """Choose the weights among all tensors that were saved, by path with their number of elements."""
     totals: dict[Path, int] = {}
     counts: dict[Path, int] = {}
     for path, size in sizes.items():

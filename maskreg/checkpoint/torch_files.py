@@ -22,7 +22,7 @@ from maskreg.checkpoint.layouts import (
     state_dicts,
 )
 from maskreg.checkpoint.pieces import Box, Contents, Piece, PiecewiseCheckpoint, same_elements
-from maskreg.checkpoint.renaming import Chooser, Path, weights_among
+from maskreg.checkpoint.renaming import Path, weights_among
 from maskreg.errors import FormatError, LimitError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import check_name, shown
@@ -137,15 +137,15 @@ class StateDict:
         return self.archive.document
 
 
-def read_state_dict(file: OpenFile, limits: Limits = LIMITS, choose: Chooser = weights_among) -> StateDict:
-    """The weights that a file of ``torch.save`` holds, or what else is chosen."""
+def read_state_dict(file: OpenFile, limits: Limits = LIMITS) -> StateDict:
+    """The weights that a file of ``torch.save`` holds."""
     archive = Archive(file, 0, file.size, limits)
     tensors, others = _walked(archive)
     if () in tensors:
         raise FormatError(f"{archive.document}: a tensor without a name, not a state dict", hint=_SAVE)
     if len(tensors) > limits.tensors:
         raise LimitError(f"{archive.document}: {len(tensors)} tensors; the limit is {limits.tensors}")
-    choice = choose({path: math.prod(tensor.shape) for path, tensor in tensors.items()}, archive.document)
+    choice = weights_among({path: math.prod(tensor.shape) for path, tensor in tensors.items()}, archive.document)
     named = {name: tensors[path] for path, name in choice.names.items()}
     for name in named:
         check_name(name, archive.document, limits)
@@ -176,17 +176,8 @@ def _walked(archive: Archive) -> tuple[dict[Path, Any], list[Path]]:
     return tensors, others
 
 
-def open_path(
-    path: Location,
-    *,
-    hub: str = "",
-    limits: Limits = LIMITS,
-    choose: Chooser = weights_among,
-) -> PiecewiseCheckpoint:
-    """Open one file, or a directory with ``pytorch_model.bin``, an index and shards, or one state dict.
-
-    ``choose`` picks the tensors of a state dict: the weights, if nothing else is said.
-    """
+def open_path(path: Location, *, hub: str = "", limits: Limits = LIMITS) -> PiecewiseCheckpoint:
+    """Open one file, or a directory with ``pytorch_model.bin``, an index and shards, or one state dict."""
     path = on_disk(path, READING)
     folder = path if path.is_dir() else path.parent
     weight_map: Mapping[str, str] | None = None
@@ -207,7 +198,7 @@ def open_path(
             hint="name one of the files",
         )
     with opening() as files:
-        parts = [_read(files, file, limits, choose) for file in paths]
+        parts = [_read(files, file, limits) for file in paths]
         with in_folder(folder):
             if weight_map is not None:
                 shards = [(part.document, part.tensors) for part in parts]
@@ -220,13 +211,13 @@ def open_path(
         )
 
 
-def _read(files: Files, path: Location, limits: Limits, choose: Chooser) -> StateDict:
+def _read(files: Files, path: Location, limits: Limits) -> StateDict:
     file = files.open(path)
     with in_folder(path.parent):
         head = bytearray(min(HEAD_BYTES, file.size))
         file.fill(memoryview(head), 0)
         try:
-            return read_state_dict(file, limits, choose)
+            return read_state_dict(file, limits)
         except FormatError as error:
             raise explained(error, path, bytes(head), file.size, own="torch") from error
 

@@ -63,26 +63,6 @@ def test_masters_are_measured_every_time(run: Run, artifact: str, pair: tuple[Pa
         assert "analyzed before" not in done.err
 
 
-def test_the_state_of_an_optimizer_is_shown_beside_an_update(
-    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
-) -> None:
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    state = {
-        name: {kind: torch.rand(bits.shape, generator=generator) for kind in ("exp_avg", "exp_avg_sq")}
-        for name, (_, bits) in tensors().items()
-    }
-    torch.save({"state": state}, tmp_path / "optimizer.pt")
-    shown = run("analyze", artifact, "--optimizer", tmp_path, "--source", pair[0], "--by", "role").out
-    assert "step_update" in shown and "attention" in shown
-    document = run("analyze", "--optimizer", tmp_path, "--role", "ffn", "--json").json
-    assert set(document["roles"]) == {"ffn"}
-    for figure in document["total"]["figures"]:
-        assert run("analyze", "--explain", figure).out
-    run("analyze", "--optimizer", tmp_path, "--by", "module", status=2)
-
-
 def test_a_figure_that_is_undefined_is_not_said_to_be_unmeasured(run: Run, artifact: str) -> None:
     told = " ".join(run("analyze", "toy-opd:v1", "--paper", "geo").out.split())
     assert "no matrix has principal_geo_0.30@rel:0.001: they are too small" in told

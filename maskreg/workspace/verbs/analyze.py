@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from maskreg.checkpoint.roles import Selection
@@ -229,44 +228,3 @@ def _earlier(space: Workspace, named: Named, ref: Ref | None, recipe: dict[str, 
             space.note("this was analyzed before in the same way; this is that result")
             return entry.digest
     return None
-
-
-def moments(
-    state: str | Path,
-    artifact: ArtifactLike | None = None,
-    source: CheckpointLike | None = None,
-    *,
-    roles: Sequence[str] = (),
-    layers: str = "",
-    download: bool = False,
-    progress: Progress = SILENT,
-    workspace: Workspace | None = None,
-) -> dict[str, Any]:
-    """Measure the state of Adam that a run saved: how unequal second moments are, and where the first ones point.
-
-    Nothing is stored.
-
-    Args:
-        state: what the optimizer was saved to: a file of ``torch.save``, a distributed checkpoint, a folder with
-            ``optimizer.pt``, or safetensors with names that end in ``exp_avg`` and ``exp_avg_sq``.
-
-    Returns:
-        Figures of all weights, by role, by layer and of every weight, as JSON values.
-
-    Raises:
-        UsageError: no weight is what the selection names.
-        FormatError: there is no state of Adam in what was named.
-        PartAbsentError: the artifact holds no values.
-    """
-    from maskreg.checkpoint.moments import open_moments
-    from maskreg.flow.geometry.updates import measure_moments
-
-    selection = Selection.parse(roles, layers)
-    with opened(workspace) as space, open_moments(state) as opened_state:
-        if artifact is None:
-            return measure_moments(opened_state, selection=selection, progress=progress)
-        update = space.find(artifact).artifact
-        for attempt in sources(space, update.manifest.source, source=source, download=download):
-            with attempt as checkpoint:
-                figures = measure_moments(opened_state, update, checkpoint, selection=selection, progress=progress)
-        return figures
