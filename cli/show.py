@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,10 +16,9 @@ from .table import GROUPS
 from .values import REF, selecting
 
 if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Group
     from maskreg.checkpoint.roles import Selection
     from maskreg.workspace.workspace import ArtifactLike
-
-    from .summary import Grouping
 
 
 @click.command(
@@ -62,7 +62,7 @@ def command(
     from maskreg.workspace.verbs.show import manifest_bytes, show
 
     from .pipe import named_or_piped
-    from .summary import Grouping, Subject, summary
+    from .summary import summary
 
     output = ctx.ensure_object(Output)
     remote = options["remote"]
@@ -93,15 +93,16 @@ def command(
     if output.quiet:
         output.data(str(description.ref.pinned(description.digest) if description.ref else description.digest))
         return
-    subject = Subject(description.ref, description.digest, description.manifest, description.card)
     overlaps = (description.rlvr_overlap, description.seed_overlap)
-    groups = Grouping(by, description.groups(by, selection)) if by else None
-    notes = (_selected(selection, groups),) if groups and selection else ()
-    present = description.present
-    output.data(summary(subject, present=present, overlaps=overlaps, groups=groups, notes=notes, verbose=verbose))
+    groups = description.groups(by, selection) if by else None
+    notes = (_selected(selection, groups),) if groups is not None and selection else ()
+    shown = None if by is None or groups is None else {by: groups}
+    output.data(
+        summary(description, present=description.present, overlaps=overlaps, groups=shown, notes=notes, verbose=verbose)
+    )
 
 
-def _selected(selection: Selection, groups: Grouping) -> str:
-    numel = sum(group.numel for group in groups.groups.values())
-    nnz = sum(group.nnz for group in groups.groups.values())
+def _selected(selection: Selection, groups: Mapping[str, Group]) -> str:
+    numel = sum(group.numel for group in groups.values())
+    nnz = sum(group.nnz for group in groups.values())
     return f"{selection} selects {counted(numel, 'coordinate')}, of which {percent(nnz / numel)} moved"

@@ -2,79 +2,57 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from maskreg.words import counted, human_bytes, percent, three_digits, times, whole
 
-from .table import Row, fields, folded, ordered, page, paragraph, table, width
+from .table import Column, fields, listing, ordered, page, paragraph, width
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Group, Manifest, Side
-    from maskreg.digest import Digest
-    from maskreg.ref import Card, Ref
     from maskreg.workspace.storing import Stored
     from maskreg.workspace.verbs.show import RecordedOverlap
+    from maskreg.workspace.workspace import Named
 
     from .output import Output
 
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 _TEXT = 13  # where the text beside a label begins
 _DIGEST = 71  # length of a whole digest
-_MAX_WIDTH = 100
-
-
-class Grouping(NamedTuple):
-    """Groups whose density is shown.
-
-    Attributes:
-        by: what they are: ``role``, ``layer``, ``module`` or ``tensor``.
-        groups: by label.
-    """
-
-    by: str
-    groups: Mapping[str, Group]
-
-
-class Subject(NamedTuple):
-    """The artifact that a summary describes.
-
-    Attributes:
-        ref: its name; None when only its digest is known.
-        digest: its digest.
-        manifest: its manifest.
-        card: what people say about it.
-    """
-
-    ref: Ref | None
-    digest: Digest
-    manifest: Manifest
-    card: Card | None = None
 
 
 def summary(
-    subject: Subject,
+    named: Named,
     *,
     present: Sequence[str] | None = None,
     overlaps: tuple[RecordedOverlap | None, RecordedOverlap | None] = (None, None),
     notes: Sequence[str] = (),
-    groups: Grouping | None = None,
+    groups: Mapping[str, Mapping[str, Group]] | None = None,
     verbose: bool = False,
 ) -> str:
-    """The summary of an artifact, in lines that fit the terminal: one sentence, the figures, and where they lie."""
-    manifest, card = subject.manifest, subject.card
-    above = [*_identity(subject, verbose=verbose), *_numbers(manifest), *_overlaps(*overlaps, verbose=verbose)]
+    """The summary of an artifact, in lines that fit the terminal: one sentence, the figures, and where they lie.
+
+    Args:
+        present: parts that the registry has; None for all.
+        overlaps: with the RLVR reference, and with another seed.
+        groups: by kind of group, which of them to show; by role and by layer when left out.
+        verbose: print whole digests and the whole recipe, and fold no groups.
+    """
+    manifest, card, see_all = named.manifest, named.card, f"maskreg show {named.name} --verbose"
+    above = [*_identity(named, verbose=verbose), *_numbers(manifest), *_overlaps(*overlaps, verbose=verbose)]
     below = list(_side("source", manifest.source, verbose=verbose))
     # The target of a baseline is its source.
     below += _side("target", manifest.target, verbose=verbose) if manifest.kind != "baseline" else []
-    below += [*_parts(manifest, present), ("size", human_bytes(manifest.size))]
-    if card is not None:
-        below += [*sorted(card.meta.items()), *([("description", card.description)] if card.description else [])]
+    below += [*_parts(manifest, present), ("size", human_bytes(manifest.size)), *sorted(card.meta.items())]
+    below += [("description", card.description)] if card.description else []
     below += [("note", note) for note in notes]
-    shown = [groups] if groups else [Grouping(by, getattr(manifest.totals, f"{by}s")) for by in ("role", "layer")]
-    densities = [_densities(each, _show(subject) + (f" --by {each.by}" if groups else ""), verbose) for each in shown]
-    in_full = "" if verbose or not _is_narrow() else f"Digests are shortened; in full: {_show(subject)}"
+    shown = groups or {"role": manifest.totals.roles, "layer": manifest.totals.layers}
+    densities = [
+        _densities(by, those, see_all + (f" --by {by}" if groups else ""), verbose=verbose)
+        for by, those in shown.items()
+    ]
+    in_full = "" if verbose or not _is_narrow() else f"Digests are shortened; in full: {see_all}"
     blocks = (fields(above, _TEXT), *densities, fields(below, _TEXT), paragraph(in_full, indent="  "))
     return page(paragraph(_sentence(manifest)), *blocks)
 
@@ -90,10 +68,6 @@ def _sentence(manifest: Manifest) -> str:
     return f"{share}; {kept} and {exact}."
 
 
-def _show(subject: Subject) -> str:
-    return f"maskreg show {subject.ref or subject.digest.short} --verbose"
-
-
 def _is_narrow() -> bool:
     return width() < _TEXT + _DIGEST
 
@@ -105,20 +79,20 @@ def _digest(text: str, *, verbose: bool) -> str:
     return text if verbose or not _is_narrow() else Digest(text).short
 
 
-def _densities(grouping: Grouping, see_all: str, verbose: bool) -> list[str]:
-    by, groups = grouping
-    left_out: list[str] = []
+def _densities(by: str, groups: Mapping[str, Group], see_all: str, *, verbose: bool) -> list[str]:
+    if not groups:
+        return [f"by {by}: nothing"]
+    fold = None
     if by == "role":
         groups = dict(sorted(groups.items(), key=lambda item: -item[1].numel))
-    elif not verbose:
-        groups, left_out = folded(
-            ordered(groups) if by == "layer" else groups,
-            lambda group: group.density,
-            things=f"{by}s",
-            by="density",
-            see_all=see_all,
-        )
-    return [*_bars(f"by {by}", groups), *left_out]
+    else:
+        groups, fold = ordered(groups) if by == "layer" else groups, (f"{by}s", "density")
+    columns: dict[str, Column] = {
+        "density": (percent, attrgetter("density")),
+        "coordinates": (whole, attrgetter("nnz")),
+        "of": (whole, attrgetter("numel")),
+    }
+    return listing(f"by {by}", groups, columns, fold=fold, whole=verbose, see_all=see_all)
 
 
 def tell_stored(output: Output, stored: Stored) -> None:
@@ -128,22 +102,20 @@ def tell_stored(output: Output, stored: Stored) -> None:
     if output.quiet:
         output.data(str(stored.ref.pinned(stored.digest) if stored.ref else stored.digest))
         return
-    subject = Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card)
-    output.data(summary(subject, notes=stored.notes))
+    output.data(summary(stored, notes=stored.notes))
 
 
-def _identity(subject: Subject, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    ref, digest, manifest, card = subject
-    if ref:
-        yield "name", str(ref)
-    yield "digest", _digest(str(digest), verbose=verbose)
+def _identity(named: Named, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    manifest, card = named.manifest, named.card
+    if named.ref:
+        yield "name", str(named.ref)
+    yield "digest", _digest(str(named.digest), verbose=verbose)
     exact = "gives the target's bytes exactly" if manifest.exact else "not exact: the result is not the target"
     yield "kind", f"{manifest.kind}, {exact}" if manifest.kind == "delta" else manifest.kind
     if manifest.recipe is not None:
         yield "recipe", _recipe(manifest.recipe, verbose=verbose)
-    if card is not None:
-        said = [("family", card.family), ("method", card.method), ("license", card.license)]
-        yield from (field for field in said if field[1])
+    said = [("family", card.family), ("method", card.method), ("license", card.license)]
+    yield from (field for field in said if field[1])
     for parent in manifest.parents:
         yield "parent", _digest(parent, verbose=verbose)
 
@@ -208,27 +180,3 @@ def _parts(manifest: Manifest, present: Sequence[str] | None) -> Iterator[tuple[
     for name, part in manifest.parts.items():
         absent = "" if present is None or name in present else ", not present"
         yield name, f"{human_bytes(part.size)} in {counted(part.objects, 'object')}, {part.codec}{absent}"
-
-
-def _bars(title: str, groups: Mapping[str, Group]) -> list[str]:
-    if not groups:
-        return [f"{title}: nothing"]
-    rows: list[Row] = [
-        (f"  {label or '-'}", percent(group.density), f"{whole(group.nnz)} / {whole(group.numel)}")
-        for label, group in groups.items()
-    ]
-    # A bar has what the columns and the gaps between them leave.
-    room = min(width(), _MAX_WIDTH) - sum(max(map(len, column)) for column in zip(*rows, strict=True)) - 6
-    if room >= 4:
-        top = max(group.density for group in groups.values()) or 1.0
-        bars = [_bar(group.density / top, room) for group in groups.values()]
-        rows = [(label, share, bar, counts) for (label, share, counts), bar in zip(rows, bars, strict=True)]
-    return [title, *table(rows)]
-
-
-def _bar(share: float, width: int) -> str:
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
-    if encoding != "utf8":
-        return ("#" * round(share * width)).ljust(width)
-    full, rest = divmod(round(share * width * 8), 8)
-    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)

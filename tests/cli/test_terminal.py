@@ -87,14 +87,6 @@ def test_80_layers_are_folded_and_it_is_said_how_to_see_all(run: Run, at: At) ->
     assert Digest(digest).short in narrow and "in full: maskreg show one --verbose" in narrow
 
 
-def test_bars_are_plain_where_unicode_is_not_understood(artifact: str, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "█" in at(80, "show", "toy-opd:v1")
-    assert "█" not in at(28, "show", "toy-opd:v1")  # no room beside label, density and counts
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    shown = at_terminal(80, "show", "toy-opd:v1")
-    assert "##" in shown and "\\u" not in shown
-
-
 def test_a_checkpoint_without_tensors_has_a_summary(run: Run, tmp_path: Path) -> None:
     empty = make_checkpoint(tmp_path / "empty", {})
     assert "by role: nothing" in run("extract", empty, empty, "--name", "nothing").out

@@ -44,7 +44,7 @@ def test_the_server_asks_for_no_address_that_a_client_names(
         ("patches", {"kind": "merge", "artifacts": [url], "mask": url, "name": url}),
         ("patches", {"kind": "extract", "source": url, "target": url, "name": "team/x"}),
         ("projects", {"name": url}),
-        ("tokens", {"role": "reader", "project": url}),
+        ("projects/team/tokens", {"role": "reader", "name": url}),
     ]
     for path, body in bodies:
         assert 400 <= client.post(f"/api/v1/{path}", json=body).status_code < 500
