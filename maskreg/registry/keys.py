@@ -54,18 +54,17 @@ from maskreg.errors import (
     CorruptError,
     DataError,
     FormatError,
-    NotAllowedError,
     NotFoundError,
     OutputExistsError,
     RefusedError,
-    UnavailableError,
 )
 from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS
+from maskreg.registry.records import UNWRITABLE, Records
 from maskreg.signature import SIGNATURES, PrivateKey, PublicKey, Signer, is_signed_by, parse_signatures, signed
 from maskreg.store.base import PRIVATE, Store
 from maskreg.store.chain import removal
-from maskreg.store.entry import RefEntry, numbered
+from maskreg.store.entry import RefEntry
 
 KEYS = "keys/"
 """Prefix of all key documents."""
@@ -288,53 +287,6 @@ class KeyLog:
 TRUSTED = "trusted/"
 """Prefix of the pins in a local registry."""
 
-RECORD = re.compile(r"([0-9]{20})\.json")
-"""The name of a numbered record."""
-
-UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
-"""What a registry raises that this machine cannot write to."""
-
-
-class Records:
-    """Numbered records in a local registry: each is created, never replaced, and the highest of a prefix counts.
-
-    So processes that race never move the memory back: the slower one adds a lower record, which no reader looks at and
-    the next one deletes.
-    """
-
-    def __init__(self, store: Store) -> None:
-        """Nothing is read yet."""
-        self.store = store
-
-    def latest(self, prefix: str) -> tuple[int, str, bytes] | None:
-        """Number, key and bytes of the record that counts; None when there is none."""
-        if not (numbers := self._numbers(prefix)):
-            return None
-        key = numbered(prefix, numbers[-1])
-        try:
-            return numbers[-1], key, self.store.get(key, max_bytes=LIMITS.ref_bytes)
-        except NotFoundError:
-            # A process that has a later one has just deleted it.
-            return self.latest(prefix)
-
-    def lacks(self, prefix: str, n: int) -> bool:
-        """Whether record ``n`` would count: neither it nor a later one is there."""
-        numbers = self._numbers(prefix)
-        return not numbers or numbers[-1] < n
-
-    def create(self, prefix: str, n: int, data: bytes) -> None:
-        """Add a record; another process may have just added another one of that number."""
-        self.store.create(numbered(prefix, n), data)
-
-    def drop_before(self, prefix: str, n: int) -> None:
-        """Delete records that count no more: they only take space."""
-        with suppress(*UNWRITABLE):
-            self.store.delete([numbered(prefix, lower) for lower in self._numbers(prefix) if lower < n])
-
-    def _numbers(self, prefix: str) -> list[int]:
-        matches = (RECORD.fullmatch(info.key.removeprefix(f"{prefix}/")) for info in self.store.list(f"{prefix}/"))
-        return sorted(int(match[1]) for match in matches if match)
-
 
 class Pins:
     """What this machine has seen of the keys of one registry."""
@@ -366,12 +318,13 @@ class Pins:
     def put(self, document: KeyDocument) -> bool:
         """Remember a document; False where nothing can be written."""
         folder = _folder(document.registry, document.project)
-        if self._records.lacks(folder, document.n):
+        earlier = self._records.numbers(folder)
+        if not earlier or earlier[-1] < document.n:
             try:
                 self._records.create(folder, document.n, document.to_bytes())
             except UNWRITABLE:
                 return False
-            self._records.drop_before(folder, document.n)
+            self._records.drop(folder, earlier)
         return True
 
     def renewal(self, uuid: str, project: str) -> bytes | None:

@@ -35,7 +35,7 @@ from maskreg.errors import (
     RolledBackError,
 )
 from maskreg.ref import Ref
-from maskreg.registry.keys import RECORD, UNWRITABLE, Records
+from maskreg.registry.records import RECORD, UNWRITABLE, Records
 from maskreg.settings import Remote
 from maskreg.store.base import Store
 from maskreg.store.chain import looks, not_listed, removal
@@ -136,7 +136,8 @@ class Witness:
     def remember(self, uuid: str, entry: RefEntry) -> None:
         """Remember an entry that was compared, or that this machine wrote."""
         folder = _folder(uuid, entry.ref)
-        if not self._records.lacks(folder, entry.n):
+        earlier = self._records.numbers(folder)
+        if earlier and earlier[-1] >= entry.n:
             return
         created = False
         with self._if_writable():
@@ -146,7 +147,7 @@ class Witness:
             known = self.remembered(uuid, entry.ref)
             if known is not None and known.n == entry.n and known.id != entry.id:
                 raise self._refusal(entry.ref, known, entry, entry)
-            self._records.drop_before(folder, entry.n)
+            self._records.drop(folder, earlier)
 
     def remembered(self, uuid: str, ref: Ref) -> RefEntry | None:
         """The latest entry of a tag that was seen; None when none was."""
