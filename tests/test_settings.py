@@ -82,14 +82,6 @@ def test_home_is_absolute_and_knows_the_tilde(config: Path, monkeypatch: pytest.
     assert load(config, {"MASKREG_HOME": "here"}).home == Path.cwd() / "here"
 
 
-def test_a_remote_is_complete(config: Path) -> None:
-    lab = load(config).remote()
-    assert lab.url == "s3://updates/team"
-    assert lab.catalog == "postgresql+psycopg://maskreg@db.example.org/maskreg"
-    assert lab.options == StoreOptions(endpoint="https://s3.example.org")
-    assert load(config).remote("disk").url == "/srv/maskreg"
-
-
 def test_which_remote_is_meant(config: Path) -> None:
     set_value(config, "default_remote", "")
     with pytest.raises(ConfigError, match=r"several remotes .*disk, lab") as caught:
@@ -147,12 +139,6 @@ def test_a_wrong_file_is_refused_naming_file_and_key(config: Path, text: str, sa
     assert caught.value.message.startswith(str(config))
     assert says in caught.value.message
     assert "s3cr3t" not in caught.value.message + caught.value.hint
-
-
-def test_a_file_that_is_not_utf8_is_refused(config: Path) -> None:
-    config.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="not TOML"):
-        load(config)
 
 
 def test_a_wrong_variable_is_named(config: Path) -> None:
@@ -214,33 +200,14 @@ def test_adding_and_removing_a_remote(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 SECRETS = [
-    *(
-        "u:s3cr3t@h/d",
-        "u%3As3cr3t@h/d",
-        "u%253As3cr3t@h/d",
-        "u:s3/cr3t@h/d",
-        "u:s3#cr3t@h/d",
-        "u:s3?cr3t@h/d",
-        ":s3cr3t@h/d",
-    ),
-    *("u%3Dpassword%3Ds3cr3t@h/d", "h/d%20password%3Ds3cr3t", "h/d%2520password%253Ds3cr3t", "h/d#s3cr3t"),
-    *(
-        "h/d?password=s3cr3t",
-        "h/d?PassWord=s3cr3t",
-        "h/d?p%61ssword=s3cr3t",
-        "h/d?sslpassword=s3cr3t",
-        "h/d?pwd=s3cr3t",
-    ),
-    *(
-        "h/d?options=password%3Ds3cr3t",
-        "h/d?options=-c%20a.password%253Ds3cr3t",
-        "h/d?opt%69ons=x",
-        "h/d?dbname=s3cr3t",
-    ),
-    *("h/d?dbname=postgresql://u:s3cr3t@h", "h/d?s3cr3t", "h/d?host=a&host=b%20password=s3cr3t"),
-    *("h/d?application_name=password%3Ds3cr3t", "h/d?application_name=password%253Ds3cr3t", "h/d?host=u:s3cr3t@h"),
-    *("h/d?sslmode=require&application_name=x%26password%3Ds3cr3t", "h/d?sslmode=a;password=s3cr3t"),
-]
+    "u:s3cr3t@h/d", "u%3As3cr3t@h/d", "u%253As3cr3t@h/d", "u:s3/cr3t@h/d", "u:s3#cr3t@h/d", "u:s3?cr3t@h/d",
+    ":s3cr3t@h/d", "u%3Dpassword%3Ds3cr3t@h/d", "h/d%20password%3Ds3cr3t", "h/d%2520password%253Ds3cr3t",
+    "h/d#s3cr3t", "h/d?password=s3cr3t", "h/d?PassWord=s3cr3t", "h/d?p%61ssword=s3cr3t", "h/d?sslpassword=s3cr3t",
+    "h/d?pwd=s3cr3t", "h/d?options=password%3Ds3cr3t", "h/d?options=-c%20a.password%253Ds3cr3t", "h/d?opt%69ons=x",
+    "h/d?dbname=s3cr3t", "h/d?dbname=postgresql://u:s3cr3t@h", "h/d?s3cr3t", "h/d?host=a&host=b%20password=s3cr3t",
+    "h/d?application_name=password%3Ds3cr3t", "h/d?application_name=password%253Ds3cr3t", "h/d?host=u:s3cr3t@h",
+    "h/d?sslmode=require&application_name=x%26password%3Ds3cr3t", "h/d?sslmode=a;password=s3cr3t",
+]  # fmt: skip
 """What follows ``postgresql://`` where a user tries to store a password."""
 
 
@@ -287,19 +254,11 @@ def test_a_url_without_a_secret_is_taken(config: Path, key: str, url: str) -> No
     assert dict(load(config).remotes["lab"].items())[key] == url
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("color", "red"),
-        ("jobs", "no"),
-        ("remotes.lab.color", "red"),
-        ("remotes.moon.url", "s3://x"),
-        ("remotes", "x"),
-    ],
-)
-def test_a_wrong_value_leaves_the_file_alone(config: Path, key: str, value: str) -> None:
-    with pytest.raises(ConfigError):
-        set_value(config, key, value)
+def test_a_wrong_value_leaves_the_file_alone(config: Path) -> None:
+    wrong = {"color": "red", "jobs": "no", "remotes.lab.color": "red", "remotes.moon.url": "s3://x", "remotes": "x"}
+    for key, value in wrong.items():
+        with pytest.raises(ConfigError):
+            set_value(config, key, value)
     assert config.read_text() == CONFIG
 
 
