@@ -124,15 +124,6 @@ def test_saying_the_same_twice_is_one_entry(local: Registry, digest: Digest) -> 
     assert len(local.history(REF)) == 1
 
 
-def test_the_card_can_be_corrected(local: Registry, digest: Digest) -> None:
-    annotate(local, REF, family="qwen3", meta={"run": "", "seed": "1"})
-    card = local.resolve(REF).card
-    assert card == Card("qwen3", "opd", "apache-2.0", "", {"seed": "1"})
-    annotate(local, REF, family="")
-    assert local.resolve(REF).card.family == ""
-    assert local.resolve(REF).digest == digest
-
-
 def test_a_removed_name_comes_back(local: Registry, digest: Digest) -> None:
     remove(local, REF)
     with pytest.raises(NotFoundError, match=r"removed from local by ada@here at 20\d\d-\d\d-\d\d .* UTC") as caught:

@@ -83,11 +83,3 @@ def test_a_name_of_which_nothing_is_left_is_a_finding(ada: maskreg.Workspace, to
         "restore it from a copy; or accept the loss: maskreg db rebuild",
     )
     assert "entry 1 of toy:v1 is in the catalog, and is missing from the store" in finding.detail
-
-
-def test_the_catalog_comes_back_from_the_store(ada: maskreg.Workspace, toy: Stored) -> None:
-    rebuilt = maskreg.db.rebuild(workspace=ada)
-    assert (rebuilt.refs, rebuilt.artifacts, rebuilt.damaged) == (1, 1, ())
-    with pytest.raises(maskreg.ConfigError, match="team has no catalog") as caught:
-        maskreg.db.check("team", workspace=ada)
-    assert next_step(caught.value).startswith("maskreg config set remotes.team.catalog ")

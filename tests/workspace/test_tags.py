@@ -46,24 +46,6 @@ def test_a_card_changes_and_the_artifact_does_not(ada: maskreg.Workspace, toy: S
         maskreg.annotate("toy:v1", family="a\x1b[2J", workspace=ada)
 
 
-def test_what_was_removed_comes_back(ada: maskreg.Workspace, toy: Stored) -> None:
-    removed = maskreg.remove("toy:v1", workspace=ada)
-    assert (str(removed.ref), removed.digest, removed.n) == ("toy:v1", toy.digest, 2)
-    with pytest.raises(maskreg.NotFoundError, match="was removed"):
-        maskreg.load("toy:v1", workspace=ada)
-    restored = maskreg.restore("toy:v1", workspace=ada)
-    assert (restored.digest, restored.n) == (toy.digest, 3)
-    assert ada.find("toy:v1").card == toy.card
-    with pytest.raises(maskreg.UsageError, match="was not removed"):
-        maskreg.restore("toy:v1", workspace=ada)
-    entries = maskreg.log("toy:v1", workspace=ada)
-    assert [(entry.n, entry.digest, entry.deleted) for entry in entries] == [
-        (1, toy.digest, False),
-        (2, None, True),
-        (3, toy.digest, False),
-    ]
-
-
 def test_names_of_a_remote_change_there_in_the_name_of_their_author(ada: maskreg.Workspace, toy: Stored) -> None:
     maskreg.push("toy:v1", workspace=ada)
     where = {"remote": "team", "workspace": ada}
