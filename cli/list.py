@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -105,19 +105,18 @@ def command(
     elif output.quiet and columns is None:
         for entry in entries:
             output.data(str(entry.ref))
-    elif entries and sys.stdout.isatty():
+    elif entries:
+        at_terminal = sys.stdout.isatty()
         # Columns that were chosen are shown whole, like references, of which a part is useless: wider lines wrap.
-        shown = fitting(entries, fields) if columns is None else fields
-        rows = [line.split("\t") for line in lines(entries, shown, header=not output.quiet)]
+        shown = fitting(entries, fields) if at_terminal and columns is None else fields
+        rows = [tuple(_cell(entry, field) for field in shown) for entry in entries]
+        rows = rows if output.quiet else [tuple(shown), *rows]
         numbers = [number for number, field in enumerate(shown) if field in _NUMBERS]
-        for line in table(map(tuple, rows), right=numbers, room=UNLIMITED):
+        for line in table(rows, right=numbers, room=UNLIMITED) if at_terminal else map("\t".join, rows):
             output.data(line)
         if narrow := [field for field in fields if field not in shown]:
             text = f"columns left out for want of room: {', '.join(narrow)}"
             output.note(UsageError(text, options={"columns": ",".join(fields)}))
-    elif entries:
-        for line in lines(entries, fields, header=not output.quiet):
-            output.data(line)
     if entries.remark:
         output.note(entries.error or entries.remark)
     for name in entries.left_out:
@@ -147,14 +146,6 @@ def chosen(text: str) -> tuple[str, ...]:
         if name not in FIELDS:
             raise click.BadParameter(f"there is no field {name!r}; fields: {', '.join(FIELDS)}", param_hint="--columns")
     return names
-
-
-def lines(entries: Sequence[Listed], fields: Sequence[str], *, header: bool) -> Iterator[str]:
-    """Names as lines of cells with tabs between them."""
-    if header:
-        yield "\t".join(fields)
-    for entry in entries:
-        yield "\t".join(_cell(entry, field) for field in fields)
 
 
 def fitting(entries: Sequence[Listed], fields: Sequence[str]) -> list[str]:

@@ -96,13 +96,13 @@ def test_nothing_is_drawn_beside_a_question(monkeypatch: pytest.MonkeyPatch) -> 
         until(lambda: screen.getvalue() != before)
 
 
-@pytest.mark.parametrize("reason", ["quiet", "no terminal", "dumb"])
+@pytest.mark.parametrize("reason", ["quiet", "no terminal", "dumb", ""])
 def test_nothing_is_drawn(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = watch(monkeypatch)
     if reason == "no terminal":
         monkeypatch.setattr(screen, "isatty", lambda: False)
-    if reason == "dumb":
-        monkeypatch.setenv("TERM", "dumb")
+    if reason in ("dumb", ""):
+        monkeypatch.setenv("TERM", reason)
     output = Output(quiet=reason == "quiet")
     with output.at_work("compare"), output.progress() as told:
         assert (told is SILENT) == (reason == "quiet")
