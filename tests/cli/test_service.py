@@ -108,7 +108,6 @@ def test_what_was_pulled_is_a_cache_and_what_was_made_is_not(
     bob("extract", *pair, "--name", "mine", "--mask-only")
     (item,) = bob("cache", "ls", "--json").json
     assert (item["digest"], item["refs"]) == (pushed, ["team/toy:v1"])
-    assert bob("cache", "verify").status == 0
     bob("config", "set", "cache_size", "1KB")
     assert bob("cache", "prune", "--dry-run", "--json").json["freed"] == item["size"]
     assert bob("cache", "prune", "--json").json["freed"] == item["size"]
