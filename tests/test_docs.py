@@ -196,6 +196,8 @@ PROGRAMS = {"cd", "docker", "git", "kubectl", "mkdocs", "pg_dump", "pg_restore",
 def _check_line(line: str) -> None:
     for part in re.split(r"\s(?:\||&&)\s", line):
         words = shlex.split(part, comments=True)
+        if words[0] == "torchrun":
+            words = words[words.index("maskreg") :]
         if words[0] == "maskreg":
             _check_command(words[1:])
         elif words[:2] == ["pip", "install"]:

@@ -81,8 +81,7 @@ def _packed(name: str, mask: object) -> TensorMask:
         if hasattr(mask, "to_local"):
             raise UsageError(f"the mask of {name} is sharded", hint="give all of it: mask.full_tensor()")
         if mask.is_meta or mask.layout != torch.strided:
-            kind = "on the meta device, without values" if mask.is_meta else "sparse"
-            raise UsageError(f"the mask of {name} is {kind}", hint="give a dense tensor of booleans")
+            raise UsageError(f"the mask of {name} has no values or is sparse", hint="give a dense tensor of booleans")
         if mask.dtype == torch.bool:
             mask = mask.detach().cpu().numpy()
     if isinstance(mask, np.ndarray) and mask.dtype == np.bool_:

@@ -58,8 +58,6 @@ class MaskedSGD(MaskedOptimizer):
         momentum: decay of the velocity; 0 keeps none.
         weight_decay: times the weights, added to the gradient.
         nesterov: Nesterov momentum.
-        options: mask (``"name:tag"``, an artifact, or masks by tensor name: packed, or boolean tensors or arrays),
-            max_grad_norm, clip, nonfinite, gradients, backend, maximize.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from maskreg.errors import MaskregError, NotFoundError, UsageError
-from maskreg.train.retrain.prepare import check_vocabularies
+from maskreg.train.retrain.prepare import check_tokenizers
 from scripts.reproduce.arms import ARMS, jobs_of, missing, origins_of, shown_as_visible
 from scripts.reproduce.folder import Folder, write
 from scripts.reproduce.masks import NothingLearnedError, extract_mask
@@ -112,10 +112,9 @@ def setting_of(options: argparse.Namespace) -> Setting:
         raise NotFoundError(
             f"{setting.path(absent)} is no checkpoint, and an arm needs its mask", hint="add it, or leave its arms out"
         )
-    from transformers import AutoConfig
 
     sides = [setting.path(name) for name in ("source", "teacher")]
-    check_vocabularies(*(AutoConfig.from_pretrained(side) for side in sides), *(tokenizer(side) for side in sides))
+    check_tokenizers(*(tokenizer(side) for side in sides))
     return setting
 
 

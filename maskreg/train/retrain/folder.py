@@ -1,6 +1,6 @@
 """The folder of a run, consistent at every moment, kill -9 included.
 
-``run.json``       the setup, where its files are, and the environments; a run with another setup may only take the
+``run.json``       the setup and the environments in which steps were taken; a run with another setup may only take the
                    place of one that has saved nothing
 ``metrics.jsonl``  one line per step
 ``checkpoints/``   TRL's last two saves, from which a run resumes
@@ -16,33 +16,20 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from maskreg import errors
 from maskreg.disk import creating, replacing, sync_folder
 from maskreg.document import parse_object
-from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
+from maskreg.errors import CannotCreateError, OutputExistsError, TryAgainError
 from maskreg.train.retrain.setup import RunSetup
 
-
-@dataclass(frozen=True)
-class RunPaths:
-    """Where a run finds what its setup identifies (``home`` is the registry's folder), and the steps between saves."""
-
-    source: str
-    data: str
-    home: str
-    teacher: str = ""
-    save_every: int = 50
-
-
 _RUN = "run.json"
-_FAILURE = "failure.json"
 _COMPLETE = "complete"
 """A file in a save that is whole: TRL writes its saves in place."""
 _MAX_BYTES = 1 << 24
+_ELSEWHERE = "choose another -o"
 
 
 class RunFolder:
@@ -51,93 +38,74 @@ class RunFolder:
     Attributes:
         path: of the folder, absolute.
         model: where the result appears.
-        log: output of the processes that torchrun starts.
         checkpoints: where TRL saves.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
-        self.model = self.path / "model"
-        self.log = self.path / "launcher.log"
-        self.checkpoints = self.path / "checkpoints"
+        self.model, self.checkpoints = self.path / "model", self.path / "checkpoints"
         self._metrics = self.path / "metrics.jsonl"
-
-    # -- setup
 
     def has_run(self) -> bool:
         """Whether a run has begun here; otherwise one can."""
         with creating(self.path):  # a name may be too long, or a folder above unreadable
             if (self.path / _RUN).is_file():
                 return True
-        if os.path.lexists(self.path) and not (self.path.is_dir() and all(map(_is_begun, self.path.iterdir()))):
-            raise OutputExistsError(self.path, reason="and holds no run", hint="choose another -o")
+        # A run that died before its setup was written leaves these.
+        begun = ("lock", f".{_RUN}.")
+        if os.path.lexists(self.path) and not (
+            self.path.is_dir() and all(file.name.startswith(begun) for file in self.path.iterdir())
+        ):
+            raise OutputExistsError(self.path, reason="and holds no run", hint=_ELSEWHERE)
         above = next(folder for folder in self.path.parents if os.path.lexists(folder))
         if not above.is_dir() or not os.access(above, os.W_OK):
             reason = "is not writable" if above.is_dir() else "is not a directory"
-            raise CannotCreateError(f"{self.path} cannot be created: {above} {reason}", hint="choose another -o")
+            raise CannotCreateError(f"{self.path} cannot be created: {above} {reason}", hint=_ELSEWHERE)
         return False
 
     def check(self, setup: RunSetup) -> None:
         """Make sure that the run in this folder, if there is one, has this setup or nothing to lose."""
         if not self.has_run() or not (self.model.exists() or self._saves()):
             return
-        if differences := self.setup().differences(setup):
-            raise OutputExistsError(
-                self.path,
-                reason=f"and holds another run: {'; '.join(differences)}",
-                hint="choose another -o; or give the options of that run to resume it",
-            )
+        there, now = (flat(side) for side in (self._read(_RUN)["setup"], asdict(setup)))
+        names = [name for name in {**there, **now} if there.get(name) != now.get(name)]
+        if names:
+            told = "; ".join(f"{name}: {there.get(name)!r} there, {now.get(name)!r} now" for name in names)
+            hint = f"{_ELSEWHERE}; or give the options of that run to resume it"
+            raise OutputExistsError(self.path, reason=f"and holds another run: {told}", hint=hint)
 
-    def begin(self, setup: RunSetup, paths: RunPaths) -> None:
-        """Write the setup and the paths, and remove what a process that was killed left of a save."""
+    def begin(self, setup: RunSetup) -> None:
+        """Write the setup, and remove what a process that was killed left of a save."""
         self.check(setup)
         with creating(self.path):
-            self._write(_RUN, {"setup": asdict(setup), "paths": asdict(paths), "environments": self.environments()})
+            self._write(_RUN, {"setup": asdict(setup), "environments": self.environments()})
             self.checkpoints.mkdir(exist_ok=True)
             for save in self.checkpoints.glob("checkpoint-*"):
                 if not (save / _COMPLETE).exists():
                     shutil.rmtree(save)
-        self.take_failure()
 
     @contextmanager
-    def locked(self) -> Iterator[int]:
-        """Lock the folder. The lock ends when every process that has the file open has ended or closed it."""
+    def locked(self) -> Iterator[None]:
+        """Lock the folder against other runs."""
         with creating(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
+        with (self.path / "lock").open("ab") as file:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise TryAgainError(
-                    f"another process trains in {self.path}", hint=f"wait for it, or end it: fuser {self.path}/lock"
-                ) from error
-            yield handle
-        finally:
-            os.close(handle)
-
-    def setup(self) -> RunSetup:
-        """The setup of the run."""
-        return RunSetup.from_json(self._read(_RUN)["setup"])
-
-    def paths(self) -> RunPaths:
-        """Where its files are."""
-        return RunPaths(**self._read(_RUN)["paths"])
-
-    # -- progress
+                hint = f"wait for it, or end it: fuser {self.path}/lock"
+                raise TryAgainError(f"another process trains in {self.path}", hint=hint) from error
+            yield
 
     def environments(self) -> list[dict[str, Any]]:
         """In what environments steps were taken, each with the step after which it began, in order."""
-        if not (self.path / _RUN).exists():
-            return []
-        entries: list[dict[str, Any]] = self._read(_RUN)["environments"]
-        return entries
+        return list(self._read(_RUN)["environments"]) if (self.path / _RUN).exists() else []
 
     def resume(self, done: int, environment: Mapping[str, Any]) -> None:
         """Forget the steps after ``done``, which are now taken in this environment."""
         self.forget_after(done)
         kept = [entry for entry in self.environments() if entry["after_step"] < done]
-        if not kept or {**kept[-1], "after_step": 0} != {**environment, "after_step": 0}:
+        if not kept or {**kept[-1], "after_step": done} != {"after_step": done, **environment}:
             kept.append({"after_step": done, **environment})
         self._write(_RUN, {**self._read(_RUN), "environments": kept})
 
@@ -166,21 +134,19 @@ class RunFolder:
         """Mark TRL's save of a step as whole, once it is on the disk."""
         save = self.checkpoints / f"checkpoint-{step}"
         with creating(save):
-            for file in save.iterdir():
-                if file.is_file():
-                    with file.open("rb") as opened:
-                        os.fsync(opened.fileno())
+            for file in filter(Path.is_file, save.iterdir()):
+                with file.open("rb") as opened:
+                    os.fsync(opened.fileno())
             (save / _COMPLETE).touch()
             sync_folder(save)
             sync_folder(self.checkpoints)
 
-    def latest_save(self) -> tuple[int, Path] | None:
-        """Step and folder of the last whole save from which the run can resume; None without one.
+    def latest_save(self, steps: int) -> tuple[int, Path] | None:
+        """Step and folder of the last whole save from which a run of so many steps can resume; None without one.
 
         The save of the last step must hold the whole model: only Trainer can read shards of FSDP, and it takes at
         least one step after it has read a save.
         """
-        steps = self.setup().steps if self.has_run() else 0
         saves = (save for save in reversed(self._saves()) if save[0] < steps or any(save[1].glob("*.safetensors")))
         return next(saves, None)
 
@@ -188,8 +154,6 @@ class RunFolder:
         """Steps and folders of all whole saves, in order."""
         saves = [file.parent for file in self.checkpoints.glob(f"checkpoint-*/{_COMPLETE}")]
         return sorted((int(save.name.rpartition("-")[2]), save) for save in saves)
-
-    # -- result
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, which marks the run as complete."""
@@ -199,23 +163,6 @@ class RunFolder:
         """The summary; None while the run is not complete."""
         return self._read("summary.json") if (self.path / "summary.json").exists() else None
 
-    def record_failure(self, error: MaskregError) -> None:
-        """Leave an error for the process that started this one, unless another process has."""
-        if not (self.path / _FAILURE).exists():
-            # The nearest base class that is constructed from a message and a hint.
-            kind = next(kind for kind in type(error).__mro__ if "__init__" not in vars(kind) or kind is MaskregError)
-            self._write(_FAILURE, {"kind": kind.__name__, **error.to_json()})
-
-    def take_failure(self) -> MaskregError | None:
-        """The error that a process left, which is removed; None without one."""
-        if not (self.path / _FAILURE).exists():
-            return None
-        record = self._read(_FAILURE)
-        (self.path / _FAILURE).unlink()
-        error: MaskregError = getattr(errors, record["kind"])(record["message"], hint=record["hint"], **record["facts"])
-        error.code = record["code"]
-        return error
-
     def _write(self, name: str, value: Mapping[str, Any]) -> None:
         with creating(self.path), replacing(self.path / name) as file:
             file.write((json.dumps(dict(value), indent=2) + "\n").encode())
@@ -224,6 +171,6 @@ class RunFolder:
         return parse_object((self.path / name).read_bytes(), str(self.path / name), max_bytes=_MAX_BYTES)
 
 
-def _is_begun(path: Path) -> bool:
-    """Whether a file may be left by a run that died before its setup was written."""
-    return path.name == "lock" or (path.name.startswith(f".{_RUN}.") and path.name.endswith(".draft"))
+def flat(setup: Mapping[str, Any]) -> dict[str, Any]:
+    """A setup with the keys of its configuration among its own."""
+    return {**setup, **setup["config"], "config": None}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections import Counter
+from contextlib import closing, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
@@ -23,47 +23,44 @@ from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
 from maskreg.tensors.rules import parse_rule
 from maskreg.train.retrain.folder import RunFolder
-from maskreg.train.retrain.prepare import PreparedRun, mask_to_train
-from maskreg.train.retrain.run import StepListener, launch
+from maskreg.train.retrain.prepare import PreparedRun
+from maskreg.train.retrain.run import StepListener, is_first, train, wait
 
 _MAX_NAMED = 5
 
 
 def complete(
-    folder: RunFolder,
-    prepared: PreparedRun,
-    torchrun: Sequence[str],
-    listener: StepListener | None,
-    *,
-    progress: Progress = SILENT,
+    folder: RunFolder, run: PreparedRun, listener: StepListener | None, *, progress: Progress = SILENT
 ) -> dict[str, Any]:
     """Train a run to its end and verify the result; a complete run is left alone."""
-    folder.check(prepared.setup)
     if (summary := folder.summary()) is not None:
-        # The folder may have been moved since.
-        return {**summary, "model": str(folder.model)}
-    setup, paths = prepared.setup, prepared.paths
-    with folder.locked() as lock:
-        folder.begin(setup, paths)
+        return summary
+    first = is_first()
+    with folder.locked() if first else nullcontext(), closing(open_checkpoint(run.source)) as source:
+        if first:
+            folder.begin(run.setup)
+        wait()
         if not folder.model.exists():
-            launch(folder, torchrun, listener, lock=lock)
-        with closing(open_checkpoint(paths.source)) as source, closing(open_checkpoint(folder.model)) as result:
-            figures = verify(source, result, mask_to_train(setup, paths, source), progress=progress)
-        metrics = folder.metrics()
-        summary = {
-            "model": str(folder.model),
-            "steps": setup.steps,
-            "first_loss": metrics[0]["loss"] if metrics else None,
-            "last_loss": metrics[-1]["loss"] if metrics else None,
-            "seconds": round(sum(line["seconds"] for line in metrics), 2),
-            **figures,
-            "outside_mask": 0,
-            "notes": list(prepared.notes),
-            "setup": asdict(setup),
-            "environments": folder.environments(),
-        }
-        folder.write_summary(summary)
-    return summary
+            train(folder, run, source, listener)
+        if first:
+            with closing(open_checkpoint(folder.model)) as result:
+                figures = verify(source, result, run.mask, progress=progress)
+            metrics = folder.metrics()
+            folder.write_summary(
+                {
+                    "steps": run.setup.steps,
+                    "first_loss": metrics[0]["loss"] if metrics else None,
+                    "last_loss": metrics[-1]["loss"] if metrics else None,
+                    "seconds": round(sum(line["seconds"] for line in metrics), 2),
+                    **figures,
+                    "outside_mask": 0,
+                    "notes": run.notes,
+                    "setup": asdict(run.setup),
+                    "environments": folder.environments(),
+                }
+            )
+        wait()
+    return folder.summary() or {}
 
 
 def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Progress = SILENT) -> dict[str, Any]:
@@ -74,31 +71,32 @@ def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Prog
     """
     exact = parse_rule("exact")
 
-    def count(block: tuple[TensorInfo, int, int, npt.NDArray[np.uint8]]) -> tuple[TensorInfo, int, int, int, int]:
-        info, start, stop, bits = block
+    def count(block: tuple[TensorInfo, int, int]) -> tuple[TensorInfo, int, int, int]:
+        info, start, stop = block
         before, after = (side.read(info.name, start, stop) for side in (source, result))
-        changed = pack(before != after)
-        visible = 0
+        bits, visible = np.zeros(-(-(stop - start) // 64) * 8, np.uint8), 0
         if info.dtype in FLOAT:
             visible = int(np.count_nonzero(exact.moved(to_bf16(before, info.dtype), to_bf16(after, info.dtype))))
-        return info, nnz_of(bits), visible, nnz_of(changed) - overlap(changed, bits), 2 * before.nbytes
+            if info.name in mask:
+                bits = mask[info.name].packed[start // 8 : start // 8 + bits.size]
+        changed = pack(before != after)
+        progress.advance(2 * before.nbytes)
+        return info, nnz_of(bits), visible, nnz_of(changed) - overlap(changed, bits)
 
     progress.start("verify", sum(2 * info.nbytes for info in source.tensors.values()))
+    blocks = ((info, *span) for info in source.tensors.values() for span in blocks_of(info.numel))
+    counted = ordered(count, blocks, jobs=worker_count(None), size=lambda block: block[2] - block[1])
     trained = visible = 0
-    outside: dict[str, int] = {}
-    blocks = ordered(count, _blocks(source, mask), jobs=worker_count(None), size=lambda block: block[2] - block[1])
-    with closing(blocks) as results:
-        for info, in_mask, moved, wrong, size in results:
+    outside: Counter[str] = Counter()
+    with closing(counted) as results:
+        for info, in_mask, moved, wrong in results:
             trained, visible = trained + in_mask, visible + moved
-            if wrong:
-                outside[info.name] = outside.get(info.name, 0) + wrong
-            progress.advance(size)
-    if outside:
-        worst = sorted(outside, key=lambda name: -outside[name])[:_MAX_NAMED]
+            outside[info.name] += wrong
+    if outside.total():
+        named = ", ".join(f"{name} ({wrong:,})" for name, wrong in outside.most_common(_MAX_NAMED) if wrong)
         raise PairMismatchError(
-            f"{sum(outside.values()):,} coordinates outside the mask have other bits than in the source, in "
-            + ", ".join(f"{name} ({outside[name]:,})" for name in worst),
-            tuple(outside),
+            f"{outside.total():,} coordinates outside the mask have other bits than in the source, in {named}",
+            tuple(name for name, wrong in outside.items() if wrong),
             hint="keep the run's folder and report this: no step may change them",
         )
     numel = sum(info.numel for info in source.tensors.values() if info.dtype in FLOAT)
@@ -111,55 +109,34 @@ def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Prog
     }
 
 
-def _blocks(source: Checkpoint, mask: Mask) -> Iterator[tuple[TensorInfo, int, int, npt.NDArray[np.uint8]]]:
-    for info in source.tensors.values():
-        packed = mask[info.name].packed if info.dtype in FLOAT and info.name in mask else None
-        for start, stop in blocks_of(info.numel):
-            size = -(-(stop - start) // 64) * 8
-            bits = np.zeros(size, np.uint8) if packed is None else packed[start // 8 : start // 8 + size]
-            yield info, start, stop, bits
-
-
-def store(folder: RunFolder, prepared: PreparedRun, *, progress: Progress = SILENT) -> ExtractResult:
+def store(folder: RunFolder, run: PreparedRun, home: Path, *, progress: Progress = SILENT) -> ExtractResult:
     """Store what the run changed as an artifact with the run's lineage; it has no name yet.
 
     Its setup and environments are lineage, and no remarks on a card, because the bits depend on them. If the source is
     stored in 32 bits or more, the artifact has a mask only.
     """
-    setup, paths = prepared.setup, prepared.paths
-    with closing(open_checkpoint(paths.source)) as source, closing(open_checkpoint(folder.model)) as result:
+    with closing(open_checkpoint(run.source)) as source, closing(open_checkpoint(folder.model)) as result:
         return extract(
             source,
             result,
-            paths.home,
+            home,
             mask_only=is_wide(source),
-            parents=[Digest(setup.mask)] if setup.mask else [],
-            recipe={"kind": "retrain", **setup.lineage(), "environments": folder.environments()},
+            parents=[Digest(run.setup.mask)] if run.setup.mask else [],
+            recipe={"kind": "retrain", **run.setup.lineage(), "environments": folder.environments()},
             progress=progress,
         )
 
 
-def plan(prepared: PreparedRun, source: Checkpoint) -> dict[str, Any]:
-    """What a run would train and need, without training: coordinates, and bytes over all processes."""
-    setup, mask = prepared.setup, mask_to_train(prepared.setup, prepared.paths, source)
-    numel = trained = weights = state = 0
-    for info in source.tensors.values():
-        if info.dtype not in FLOAT or info.name not in mask:
-            continue
-        nnz = mask[info.name].nnz
-        width = 4 if setup.dtype == "float32" else info.item_bytes
-        numel, trained, weights = numel + info.numel, trained + nnz, weights + width * info.numel
-        # fp32 moments, a master where weights are narrower, and per 64 coordinates 8 bytes of bits and 4 of rank.
-        state += 4 * nnz * (2 * (setup.optimizer == "adamw") + (width < 4)) + 12 * -(-info.numel // 64)
+def plan(run: PreparedRun, source: Checkpoint) -> dict[str, Any]:
+    """What a run would train, without training."""
+    rows = [info for info in source.tensors.values() if info.dtype in FLOAT and info.name in run.mask]
+    numel, trained = sum(info.numel for info in rows), sum(run.mask[info.name].nnz for info in rows)
     return {
         "parameters": numel,
         "trained": trained,
         "density": trained / max(numel, 1),
-        "weight_bytes": weights,
-        "optimizer_bytes": state,
-        "gradient_bytes": weights if setup.gradients == "dense" else 4 * trained,
-        "steps": setup.steps,
-        "batch_size": setup.batch_size,
-        "records": prepared.records,
-        "setup": asdict(setup),
+        "steps": run.setup.steps,
+        "batch_size": run.setup.batch_size,
+        "records": len(run.records),
+        "setup": asdict(run.setup),
     }

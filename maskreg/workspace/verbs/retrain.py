@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskreg.digest import Digest
-from maskreg.errors import FormatError, NotFoundError, UsageError
+from maskreg.errors import NotFoundError, UsageError
 from maskreg.extras import requiring
+from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.storing import Naming, remember
 from maskreg.workspace.verbs.pull import pull
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
 if TYPE_CHECKING:
-    from maskreg.train.retrain.prepare import PreparedRun, RunRequest
+    from maskreg.train.retrain.folder import RunFolder
+    from maskreg.train.retrain.prepare import PreparedRun
     from maskreg.train.retrain.run import StepListener
 
 
@@ -58,32 +59,12 @@ class RetrainResult(Result):
     density: float
     visible_density: float
     outside_mask: int
-    notes: tuple[str, ...]
+    notes: list[str]
     setup: dict[str, Any]
-    environments: tuple[dict[str, Any], ...]
+    environments: list[dict[str, Any]]
     ref: Ref | None = None
     digest: Digest | None = None
     was: Digest | None = None
-
-    @classmethod
-    def of(cls, summary: Mapping[str, Any], stored: Stored | None) -> RetrainResult:
-        """The result of a run with this summary, and of what was stored of it.
-
-        Raises:
-            FormatError: a figure is missing.
-        """
-        own = {field.name for field in fields(cls)} - {"ref", "digest", "was"}
-        if missing := sorted(own - summary.keys()):
-            raise FormatError(f"summary.json: {missing[0]!r} is missing", hint="choose another -o")
-        figures: dict[str, Any] = {name: summary[name] for name in own}
-        figures |= {
-            "model": Path(summary["model"]),
-            "notes": tuple(summary["notes"]),
-            "environments": tuple(summary["environments"]),
-        }
-        if stored is not None:
-            figures |= {"ref": stored.ref, "digest": stored.digest, "was": stored.was}
-        return cls(**figures)
 
 
 def retrain(
@@ -95,7 +76,6 @@ def retrain(
     source: CheckpointLike | None = None,
     name: str | Ref | None = None,
     force: bool = False,
-    torchrun: Sequence[str] = (),
     listener: StepListener | None = None,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
@@ -105,7 +85,8 @@ def retrain(
 
     Coordinates outside the mask keep their bits, and have no optimizer state. TRL trains. A run that was interrupted
     resumes from its last save if it is called with the same options. At the end the model is compared with its source
-    bit by bit.
+    bit by bit. Under ``torchrun`` or ``accelerate launch``, every process makes the same call; the first one verifies
+    the result, and registers it.
 
     Args:
         artifact: has the mask; pulled if it is not in the local registry. None to train all coordinates, with
@@ -118,15 +99,14 @@ def retrain(
         name: ``[project/]name[:tag]`` for what changed; without one, no artifact is made.
         force: move a name that others may use: one that was pulled or pushed, or that another user has set. Its
             history keeps the old artifact.
-        torchrun: options for torchrun; without any, this process trains.
-        listener: called with the metrics of every step: ``step`` of ``steps``, ``loss``, ``lr`` and what else TRL logs.
+        listener: called with the metrics of every step: ``step`` of ``steps``, ``seconds``, and what TRL logs.
         progress: progress callback, in bytes.
         workspace: where artifacts and known checkpoints are; by default what the settings say.
-        options: by name: ``teacher`` (of opd), ``reward`` (of grpo) and ``loss`` (of sft, both ``module:function``),
-            ``config`` (other keys of TRL's configuration, as a mapping or a YAML file), ``control``,
-            ``control_seed``, ``save_every``, ``download``; ``steps``, ``batch_size``, ``lr``, ``seed``,
-            ``optimizer``, ``gradients``, ``dtype``, ``max_length`` and ``max_new_tokens`` as in
-            :class:`maskreg.train.retrain.setup.RunSetup`.
+        options: fields of :class:`maskreg.train.retrain.prepare.RunRequest` by name: ``teacher`` (of opd), ``reward``
+            (of grpo) and ``loss`` (of sft, both ``module:function``), ``control`` and ``control_seed``, ``config``,
+            ``batch_size`` (records per step, over all processes), ``gradients``, ``dtype`` and ``download``. ``config``
+            has keys of TRL's configuration, as a mapping, a YAML file or ``key=value``; its defaults are 100 steps
+            (``max_steps``), a save every 50 (``save_steps``), a ``learning_rate`` of 1e-6 and the ``seed`` 0.
 
     Raises:
         UsageError: options that contradict each other or make no sense.
@@ -139,31 +119,28 @@ def retrain(
         ImmutableTagError: the name must not move: refused before the work, or after it with ``force``.
         ConfigError: what TRL needs is not installed, or is too old.
     """
-    with requiring("training", "train"):
-        from maskreg.train.retrain.folder import RunFolder
-        from maskreg.train.retrain.prepare import RunRequest
+    with opened(workspace) as space:
+        naming = Naming(space, None if name is None else as_name(name), careful=not force)
+        options |= {"recipe": recipe, "data": Path(data)}
+        folder, prepared, named = _prepared(space, artifact, source, out, progress, options)
+
+        from maskreg.train.retrain.run import is_first
         from maskreg.train.retrain.verdict import complete, store
 
-    folder = RunFolder(Path(out))
-    folder.has_run()  # before anything is searched or read
-    request = RunRequest.of(recipe, data, **options)
-    with opened(workspace) as space:
-        named = None if artifact is None else _with_mask(space, artifact)
-        naming = Naming(space, None if name is None else as_name(name), careful=not force)
-        prepared = _prepared(space, named, source, request, progress)
-        folder.check(prepared.setup)
-        if folder.summary() is not None:
+        if not is_first():
+            pass
+        elif folder.summary() is not None:
             space.note(f"{folder.path} is complete already")
-        elif (latest := folder.latest_save()) is not None:
+        elif (latest := folder.latest_save(prepared.setup.steps)) is not None:
             space.note(f"resuming after step {latest[0]} of {prepared.setup.steps}")
-        summary = complete(folder, prepared, torchrun, listener, progress=progress)
-        stored = None
-        if naming.ref is not None:
-            extracted = store(folder, prepared, progress=progress)
+        figures = {**complete(folder, prepared, listener, progress=progress), "model": folder.model}
+        if naming.ref is not None and is_first():
+            extracted = store(folder, prepared, space.root, progress=progress)
             card = Card(named.card.family if named else "", recipe).checked()
             stored = naming.store(extracted.digest, naming.card_for(extracted.digest, card))
             remember(space, stored.artifact.manifest.target.root, folder.model)
-        return RetrainResult.of(summary, stored)
+            figures |= {"ref": stored.ref, "digest": stored.digest, "was": stored.was}
+        return RetrainResult(**figures)
 
 
 def plan(
@@ -171,7 +148,7 @@ def plan(
     *,
     recipe: str,
     data: str | Path,
-    out: str | Path | None = None,
+    out: str | Path,
     source: CheckpointLike | None = None,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
@@ -179,23 +156,18 @@ def plan(
 ) -> dict[str, Any]:
     """Check a run as :func:`retrain` does, and say what it would train and need.
 
-    Arguments and errors: see :func:`retrain`; ``out`` can be left open.
+    Arguments and errors: see :func:`retrain`.
 
     Returns:
         Coordinates, bytes of weights, optimizer state and gradients, steps, records and the setup.
     """
-    with requiring("training", "train"):
-        from maskreg.train.retrain.folder import RunFolder
-        from maskreg.train.retrain.prepare import RunRequest
+    with opened(workspace) as space:
+        options |= {"recipe": recipe, "data": Path(data)}
+        _, prepared, _ = _prepared(space, artifact, source, out, progress, options)
+
         from maskreg.train.retrain.verdict import plan as plan_run
 
-    if out is not None:
-        RunFolder(Path(out)).has_run()
-    request = RunRequest.of(recipe, data, **options)
-    with opened(workspace) as space:
-        named = None if artifact is None else _with_mask(space, artifact)
-        prepared = _prepared(space, named, source, request, progress)
-        with space.checkpoint(prepared.paths.source) as checkpoint:
+        with space.checkpoint(prepared.source) as checkpoint:
             return plan_run(prepared, checkpoint)
 
 
@@ -214,21 +186,28 @@ def _with_mask(workspace: Workspace, artifact: ArtifactLike) -> Named:
 
 def _prepared(
     workspace: Workspace,
-    named: Named | None,
+    given: ArtifactLike | None,
     source: CheckpointLike | None,
-    request: RunRequest,
+    out: str | Path,
     progress: Progress,
-) -> PreparedRun:
-    from maskreg.parallel import worker_count
-    from maskreg.train.retrain.prepare import FULL, prepare
-    from maskreg.update.verified import VerifiedSource
+    options: dict[str, Any],
+) -> tuple[RunFolder, PreparedRun, Named | None]:
+    """A run that passes all checks, its folder, and the artifact that was given."""
+    with requiring("training", "train"):
+        from maskreg.train.retrain.folder import RunFolder
+        from maskreg.train.retrain.prepare import FULL, RunRequest, prepare
+        from maskreg.update.verified import VerifiedSource
 
+    folder = RunFolder(Path(out))
+    folder.has_run()  # before anything is searched or read
+    request = RunRequest(**options)
+    named = None if given is None else _with_mask(workspace, given)
     artifact = named.artifact if named else None
-    if artifact is None and request.control != FULL:
-        raise UsageError("no mask to train was named", hint="name one, or train all coordinates with the control full")
+    if artifact is None and (request.control != FULL or source is None):
+        hint = "name one; or train all coordinates of a source with the control full"
+        raise UsageError("no mask to train was named", hint=hint)
     if source is None:
-        if artifact is None:
-            raise UsageError("training without a mask needs a source", options={"source": "PATH"})
+        assert artifact is not None
         for attempt in sources(workspace, artifact.manifest.source, download=request.download):
             with attempt as found:
                 VerifiedSource(artifact, found, jobs=worker_count(None))
@@ -236,6 +215,7 @@ def _prepared(
     with workspace.checkpoint(source, download=request.download) as checkpoint:
         prepared = prepare(request, artifact, checkpoint, workspace.root, progress=progress)
         remember(workspace, prepared.setup.source, checkpoint.path)
+    folder.check(prepared.setup)
     for note in prepared.notes:
         workspace.note(note)
-    return prepared
+    return folder, prepared, named

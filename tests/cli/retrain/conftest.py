@@ -11,7 +11,7 @@ import torch
 from tests.cli.conftest import Done, Run
 from tests.train.making import make_model, make_target, sums
 
-FEW = ["--steps", "3", "--batch-size", "4", "--lr", "1e-3"]
+FEW = ["--batch-size", "4", "-c", "max_steps=3", "-c", "learning_rate=1e-3"]
 
 Train = Callable[..., Done]
 
@@ -52,7 +52,7 @@ def train(run: Run, source: Path, target: Path, tmp_path: Path, monkeypatch: pyt
         defaults: dict[str, str | Path] = {"--source": source, "--data": data, "-o": tmp_path / "run"}
         filled = [str(word) for name, value in defaults.items() if name not in given for word in (name, value)]
         refs = [] if ref is None else [ref]
-        sampled = [] if recipe == "sft" else ["--max-new-tokens", "4"]
+        sampled = [] if recipe == "sft" else ["-c", "max_completion_length=4"]
         return run("retrain", *refs, "--recipe", recipe, *filled, *FEW, *sampled, *given, status=status)
 
     return call

@@ -61,17 +61,16 @@ def test_sft_moves_coordinates_of_the_mask_alone_and_keeps_the_layout(
     assert 0.3 < summary["density"] < 0.5
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3]
-    assert [line["lr"] for line in lines] == pytest.approx([1e-3, 2e-3 / 3, 1e-3 / 3])
-    assert f"loss before the first step: {lines[0]['loss']:.4f}" in done.err
+    assert [line["learning_rate"] for line in lines] == pytest.approx([1e-3, 2e-3 / 3, 1e-3 / 3])
     assert "step 3/3  loss" in done.err
     assert train().out == f"{model}\n"
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw_torch", "sgd"])
 def test_opd_comes_closer_to_the_teacher(
     train: Train, source: Path, teacher: Path, optimizer: str, tmp_path: Path
 ) -> None:
-    options = ["--teacher", teacher, "--steps", "12", "--optimizer", optimizer, "--lr", "3e-3"]
+    options = ["--teacher", teacher, "-c", "max_steps=12", "-c", f"optim={optimizer}", "-c", "learning_rate=3e-3"]
     summary = train(*options, "--json", recipe="opd").json
     assert optimizer == "sgd" or summary["last_loss"] < summary["first_loss"]
     wrong, moved = outside(source, tmp_path / "run" / "model", summary["setup"]["mask"])
@@ -87,7 +86,7 @@ def test_grpo_follows_a_reward_of_ones_own(train: Train, source: Path, tmp_path:
     done = train(*given, "--json", recipe="grpo")
     assert "reward" in done.err
     setup = done.json["setup"]
-    assert setup["config"] == {"num_generations": 2, "weight_decay": 0.01}
+    assert setup["config"].items() >= {"num_generations": 2, "weight_decay": 0.01, "max_steps": 3}.items()
     wrong, moved = outside(source, tmp_path / "run" / "model", setup["mask"])
     assert wrong == 0 < moved
     shown = run("show", "own", "--json").json
@@ -96,7 +95,7 @@ def test_grpo_follows_a_reward_of_ones_own(train: Train, source: Path, tmp_path:
     given[-1:] = ["other", "-o", "other"]
     given[given.index("own_rewards:length")] = "own_rewards:broken"
     told = train(*given, recipe="grpo", status=2).err
-    assert "own_rewards:broken failed: KeyError: 'absent'" in told
+    assert "GRPOTrainer: KeyError: 'absent'" in told
     assert "own_rewards.py, line 6" in told
 
 
@@ -107,31 +106,25 @@ def test_a_loss_of_ones_own(train: Train, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "args", "config", "words"),
+    ("recipe", "args", "words"),
     [
-        ("sft", ["--loss", "own_wrong_1:nothing"], "", "SFTTrainer: TypeError"),
-        ("grpo", ["--reward", "own_wrong_2:one"], "num_generations: 2", "returned 1 rewards"),
-        ("grpo", ["--reward", "own_wrong_3:one"], "num_generations: 0", "GRPOConfig: ZeroDivisionError"),
-        ("grpo", ["--reward", "own_wrong_4:each"], "num_generations: 2\nnum_iterations: 0", "took 0 of 3 steps"),
-        ("sft", [], "lr_scheduler_kwargs: 5", "SFTTrainer: TypeError"),
-        ("sft", ["--loss", "own_exit:mine"], "", "own_exit failed: SystemExit"),
+        ("sft", ["--loss", "own_wrong_1:nothing"], "SFTTrainer: TypeError"),
+        ("grpo", ["--reward", "own_wrong_2:one", "-c", "num_generations=0"], "GRPOConfig: ZeroDivisionError"),
+        (
+            "grpo",
+            ["--reward", "own_wrong_3:one", "-c", "num_generations=2", "-c", "num_iterations=0"],
+            "took 0 of 3 steps",
+        ),
     ],
-    ids=lambda value: value[-1] if isinstance(value, list) and value else "",
+    ids=["loss", "config", "steps"],
 )
 def test_what_does_not_suit_trl_is_no_bug(
-    train: Train, tmp_path: Path, recipe: str, args: list[str], config: str, words: str
+    train: Train, tmp_path: Path, recipe: str, args: list[str], words: str
 ) -> None:
-    code = (
-        "def nothing(outputs, labels, **more):\n    pass\n\n\n"
-        "def one(prompts, **more):\n    return [1.0]\n\n\n"
-        "def each(prompts, **more):\n    return [1.0] * len(prompts)\n"
-    )
-    for number in range(1, 5):  # a module of its own for each case, as this process imports a name once
+    code = "def nothing(o, labels, **_):\n    pass\n\n\ndef one(prompts, **_):\n    return [1.0] * len(prompts)\n"
+    for number in (1, 2, 3):  # a module of its own for each case, as this process imports a name once
         (tmp_path / f"own_wrong_{number}.py").write_text(code)
-    (tmp_path / "own_exit.py").write_text("raise SystemExit(3)")
-    (tmp_path / "own.yaml").write_text(config or "{}")
-    data = write_lines(tmp_path / "asked.jsonl", [{"prompt": f"# {i}+1=", "completion": str(i + 1)} for i in range(8)])
-    assert words in train("--data", data, "--config", "own.yaml", *args, recipe=recipe, status=2).err
+    assert words in train(*args, recipe=recipe, status=2).err
 
 
 @pytest.mark.parametrize(
@@ -148,21 +141,22 @@ def test_records_of_every_kind(train: Train, tmp_path: Path, record: dict[str, o
 
 
 def test_what_is_registered_says_how_it_came_about(train: Train, run: Run, source: Path, tmp_path: Path) -> None:
-    summary = train("--name", "again:v1", "--seed", "3", "--json").json
+    summary = train("--name", "again:v1", "-c", "seed=3", "--json").json
     shown = run("show", "again:v1", "--json").json
     manifest = shown["manifest"]
     assert shown["digest"] == summary["digest"]
     assert manifest["kind"] == "delta"
     assert manifest["parents"] == [summary["setup"]["mask"]]
     assert manifest["recipe"]["kind"] == "retrain"
-    assert {key: manifest["recipe"][key] for key in ("recipe", "seed", "steps", "optimizer")} == {
-        "recipe": "sft", "seed": 3, "steps": 3, "optimizer": "adamw",
+    assert manifest["recipe"]["recipe"] == "sft"
+    assert manifest["recipe"]["config"] == {
+        "seed": 3, "max_steps": 3, "optim": "adamw_torch", "learning_rate": 1e-3,
     }  # fmt: skip
-    assert not {"teacher", "max_new_tokens", "source"} & manifest["recipe"].keys()
+    assert not {"teacher", "source"} & manifest["recipe"].keys()
     assert manifest["totals"]["nnz"] == summary["visible"]
     run("apply", "again:v1", "--source", source, "-o", tmp_path / "patched")
     assert stored(tmp_path / "patched") == stored(Path(summary["model"]))
-    assert train("--name", "again:v1", "--seed", "3", "--json").json["digest"] == summary["digest"]
+    assert train("--name", "again:v1", "-c", "seed=3", "--json").json["digest"] == summary["digest"]
 
 
 @pytest.mark.parametrize("kind", ["exponent-matched", "complement"])
@@ -199,8 +193,7 @@ def test_of_a_wide_source_the_mask_is_registered(train: Train, run: Run, tmp_pat
 
 def test_gradients_of_both_kinds_and_in_parts(train: Train, tmp_path: Path) -> None:
     whole = train("--json", "--dtype", "float32").json
-    (tmp_path / "parts.yaml").write_text("gradient_accumulation_steps: 2\n")
-    for name, options in {"parts": ["--config", "parts.yaml"], "dense": ["--gradients", "dense"]}.items():
+    for name, options in {"parts": ["-c", "gradient_accumulation_steps=2"], "dense": ["--gradients", "dense"]}.items():
         other = train("-o", tmp_path / name, *options, "--dtype", "float32", "--json").json
         assert other["last_loss"] == pytest.approx(whole["last_loss"], abs=1e-3)
 
@@ -208,9 +201,8 @@ def test_gradients_of_both_kinds_and_in_parts(train: Train, tmp_path: Path) -> N
 def test_a_dry_run_trains_nothing(train: Train, tmp_path: Path) -> None:
     plan = train("--dry-run", "--json").json
     assert plan["trained"] == pytest.approx(plan["parameters"] * plan["density"])
-    assert plan["optimizer_bytes"] == pytest.approx(12 * plan["trained"] + plan["parameters"] * 3 / 16, rel=0.02)
     assert plan["records"] == 12
-    assert "steps        3, each of 4 records, from 12" in train("--dry-run").out
+    assert "3 steps, each of 4 records, from 12" in train("--dry-run").out
     assert not (tmp_path / "run").exists()
 
 

@@ -78,7 +78,7 @@ def training(stage: Stage) -> Writer:
     source = make_model(stage.folder / "model", seed=1)
     target = make_target(source, stage.folder / "trained")
     run = stage.folder / "work" / "run"
-    options = ("--recipe", "sft", "--batch-size", "4", "--lr", "1e-3", "--steps", "3", "--save-every", "1")
+    options = ("--recipe", "sft", "--batch-size", "4", "-c", "max_steps=3", "-c", "save_steps=1")
     data = ("--data", sums(stage.folder / "data.jsonl"))
     args = ("retrain", "mask", "--source", source, *options, *data, "-o", run, "--name", "again")
     return Writer(

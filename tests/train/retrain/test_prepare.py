@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from maskreg.errors import DataError, FormatError, UsageError
-from maskreg.train.retrain.prepare import check_rewards, load_function, read_records
-from maskreg.train.retrain.setup import RECIPES, read_config
+from maskreg.train.retrain.prepare import read_records
+from maskreg.train.retrain.setup import RECIPES, RunSetup, arguments, read_config
 from tests.train.making import write_lines
-
-TOKENIZER = SimpleNamespace(chat_template="x")
 
 
 @pytest.mark.parametrize(
@@ -29,35 +24,41 @@ TOKENIZER = SimpleNamespace(chat_template="x")
 def test_records_that_trl_could_not_take(tmp_path: Path, records: list[dict[str, Any]], error: type[Exception]) -> None:
     path = write_lines(tmp_path / "data.jsonl", records)
     with pytest.raises(error, match=r"data\.jsonl") as caught:
-        read_records(path, RECIPES["sft"], TOKENIZER)
+        read_records(path, RECIPES["sft"])
     assert getattr(caught.value, "hint", "")
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("packing", "no"), ("bf16", "yes"), ("weight_decay", "x"), ("logging_steps", None), ("warmup_steps", True),
-        ("dataset_num_proc", 1.5), ("fsdp_config", "absent.json"),
+        ("packing", "no"), ("weight_decay", "x"), ("logging_steps", None), ("warmup_steps", True),
+        ("dataset_num_proc", 1.5), ("max_steps", 0), ("optim", "adafactor"), ("num_train_epochs", 1),
+        ("warmup_step", 3),
     ],
 )  # fmt: skip
-def test_values_that_trl_would_take_though_they_mean_nothing(key: str, value: object) -> None:
+def test_keys_and_values_that_cannot_be_set(key: str, value: object) -> None:
     with pytest.raises(UsageError, match=key):
         read_config({key: value}, RECIPES["sft"])
 
 
-def test_values_of_the_right_type(tmp_path: Path) -> None:
-    (tmp_path / "fsdp.json").write_text("{}")
-    given = {"packing": False, "bf16": None, "weight_decay": 1, "warmup_steps": 0.1, "lr_scheduler_type": "linear",
-             "fsdp_config": str(tmp_path / "fsdp.json")}  # fmt: skip
-    assert read_config({**given, "adam_epsilon": "1e-9"}, RECIPES["sft"]) == {**given, "adam_epsilon": 1e-9}
+def test_values_of_the_right_type() -> None:
+    given = {"packing": False, "bf16": None, "weight_decay": 1, "warmup_steps": 0.1, "lr_scheduler_type": "linear"}
+    read = read_config({**given, "adam_epsilon": "1e-9"}, RECIPES["sft"])
+    assert read.items() >= {**given, "adam_epsilon": 1e-9}.items()
 
 
-@pytest.mark.parametrize("reward", [float("nan"), np.float32("nan"), torch.tensor(torch.inf)])
-def test_a_reward_that_is_no_finite_number(reward: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "rewards_to_check.py").write_text("def given(rewards):\n    return rewards\n")
-    called = load_function("rewards_to_check:given", check=check_rewards)
-    for fine in ([1.0, None, 2], torch.ones(2), None):
-        assert called(fine) is fine
-    with pytest.raises(UsageError, match="completion 1"):
-        called([0.5, reward])
+def test_keys_come_from_files_and_pairs_of_which_the_last_wins(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("weight_decay: 1e-2\nmax_steps: 7\n")
+    read = read_config((str(tmp_path / "own.yaml"), "max_steps=9", "learning_rate=1e-3"), RECIPES["sft"])
+    assert read == {
+        "max_steps": 9, "save_steps": 50, "learning_rate": 1e-3, "seed": 0, "optim": "adamw_torch",
+        "weight_decay": 0.01,
+    }  # fmt: skip
+
+
+def test_a_batch_is_taken_in_equal_parts_by_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    setup = RunSetup("sft", "", "", "", batch_size=3, config=read_config({}, RECIPES["sft"]))
+    with pytest.raises(UsageError, match="in 2 equal parts") as caught:
+        arguments(setup, tmp_path, save_every=1)
+    assert caught.value.facts["options"] == {"batch_size": 4}

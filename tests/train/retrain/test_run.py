@@ -1,142 +1,76 @@
-"""A run that is killed after its last save, and what is told of the processes that torchrun starts."""
+"""Runs that end in the middle, or after their last save."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import maskreg
 from maskreg.errors import WorkerError
-from maskreg.train.retrain import run
-from maskreg.train.retrain.folder import RunFolder, RunPaths
-from maskreg.train.retrain.run import launch
-from maskreg.train.retrain.setup import RunSetup
 from tests.flow.making import stored
-from tests.train.making import make_model, sums
-
-Launch = Callable[..., list[dict[str, Any]]]
+from tests.train.making import make_model, make_target, sums
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    """A run of 4 steps, of which 3 make an epoch, at a constant learning rate."""
-    setup = RunSetup("sft", "s", "d", "", steps=4, batch_size=4, lr=1e-3, config={"lr_scheduler_type": "constant"})
-    paths = RunPaths(str(tmp_path / "source"), str(tmp_path / "data.jsonl"), str(tmp_path), save_every=2)
-    made = RunFolder(tmp_path / "run")
-    with made.locked():
-        made.begin(setup, paths)
-    return made
-
-
-@pytest.fixture
-def launched(folder: RunFolder) -> Launch:
-    """Launches the run; the lines that were reported."""
-
-    def call(*options: str, then: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
-        reported: list[dict[str, Any]] = []
-
-        def listener(line: Any) -> None:
-            reported.append(line)
-            then()
-
-        with folder.locked() as lock:
-            launch(folder, options, listener, lock=lock)
-        return reported
-
-    return call
-
-
-@pytest.fixture
-def _one_thread() -> Iterator[None]:
+def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """A mask called toy of a small source, and the options of a run on it."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "registry"))
+    monkeypatch.setenv("MASKREG_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.chdir(tmp_path)
+    source = make_model(tmp_path / "source", seed=1)
+    maskreg.extract(source, make_target(source, tmp_path / "target"), "toy")
+    (tmp_path / "length.py").write_text("def of(completions, **_):\n    return [float(len(c)) for c in completions]\n")
+    yield {"source": source, "data": sums(tmp_path / "data.jsonl"), "out": tmp_path / "run", "batch_size": 4}
     torch.set_num_threads(before)
 
 
-def outcome(folder: RunFolder) -> tuple[Any, ...]:
-    lines = [{name: line[name] for name in ("step", "loss", "lr", "grad_norm")} for line in folder.metrics()]
-    return stored(folder.model), lines, folder.environments()
+def test_a_run_that_was_killed_after_its_last_save_takes_no_step_more(setting: dict[str, Any]) -> None:
+    config = {"max_steps": 4, "save_steps": 2, "learning_rate": 1e-3, "lr_scheduler_type": "constant"}
+    reported: list[int] = []
 
+    def run() -> list[int]:
+        """The steps that are taken, for a result that is the same as before."""
+        reported.clear()
+        options: Any = {**setting, "config": config, "listener": lambda line: reported.append(line["step"])}
+        result = maskreg.retrain("toy", recipe="sft", **options)
+        outcomes.append((stored(result.model), result.last_loss, result.environments))
+        assert outcomes[0] == outcomes[-1]
+        shutil.rmtree(result.model)
+        (setting["out"] / "summary.json").unlink()
+        return reported
 
-@pytest.mark.usefixtures("_one_thread")
-def test_a_run_that_was_killed_after_its_last_save_takes_no_step_more(
-    folder: RunFolder, launched: Launch, tmp_path: Path
-) -> None:
-    make_model(tmp_path / "source", seed=1)
-    sums(tmp_path / "data.jsonl")
-    assert [line["step"] for line in launched()] == [1, 2, 3, 4]
-    whole = outcome(folder)
-    for options in ((), ("--nproc-per-node=2",)):
-        shutil.rmtree(folder.model)
-        assert launched(*options) == []
-        assert outcome(folder) == whole
+    outcomes: list[tuple[Any, ...]] = []
+    assert run() == [1, 2, 3, 4]
+    assert run() == []
     # As FSDP leaves it, whose shards have other names.
-    shutil.rmtree(folder.model)
-    (folder.checkpoints / "checkpoint-4" / "model.safetensors").unlink()
-    assert [line["step"] for line in launched()] == [3, 4]
-    assert outcome(folder) == whole
+    (setting["out"] / "checkpoints" / "checkpoint-4" / "model.safetensors").unlink()
+    assert run() == [3, 4]
 
 
-@pytest.fixture
-def torchrun(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
-    """Lets a script of the shell stand for torchrun; ``step N LOSS`` writes a line of the metrics."""
+@pytest.mark.parametrize("recipe", ["opd", "grpo"])
+def test_sampling_runs_resume_and_stay_inside_the_mask(setting: dict[str, Any], recipe: str, tmp_path: Path) -> None:
+    def stop(line: Mapping[str, Any]) -> None:
+        if line["step"] == 5:
+            raise WorkerError("stop")
 
-    def be(script: str) -> None:
-        line = json.dumps({"step": 0, "loss": 0}).replace("0", "%s")
-        file = tmp_path / "torchrun"
-        file.write_text(
-            f"#!/bin/sh\nstep() {{ printf '{line}\\n' $1 $2 >> '{folder.path}/metrics.jsonl'; }}\n{script}\n"
-        )
-        file.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(file))
-
-    return be
-
-
-def test_steps_that_are_taken_again_are_reported_again(
-    folder: RunFolder, launched: Launch, torchrun: Callable[[str], None]
-) -> None:
-    (folder.checkpoints / "checkpoint-1").mkdir()
-    folder.complete_save(1)
-    for step in (1, 2, 3):
-        folder.append_metrics({"step": step, "loss": 0})
-    torchrun("sleep 0.5; step 2 7; step 3 8; step 4 9")
-    assert [(line["step"], line["loss"]) for line in launched("-x")] == [(2, 7), (3, 8), (4, 9)]
-
-
-def test_lines_are_reported_that_were_written_just_before_the_end(
-    folder: RunFolder, launched: Launch, torchrun: Callable[[str], None], tmp_path: Path
-) -> None:
-    go = tmp_path / "go"
-    torchrun(f"step 1 1; while [ ! -e '{go}' ]; do sleep 0.01; done; step 2 2")
-
-    def then() -> None:
-        go.touch()
-        while len(folder.metrics()) < 2:
-            time.sleep(0.01)
-        time.sleep(0.3)  # until the process has ended
-
-    assert [line["step"] for line in launched("-x", then=then)] == [1, 2]
-
-
-def test_processes_that_do_not_end_when_asked_are_killed(
-    launched: Launch, torchrun: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "_ENDING_SECONDS", 0.2)
-    torchrun("trap '' TERM; step 1 1; exec sleep 60")
-
-    def then() -> None:
-        raise WorkerError("stop")
-
-    began = time.monotonic()
+    config: dict[str, Any] = {"max_steps": 8, "save_steps": 2, "learning_rate": 1e-3, "max_completion_length": 6}
+    if recipe == "opd":
+        options: dict[str, Any] = {"teacher": str(make_model(tmp_path / "teacher", seed=2))}
+    else:
+        options, config["num_generations"] = {"reward": "length:of"}, 2
     with pytest.raises(WorkerError, match="stop"):
-        launched("-x", then=then)
-    assert time.monotonic() - began < 30
+        maskreg.retrain("toy", recipe=recipe, **setting, config=config, listener=stop, **options)
+    assert not (setting["out"] / "model").exists()
+    taken: list[int] = []
+    done = maskreg.retrain(
+        "toy", recipe=recipe, **setting, config=config, listener=lambda line: taken.append(line["step"]), **options
+    )
+    assert taken == [5, 6, 7, 8]
+    assert done.outside_mask == 0 < done.visible
