@@ -50,7 +50,7 @@ class _WithMethods(Command):
 @click.option(
     "--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
 )
-@click.option("--recipe", type=FILE, metavar="FILE", help="YAML file in place of options; mergekit's too.")
+@click.option("--recipe", type=FILE, metavar="FILE", help="YAML file in place of options, in mergekit's layout.")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the merged artifact.")
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the artifacts: file, directory or hub id.")
 @click.option("-o", "--out", type=OUT, help="Write the merged checkpoint here.")

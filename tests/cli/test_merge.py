@@ -33,7 +33,8 @@ def test_a_result_is_an_artifact_like_any_other(run: Run, two: list[str], tmp_pa
     run("apply", "team/both:v1", "-o", tmp_path / "applied")
     # The same by a recipe; and written alone, it is what applying gives.
     path = tmp_path / "merge.yaml"
-    path.write_text("method: ties\nartifacts:\n  - toy-opd:v1\n  - {ref: two, weight: 0.5}\nsettings: {density: 0.3}\n")
+    models = "models: [{model: 'toy-opd:v1'}, {model: two, parameters: {weight: 0.5}}]"
+    path.write_text(f"merge_method: maskreg:ties\n{models}\nparameters: {{density: 0.3}}\n")
     again = run("merge", "--recipe", path, "--name", "again", "-o", tmp_path / "written", "--json").json
     assert again["artifact"]["digest"] == made["artifact"]["digest"]
     out = run("merge", "--recipe", path, "-o", tmp_path / "alone", "-q").out
@@ -57,13 +58,13 @@ parameters: {{weight: 0.3, density: [0.4, 0.6], lambda: 0.9, int8_mask: true}}
 dtype: bfloat16
 """
 OURS = """
-method: dare
-artifacts:
-  - ref: toy-opd:v1
-    weight: [{filter: mlp, value: [0, 1]}, {value: 0.5}]
-    settings: {density: 0.4}
-  - {ref: two, weight: 0.3}
-settings: {density: [0.4, 0.6], lambda: 0.9, rescale: l1, sign: agree}
+merge_method: dare
+models:
+  - model: toy-opd:v1
+    parameters: {weight: [{filter: mlp, value: [0, 1]}, {value: 0.5}], density: 0.4}
+  - model: two
+    parameters: {weight: 0.3}
+parameters: {density: [0.4, 0.6], lambda: 0.9, rescale: l1, sign: agree}
 """
 
 

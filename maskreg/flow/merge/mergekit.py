@@ -1,6 +1,17 @@
-"""Recipes of mergekit, read as our own.
+"""Recipes in YAML, in the layout of mergekit, with its methods or ours.
 
-A key that asks for something else than we can do is refused by name. So a recipe that is read gives the merge that
+A recipe::
+
+    merge_method: ties              a method of mergekit; or one of ours that mergekit has not, or maskreg:ties
+    base_model: ./Qwen3-8B          needed by methods of mergekit, and where a model is a checkpoint
+    models:
+      - model: team/sums-opd:v1     an artifact, a path or a hub id
+        parameters: {weight: [0, 1], density: 0.3}
+      - model: ./out/step-400
+    parameters: {weight: 0.5, density: 0.4}
+
+Weights and settings can differ between tensors, and settings between models; see :mod:`maskreg.flow.merge.recipe`. A
+key that asks for something else than we can do is refused by name. So a method of mergekit gives the merge that
 mergekit 0.1.5 makes, apart from rounding, from random draws, and from what a note says.
 """
 
@@ -16,16 +27,18 @@ from maskreg.tensors.info import shown
 
 
 class Translated(NamedTuple):
-    """What a recipe of mergekit says, in our words.
+    """What a recipe says.
 
-    The base, which every update starts from, is one of the models where mergekit counts it. Notes say which keys change
-    nothing here, and what is done in another way.
+    The base, which every update starts from, is one of the models where mergekit counts it; ``counted``: the first
+    model stands for a base that is missing. Notes say which keys change nothing here, and what is done in another way.
     """
 
     base: str
     models: tuple[str, ...]
     recipe: Recipe
     notes: tuple[str, ...]
+    mask: str | None = None
+    counted: bool = False
 
 
 class _Number(NamedTuple):
@@ -111,13 +124,18 @@ _INSTEAD = {
 }
 
 
-def translated(document: Mapping[str, Any]) -> Translated:
-    """A recipe of mergekit in our words; in ``document`` scalars are texts."""
-    name = document["merge_method"]
-    if not isinstance(name, str) or name not in LIKE:
-        raise FormatError(f"merge_method {shown(name)} cannot be followed", hint=f"choose {', '.join(LIKE)}")
+def translated(document: object) -> Translated:
+    """What a recipe says; in ``document`` scalars are texts."""
+    if not isinstance(document, dict) or not isinstance(name := document.get("merge_method"), str):
+        raise FormatError("merge_method is missing", hint=f"a recipe has the keys {', '.join(_KEYS[:4])}")
     if unknown := [key for key in document if key not in _KEYS]:
         raise FormatError(f"{unknown[0]} cannot be followed", hint=_INSTEAD.get(unknown[0], "leave it out"))
+    ours = name.removeprefix("maskreg:")
+    if name not in LIKE and ours in METHODS:
+        return _ours(document, ours)
+    if name not in LIKE:
+        known = ", ".join([*LIKE, *(ours for ours in METHODS if ours not in LIKE)])
+        raise FormatError(f"merge_method {shown(name)} cannot be followed", hint=f"choose {known}")
     like, shared = LIKE[name], _mapping(document.get("parameters"), "parameters")
     base, models = _models(document, name, like)
     notes = [*_unchanging(document, base), *_unused(name, like, {"parameters": shared, **models})]
@@ -139,10 +157,26 @@ def translated(document: Mapping[str, Any]) -> Translated:
     ]
     recipe = Recipe.of(like.ours, weights, settings, own)
     recipe.check(len(models), masked=False)
-    return Translated(base, tuple(models), recipe, tuple(dict.fromkeys(notes)))
+    return Translated(base, tuple(models), recipe, tuple(dict.fromkeys(notes)), counted=like.base == "counts")
 
 
-def _models(document: Mapping[str, Any], name: str, like: _Like) -> tuple[str, dict[str, Mapping[str, Any]]]:
+def _ours(document: Mapping[str, Any], name: str) -> Translated:
+    """A recipe for a method of ours, with its own settings as parameters."""
+    shared = dict(_mapping(document.get("parameters"), "parameters"))
+    base, models = _models(document, name, _Like(name), needs_base=False)
+    mask, weight = shared.pop("mask", None), shared.pop("weight", 1.0)
+    if mask is not None and not isinstance(mask, str):
+        raise FormatError(f"the mask is {shown(mask)}", hint="it is one reference")
+    weights = [_cases(mine.get("weight", weight)) for mine in models.values()]
+    own = [{key: _cases(value) for key, value in mine.items() if key != "weight"} for mine in models.values()]
+    recipe = Recipe.of(name, weights, {key: _cases(value) for key, value in shared.items()}, own)
+    recipe.check(len(models), masked=mask is not None)
+    return Translated(base, tuple(models), recipe, tuple(_unchanging(document, base)), mask)
+
+
+def _models(
+    document: Mapping[str, Any], name: str, like: _Like, *, needs_base: bool = True
+) -> tuple[str, dict[str, Mapping[str, Any]]]:
     """The base, and the parameters of every model that counts, in order."""
     entries, base = document.get("models"), document.get("base_model") or ""
     if not isinstance(entries, list) or not entries:
@@ -163,7 +197,7 @@ def _models(document: Mapping[str, Any], name: str, like: _Like) -> tuple[str, d
             models.pop(base, None)
         if like.base == "first":
             models = {base: its, **models}
-    elif like.base != "counts":
+    elif needs_base and like.base != "counts":
         raise FormatError(f"{name} needs base_model", hint="name the checkpoint that the models were trained from")
     return base, models
 

@@ -89,10 +89,10 @@ def merge(
         method: name of a method; ``maskreg.flow.merge.methods.METHODS`` has all of them.
         weights: in the order of the artifacts, or by reference; 1 for those that are not named.
         settings: of the method; ``mask`` is the mask for ``restrict``.
-        recipe: a YAML file with all of these, in place of them; or a recipe of mergekit, whose models are artifacts or
-            checkpoints. Updates of checkpoints are extracted, and stored without a name.
-        source: the checkpoint that the artifacts were made from. Without one, it is the ``base_model`` of a recipe of
-            mergekit; else it is looked for where this machine has seen it, then in the hub cache.
+        recipe: a YAML file with all of these, in mergekit's layout, whose models are artifacts or checkpoints. Updates
+            of checkpoints are extracted, and stored without a name.
+        source: the checkpoint that the artifacts were made from. Without one, it is the ``base_model`` of the recipe;
+            else it is looked for where this machine has seen it, then in the hub cache.
         out: where to write the merged checkpoint; none is written without it.
         dry_run: compute everything, and write nothing.
 

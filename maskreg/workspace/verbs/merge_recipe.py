@@ -1,23 +1,10 @@
-"""What a merge is asked for: by arguments, or by a recipe in YAML that says the same.
-
-A recipe::
-
-    method: ties
-    artifacts:
-      - lab/sums-opd
-      - {ref: lab/sums-opd:seed1, weight: 0.5, settings: {density: [0.2, 0.6]}}
-    settings:
-      density: 0.3
-
-Weights and settings can differ between tensors, and settings between artifacts; see
-:mod:`maskreg.flow.merge.recipe`. A recipe of mergekit is read too; see :mod:`maskreg.flow.merge.mergekit`.
-"""
+"""What a merge is asked for: by arguments, or by a recipe in YAML; see :mod:`maskreg.flow.merge.mergekit`."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +22,8 @@ if TYPE_CHECKING:
     from maskreg.flow.merge.recipe import Recipe
 
 
-_KEYS = ("method", "artifacts", "settings")
-_OPERAND_KEYS = ("ref", "weight", "settings")
-_HINT = "a recipe has the keys method, artifacts (a list of references, or of ref, weight and settings) and settings"
+_HINT = "a recipe has the keys merge_method, base_model, models and parameters"
+
 Weights = Sequence[Any] | Mapping[str, Any]
 
 
@@ -49,10 +35,9 @@ class Request:
         artifacts: in order.
         method: name of the method.
         weights: in the order of the artifacts, or by reference; None for 1 each.
-        own: settings of each artifact alone; empty where none has any.
         settings: of the method, as given.
         mask: for methods that take one.
-        mergekit: what a recipe of mergekit says; its models, artifacts or checkpoints, are the artifacts.
+        written: what a recipe says; its models, artifacts or checkpoints, are the artifacts.
     """
 
     artifacts: Sequence[ArtifactLike]
@@ -60,16 +45,15 @@ class Request:
     weights: Weights | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     mask: ArtifactLike | None = None
-    own: Sequence[Mapping[str, Any]] = ()
-    mergekit: Translated | None = None
+    written: Translated | None = None
 
     def recipe(self, operands: Sequence[Named]) -> Recipe:
         """The checked and complete recipe for these artifacts."""
         from maskreg.flow.merge.recipe import Recipe
 
-        if self.mergekit is not None:
-            return self.mergekit.recipe
-        return Recipe.of(self.method, self._in_order(operands), self.settings, self.own)
+        if self.written is not None:
+            return self.written.recipe
+        return Recipe.of(self.method, self._in_order(operands), self.settings)
 
     def _in_order(self, operands: Sequence[Named]) -> Sequence[Any]:
         from maskreg.flow.merge.recipe import weight_of
@@ -111,12 +95,21 @@ def request_of(
             raise UsageError(
                 "a recipe names artifacts, method, weights and settings", hint="leave them out, or leave out the recipe"
             )
-        return _parsed(Path(recipe))
+        from maskreg.flow.merge.mergekit import translated
+
+        document = read_yaml(Path(recipe))
+        with prefixed(f"{recipe}: "):
+            found = translated(document)
+        return Request(found.models, found.recipe.method.name, mask=found.mask, written=found)
     if not artifacts:
         raise UsageError("nothing to merge", hint="name one artifact or several")
     if not method:
         raise UsageError("no merge method was chosen", hint="choose one, such as linear or ties")
-    return _with_mask(artifacts, method, weights, dict(settings or {}))
+    settings = dict(settings or {})
+    mask = settings.pop("mask", None)
+    if isinstance(mask, list | dict):
+        raise UsageError(f"the mask is {shown(mask)}; it must be one reference")
+    return Request(artifacts, method, weights, settings, mask)
 
 
 def artifacts_of(
@@ -129,18 +122,18 @@ def artifacts_of(
 ) -> tuple[list[Named], CheckpointLike | None, list[str]]:
     """The artifacts to merge, their source where it is known, and remarks.
 
-    Models of mergekit's recipe that are checkpoints are extracted, and stored without a name.
+    Models of a recipe that are checkpoints are extracted, and stored without a name.
     """
-    if (recipe := request.mergekit) is None:
+    if (recipe := request.written) is None:
         return [space.find(artifact) for artifact in request.artifacts], source, []
     base: CheckpointLike | None = source if source is not None else recipe.base or None
     found = [None if model == recipe.base else _stored(space, model) for model in recipe.models]
     notes = list(recipe.notes)
     if base is None and None in found:
-        if any(found):
+        if any(found) or not recipe.counted:
             raise UsageError(
-                "the recipe has no base_model",
-                hint="name what its artifacts were made from",
+                f"{recipe.models[found.index(None)]} is no artifact, and the recipe has no base_model",
+                hint="name what its models were made from",
                 options={"source": "CKPT"},
             )
         base = recipe.models[0]
@@ -169,49 +162,6 @@ def _stored(space: Workspace, model: str) -> Named | None:
         return space.find(model)
     except (BadRefError, NotFoundError):
         return None
-
-
-def _with_mask(
-    artifacts: Sequence[ArtifactLike], method: str, weights: Weights | None, settings: dict[str, Any]
-) -> Request:
-    mask = settings.pop("mask", None)
-    if isinstance(mask, list | dict):
-        raise UsageError(f"the mask is {shown(mask)}; it must be one reference")
-    return Request(artifacts, method, weights, settings, mask)
-
-
-def _parsed(path: Path) -> Request:
-    document = read_yaml(path)
-    if not isinstance(document, dict):
-        raise FormatError(f"{path}: not a recipe", hint=_HINT)
-    if "merge_method" in document:
-        from maskreg.flow.merge.mergekit import translated
-
-        with prefixed(f"{path}: "):
-            found = translated(document)
-        return Request(found.models, found.recipe.method.name, mergekit=found)
-    if unknown := [key for key in document if key not in _KEYS]:
-        raise FormatError(f"{path}: unknown key {unknown[0]!r}", hint=_HINT)
-    method, settings = document.get("method"), document.get("settings") or {}
-    entries = document.get("artifacts")
-    if not isinstance(method, str) or not isinstance(settings, dict) or not isinstance(entries, list) or not entries:
-        raise FormatError(f"{path}: method, artifacts or settings are missing or of another kind", hint=_HINT)
-    operands = [_operand(entry, path) for entry in entries]
-    refs, weights, own = zip(*operands, strict=True)
-    return replace(_with_mask(refs, method, weights, dict(settings)), own=own)
-
-
-def _operand(entry: object, path: Path) -> tuple[str, Any, Mapping[str, Any]]:
-    if isinstance(entry, str):
-        return entry, 1.0, {}
-    if not isinstance(entry, dict) or "ref" not in entry or not isinstance(entry["ref"], str):
-        raise FormatError(f"{path}: an artifact is neither a reference nor has one: {shown(entry)}", hint=_HINT)
-    if unknown := [key for key in entry if key not in _OPERAND_KEYS]:
-        raise FormatError(f"{path}: unknown key {unknown[0]!r} of {entry['ref']}", hint=_HINT)
-    own = entry.get("settings") or {}
-    if not isinstance(own, dict):
-        raise FormatError(f"{path}: the settings of {entry['ref']} are {shown(own)}", hint=_HINT)
-    return entry["ref"], entry.get("weight", 1.0), own
 
 
 def _normal(text: str) -> str:
