@@ -66,8 +66,6 @@ def _quotas(groups: Path, root: Path) -> Iterator[float]:
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.1
-
 
 class AbandonedError(BaseException):
     """The result of this work is not wanted any more. Like an interrupt, it is not an error that work can handle."""
@@ -133,13 +131,6 @@ def interruptible(request: Callable[[], T]) -> T:
     # A thread of a pool would be waited for when the process ends.
     threading.Thread(target=_settle, args=(answer, request), name="maskreg-request", daemon=True).start()
     return result_of(answer)
-
-
-def acquire(room: threading.Semaphore) -> None:
-    """Take a place as soon as there is one, but not beyond the end of the crew."""
-    while not room.acquire(timeout=_POLL_SECONDS):
-        if _current.crew is not None:
-            _current.crew.check()
 
 
 class DaemonPool:

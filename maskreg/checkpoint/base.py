@@ -81,39 +81,5 @@ class Checkpoint(Closing):
         return 0
 
 
-class Wrapped(Checkpoint):
-    """A checkpoint in front of another one, which is closed with it; what a subclass does not say is the other's."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
-        self.tensors, self.remarks, self.aliases = checkpoint.tensors, checkpoint.remarks, checkpoint.aliases
-        self.blockwise = checkpoint.blockwise
-        self._checkpoint = checkpoint
-
-    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements of a tensor."""
-        return self._checkpoint.read(name, start, stop, into)
-
-    def small_files(self) -> Mapping[str, Location]:
-        """Files that travel with the weights."""
-        return self._checkpoint.small_files()
-
-    def other_weights(self) -> tuple[str, ...]:
-        """Names of what is never copied."""
-        return self._checkpoint.other_weights()
-
-    def locations(self) -> tuple[Location, ...]:
-        """Where everything lies that decides the values."""
-        return self._checkpoint.locations()
-
-    def expect(self, name: str, start: int, stop: int) -> int:
-        """Announce what is read soon."""
-        return self._checkpoint.expect(name, start, stop)
-
-    def close(self) -> None:
-        """Close the checkpoint."""
-        self._checkpoint.close()
-
-
 Reopen = Callable[[str], Checkpoint]
 """Opens what a checkpoint is built on, such as the base model of an adapter, by a path or a hub id."""

@@ -20,8 +20,9 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from maskreg.bucket import Location
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
-from maskreg.checkpoint.base import Checkpoint, Wrapped
+from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import FRONT, WRAPPERS, role_of
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import FormatError
@@ -233,13 +234,14 @@ _MODEL_FRONT = FRONT | {"model", "base_model"}
 ValueT = TypeVar("ValueT")
 
 
-class RenamedCheckpoint(Wrapped):
+class RenamedCheckpoint(Checkpoint):
     """A checkpoint under other names."""
 
     def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str], remarks: tuple[str, ...]) -> None:
         """Wrap an open checkpoint, which is closed with this one."""
-        super().__init__(checkpoint)
-        self.remarks, self._names, self.aliases = remarks, names, {}
+        self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
+        self.blockwise, self.remarks = checkpoint.blockwise, remarks
+        self._checkpoint, self._names = checkpoint, names
         stored = checkpoint.tensors
         self.tensors = {name: TensorInfo(name, stored[own].dtype, stored[own].shape) for name, own in names.items()}
 
@@ -250,6 +252,22 @@ class RenamedCheckpoint(Wrapped):
     def expect(self, name: str, start: int, stop: int) -> int:
         """Announce what is read soon."""
         return self._checkpoint.expect(self._names.get(name, ""), start, stop)
+
+    def small_files(self) -> Mapping[str, Location]:
+        """Files that travel with the weights."""
+        return self._checkpoint.small_files()
+
+    def other_weights(self) -> tuple[str, ...]:
+        """Names of what is never copied."""
+        return self._checkpoint.other_weights()
+
+    def locations(self) -> tuple[Location, ...]:
+        """Where everything lies that decides the values."""
+        return self._checkpoint.locations()
+
+    def close(self) -> None:
+        """Close the checkpoint."""
+        self._checkpoint.close()
 
 
 def named_like(checkpoint: Checkpoint, reference: Mapping[str, TensorInfo]) -> Checkpoint:
