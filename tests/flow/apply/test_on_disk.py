@@ -9,14 +9,10 @@ from hypothesis import strategies as st
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.codec import Codec
-from maskreg.codec.base import Block
-from maskreg.device import HostDevice
 from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.tensors.cast import to_bf16
 from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, make_pair, moved, widened
-from tests.demo import DEMO
 from tests.flow.making import BLOCK, LEAF, NewMemory, bits, edge_pair, extracted, left_over, opened, stored
 
 
@@ -114,34 +110,6 @@ class TestWrongSource:
             apply(artifact, open_checkpoint(wrong), tmp_path / "out")
         assert caught.value.tensor == name
         assert left_over(tmp_path) == ["root", "source", "target", "wrong"]
-
-    def test_nothing_is_decoded_against_the_wrong_context(self, tmp_path: Path) -> None:
-        class Recorder(HostDevice):
-            def __init__(self) -> None:
-                self.contexts: list[np.ndarray] = []
-
-            def decode(
-                self, codec: Codec, context: np.ndarray, block: Block, values: np.ndarray | None = None
-            ) -> np.ndarray:
-                self.contexts.append(context)
-                return super().decode(codec, context, block, values)
-
-        before = bf16((3 * LEAF,), 1)
-        source, target = opened(tmp_path, {"w": before}, {"w": moved(before, 0.1)})
-        artifact = extracted(tmp_path / "root", source, target)
-        codes = before[1].copy()
-        codes[LEAF + 1] ^= 1
-        device = Recorder()
-        with pytest.raises(WrongCheckpointError, match="tensor w: elements 262144"):
-            apply(
-                artifact,
-                open_checkpoint(make_checkpoint(tmp_path / "wrong", {"w": bits(codes)})),
-                tmp_path / "out",
-                device=device,
-            )
-        assert device.contexts == []
-        apply(artifact, source, tmp_path / "out", device=device)
-        assert [context.size for context in device.contexts] == [3 * LEAF]
 
     def test_the_target_itself_is_recognized(self, tmp_path: Path) -> None:
         source, target = opened(tmp_path, *edge_pair())
@@ -250,9 +218,3 @@ def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
     assert len(new.of_steps) >= 8, new.of_steps
     # A block has 8 MiB. The first of each kind takes what the others use again.
     assert sum(step > 6 << 20 for step in new.of_steps) <= 3, new.of_steps
-
-
-def test_real_checkpoints_come_out_bit_for_bit_and_go_back(tmp_path: Path) -> None:
-    before, after = open_checkpoint(DEMO / "target-seed1"), open_checkpoint(DEMO / "teacher")
-    artifact = extracted(tmp_path / "root", before, after, reversible=True)
-    goes_and_comes_back(artifact, before, after, tmp_path)

@@ -9,7 +9,6 @@ from maskreg.flow.extract.differ import Comparing, compare, energy_of
 from maskreg.mask import pack, packed_bytes
 from maskreg.native import NUMPY, using
 from maskreg.tensors.rules import parse_rule
-from tests.flow.making import every_special_pair
 
 SIZES = [0, 1, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 4095, 4097, 65_537, 1 << 18]
 
@@ -60,12 +59,3 @@ def test_the_energy_is_the_same_to_the_last_bit(kernels: str, numel: int) -> Non
         (side[finite].astype(np.uint32) << 16).view(np.float32).astype(np.float64) for side in (source, target)
     )
     assert energy == pytest.approx(float(np.square(after - before).sum()), rel=1e-12)
-
-
-def test_every_special_pair_is_compared(kernels: str) -> None:
-    (_, before), (_, after) = every_special_pair()
-    source, target = before.reshape(-1), after.reshape(-1)
-    moved = parse_rule("exact").moved(source, target)
-    packed = np.zeros(packed_bytes(source.size), np.uint8)
-    assert compare(source, target, packed).nnz == np.count_nonzero(moved)
-    assert np.array_equal(packed, pack(moved))

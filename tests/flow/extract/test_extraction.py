@@ -8,7 +8,6 @@ import pytest
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
-from maskreg.digest import Digest
 from maskreg.errors import CorruptError, NoSpaceError, UsageError
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes
@@ -85,16 +84,6 @@ def test_two_fp32_checkpoints_have_a_mask(tmp_path: Path) -> None:
     # The noise below bf16 may round up, so the cast differs from the truncation, but on both sides alike.
     assert artifact.manifest.totals.nnz == plain.manifest.totals.nnz
     assert artifact.manifest.source.dtypes == {"F32": 1600}
-
-
-def test_parents_and_hub_are_recorded_and_paths_are_not(tmp_path: Path) -> None:
-    source, target = opened(tmp_path, *edge_pair())
-    parent = Digest.of(b"parent")
-    artifact = extracted(tmp_path / "root", source, target, parents=[parent])
-    assert artifact.manifest.parents == (parent,)
-    assert artifact.manifest.source.hub == ""
-    manifest = next((tmp_path / "root").rglob("manifest.json")).read_text()
-    assert str(tmp_path) not in manifest
 
 
 def test_small_files_that_differ_travel_with_it(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from maskreg.analysis.papers import PAPERS, TableBeside, beside
-from maskreg.errors import UsageError
+from maskreg.analysis.papers import TableBeside, beside
 from maskreg.flow.geometry.analysis import analysis_spec, analyze
 from tests.checkpoints import Tensor, bf16, moved
 from tests.flow.making import extracted, opened
@@ -123,26 +121,3 @@ def test_figures_in_other_units_and_what_is_missing(document: Any) -> None:
     assert energies.missing == {"head": "the update has no tensor of lm_head; a tied head is the embedding"}
     assert (energies.texts[-2][0], energies.texts[-2][4]) == ("this update", "-")
     assert "--rule abs:1e-7" in table_of("sub", "table 6", document).missing["sparsity at 1e-7"]
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_every_cell_has_a_figure_or_says_why(document: Any, paper: str) -> None:
-    for table in beside(paper, document):
-        assert all(len(numbers) == len(table.table.columns) for _, numbers in table.table.rows)
-        assert all((ours.value is None) == bool(ours.reason) for ours in table.ours)
-        assert re.search(r"arXiv \d{4}\.\d{5}|\(\d{4}\)", table.cite)
-        assert table.cite.endswith(table.table.where)
-        assert all(table.terms.values())
-        plain = table.to_json()
-        assert len(plain["published"]) == len(table.table.rows)
-        assert plain["ours"].keys() == plain["units"].keys() == plain["published"][0]["values"].keys()
-
-
-def test_what_was_not_measured_says_how_to_measure_it(document: Any) -> None:
-    total, recipe = {**document["total"], "figures": {}}, {**document["recipe"], "metrics": ["norm"]}
-    without = {**document, "total": total, "recipe": recipe}
-    table = {each.table.where: each for each in beside("dssu", without)}["main table"]
-    assert table.missing["stable rank"] == "stable_rank was not measured: analyze with --metrics rank"
-    assert table.missing["low-magnitude coverage"].endswith("analyze with --metrics coverage")
-    with pytest.raises(UsageError, match="unknown paper 'dsu'"):
-        beside("dsu", document)

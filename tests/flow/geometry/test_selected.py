@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskreg.checkpoint import Selection, open_checkpoint
+from maskreg.checkpoint import Selection
 from maskreg.flow.geometry.analysis import analysis_spec, analyze
-from maskreg.flow.geometry.trajectory import trajectory
-from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+from tests.checkpoints import Tensor, bf16, moved
 from tests.flow.making import extracted, opened
 
 ATTENTION = "model.layers.{}.self_attn.{}.weight"
@@ -57,25 +56,3 @@ def test_a_part_of_a_fused_matrix_has_the_figures_of_that_matrix_alone(tmp_path:
     assert split["total"]["moved"] == joined["total"]["moved"]
     assert joined["recipe"]["selection"]["roles"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
     assert f"measured is what {QKVO} selects: {split['total']['numel']:,} coordinates of" in joined["notes"][0]
-
-
-def test_a_run_can_be_followed_by_selected_tensors(tmp_path: Path) -> None:
-    source = alone()
-    run = [{name: moved(tensor, 0.3, step + len(name)) for name, tensor in source.items()} for step in (1, 2)]
-    documents = []
-    for fold in (dict, fused):
-        folder = tmp_path / fold.__name__
-        folder.mkdir()
-        paths = [make_checkpoint(folder / str(number), fold(tensors)) for number, tensors in enumerate([source, *run])]
-        start, *points = map(open_checkpoint, paths)
-        documents.append(trajectory(start, points, analysis_spec(metrics=(), selection=Selection.parse(["qkvo"], "1"))))
-    rows = [[{**row, "checkpoint": ""} for row in document["checkpoints"]] for document in documents]
-    assert rows[0] == rows[1]
-    assert rows[0][0]["matrices"] == 4
-    numel = sum(QKV.values()) * 32 + 32 * 24
-    changed = sum(
-        int(np.count_nonzero(tensor[1] != run[0][name][1]))
-        for name, tensor in source.items()
-        if name.startswith("model.layers.1.")
-    )
-    assert rows[0][0]["density"] == changed / numel

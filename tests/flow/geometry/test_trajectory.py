@@ -191,10 +191,3 @@ def test_a_trajectory_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypat
     assert trajectory(source, other, spec, root=tmp_path) == trajectory(source, other, spec)
     piece.write_bytes(piece.read_bytes()[:50])
     assert trajectory(source, [run[0], other[1]], spec, root=tmp_path) == trajectory(source, other, spec)
-
-
-def test_infinite_weights_are_measured_again_rather_than_kept(tmp_path: Path) -> None:
-    start = np.ones((4, 4))
-    source = made(tmp_path / "0", w=start)
-    run = [made(tmp_path / str(n), w=np.where(np.eye(4) > 0, np.inf, start + n)) for n in (1, 2)]
-    assert trajectory(source, run, root=tmp_path) == trajectory(source, run)

@@ -331,8 +331,3 @@ def test_what_a_merge_needs(tmp_path: Path) -> None:
 def test_recipes_that_make_no_sense(method: str, weights: list[float], settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Recipe.of(method, weights, settings)
-
-
-def test_settings_may_be_given_as_text() -> None:
-    recipe = Recipe.of("dare", [1], {"density": "0.25", "seed": "7", "rescale": "l1"})
-    assert recipe.settings == {"density": 0.25, "rescale": "l1", "sign": "sum", "lambda": 1.0, "seed": 7}

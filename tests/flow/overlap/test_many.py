@@ -14,7 +14,6 @@ from maskreg.analysis.verdict import Outcome
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.flow.overlap import counting, measure
-from maskreg.flow.overlap.counting import pairs_at_once, tiles_of
 from maskreg.flow.overlap.measure import MOST_WITH_GROUPS, measure_overlap
 from maskreg.update.verified import VerifiedSource
 from tests.checkpoints import bf16
@@ -124,22 +123,3 @@ def test_the_start_is_each_masks_own(bench: Bench, masks: list[Artifact]) -> Non
     assert result.matrix.null == STRIPED
     assert [pair.start for pair in result.matrix.pairs] == ["yes", "yes", "unknown"]
     assert all(bool(pair.reason) == (pair.outcome is Outcome.OPEN) for pair in result.matrix.pairs)
-
-
-@pytest.mark.parametrize(("count", "most"), [(2, 1), (3, 1), (7, 4), (7, 100), (10, 9), (11, 10)])
-def test_tiles_hold_every_pair_once(count: int, most: int) -> None:
-    tiling = tiles_of(count, most)
-    assert sorted(pair for tile in tiling for pair in tile.pairs) == list(combinations(range(count), 2))
-    assert max(len(tile.pairs) for tile in tiling) <= most
-    assert [(tile.number, tile.tiles) for tile in tiling] == [(number, len(tiling)) for number in range(len(tiling))]
-
-
-def test_fewer_pairs_at_once_of_larger_tensors() -> None:
-    def room_for(*shape: int) -> int:
-        return pairs_at_once(Tensor("x", "ffn", source_shape=shape), 1 << 22, 4)
-
-    assert room_for(512) > room_for(512, 512) > room_for(4096, 4096) > room_for(1 << 16, 1 << 16) >= 1
-    assert pairs_at_once(Tensor("x", "ffn", source_shape=(1 << 16, 1 << 16)), 1 << 22, 18) == 1
-    shape = 4096, 4096
-    counters = 96 * 4 * sum(shape) * 4
-    assert room_for(*shape) * counters <= counting.ROOM_BYTES

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from maskreg.artifact.reader import Artifact
-from maskreg.checkpoint import Selection, open_checkpoint
+from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import PairMismatchError
 from maskreg.flow.overlap import survey
 from maskreg.flow.overlap.survey import write_consensus
@@ -60,20 +60,6 @@ def test_maps_are_sums_of_dense_masks(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found[NAME].rows == pytest.approx(consensus.mean(1).var() / (single / 40))
     assert found[NAME].columns == pytest.approx(consensus.mean(0).var() / (single / 24))
     assert found["model.norm.weight"].rows is None
-
-
-def test_independent_masks_have_dispersion_one_and_shared_rows_much_more(tmp_path: Path) -> None:
-    source = {NAME: bf16((300, 200), 1)}
-    models = [source, *({NAME: moved(source[NAME], 0.3, seed)} for seed in (1, 2))]
-    paths = [make_checkpoint(tmp_path / str(number), model) for number, model in enumerate(models)]
-    start = open_checkpoint(paths[0])
-    artifacts = [extracted(tmp_path, start, open_checkpoint(path)) for path in paths[1:]]
-    (tensor,) = write_consensus(artifacts, io.BytesIO())
-    assert tensor.rows == pytest.approx(1, abs=0.3)
-    assert tensor.columns == pytest.approx(1, abs=0.35)
-    (tmp_path / "rows").mkdir()
-    _, striped = runs(tmp_path / "rows", 3)
-    assert (write_consensus(striped, io.BytesIO(), selection=Selection.parse(["q_proj"]))[0].rows or 0) > 5
 
 
 def test_masks_of_different_sources_have_no_map(tmp_path: Path) -> None:

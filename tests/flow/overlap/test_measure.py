@@ -22,8 +22,6 @@ from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, llama_tensors, make_checkpoint, moved, widened
 from tests.mask.reference import chances_by_rounding
 
-Pair = tuple[str, str, float]
-
 
 class Bench:
     """A source and masks of it, in one store."""
@@ -113,16 +111,6 @@ def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
     alike, apart = sums[:, 0] * sums[:, 3] / n, sums[:, 1] * sums[:, 2] / n
     assert whole.mantel_haenszel[BY_EXPONENT] == pytest.approx(alike.sum() / apart.sum())
     assert whole.mantel_haenszel[BY_BOTH] == pytest.approx(tensor_alike / tensor_apart)
-
-
-def test_exchanged_masks_say_the_same(bench: Bench) -> None:
-    one, other = bench.random(0.4, 1), bench.random(0.2, 2)
-    here, there = (only(measure_overlap(pair, bench.source)).whole for pair in ([one, other], [other, one]))
-    assert here.overlap.lift == there.overlap.lift
-    assert here.counts == there.counts.swapped
-    swapped = {ROUNDING_A: ROUNDING_B, ROUNDING_B: ROUNDING_A}
-    for null in NULLS:
-        assert here.nulls[null].expected == pytest.approx(there.nulls[swapped.get(null, null)].expected)
 
 
 def test_any_number_of_threads_gives_the_same_figures(bench: Bench) -> None:

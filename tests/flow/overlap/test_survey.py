@@ -10,7 +10,6 @@ import pytest
 from maskreg.analysis.evidence import MATCHED, PER_TENSOR
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import UsageError
-from maskreg.flow.overlap import counting
 from maskreg.flow.overlap import survey as module
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.flow.overlap.survey import survey_overlaps
@@ -50,20 +49,6 @@ def test_every_pair_is_counted_as_a_comparison_does(
         assert survey.both[a, b] == survey.both[b, a] == pair.whole.counts.both
         assert survey.expected[a, b] == pytest.approx(pair.whole.nulls[survey.null].expected, rel=1e-12)
         assert survey.headrooms[a, b] == pytest.approx(pair.whole.nulls[survey.null].headroom, rel=1e-9)
-
-
-def test_a_small_memory_for_all_masks_changes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    masks = [bench.random(fraction, seed) for seed, fraction in enumerate((0.5, 0.3, 0.02))]
-    expected = survey_overlaps(masks, bench.source)
-    monkeypatch.setattr(counting, "MASKS_BYTES", 0)
-    survey = survey_overlaps([Artifact.open(mask.store, mask.digest) for mask in masks], bench.source)
-    assert np.array_equal(survey.both, expected.both)
-    assert np.array_equal(survey.expected, expected.expected)
-
-
-def test_it_says_why_there_are_no_exponents(masks: list[Artifact]) -> None:
-    (note,) = survey_overlaps(masks).notes
-    assert "the source checkpoint is not available" in note
 
 
 def test_how_many_masks(masks: list[Artifact]) -> None:
