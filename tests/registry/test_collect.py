@@ -74,13 +74,6 @@ def test_pieces_without_a_manifest_go(local: Registry, other: Digest) -> None:
     assert [gone.digest for gone in collect(local).collected] == [other]
 
 
-def test_what_has_a_name_stays_even_without_a_manifest(local: Registry, digest: Digest) -> None:
-    local.store.delete([artifact_prefix(digest) + MANIFEST])
-    age(local, 30, digest)
-    assert collect(local).collected == ()
-    assert list(local.store.list(artifact_prefix(digest)))
-
-
 def test_the_grace_period_also_runs_from_the_removal(local: Registry, digest: Digest) -> None:
     age(local, 30, digest)
     remove(local, REF)
@@ -106,19 +99,6 @@ def test_the_grace_period_runs_from_the_removal_by_the_stores_clock(
     assert verify(local, REF).ok
 
 
-def test_a_fast_writers_clock_does_not_keep_garbage(
-    local: Registry, digest: Digest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_clock(monkeypatch, days=300)
-    remove(local, REF)
-    monkeypatch.undo()
-    assert isinstance(local.store, FileStore)
-    age(local, 30, digest)
-    for info in local.store.list("refs/"):
-        os.utime(local.store.path(info.key), (time.time() - 8 * 86_400,) * 2)
-    assert [gone.digest for gone in collect(local).collected] == [digest]
-
-
 def set_clock(monkeypatch: pytest.MonkeyPatch, *, days: float) -> None:
     """The writer's clock goes wrong by so much."""
 
@@ -128,13 +108,6 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, *, days: float) -> None:
             return datetime.now(tz) + timedelta(days=days)
 
     monkeypatch.setattr("maskreg.store.reflog.datetime", Wrong)
-
-
-def test_the_grace_period_also_runs_from_the_move(local: Registry, digest: Digest, other: Digest) -> None:
-    age(local, 30, digest)
-    local.publish(REF, other, card=CARD)
-    assert collect(local).collected == ()
-    assert [gone.digest for gone in collect(local, NOW).collected] == [digest]
 
 
 def test_the_catalog_forgets_what_was_collected(local: Registry, digest: Digest) -> None:
@@ -153,17 +126,6 @@ def test_what_is_not_ours_stays(local: Registry) -> None:
     assert collect(local, NOW).collected == ()
     assert local.store.head("artifacts/sha256/notes/readme.txt") is not None
     assert local.store.head("elsewhere/file") is not None
-
-
-def test_many_at_once(local: Registry, remote: Registry, digest: Digest) -> None:
-    push(local, remote, REF)
-    for number in range(600):
-        remote.store.put(artifact_prefix(Digest.of(str(number).encode())) + "tensors.json", b"x")
-    report = collect(remote, NOW, delete_many=True)
-    assert (len(report.collected), report.bytes) == (600, 600)
-    assert verify(remote).artifacts == 1
-    assert verify(remote).ok
-    assert not list(remote.store.list("doomed/"))
 
 
 def test_what_comes_back_meanwhile_is_spared(local: Registry, remote: Registry, digest: Digest) -> None:
@@ -204,17 +166,6 @@ def test_a_damaged_name_spares_what_it_may_name_and_nothing_else(local: Registry
     assert [error.key for error in report.damaged] == [error.key for error in rehearsed.damaged] == [key]
     for spared in (digest, lost):
         assert local.store.head(artifact_prefix(spared) + MANIFEST) is not None
-
-
-def test_a_damaged_step_within_the_grace_period_spares_too(local: Registry, digest: Digest, other: Digest) -> None:
-    local.publish(REF, other, card=CARD)
-    remove(local, REF)
-    local.store.put(entry_key(REF, 2), b"{}")
-    for artifact in (digest, other):
-        age(local, 30, artifact)
-    report = collect(local)
-    assert report.collected == ()
-    assert [error.key for error in report.damaged] == [entry_key(REF, 2)]
 
 
 def test_a_damaged_name_works_again_after_the_hints(local: Registry, digest: Digest, other: Digest) -> None:
@@ -309,13 +260,6 @@ def test_no_name_at_all_is_not_believed(team: MemoryStore) -> None:
     with pytest.raises(UnavailableError, match="and does not list it"):
         collect(lies, NOW, trust_listing=True)
     assert artifacts(team) == NAMED + 2
-
-
-def test_where_no_artifact_ever_had_a_name_it_can_be_said(team: MemoryStore) -> None:
-    store = MemoryStore()
-    digest = put_artifact(store, 1)
-    assert_refused(store, over(store), DataError, "lists no name at all")
-    assert [gone.digest for gone in collect(over(store), NOW, trust_listing=True).collected] == [digest]
 
 
 def test_pieces_go_where_nothing_has_a_name_yet() -> None:
@@ -446,14 +390,6 @@ def test_a_tag_that_is_written_meanwhile_is_no_wrong_listing(team: MemoryStore) 
     report = collect(over(Names(team)), NOW)
     assert digest not in {gone.digest for gone in report.collected}
     assert len(report.collected) == 2
-
-
-def test_who_stops_half_way_says_what_was_deleted(team: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.registry.collect._BATCH", 1)
-    lies = Censored(team, REFS, lambda key: True, first=2)
-    with pytest.raises(UnavailableError, match=r"disagree.*; 1 artifact had been deleted before that"):
-        collect(over(lies), NOW)
-    assert artifacts(team) == NAMED + 1
 
 
 def test_a_lost_entry_that_this_machine_has_seen_stops_the_collection(team: MemoryStore, tmp_path: Path) -> None:

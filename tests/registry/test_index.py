@@ -13,7 +13,7 @@ import pytest
 from maskreg_cli.next_step import next_step
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.catalog import Measurement, Query, SearchResult, open_catalog
+from maskreg.catalog import Measurement, Query, SearchResult
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, UnavailableError
 from maskreg.ref import Card, Ref
@@ -50,13 +50,6 @@ def test_a_tag_as_the_first_act_after_the_loss(home: Path) -> None:
         tag(again, REF, Ref.parse("third"))
     with new_local(home) as later:
         assert found(later) == NAMES
-
-
-def test_a_catalog_that_was_made_and_not_filled(home: Path) -> None:
-    open_catalog(f"sqlite:///{home / 'catalog.db'}").close()
-    with new_local(home) as again:
-        tag(again, REF, Ref.parse("third"))
-        assert found(again) == NAMES
 
 
 def test_filling_that_breaks_off_is_done_by_the_next(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,15 +370,6 @@ def test_an_overlap_of_an_artifact_that_comes_back_is_searchable_again(local: Re
         assert registry.index.overlaps(digest)["rlvr_overlap"].value == 0.5
         tag(registry, REF, Ref.parse("second"))
         assert {row.rlvr_overlap for row in registry.search(Query()).results} == {0.5}
-
-
-def test_sources_are_seen_latest_first(local: Registry) -> None:
-    assert local.root is not None
-    local.close()
-    with new_local(local.root) as registry:
-        for path in ("/a", "/b", "/a"):
-            registry.index.saw_source("root", path)
-        assert registry.index.seen_sources("root") == ["/a", "/b"]
 
 
 def test_an_entry_that_the_store_has_lost_is_damage_as_long_as_the_catalog_knows_it(full: Path) -> None:

@@ -163,13 +163,6 @@ def test_a_tag_that_another_remote_set_stays(
     assert entry.origin == elsewhere.uuid
 
 
-def test_a_removed_local_tag_is_absent(empty: Registry, remote: Registry, pushed: Digest) -> None:
-    pull(empty, remote, REF)
-    remove(empty, REF)
-    pull(empty, remote, REF)
-    assert empty.resolve(REF).digest == pushed
-
-
 def test_a_removed_remote_tag_says_who_and_when(empty: Registry, remote: Registry, pushed: Digest) -> None:
     remove(second(remote), REF)
     with pytest.raises(NotFoundError, match=r"removed from lab by bob@there at 20\d\d-") as caught:
@@ -312,39 +305,6 @@ def test_what_is_whole_needs_no_write(
     again = pull(empty, remote, REF)
     assert (again.resolved.digest, again.fetched_objects, again.note) == (pushed, 0, "")
     assert pull(empty, remote, replace(REF, digest=pushed)).artifact.present() == {"mask", "delta"}
-
-
-def test_what_has_to_be_written_is_said(
-    empty: Registry, local: Registry, remote: Registry, pushed: Digest, other: Digest, read_only: Callable[[], None]
-) -> None:
-    for tag, digest in (("v1", pushed), ("v2", other)):
-        local.publish(REF.with_tag(tag), digest, card=CARD)
-        push(local, remote, REF.with_tag(tag))
-        pull(empty, remote, REF.with_tag(tag))
-    annotate(remote, REF.with_tag("v1"), description="better")
-    remote.publish(REF.with_tag("v2"), pushed, card=CARD)
-    read_only()
-    for tag, why in (("v1", "has another card on the remote than locally"), ("v2", f"has to move to {pushed.short}")):
-        with pytest.raises(NotAllowedError, match=f"{REF.with_tag(tag)} {why}.*: cannot write in") as caught:
-            pull(empty, remote, REF.with_tag(tag))
-        assert next_step(caught.value).startswith("ls -ld ")
-
-
-def test_a_manifest_that_differs_is_not_left_as_it_is(
-    empty: Registry, remote: Registry, pushed: Digest, read_only: Callable[[], None]
-) -> None:
-    pull(empty, remote, REF)
-    assert empty.root is not None
-    path = empty.root / artifact_prefix(pushed) / MANIFEST
-    whole = path.read_bytes()
-    read_only()
-    for damaged in (whole[:-1] + b" ", whole[:-1]):
-        path.write_bytes(damaged)
-        with pytest.raises(NotAllowedError, match="Permission denied"):
-            pull(empty, remote, REF)
-    path.unlink()
-    with pytest.raises(NotAllowedError, match="Permission denied"):
-        pull(empty, remote, REF)
 
 
 class Dies:

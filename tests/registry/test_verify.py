@@ -33,7 +33,7 @@ from maskreg.store.entry import back_reference_key, entry_key, tag_hash
 from tests.artifact.making import pair, write
 from tests.artifact.test_hostile import forge, tensors_of
 from tests.buckets import log_in, new_store
-from tests.registry.conftest import REF, new_local
+from tests.registry.conftest import REF
 from tests.servers import S3Server
 from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
@@ -119,19 +119,6 @@ def test_a_damaged_identity_is_damage_and_not_the_end(lab: Registry, content: by
         report = verify(again)
     assert [damage.key for damage in report.damaged] == ["maskreg.json"]
     assert report.artifacts == 2
-
-
-def test_the_next_step_on_a_remote(lab: Registry, digest: Digest) -> None:
-    damaged = artifact_prefix(digest) + "data.zarr/mask/c/0"
-    flip(lab.store, damaged)
-    (damage,) = verify(lab, REF).damaged
-    assert next_step(damage.error).endswith(
-        ", then, from a registry that has it: maskreg push team/qwen3-8b-opd --remote lab"
-    )
-    assert damaged in next_step(damage.error)
-    lab.store.delete([damaged])
-    (damage,) = verify(lab, REF).damaged
-    assert next_step(damage.error) == "from a registry that has it: maskreg push team/qwen3-8b-opd --remote lab"
 
 
 def test_a_store_that_does_not_answer_is_no_damage(lab: Registry) -> None:
@@ -228,14 +215,6 @@ def test_an_artifact_without_any_of_its_objects_is_damaged(local: Registry, dige
     )
     (damage,) = verify(local, digest).damaged
     assert (damage.key, damage.fault) == (f"{prefix}manifest.json", "no object of any part of the artifact is here")
-
-
-def test_what_a_first_import_that_died_left_is_no_damage(tmp_path: Path) -> None:
-    write(tmp_path, pair(), parts=("mask", "delta"))
-    with new_local(tmp_path) as registry:
-        assert registry.uuid == ""
-        report = verify(registry)
-    assert (report.artifacts, report.damaged) == (1, ())
 
 
 def test_an_artifact_that_is_not_there_is_not_damaged(local: Registry, digest: Digest) -> None:
