@@ -45,11 +45,6 @@ def test_a_matrix_without_the_figure_counts_on_neither_side() -> None:
     assert (found["matrices"], found["mean"], found["null_matrices"]) == (1, 0.2, 1)
 
 
-def test_where_there_is_no_null_the_pooled_null_is_the_update() -> None:
-    still = row("n", "norm", 100, 0, null_moved=None, energies=(400.0, 0.0, None), scale=None)
-    assert summarized([still])["sparsity"]["exact"] == {"value": 1.0, "null": 1.0}
-
-
 def test_energy_of_a_group_beside_its_share_of_the_parameters() -> None:
     groups = grouped([row("a", "ffn", 100, 10), row("b", "ffn", 100, 20), row("c", "attention", 600, 30)], "role")
     assert groups["ffn"]["energy"] == {"value": 30.0, "null": 60.0}

@@ -91,18 +91,6 @@ def test_rounding_expects_what_independent_noise_shares() -> None:
     assert (excess_of(table, expect_uniform(table)).deviations or 0) > 100
 
 
-def test_rounding_keeps_a_mask_that_is_not_redrawn() -> None:
-    cells = np.zeros((512, 4), np.int64)
-    cells[240] = (5, 3, 2, 4)
-    certain, never = np.ones(512), np.zeros(512)
-    assert expect_rounding(cells, certain, None).expected == 6
-    assert expect_rounding(cells, None, certain).expected == 7
-    assert expect_rounding(cells, certain, certain) == Expectation(14, 0)
-    assert expect_rounding(cells, never, certain) == Expectation(0, 0)
-    with pytest.raises(ValueError, match="neither"):
-        expect_rounding(cells, None, None)
-
-
 def test_beside_a_null() -> None:
     table = OverlapCounts(100, 40, 30, 20)
     found = excess_of(table, Expectation(12.0, 4.0))
@@ -115,9 +103,3 @@ def test_beside_a_null() -> None:
     assert excess_of(table, Expectation(30.0, 0.0)).headroom == pytest.approx(-10 / 30)
     assert excess_of(OverlapCounts(100, 80, 70, 52), Expectation(56.0, 4.0)).headroom == pytest.approx(-4 / 6)
     assert excess_of(table, Expectation(30.0, 0.0)).deviations is None
-
-
-def test_an_undefined_null_stays_undefined_in_a_sum() -> None:
-    undefined = Expectation(None, reason="first")
-    assert Expectation(1.0, 1.0) + undefined == undefined + Expectation(2.0, 1.0) == undefined
-    assert undefined + Expectation(None, reason="second") == undefined

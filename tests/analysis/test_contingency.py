@@ -35,14 +35,6 @@ def test_classes_are_those_of_dense_masks(kernels: str, numel: int, seed: int) -
     assert (count_classes(pack(a), pack(b), codes) == expected).all()
 
 
-def test_every_code_is_counted_in_its_class(kernels: str) -> None:
-    codes = np.arange(1 << 16).astype(np.uint16)
-    a, b = drawn(codes.size, 3)
-    expected = np.zeros((512, 4), np.int64)
-    np.add.at(expected, (classes_of(codes), a + 2 * b), 1)
-    assert (count_classes(pack(a), pack(b), codes) == expected).all()
-
-
 @given(sizes, st.integers(1, 20), st.integers(0, 1 << 32))
 def test_agreement_is_that_of_dense_masks(kernels: str, numel: int, masks: int, seed: int) -> None:
     found = drawn(numel, seed, masks)

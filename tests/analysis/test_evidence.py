@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maskreg.analysis.chance import expect_matched, odds_sums
-from maskreg.analysis.comparison import independent, stripes_of
+from maskreg.analysis.comparison import stripes_of
 from maskreg.analysis.evidence import (
     BY_BOTH,
     BY_EXPONENT,
@@ -78,11 +78,6 @@ def test_without_the_source_what_needs_it_says_so() -> None:
 def test_one_undefined_side_leaves_the_other_defined() -> None:
     found = figures_of(sums_from_classes(cells(1), "why", np.full(512, 0.5)))
     assert [found.nulls[null].reason for null in (ROUNDING, ROUNDING_A, ROUNDING_B)] == ["why", "why", ""]
-
-
-def test_independent_masks_by_hand() -> None:
-    assert independent(8, [4, 2]) == pytest.approx([3, 4, 1])
-    assert independent(0, [0, 0]).tolist() == [0, 0, 0]
 
 
 def test_stripes_of_a_matrix() -> None:

@@ -12,7 +12,7 @@ from maskreg.analysis.evidence import GLOBAL, NULLS, figures_of, sums_from_count
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.verdict import null_label
 from maskreg.errors import UsageError
-from maskreg.glossary import ENTRIES, FIGURES, GENERAL, explain, position
+from maskreg.glossary import ENTRIES, FIGURES, GENERAL, explain
 from scripts.glossary import KEYS, PLAIN, meaning, page
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -64,16 +64,6 @@ def test_an_unknown_word_gives_a_near_one(wrong: str, near: str) -> None:
     with pytest.raises(UsageError, match="not in the glossary") as caught:
         explain(wrong, "analyze")
     assert next_step(caught.value) == f"maskreg analyze --explain {near}"
-
-
-def test_only_families_have_members() -> None:
-    for word in ("zzz", "lift_3", "jaccard@exact"):
-        with pytest.raises(UsageError):
-            explain(word)
-
-
-def test_figures_are_in_the_order_of_tables() -> None:
-    assert position("stable_rank") < position("energy_top_1") < position("low_geo_0.30@exact") < position("value")
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
-import pytest
 import torch
 
 from maskreg.analysis.angles import Method
@@ -35,29 +32,8 @@ def test_chance_is_the_share_of_the_mask_and_k_squared_over_mn() -> None:
     assert 0.1 < not_low < 0.2
 
 
-def test_a_random_update_projects_by_chance() -> None:
-    of = matrix(200, 120, ask())
-    rng = np.random.default_rng(1)
-    found = [of.figures(of.values + torch.from_numpy(rng.normal(size=(200, 120))), {}) for _ in range(10)]
-    lifts = [one["projection_lift_0.20"] or 0.0 for one in found]
-    assert np.mean(lifts) == pytest.approx(1, abs=0.1)
-
-
 def test_no_principal_mask_from_every_direction_or_from_more_than_are_known() -> None:
     assert {name.split("_")[0] for name in matrix(16, 20, ask("small")).selections} == {"low"}
     assert {name.split("_")[0] for name in matrix(17, 20, ask("small")).selections} == {"low", "principal"}
     # Eight directions were kept of a large matrix, and sixteen are wanted.
     assert {name.split("_")[0] for name in matrix(64, 80, ask("small", exact_up_to=32)).selections} == {"low"}
-
-
-def test_a_preset_looks_at_its_roles_alone() -> None:
-    assert matrix(100, 80, ask("geo"), "embedding").selections == {}
-    assert len(matrix(100, 80, ask("geo"), "attention").selections) == 6
-
-
-def test_a_question_is_the_same_once_stored() -> None:
-    question = ask("dssu", "geo")
-    assert json.loads(json.dumps(question.to_json())) == question.to_json()
-    assert question.thresholds == {"exact", "abs:1e-05", "rel:0.001"}
-    without = AnalysisSpec(frozenset({"rank"}), (), question.presets, question.method, 0)
-    assert without.thresholds == frozenset()

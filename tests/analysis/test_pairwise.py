@@ -59,9 +59,3 @@ def test_an_answer_has_a_small_chance_of_error(headroom: float, error: float, sm
         assert p <= LEVEL
         assert p == pytest.approx(max(math.erfc(z / math.sqrt(2)), LEVEL * 1e-5 if outcome is not Outcome.SAME else 0),
                                   rel=1e-3, abs=1e-12)  # fmt: skip
-
-
-def test_a_rare_overlap_has_a_small_chance_of_error_too() -> None:
-    excess = Excess(expected=20.0, headroom=0.5, headroom_interval=(0.49, 0.51), chance_of_more=5e-5, chance_of_less=1)
-    assert outcome_of(excess, 0.01, 30) is Outcome.MORE
-    assert chance_of_error(excess, Outcome.MORE, 0.01) == pytest.approx(LEVEL / 2)
