@@ -62,12 +62,6 @@ def test_rows_that_do_not_move_are_passed_over() -> None:
     assert len(block) < 0.9 * len(Step2().encode(source, target))
 
 
-def test_rows_that_move_alike_are_not_worth_scales() -> None:
-    source, target = moved(LARGE, 0.02, 5)
-    assert tried(choose(source, target, Grid(300, 0))) == (True, False, False)
-    assert Head.read(Step2().encode(source, target, Grid(300, 0))).kind == SPARSE
-
-
 @given(SIZES, st.integers(1, 1025), st.integers(0, 2000), st.integers(0, 1 << 32))
 def test_what_differs_is_counted_in_pieces(kernels: str, n: int, length: int, apart: int, seed: int) -> None:
     source, target = moved(n, 0.3, seed)

@@ -97,16 +97,6 @@ def test_the_longest_model_comes_back(kernels: str) -> None:
     assert_comes_back(model(9_000, 300, 32, scaled=True, seed=0, spread=10.0))
 
 
-def test_lines_that_are_not_contiguous_are_written(kernels: str) -> None:
-    whole = model(40, 60, 2, scaled=True, seed=4)
-    contexts = whole.contexts
-    turned = Contexts(
-        contexts.grid, contexts.base, contexts.row_scales, contexts.column_scales,
-        np.asfortranarray(contexts.row_factors), np.asfortranarray(contexts.column_factors), contexts.bounds,
-    )  # fmt: skip
-    assert pack_model(Model(turned, whole.tables)) == pack_model(whole)
-
-
 @pytest.mark.parametrize(("rank", "scaled"), [(0, False), (0, True), (2, False), (3, True)])
 def test_damaged_models_are_read_as_numpy_reads_them(kernels: str, rank: int, scaled: bool) -> None:
     draw = random.Random(rank)
@@ -126,13 +116,6 @@ def test_damaged_models_are_read_as_numpy_reads_them(kernels: str, rank: int, sc
         assert read(bytes(hostile), claimed) == expected
         refused += expected is None
     assert 10 < refused < 100
-
-
-@pytest.mark.parametrize("fill", [0, 255])
-def test_endless_zeros_and_ones_are_no_model(kernels: str, fill: int) -> None:
-    packed = np.full(10_000, fill, np.uint8)
-    for rank, scaled in ((0, False), (0, True), (32, True)):
-        assert unpack_model(packed, ModelShape(1 << 12, Grid(64, 0), 0, scaled, rank, 32)) is None
 
 
 @pytest.mark.parametrize("most", [15, 31])
