@@ -214,14 +214,6 @@ def test_an_answer_that_breaks_off_is_asked_for_again(hosts: Callable[[Scripted]
         assert [info.key for info in store.list("")] == ["a"]
 
 
-def test_a_page_that_is_no_service_is_named(hosts: Callable[[Scripted], Host]) -> None:
-    host = hosts(lambda *_: (200, {"Content-Type": "text/html"}, b"<html>"))
-    with closing(HttpStore(host.url)) as store:
-        for ask in (lambda: list(store.list("")), store.clock, lambda: store.head("a")):
-            with pytest.raises(ConfigError, match=host.url):
-                ask()
-
-
 STRANGE = "this is no answer of a registry service"
 DEEP = b"[" * 100_000
 
