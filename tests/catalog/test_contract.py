@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from maskreg.catalog import Event, Measurement, Query, SearchResult, open_catalog
+from maskreg.catalog import Event, Measurement, Query, SearchResult
 from maskreg.catalog.catalog import Catalog
 from maskreg.catalog.rows import MAX_WORD, MAX_WORDS
-from maskreg.errors import LimitError, UsageError
+from maskreg.errors import UsageError
 from maskreg.ref import Card, Ref
 from tests.catalog.conftest import START, digest, entry, manifest, seen_sources
 
@@ -115,12 +115,6 @@ def test_the_first_words_of_a_very_long_text_are_indexed(catalog: Catalog) -> No
     catalog.put_artifact(digest(1), manifest())
     catalog.put_ref(entry("a", digest(1), card=Card(description="-".join(words))))
     assert [len(catalog.search(Query(text=text))) for text in (words[0], words[900], words[-1])] == [1, 1, 0]
-
-
-def test_an_event_that_is_too_long_for_an_index(shared_url: str) -> None:
-    long = random.Random(0).randbytes(20_000).hex()
-    with open_catalog(shared_url) as catalog, pytest.raises(LimitError):
-        catalog.log(Event("publish", long))
 
 
 def test_measurements_are_kept_in_order(catalog: Catalog) -> None:
