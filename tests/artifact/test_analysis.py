@@ -60,8 +60,3 @@ def test_limits_and_unknown_schemas(tmp_path: Path, delta: Artifact, monkeypatch
     monkeypatch.undo()
     with pytest.raises(FormatError, match="analysis/2"):
         read_analysis(newer)
-
-
-def test_writing_twice_keeps_one(tmp_path: Path, delta: Artifact) -> None:
-    assert kept(tmp_path, delta, {"x": 1}).digest == kept(tmp_path, delta, {"x": 1}).digest
-    assert not list((tmp_path / "staging").iterdir())

@@ -247,15 +247,3 @@ def test_a_shard_must_hold_its_chunks_and_nothing_else() -> None:
     ):
         with pytest.raises(CorruptError, match=message):
             check_shard(form, key, data)
-
-
-@pytest.mark.parametrize(
-    ("key", "part"),
-    [
-        ("tensors.json", ""), ("data.zarr/zarr.json", ""), ("data.zarr/leaves/c/0/0/0", ""),
-        ("data.zarr/mask/zarr.json", "mask"), ("data.zarr/delta_index/c/0", "delta"), ("data.zarr/whole/c/0", "delta"),
-        ("files/config.json", "delta"), ("reverse_files/config.json", "reverse"), ("data.zarr/reverse/c/3", "reverse"),
-    ],
-)  # fmt: skip
-def test_every_key_has_one_part(key: str, part: str) -> None:
-    assert part_of(key) == part

@@ -64,25 +64,6 @@ def test_as_many_shards_are_on_the_way_as_there_are_threads(jobs: int, tmp_path:
     ]
 
 
-def written_digest(root: Path, jobs: int) -> str:
-    rng = np.random.default_rng(0)
-    with ArtifactWriter(root, {"mask", "delta"}, jobs=jobs) as writer:
-        writer.begin("w", role="", layer="", source=None, target=None)
-        for _ in range(40):
-            coded = rng.integers(0, 256, 1 << 20, np.uint8).tobytes()
-            writer.add_block(
-                BlockRecord(rng.integers(0, 256, 8 << 16, np.uint8), 8 * (8 << 16), nnz=0, differing=1, delta=coded)
-            )
-        writer.end()
-        storer = writer._storer
-        storer.finish()
-        return str(sorted(writer._store.written.values(), key=lambda entry: entry.key))
-
-
-def test_the_number_of_threads_changes_no_object(tmp_path: Path) -> None:
-    assert written_digest(tmp_path / "one", 1) == written_digest(tmp_path / "many", 5)
-
-
 @pytest.mark.parametrize("jobs", [1, 4])
 def test_a_shard_that_cannot_be_stored_ends_the_writer_and_leaves_nothing(jobs: int, tmp_path: Path) -> None:
     root = tmp_path / "registry"

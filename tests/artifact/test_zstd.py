@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from maskreg.artifact.shards import content_bytes, pack_frame
 
@@ -17,8 +15,3 @@ def test_a_bomb_announces_its_size() -> None:
     bomb = pack_frame(np.zeros(64 << 20, np.uint8), 1)
     assert len(bomb) < 16_384
     assert content_bytes(bomb) == 64 << 20
-
-
-@given(st.binary(max_size=40).filter(lambda data: data[:4] != b"\x28\xb5\x2f\xfd"))
-def test_what_is_no_frame_announces_nothing(data: bytes) -> None:
-    assert content_bytes(data) is None
