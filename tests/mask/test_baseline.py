@@ -11,21 +11,9 @@ from hypothesis import strategies as st
 
 from maskreg.errors import UsageError
 from maskreg.mask import flip, pack, pack_spans, unpack
-from maskreg.mask.baseline import KINDS, STARTS, BaselineSpec, quota_of_model, quota_of_tensor
+from maskreg.mask.baseline import STARTS, BaselineSpec, quota_of_model, quota_of_tensor
 from maskreg.mask.draw import Quota
 from maskreg.mask.rounding import CLASSES
-
-NEEDED: dict[str, dict[str, Any]] = {"subset": {"density": 0.1}}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_a_description_and_a_spec(kind: str) -> None:
-    spec = BaselineSpec.of(kind, **NEEDED.get(kind, {}))
-    assert spec.kind.description
-    fields = spec.to_json()
-    assert fields.pop("kind") == kind
-    assert ("seed" in fields) == spec.kind.seeded
-    assert BaselineSpec.of(kind, **fields) == spec
 
 
 @pytest.mark.parametrize(

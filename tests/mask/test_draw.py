@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -98,24 +97,6 @@ def test_each_class_may_have_its_own_number(
         assert {(t, i) for t, i in found if dict(tensors)[t][i] == kind} == expected
 
 
-def test_windows_that_are_too_narrow_are_widened_and_change_nothing(kernels: str) -> None:
-    classes = np.random.default_rng(3).integers(0, 5, 60_000).astype(np.uint16)
-    members = np.bincount(classes)
-    quota = Quota.of_all(members, np.array([0.9, 0.3, 0.01, 0.0, 1.0]), 9000)
-    plain, never = draw(quota, [(5, classes)])
-    narrow, often = draw(quota, [(5, classes)], deviations=1e-4)
-    assert never == 0
-    assert often > 0
-    assert np.array_equal(plain[5], narrow[5])
-
-
-@pytest.mark.parametrize("wanted", [0, 1, 4999, 9999, 10_000])
-def test_numbers_are_exact_at_the_ends_too(kernels: str, wanted: int) -> None:
-    classes = np.zeros(10_000, np.uint16)
-    bits, widened = draw(Quota.of_all(np.array([10_000]), np.ones(1), wanted), [(1, classes)])
-    assert (int(bits[1].sum()), widened) == (wanted, 0)
-
-
 def test_threads_runs_and_the_order_of_tensors_do_not_matter(kernels: str) -> None:
     rng = np.random.default_rng(4)
     tensors = [(t, rng.integers(0, 4, n).astype(np.uint16)) for t, n in ((9, 70_000), (3, 12_345), (1 << 63, 50))]
@@ -128,27 +109,6 @@ def test_threads_runs_and_the_order_of_tensors_do_not_matter(kernels: str) -> No
 def test_more_than_there_are_cannot_be_drawn() -> None:
     with pytest.raises(ValueError, match="cannot draw 11 of 10"):
         Quota.of_all(np.array([10, 90]), np.array([1.0, 0.0]), 11).draw(0)
-
-
-def test_chances_follow_weights() -> None:
-    """Of each class as many as its weight says, within five binomial standard deviations."""
-    numel = 1 << 20
-    classes = np.random.default_rng(0).integers(0, 4, numel).astype(np.uint16)
-    members, weights = np.bincount(classes), np.array([0.05, 0.2, 0.4, 0.8])
-    wanted = int((members * weights).sum())
-    bits, _ = draw(Quota.of_all(members, weights, wanted), [(6, classes)])
-    for kind, weight in enumerate(weights):
-        share = bits[6][classes == kind].mean()
-        assert abs(share - weight) < 5 * math.sqrt(weight * (1 - weight) / members[kind])
-
-
-def test_classes_too_likely_to_miss_are_certain() -> None:
-    classes = np.repeat(np.array([0, 1], np.uint16), [5000, 5000])
-    quota = Quota.of_all(np.array([5000, 5000]), np.array([1.0, 0.001]), 7000)
-    bits, _ = draw(quota, [(1, classes)])
-    # Chances of 1 only say how words compare: at most as many are lost to the other class as are likely to be.
-    assert bits[1].sum() == 7000
-    assert bits[1][:5000].mean() == 1.0
 
 
 @pytest.mark.parametrize("size", range(7))

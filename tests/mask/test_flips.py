@@ -114,26 +114,6 @@ def test_what_is_not_finite_never_moves(start: Start) -> None:
     assert drawing_chances(fit_scale(members, 7, start), start)[200] == 1
 
 
-@pytest.mark.parametrize("octave", [-8.0, -9.5, -11.0])
-@EITHER
-def test_chances_against_noise(octave: float, start: Start) -> None:
-    """b(w + s z) of a million weights moves as often as it should, class by class, within five deviations."""
-    rng = np.random.default_rng(5)
-    begin = rng.normal(0, 0.03, 1 << 20)
-    source = rounded(begin)
-    if start is ON_GRID:
-        begin = (source.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    scale = round(octave * FINENESS)
-    moved = rounded(begin + 2.0 ** (scale / FINENESS) * rng.standard_normal(source.size)) != source
-    chances, classes = drawing_chances(scale, start), classes_of(source)
-    tried = np.bincount(classes, minlength=CLASSES)
-    for kind in np.flatnonzero(tried > 2000):
-        share, chance = moved[classes == kind].mean(), chances[kind]
-        # Noise of the size of the weight itself may leave the binade; that is far beyond what these scales do to most.
-        if (kind >> 1) - 127 > octave + 3:
-            assert abs(share - chance) < 5 * math.sqrt(max(chance * (1 - chance), 1e-4) / tried[kind])
-
-
 @given(st.integers(0, 1 << 32), st.integers(1, 20_000), st.floats(0.001, 0.999))
 @settings(max_examples=20)
 @EITHER
