@@ -70,15 +70,6 @@ def test_identifiers_are_unique_and_every_link_leads_somewhere(html: str) -> Non
     assert clips
 
 
-def test_every_figure_has_a_definition(found: Findings, html: str) -> None:
-    links = {a for a in Parsed(html).all("href") if a.startswith("#")}
-    nulls = {f"#{name}" for name in found.others[0].overlap.whole.nulls}
-    figures = "density rule lift lift_max headroom coverage jaccard phi odds_ratio mantel-haenszel elsewhere "
-    figures += "ffn-energy ffn-density ffn-share ffn-lift density-by-exponent stable_rank energy_top projection_lift "
-    figures += "low null chance energy-share energy-lift param-share concentration"
-    assert nulls | {f"#{name}" for name in figures.split()} <= links
-
-
 def test_what_comes_from_artifacts_is_text(html: str) -> None:
     assert "<script" not in html
     texts = "".join(Parsed(html).texts)

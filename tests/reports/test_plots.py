@@ -9,9 +9,7 @@ import numpy as np
 from maskreg.flow.geometry.exponents import BIAS
 from maskreg.reports.curve import APART, curve, shown
 from maskreg.reports.findings import Findings
-from maskreg.reports.modules import ink_on
-from maskreg.reports.pictures import compact
-from maskreg.reports.theme import LIGHT, colored
+from maskreg.reports.theme import LIGHT
 
 
 def test_zero_weights_stand_apart(found: Findings) -> None:
@@ -27,15 +25,3 @@ def test_zero_weights_stand_apart(found: Findings) -> None:
     assert labels == ["zero", "2⁻⁶", "2⁻⁷", "2⁻⁸"]
     lines = curve(exponents, LIGHT).axes[0].get_lines()
     assert [len(np.asarray(line.get_xdata())) for line in lines[:2]] == [3, 1]
-
-
-def test_ink_has_the_contrast_that_text_needs() -> None:
-    assert ink_on((0.0, 0.13, 0.3, 1)) == "#fffffe"
-    assert ink_on((1.0, 0.92, 0.2, 1)) == "#000000"
-
-
-def test_only_tags_take_the_colors_of_the_page_and_lose_digits() -> None:
-    drawn = '<svg>\n<path d="M 1.23456 2" style="fill: #0072b2"/><text x="1.999">#0072b2 1.23456 id="a"</text>\n</svg>'
-    assert colored(compact(drawn)) == (
-        '<svg><path d="M 1.23 2" style="fill: var(--observed)"/><text x="1.99">#0072b2 1.23456 id="a"</text></svg>'
-    )
