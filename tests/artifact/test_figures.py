@@ -66,27 +66,6 @@ def test_a_false_statement_of_a_manifest_is_refused(tmp_path: Path, case: str) -
         Artifact.open(FileStore(tmp_path), forged)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("role", "ffn\x1b[2J"),
-        ("role", "core"),
-        ("layer", "0\n1"),
-        ("source_dtype", "BF17"),
-        ("target_fingerprint", "x"),
-        ("energy", -1.0),
-    ],
-)
-def test_texts_and_numbers_of_the_table_come_from_the_format(tmp_path: Path, field: str, value: object) -> None:
-    digest = write(tmp_path, pair())
-    table = tensors_of(tmp_path, digest)
-    table["tensors"][0][field] = value
-    forged = forge(tmp_path, digest, {"tensors.json": canonical(table)})
-    with pytest.raises(FormatError, match=r"^tensors\.json: ") as caught:
-        Artifact.open(FileStore(tmp_path), forged)
-    assert caught.value.message.isprintable()
-
-
 def _other_counts(root: Path, digest: Digest, nnz: int, **fields: object) -> Digest:
     """A forgery whose table and totals agree on a false count of the first tensor."""
     table = tensors_of(root, digest)

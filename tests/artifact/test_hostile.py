@@ -78,6 +78,12 @@ EDITS: dict[str, tuple[str, Any]] = {
     "twice": ("name", "model.norm.weight"),
     "leaves": ("leaves", 7),
     "infinite": ("energy", 1e999),
+    "negative energy": ("energy", -1.0),
+    "role with a control": ("role", "ffn\x1b[2J"),
+    "unknown role": ("role", "core"),
+    "layer with a control": ("layer", "0\n1"),
+    "dtype": ("source_dtype", "BF17"),
+    "fingerprint": ("target_fingerprint", "x"),
 }
 
 
@@ -88,8 +94,9 @@ def test_forged_tensor_tables_are_refused(tmp_path: Path, edit: str) -> None:
     field, value = EDITS[edit]
     table["tensors"][0][field] = value
     data = json.dumps(table).encode()
-    with pytest.raises(DataError):
+    with pytest.raises(DataError) as caught:
         use(tmp_path, forge(tmp_path, digest, {"tensors.json": data}))
+    assert caught.value.message.isprintable()
 
 
 def test_names_that_look_like_paths_are_only_names(tmp_path: Path) -> None:

@@ -72,16 +72,6 @@ def assert_factors_are_those_of_numpy(block: Matrix, counts: npt.NDArray[np.int6
     assert len(computed) == len(expected) and all(map(np.array_equal, computed, expected))
 
 
-@pytest.mark.parametrize(("rows", "width"), [(32, 32), (33, 65), (150, 40), (70, 1_100), (1_100, 70)])
-@pytest.mark.parametrize("kind", ["low rank", "striped"])
-@pytest.mark.parametrize("size", [1e-5, 1e-4])
-def test_factors_are_those_of_numpy(kernels: str, rows: int, width: int, kind: str, size: float) -> None:
-    source, target = matrix(rows, width, kind, size)
-    tokens, counts = np.empty(source.size - 9, np.uint8), np.zeros((256, TOKENS), np.int64)
-    tokens_of(source[9:], target[9:], tokens, counts)
-    assert_factors_are_those_of_numpy(Matrix(source[9:], tokens, rows, width, 9), counts)
-
-
 EDGES = st.sampled_from([15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1_023, 1_025])
 
 

@@ -1,4 +1,4 @@
-"""Damaged blocks, 3,000 of them: values or a clear error, also where every index is checked."""
+"""Damaged blocks: values or a clear error, also where every index is checked."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ from tests.kernels import COMPILED
 
 ROOT = Path(__file__).parent.parent.parent
 
-BLOCKS = 3_000
-
-SHARE = BLOCKS // max(1, len(COMPILED))
-"""Blocks for each build of the kernels."""
+BLOCKS = 600
 
 
-@pytest.fixture(scope="module", params=COMPILED or [NUMPY])
+@pytest.fixture(scope="module", params=COMPILED[-1:] or [NUMPY])
 def checked(sanitized_kernels: dict[str, str], request: pytest.FixtureRequest) -> Outcome:
     """What became of the blocks where a read or write outside an array ends the process."""
-    command = [sys.executable, "-m", "tests.codec.fuzz", "--blocks", str(SHARE), "--seed", "1"]
+    command = [sys.executable, "-m", "tests.codec.fuzz", "--blocks", str(BLOCKS), "--seed", "1"]
     environment = {**os.environ, **sanitized_kernels, "MASKREG_KERNELS": request.param}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -40,23 +37,22 @@ def checked(sanitized_kernels: dict[str, str], request: pytest.FixtureRequest) -
 
 
 def test_every_block_gives_values_or_a_clear_error(checked: Outcome) -> None:
-    blocks = checked.decoded + checked.refused
-    assert blocks == SHARE
+    assert checked.decoded + checked.refused == BLOCKS
     # Most of the damage is found; enough of it is not, and reaches the last coordinate.
-    assert checked.refused > blocks // 2
-    assert checked.decoded > blocks // 10
-    # What is watched does the same as what is not, in every build.
-    assert fuzz(blocks, 1).digest == checked.digest
+    assert checked.refused > BLOCKS // 2
+    assert checked.decoded > BLOCKS // 10
+    # What is watched does the same as what is not.
+    assert fuzz(BLOCKS, 1).digest == checked.digest
 
 
 def test_no_block_takes_much_memory() -> None:
-    assert fuzz(BLOCKS // 4, 2).grown < 64 << 10
+    assert fuzz(BLOCKS, 2).grown < 64 << 10
 
 
 def test_numpy_refuses_and_gives_the_same() -> None:
-    expected = fuzz(200, 3).digest
+    expected = fuzz(100, 3).digest
     with using(NUMPY):
-        assert fuzz(200, 3).digest == expected
+        assert fuzz(100, 3).digest == expected
 
 
 @pytest.mark.parametrize("width", [1, 1 << 11, BLOCK_NUMEL])

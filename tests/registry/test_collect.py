@@ -296,13 +296,6 @@ def test_a_tag_that_is_never_listed_is_found_through_its_artifact(
     assert_refused(team, lies, UnavailableError, "and does not list it: its listing is stale")
 
 
-def test_a_move_that_is_never_listed_is_found_through_its_artifact(team: MemoryStore) -> None:
-    # The listing shows that the tag was removed, and not that it was restored.
-    move(team, ref(NAMED), Digest.of(str(NAMED).encode()))
-    lies = over(Censored(team, REFS, entry_key(ref(NAMED), 3).__eq__))
-    assert_refused(team, lies, UnavailableError, f"holds {entry_key(ref(NAMED), 3)} and does not list it")
-
-
 def test_more_than_half_of_all_artifacts_need_a_word() -> None:
     store = MemoryStore()
     for number in range(21):
@@ -366,18 +359,6 @@ def test_a_damaged_back_reference_keeps_its_artifact(team: MemoryStore, data: by
     assert [error.key for error in report.damaged] == [key]
 
 
-def test_an_unreadable_tag_keeps_what_another_tag_has_given_up(team: MemoryStore) -> None:
-    digest = put_artifact(team, 99)
-    for tag in (ref(7), ref(8)):
-        move(team, tag, digest)
-    move(team, ref(8), None)
-    team.put(entry_key(ref(7), 2), b"{}")
-    report = collect(over(team), NOW)
-    assert [error.key for error in report.damaged] == [entry_key(ref(7), 2)]
-    assert digest not in {gone.digest for gone in report.collected}
-    assert team.head(artifact_prefix(digest) + MANIFEST) is not None
-
-
 def test_a_tag_that_is_written_meanwhile_is_no_wrong_listing(team: MemoryStore) -> None:
     digest = put_artifact(team, 99)
 
@@ -407,13 +388,6 @@ def test_a_lost_entry_that_this_machine_has_seen_stops_the_collection(team: Memo
     team.put(key, lost)
     collect(reader("ada"), NOW)
     assert team.head(artifact_prefix(digest) + MANIFEST) is not None
-
-
-def test_a_lost_entry_that_the_catalog_knows_stops_the_collection(local: Registry, digest: Digest) -> None:
-    local.append(ref(1), Digest.of(b"1"), card=Card(), after=None)
-    local.store.delete([entry_key(REF, 1)])
-    with pytest.raises(CorruptError, match="is in the catalog"):
-        collect(local, NOW)
 
 
 def debris(root: Path, name: str, *, days: float) -> Path:

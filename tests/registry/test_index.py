@@ -20,7 +20,7 @@ from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
 from maskreg.registry.push import push
-from maskreg.registry.tags import annotate, remove, restore, tag
+from maskreg.registry.tags import annotate, remove, tag
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
 from maskreg.store.entry import entry_key
@@ -88,23 +88,6 @@ def test_a_name_whose_writer_died_before_it_indexed_it_is_found(home: Path, monk
             remove(first, Ref.parse("second"))
     with new_local(home) as later:
         assert found(later) == {"qwen3-8b-opd", "third"}
-        assert later.search(Query()).left_out == ()
-
-
-def test_what_the_store_has_lost_is_said(home: Path) -> None:
-    with new_local(home) as first:
-        assert found(first) == NAMES - {"third"}
-        remove(first, Ref.parse("second"))
-        restore(first, Ref.parse("second"))
-        first.store.delete([f"refs/{Ref.parse('second').path}/{3:020d}.json"])
-    with new_local(home) as later:
-        search = later.search(Query())
-        assert {row.name for row in search.results} == {"qwen3-8b-opd"}
-        (name,) = search.left_out
-        assert name.ref == "second"
-        said = "entry 3 of second is in the catalog, and is missing from the store, whose latest is entry 2"
-        assert said in name.reason
-        later.index.rebuild()
         assert later.search(Query()).left_out == ()
 
 
@@ -359,17 +342,6 @@ def test_a_file_that_is_no_sound_index_is_left_to_the_catalog(
         registry.index.saw_source("root", "/a")
         assert (registry.index.problem is None) == (registry.index.seen_sources("root") == ["/a"])
         assert "second" in {row.name for row in registry.search(Query()).results}
-
-
-def test_an_overlap_of_an_artifact_that_comes_back_is_searchable_again(local: Registry, digest: Digest) -> None:
-    assert local.root is not None
-    local.index.must_open().record(Measurement(digest, "rlvr_overlap", 0.5, "x"))
-    local.index.must_open().drop_artifact(digest)
-    local.close()
-    with new_local(local.root) as registry:
-        assert registry.index.overlaps(digest)["rlvr_overlap"].value == 0.5
-        tag(registry, REF, Ref.parse("second"))
-        assert {row.rlvr_overlap for row in registry.search(Query()).results} == {0.5}
 
 
 def test_an_entry_that_the_store_has_lost_is_damage_as_long_as_the_catalog_knows_it(full: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, CorruptError, NotAllowedError, NotFoundError
+from maskreg.errors import ConflictError, CorruptError, NotAllowedError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.pull import pull
@@ -32,17 +32,6 @@ def test_everything_travels_and_nothing_twice(local: Registry, remote: Registry,
     again = push(local, remote, REF)
     assert (again.sent_objects, again.sent_bytes, again.reused_bytes) == (0, 0, pushed.sent_bytes)
     assert len(remote.history(REF)) == 1
-
-
-def test_a_registry_gets_its_identity_from_the_first_write_alone(
-    local: Registry, remote: Registry, digest: Digest, empty: Registry
-) -> None:
-    with pytest.raises(NotFoundError):
-        pull(empty, remote, REF)
-    assert list(remote.store.list("")) == []
-    assert remote.uuid == ""
-    push(local, remote, REF)
-    assert second(remote).uuid == remote.uuid != local.uuid != ""
 
 
 def test_the_manifest_is_written_anew_each_time(local: Registry, remote: Registry, digest: Digest) -> None:

@@ -201,37 +201,6 @@ def test_what_was_done_is_logged(local: Registry, digest: Digest, remote: Regist
     assert [e.action for e in local.index.must_open().events()] == ["remove", "annotate", "publish"]
 
 
-def damage_catalog(registry: Registry) -> None:
-    assert registry.root is not None
-    registry.close()
-    for path in registry.root.glob("catalog.db*"):
-        path.unlink()
-    (registry.root / "catalog.db").write_bytes(b"this is no database" * 1000)
-
-
-def is_usable(registry: Registry) -> bool:
-    return registry.index.open() is not None and registry.index.problem is None
-
-
-def test_everything_works_without_a_usable_catalog(
-    local: Registry, digest: Digest, other: Digest, remote: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    damage_catalog(local)
-    assert not is_usable(local)
-    assert isinstance(local.index.problem, CorruptError)
-    assert local.resolve(REF).digest == digest
-    assert local.artifact(digest).present()
-    assert verify(local, REF).ok
-    local.publish(Ref.parse("second"), other, card=Card())
-    assert {f.name for f in local.search(Query()).results} == {"qwen3-8b-opd", "second"}
-    push(local, remote, REF)
-    pull(local, remote, REF)
-    rebuilt = local.index.rebuild()
-    assert (rebuilt.refs, rebuilt.artifacts, rebuilt.damaged) == (2, 2, ())
-    assert is_usable(local)
-    assert {f.name for f in local.search(Query()).results} == {"qwen3-8b-opd", "second"}
-
-
 # Opening
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -18,7 +17,7 @@ from maskreg.errors import MaskregError, NotFoundError, TryAgainError, Unavailab
 from maskreg.registry import Registry
 from maskreg.registry.collect import Garbage, collect
 from maskreg.registry.push import Pushed, push
-from maskreg.registry.settle import LIFE, MARKERS, RUNS, Run, marker_prefix, this_process
+from maskreg.registry.settle import LIFE, MARKERS, RUNS, marker_prefix, this_process
 from maskreg.registry.tags import remove, restore
 from maskreg.registry.verify import verify
 from maskreg.store import ObjectInfo, Store
@@ -306,14 +305,6 @@ def test_a_push_whose_objects_are_deleted_under_it_says_whether_a_collection_doe
 
     with pytest.raises(TryAgainError, match="a garbage collection is running"):
         do_push(here, Collects(MemoryStore()))
-
-
-def test_a_push_names_the_collection_that_it_waits_for(here: Registry, made: tuple[Path, Digest]) -> None:
-    store = MemoryStore()
-    with Run(store, "bob@there") as run:
-        run.mark(made[1])
-        with pytest.raises(TryAgainError, match=rf"bob@there \(process {os.getpid()} on .*expires at"):
-            do_push(here, store)
 
 
 FOREVER = 10**9

@@ -39,15 +39,15 @@ from tests.store.memory import MemoryStore
 from tests.store.wrapped import Wrapped
 
 
-@pytest.fixture(params=["file", "memory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+@pytest.fixture(params=["memory", "s3"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     if request.param == "s3":
         server: S3Server = request.getfixturevalue("s3_server")
         log_in(server, monkeypatch)
         with new_store(server) as bucket:
             yield bucket
     else:
-        yield FileStore(tmp_path / "lab") if request.param == "file" else MemoryStore()
+        yield MemoryStore()
 
 
 @pytest.fixture

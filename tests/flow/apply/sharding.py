@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-from transformers import AutoModelForCausalLM, Qwen2_5_VLForConditionalGeneration
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 import maskreg
@@ -44,8 +43,6 @@ DIMS = {name: {"columns": 1, "inner": 2}.get(name, 0) for name in SHARDED}
 
 SPARSE = ("rows", "columns")
 """Tensors in which few coordinates move."""
-
-MODELS: dict[str, Any] = {"moe": AutoModelForCausalLM, "visual": Qwen2_5_VLForConditionalGeneration}
 
 
 def small_objects() -> None:
@@ -169,12 +166,13 @@ def tensors(directory: Path) -> dict[str, Any]:
     return outcome
 
 
-def model(kind: str, directory: Path) -> dict[str, bool]:
+def model(directory: Path) -> dict[str, bool]:
     """A model of transformers under FSDP2, there and back."""
-    sides = [MODELS[kind].from_pretrained(directory / side, dtype=torch.bfloat16) for side in ("source", "target")]
-    sharded = MODELS[kind].from_pretrained(directory / "source", dtype=torch.bfloat16)
-    layers = getattr(sharded.model, "language_model", sharded.model).layers
-    for layer in layers:
+    sides = [
+        AutoModelForCausalLM.from_pretrained(directory / side, dtype=torch.bfloat16) for side in ("source", "target")
+    ]
+    sharded = AutoModelForCausalLM.from_pretrained(directory / "source", dtype=torch.bfloat16)
+    for layer in sharded.model.layers:
         fully_shard(layer)
     fully_shard(sharded)
     own = artifact(directory / "root")
@@ -185,17 +183,6 @@ def model(kind: str, directory: Path) -> dict[str, bool]:
     apply_(sharded.state_dict(), own)
     outcome["state dict"] = same(dict(sharded.named_parameters()), dict(sides[1].named_parameters()))
     return outcome
-
-
-def parallel(directory: Path) -> dict[str, bool]:
-    """A model whose projections are split by columns and rows."""
-    sides = [MODELS["moe"].from_pretrained(directory / side, dtype=torch.bfloat16) for side in ("source", "target")]
-    split = MODELS["moe"].from_pretrained(directory / "source", dtype=torch.bfloat16)
-    styles: Any = {"q_proj": ColwiseParallel(), "o_proj": RowwiseParallel()}
-    for layer in split.model.layers:
-        parallelize_module(layer.self_attn, init_device_mesh("cpu", (dist.get_world_size(),)), styles)
-    apply_(split, artifact(directory / "root"))
-    return {"applied": same(dict(split.named_parameters()), dict(sides[1].named_parameters()))}
 
 
 def replicated(directory: Path) -> dict[str, Any]:
@@ -223,8 +210,7 @@ def main(directory: Path) -> None:
     logging.disable_progress_bar()
     dist.init_process_group("gloo")
     with torch.no_grad():
-        found: dict[str, Any] = {kind: model(kind, directory / kind) for kind in MODELS}
-    found["parallel"] = parallel(directory / "moe")
+        found: dict[str, Any] = {"moe": model(directory / "moe")}
     small_objects()
     found["tensors"] = tensors(directory / "tensors")
     found["replicated"] = replicated(directory / "tensors")

@@ -14,7 +14,7 @@ from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes
 from maskreg.flow.storing import artifact_space
 from maskreg.store import FileStore
 from maskreg.tensors.info import TensorInfo
-from tests.checkpoints import SMALL_FILES, bf16, f32, make_checkpoint, make_pair, moved, widened
+from tests.checkpoints import bf16, f32, make_checkpoint, make_pair, moved, widened
 from tests.flow.making import BLOCK, NewMemory, edge_pair, extracted, left_over, opened
 
 
@@ -84,18 +84,6 @@ def test_two_fp32_checkpoints_have_a_mask(tmp_path: Path) -> None:
     # The noise below bf16 may round up, so the cast differs from the truncation, but on both sides alike.
     assert artifact.manifest.totals.nnz == plain.manifest.totals.nnz
     assert artifact.manifest.source.dtypes == {"F32": 1600}
-
-
-def test_small_files_that_differ_travel_with_it(tmp_path: Path) -> None:
-    source, target = make_pair(tmp_path)
-    (target / "chat_template.jinja").write_text("{{ messages }}")
-    (source / "LICENSE").write_text("free")
-    artifact = extracted(tmp_path / "root", open_checkpoint(source), open_checkpoint(target), reversible=True)
-    assert artifact.files() == {
-        "config.json": (target / "config.json").read_bytes(),
-        "chat_template.jinja": b"{{ messages }}",
-    }
-    assert artifact.files("reverse") == {"config.json": SMALL_FILES["config.json"], "LICENSE": b"free"}
 
 
 def test_code_is_left_out_and_named_unless_it_has_work(tmp_path: Path) -> None:

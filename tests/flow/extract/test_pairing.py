@@ -8,7 +8,7 @@ import pytest
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.extract.pairing import StoredAs, pair_up
-from tests.checkpoints import Tensor, bf16, f16, f32, moved, widened
+from tests.checkpoints import Tensor, bf16, f16, f32, moved
 from tests.flow.making import bits, extracted, opened
 
 I64: Tensor = ("I64", np.arange(6, dtype=np.uint64).reshape(2, 3))
@@ -61,21 +61,6 @@ def test_what_does_not_pair_up_is_refused_and_named(
     assert not (tmp_path / "root").exists()
 
 
-def test_mismatches_that_are_allowed_are_noted_and_stored_whole(tmp_path: Path) -> None:
-    source = {"a": bf16((4, 4)), "gone": bf16((3,)), "padded": bf16((4, 2))}
-    target = {"a": moved(source["a"], 0.5), "padded": bf16((6, 2)), "new": bf16((2, 2))}
-    pair = opened(tmp_path, source, target)
-    done = extract(*pair, tmp_path / "root", allow_mismatch=True)
-    assert any(note.startswith("3 tensors do not pair up") for note in done.notes)
-    artifact = extracted(tmp_path / "root", *pair, allow_mismatch=True)
-    rows = artifact.by_name
-    assert (rows["gone"].target_shape, rows["gone"].whole_bytes) == (None, 0)
-    assert (rows["new"].source_shape, rows["new"].whole_bytes) == (None, 8)
-    assert (rows["padded"].numel, rows["padded"].whole_bytes) == (0, 24)
-    listed = extracted(tmp_path / "root", *pair, allow_mismatch=True, mask_only=True)
-    assert [row.whole_bytes for row in listed.tensors] == [0, 0, 0, 0]
-
-
 @pytest.mark.parametrize(
     "tensor",
     [
@@ -116,16 +101,6 @@ def test_a_few_wide_tensors_are_compared_and_kept_whole_when_they_differ(tmp_pat
     assert whole["ids"] == (0, 0, 0, 0)
     assert whole["ids_moved"] == (0, 0, 48, 48)
     assert rows["below"].differing == 4
-
-
-def test_a_wider_target_is_held_as_its_cast(tmp_path: Path) -> None:
-    before = bf16((50, 50), 1)
-    done = extract(*opened(tmp_path, {"w": before}, {"w": widened(before)}), tmp_path / "root")
-    assert "target: bf16 cast of an F32 checkpoint" in done.notes
-    artifact = extracted(tmp_path / "root", *opened(tmp_path, {"w": before}, {"w": widened(before)}))
-    assert artifact.manifest.target.cast == "BF16"
-    assert artifact.manifest.target.dtypes == {"F32": 2500}
-    assert artifact.by_name["w"].target_dtype == "BF16"
 
 
 class TestTied:

@@ -256,17 +256,6 @@ def test_tensors_that_cannot_be_merged_are_taken_or_refused(tmp_path: Path) -> N
         merged(checkpoint, others, "linear")
 
 
-def test_an_update_without_its_small_changes_is_merged_with_a_note(tmp_path: Path) -> None:
-    source = {"a": bf16((30, 4), 1)}
-    checkpoint, (artifact,) = artifacts_of(tmp_path, source, [{"a": moved(source["a"], 1.0)}], rule="abs:1e-4")
-    made = merged(checkpoint, [artifact], "linear")
-    assert np.count_nonzero(read(made)["a"] != source["a"][1].reshape(-1)) == artifact.manifest.totals.nnz < 120
-    assert made.notes == (
-        f"{artifact.digest.short} follows rule abs:0.0001, which drops small changes: what is merged is not all of its "
-        "target",
-    )
-
-
 def test_small_files_that_all_agree_on_are_taken(tmp_path: Path) -> None:
     tensors = {"a": bf16((8,), 1)}
     source = make_checkpoint(tmp_path / "source", tensors, files={"config.json": b"{}", "notice.txt": b"old"})
