@@ -75,11 +75,6 @@ def test_without_the_source_what_needs_it_says_so() -> None:
     assert found.mantel_haenszel[BY_TENSOR] == pytest.approx(5)
 
 
-def test_one_undefined_side_leaves_the_other_defined() -> None:
-    found = figures_of(sums_from_classes(cells(1), "why", np.full(512, 0.5)))
-    assert [found.nulls[null].reason for null in (ROUNDING, ROUNDING_A, ROUNDING_B)] == ["why", "why", ""]
-
-
 def test_stripes_of_a_matrix() -> None:
     mask = np.zeros((4, 6), bool)
     mask[1] = True

@@ -34,7 +34,7 @@ ALONE = {"one": 1, "a group less one": LANES - 1, "a group": LANES, "a group and
 DAMAGED_NUMEL = 2_000
 """No larger samples are damaged."""
 
-MUTANTS = 15
+MUTANTS = 6
 """Of each."""
 
 MOVERS = 3

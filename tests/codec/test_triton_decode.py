@@ -43,7 +43,7 @@ def test_the_smallest_blocks_and_the_last_lanes(outcome: Any) -> None:
 def test_damaged_blocks_decode_as_on_the_cpu(outcome: Any) -> None:
     tally = outcome["damaged"]
     assert tally["different"] == 0
-    assert min(tally["refused before a launch"], tally["refused"], tally["same"]) > 10
+    assert min(tally["refused before a launch"], tally["refused"], tally["same"]) > 3
 
 
 def test_damaged_sparse_blocks_decode_as_on_the_cpu(outcome: Any) -> None:

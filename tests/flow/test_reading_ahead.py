@@ -18,10 +18,8 @@ from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.errors import CorruptError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline
-from maskreg.flow.chain import root_of
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.geometry.exponents import by_exponent
-from maskreg.flow.merge.checkpoint import MergedCheckpoint, store, write
+from maskreg.flow.merge.checkpoint import MergedCheckpoint, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.mask.baseline import BaselineSpec
 from tests.buckets import bucket, client_of, objects_in, server, upload
@@ -81,22 +79,9 @@ def ranking(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: 
     make_baseline(artifact, BaselineSpec.of("low-magnitude"), folder / "home", source)
 
 
-def counting(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
-    by_exponent(artifact, source)
-
-
 def merging_by_rows(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
     with MergedCheckpoint([artifact], source, Recipe.of("ties", [1.0], {})) as merged:
         write(merged, folder / "merged")
-
-
-def merging_to_store(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
-    with MergedCheckpoint([artifact], source, Recipe.of("linear", [1.0], {})) as merged:
-        store(merged, folder / "home", (artifact.digest,))
-
-
-def hashing(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
-    root_of(source)
 
 
 def copying(artifact: Artifact, source: Checkpoint, target: Checkpoint, folder: Path) -> None:
@@ -109,10 +94,7 @@ PASSES: Mapping[Callable[[Artifact, Checkpoint, Checkpoint, Path], None], float]
     extracting: 2,
     applying: 1.5,
     ranking: 3.5,
-    counting: 1.5,
     merging_by_rows: 4.5,
-    merging_to_store: 2.5,
-    hashing: 1,
     copying: 1,
 }
 """How often the bytes of one checkpoint are fetched: the first and the last leaf of each tensor once more."""

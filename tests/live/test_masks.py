@@ -125,16 +125,6 @@ def test_a_tensor_kept_in_parts_cannot_be_patched(tmp_path: Path) -> None:
         assert torch.equal(codes(p), codes(other))
 
 
-@pytest.mark.parametrize("make", [models.qwen3_moe, models.qwen2_5_vl], ids=["experts", "visual"])
-def test_names_alone_say_it_where_no_model_is_given(make: Make, tmp_path: Path) -> None:
-    pair = Pair(make, tmp_path)
-    pair.check(None, dict(pair.source.named_parameters()))
-    state = pair.load(0).state_dict()
-    apply_(state, pair.artifact)
-    target = pair.target.state_dict()
-    assert all(torch.equal(codes(tensor), codes(target[name])) for name, tensor in state.items())
-
-
 def test_experts_that_may_lie_two_ways_need_the_model(tmp_path: Path) -> None:
     wide = {"experts.0.down_proj.weight": (5, 5), "experts.1.down_proj.weight": (5, 5)}
     mask = {f"mlp.{name}": TensorMask(f"mlp.{name}", shape, pack(np.ones(shape, bool))) for name, shape in wide.items()}

@@ -27,7 +27,6 @@ from maskreg.registry.settle import (
     this_process,
 )
 from tests.store.memory import MemoryStore
-from tests.store.wrapped import Wrapped
 
 A, B = Digest.of(b"a"), Digest.of(b"b")
 
@@ -73,18 +72,6 @@ def ended() -> dict[str, object]:
 
 def foreign() -> dict[str, object]:
     return {**ended(), "host": "elsewhere"}
-
-
-def test_nothing_is_left_of_a_run_that_ends() -> None:
-    store = MemoryStore()
-    with Run(store, "ada@here") as run:
-        run.mark(A)
-        run.mark(B)
-        assert run.has_marked(A)
-        run.lift(A)
-        assert not run.has_marked(A)
-        assert len(list(store.list(RUNS))) == len(list(store.list(MARKERS))) == 1
-    assert not list(store.list(""))
 
 
 def test_a_run_whose_process_has_ended_is_over_at_once(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
@@ -151,16 +138,6 @@ def test_a_marker_without_a_record_is_a_dead_runs() -> None:
     assert not list(store.list(""))
 
 
-def test_a_living_run_keeps_its_marker_beside_a_dead_one(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
-    store = MemoryStore()
-    left_behind(store, monkeypatch, ended())
-    with Run(store, "bob@there") as run:
-        run.mark(A)
-        take_over(store)
-        assert run.has_marked(A)
-        assert len(list(store.list(""))) == 2
-
-
 def test_a_run_renews_its_record_and_outlives_it(clock: Clock) -> None:
     store = MemoryStore()
     with Run(store, "ada@here") as run:
@@ -180,18 +157,6 @@ def test_a_run_that_stood_still_never_becomes_valid_again(clock: Clock) -> None:
         assert next(store.list(RUNS)) == record
         clock.now -= LIFE.total_seconds()
         assert not run.is_valid()
-
-
-def test_a_run_that_stands_still_while_it_renews_is_not_valid(clock: Clock) -> None:
-    class Sleeps(Wrapped):
-        def put(self, key: str, data: bytes) -> None:
-            clock.now += LIFE.total_seconds()
-            super().put(key, data)
-
-    store = Sleeps(MemoryStore())
-    with Run(store, "ada@here") as run:
-        clock.now += 1
-        assert not run.is_valid()  # also the first record may be too old by the time it arrives
 
 
 def test_the_wall_clock_counts_where_the_other_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:

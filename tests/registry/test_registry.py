@@ -119,11 +119,6 @@ def test_one_artifact_under_two_names(local: Registry, digest: Digest, other: Di
     assert [e.digest for e in local.history(v1)] == [digest, other]
 
 
-def test_saying_the_same_twice_is_one_entry(local: Registry, digest: Digest) -> None:
-    assert local.publish(REF, digest, card=CARD) == local.resolve(REF).entry
-    assert len(local.history(REF)) == 1
-
-
 def test_a_removed_name_comes_back(local: Registry, digest: Digest) -> None:
     remove(local, REF)
     with pytest.raises(NotFoundError, match=r"removed from local by ada@here at 20\d\d-\d\d-\d\d .* UTC") as caught:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
-from weakref import WeakValueDictionary
 
 from maskreg.errors import LimitError, NotFoundError
 from maskreg.store.base import ObjectInfo, Store, check_key, check_prefix
 
 
 class MemoryStore(Store):
-    """Objects in a dictionary. A pickle of it is a reference that is valid in the same process only."""
+    """Objects in a dictionary."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._objects: dict[str, tuple[bytes, datetime]] = {}
-        self._name = uuid4().hex
-        self.url = f"memory://{self._name}"
-        _alive[self._name] = self
+        self.url = f"memory://{uuid4().hex}"
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         entry = self._find(key)
@@ -70,13 +66,3 @@ class MemoryStore(Store):
         check_key(key)
         with self._lock:
             return self._objects.get(key)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _same_process_store, (self._name,)
-
-
-_alive: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
-
-
-def _same_process_store(name: str) -> MemoryStore:
-    return _alive[name]

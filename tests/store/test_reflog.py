@@ -20,7 +20,6 @@ from maskreg.errors import (
     NotAllowedError,
     UnavailableError,
 )
-from maskreg.extras import upgrade_command
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 from maskreg.store import Store
@@ -41,14 +40,6 @@ def history(log: RefLog, ref: Ref = REF) -> list[RefEntry]:
 
 def digests(log: RefLog) -> set[Digest]:
     return {head.digest for head in log.heads() if head.digest is not None}
-
-
-def test_a_tag_that_was_never_set(store: Store) -> None:
-    log = RefLog(store)
-    assert log.head(REF) is None
-    assert history(log) == []
-    assert list(log.heads()) == []
-    assert digests(log) == set()
 
 
 def test_a_tag_moves_and_keeps_its_history(store: Store) -> None:
@@ -292,19 +283,6 @@ def test_a_damaged_entry_is_collected_or_raised(store: Store) -> None:
     assert [ref.name for ref in log.tags()] == ["a", "b"]
     with pytest.raises(DataError):
         list(log.heads())
-
-
-def test_a_damaged_entry_says_what_to_remove_and_a_newer_one_does_not(store: Store) -> None:
-    log = RefLog(store)
-    entry = log.append(REF, after=None, digest=A, card=CARD, by="ada")
-    store.put(entry.key, b"{}")
-    with pytest.raises(DataError) as caught:
-        log.head(REF)
-    assert f"{entry.key}" in caught.value.hint
-    store.put(entry.key, sealed({"schema": "maskreg.ref-entry/9"}))
-    with pytest.raises(FormatError) as newer:
-        log.head(REF)
-    assert newer.value.hint == upgrade_command()
 
 
 A, B, C = (Digest.of(text) for text in (b"a", b"b", b"c"))
