@@ -454,10 +454,10 @@ def filling(
 
     It is entered first and left last, so that the free bytes are those after the work was undone::
 
-        with filling(path, size, what="the archive"), replacing(path) as file:
+        with filling(path, size, what="the page"), replacing(path) as file:
             file.write(...)
 
-        x.tar: the disk became full; the archive needs 618,152 bytes, and 307,200 are free; what was written is removed
+        x.html: the disk became full; the page needs 618,152 bytes, and 307,200 are free; what was written is removed
 
     Args:
         path: what is written, or its folder.
