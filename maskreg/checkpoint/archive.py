@@ -72,9 +72,11 @@ class Archive:
                 self._entries = sorted(archive.infolist(), key=attrgetter("header_offset"))
             if any(entry.compress_type or entry.flag_bits & _ENCRYPTED for entry in self._entries):
                 raise self._broken("it is compressed or encrypted, which torch.save never does")
-            (pickle,) = (entry for entry in self._entries if entry.filename.partition("/")[2] == "data.pkl")
-            self._part.seek(self._begin(pickle))
-            named = check(self._part.read(pickle.file_size), _NAMES, self.document, limits, protocol=_PROTOCOL)
+            # The first folder is the archive's own name, which depends on the file that it was saved to.
+            by_name = {entry.filename.partition("/")[2]: entry for entry in self._entries}
+            if "byteorder" in by_name and self._content(by_name["byteorder"]) != b"little":
+                raise FormatError(f"{self.document}: saved on a machine with another order of bytes")
+            named = check(self._content(by_name["data.pkl"]), _NAMES, self.document, limits, protocol=_PROTOCOL)
             self._part.seek(0)
             self.saved = _loaded(self._part, self.document, parts=any("torch.distributed" in name for name in named))
 
@@ -88,6 +90,10 @@ class Archive:
             if (self._begin(entry), entry.file_size) != (offset, storage.nbytes()):
                 raise self._broken("a storage does not lie where its pickle says, or has another size")
             return self._start + offset, entry.file_size
+
+    def _content(self, entry: zipfile.ZipInfo) -> bytes:
+        self._part.seek(self._begin(entry))
+        return self._part.read(entry.file_size)
 
     def _begin(self, entry: zipfile.ZipInfo) -> int:
         """Where an entry's content begins in the part."""

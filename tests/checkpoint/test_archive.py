@@ -25,13 +25,15 @@ def path(tmp_path: Path) -> Path:
     return save_torch(tmp_path / "run", TENSORS) / "pytorch_model.bin"
 
 
-def packed_again(path: Path, *, method: int = zipfile.ZIP_STORED, leave: str = "", many: bool = False) -> Path:
+def packed_again(
+    path: Path, *, method: int = zipfile.ZIP_STORED, leave: str = "", many: bool = False, order: bytes = b"little"
+) -> Path:
     """The same entries in an archive that Python writes."""
     again = path.with_name("again.bin")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(again, "w", method) as new:
         for name in old.namelist():
             if not leave or not name.endswith(leave):
-                new.writestr(name, old.read(name))
+                new.writestr(name, order if name.endswith("byteorder") else old.read(name))
         for number in range(120 * many):
             new.writestr(f"archive/other/{number}", b"")
     return again
@@ -43,6 +45,7 @@ def test_an_archive_that_torch_does_not_write_is_refused(path: Path) -> None:
         ({"leave": "data/0"}, "not an archive of torch.save, or damaged"),
         ({"leave": "data.pkl"}, "not an archive of torch.save, or damaged"),
         ({}, "a storage does not lie where its pickle says"),
+        ({"order": b"big"}, "saved on a machine with another order of bytes"),
     ]
     for options, fault in cases:
         again = packed_again(path, **options)
