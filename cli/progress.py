@@ -22,11 +22,6 @@ LINE_SECONDS = 30.0
 
 _INTERVAL_SECONDS = 0.5
 
-_OWN = {"__main__", "maskreg", "maskreg_cli", "maskreg_migrations"}
-
-_WORDS = {"matplotlib.font_manager": "listing this machine's fonts, once"}
-"""Modules that do more than load."""
-
 
 class Line:
     """Says what a command does and how far it is, on a thread of its own; implements ``maskreg.progress.Progress``.
@@ -95,22 +90,20 @@ class Line:
 
     def _follow(self) -> None:
         while not self._over.wait(min(_INTERVAL_SECONDS, SILENCE_SECONDS) if self._in_place else LINE_SECONDS):
-            doing = loading()
             with self._lock:
                 now = time.monotonic()
                 if not self._in_place:
-                    click.echo(printable(self._text(doing, now)), err=True)
+                    click.echo(printable(self._text(now)), err=True)
                 elif not self._hidden and now - self._sign >= SILENCE_SECONDS:
                     # The cursor goes back to the start, so that output of other code begins there.
-                    line = printable(f"… {self._text(doing, now)}")
+                    line = printable(f"… {self._text(now)}")
                     sys.stderr.write(f"\r\x1b[K{line[: width(80) - 1]}\r")
                     sys.stderr.flush()
                     self._drawn = True
 
-    def _text(self, doing: str, now: float) -> str:
+    def _text(self, now: float) -> str:
         label, total, done = self._phase
-        doing = doing or (label if label != self._command else "")
-        text = ": ".join(part for part in (self._command, doing) if part)
+        text = f"{self._command}: {label}" if label not in ("", self._command) else self._command
         if not total or not done:
             return f"{text}, {now - self._began:,.0f} s"
         speed = done / max(now - self._phase_began, 1e-3)
@@ -123,22 +116,3 @@ class Line:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._drawn = False
-
-
-def loading() -> str:
-    """What is being imported at this moment, outermost first, as ``loading torch``; empty for nothing."""
-    names = [name for name, module in sys.modules.copy().items() if _is_initializing(module)]
-    for name in reversed(names):
-        if name in _WORDS:
-            return _WORDS[name]
-    packages = [name.partition(".")[0] for name in names]
-    for package in packages:
-        if package not in _OWN and package not in sys.stdlib_module_names:
-            return f"loading {package}"
-    return ""
-
-
-def _is_initializing(module: object) -> bool:
-    # Python's own mark for a module whose code is still running, by which it explains circular imports.
-    spec = getattr(module, "__dict__", {}).get("__spec__")
-    return getattr(spec, "_initializing", False) is True
