@@ -79,15 +79,6 @@ def test_every_kernel_builds_the_same_tables(kernels: str, shape: tuple[int, int
     assert np.array_equal(counts, before)
 
 
-@pytest.mark.parametrize("used", [8, 9, 65, 120])
-def test_every_kernel_builds_the_same_tables_of_different_cells(kernels: str, used: int) -> None:
-    counts = np.zeros((128, TOKENS), np.int64)
-    for cell in range(used):
-        counts[-1 - cell, KNOWN[cell % len(KNOWN)]] = 1_000_000 + cell
-        counts[-1 - cell, KNOWN[cell // len(KNOWN)]] += 500_000
-    assert_same_tables(counts, 8)
-
-
 def assert_same_tables(counts: Counts, wide: int) -> None:
     """Tables are those that NumPy builds."""
     with using(NUMPY):

@@ -74,6 +74,13 @@ def test_pieces_without_a_manifest_go(local: Registry, other: Digest) -> None:
     assert [gone.digest for gone in collect(local).collected] == [other]
 
 
+def test_what_has_a_name_stays_even_without_a_manifest(local: Registry, digest: Digest) -> None:
+    local.store.delete([artifact_prefix(digest) + MANIFEST])
+    age(local, 30, digest)
+    assert collect(local).collected == ()
+    assert list(local.store.list(artifact_prefix(digest)))
+
+
 def test_the_grace_period_also_runs_from_the_removal(local: Registry, digest: Digest) -> None:
     age(local, 30, digest)
     remove(local, REF)
@@ -108,6 +115,13 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, *, days: float) -> None:
             return datetime.now(tz) + timedelta(days=days)
 
     monkeypatch.setattr("maskreg.store.reflog.datetime", Wrong)
+
+
+def test_the_grace_period_also_runs_from_the_move(local: Registry, digest: Digest, other: Digest) -> None:
+    age(local, 30, digest)
+    local.publish(REF, other, card=CARD)
+    assert collect(local).collected == ()
+    assert [gone.digest for gone in collect(local, NOW).collected] == [digest]
 
 
 def test_the_catalog_forgets_what_was_collected(local: Registry, digest: Digest) -> None:
@@ -294,6 +308,13 @@ def test_a_tag_that_is_never_listed_is_found_through_its_artifact(
 ) -> None:
     lies = over(Censored(team, REFS, hidden))
     assert_refused(team, lies, UnavailableError, "and does not list it: its listing is stale")
+
+
+def test_a_move_that_is_never_listed_is_found_through_its_artifact(team: MemoryStore) -> None:
+    # The listing shows that the tag was removed, and not that it was restored.
+    move(team, ref(NAMED), Digest.of(str(NAMED).encode()))
+    lies = over(Censored(team, REFS, entry_key(ref(NAMED), 3).__eq__))
+    assert_refused(team, lies, UnavailableError, f"holds {entry_key(ref(NAMED), 3)} and does not list it")
 
 
 def test_more_than_half_of_all_artifacts_need_a_word() -> None:

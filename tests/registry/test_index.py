@@ -171,16 +171,6 @@ def without_overlaps(rows: tuple[SearchResult, ...]) -> list[SearchResult]:
     return [replace(row, rlvr_overlap=None, rlvr_against=None) for row in rows]
 
 
-def test_a_catalog_whose_rows_are_all_gone_is_rebuilt(full: Path) -> None:
-    with sqlite3.connect(full / "catalog.db") as connection:
-        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            connection.execute(f"DELETE FROM {table}")
-    connection.close()
-    assert listing(full)[1]
-    with new_local(full) as registry:
-        assert (registry.index.rebuild().refs, registry.index.problem) == (14, None)
-
-
 @pytest.mark.parametrize("table", ["refs", "artifacts", "maskreg_schema"])
 def test_a_damaged_catalog_is_said_and_names_come_from_the_store(full: Path, table: str) -> None:
     expected, complains = listing(full)

@@ -264,25 +264,6 @@ def test_a_remote_without_identity_does_not_move_what_was_set_here(
     assert empty.resolve(REF).digest == mine
 
 
-def test_a_resumed_pull_needs_room_for_the_rest_alone(
-    empty: Registry, remote: Registry, pushed: Digest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = 0
-
-    def free(root: Path, needed_bytes: int) -> None:
-        nonlocal wanted
-        wanted = needed_bytes
-
-    monkeypatch.setattr("maskreg.registry.pull.check_space", free)
-    with pytest.raises(Killed):
-        pull(empty, Registry(Steps(remote.store, at=12, dies=True), name="lab"), REF, jobs=1)
-    whole = wanted
-    landed = sum(p.stat().st_size for p in Path(str(empty.root)).glob("incoming/**/*") if p.is_file())
-    pull(empty, remote, REF)
-    assert landed > 0
-    assert wanted == whole - landed
-
-
 @pytest.fixture
 def read_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes every folder refuse to be written to, as one of another user does."""

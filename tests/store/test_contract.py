@@ -21,7 +21,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return empty_store(request.param, request, tmp_path)
 
 
-WRITERS = 16
+WRITERS = 8
 
 
 def keys(store: Store, prefix: str = "") -> list[str]:

@@ -11,7 +11,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint
 from maskreg.flow.geometry.exponents import by_exponent
 from maskreg.mask.rounding import classes_of
-from tests.checkpoints import Tensor, bf16, f16, moved
+from tests.checkpoints import Tensor, bf16, moved
 from tests.flow.making import BLOCK, bits, edge_pair, extracted, opened
 from tests.mask.reference import chances_by_rounding
 
@@ -71,31 +71,9 @@ def test_the_null_is_that_of_each_tensor_added_up(tmp_path: Path) -> None:
     assert (found.left_out, found.reason) == ((), "")
 
 
-def rounded(tensor: Tensor, scale: float, seed: int) -> Tensor:
-    """What Gaussian noise of that scale leaves of a tensor after the cast: an update that knows nothing of weights."""
-    values = (codes(tensor).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    noisy = (values + np.random.default_rng([seed, 1]).normal(0, scale, values.size)).astype(np.float32).view(np.uint32)
-    nearest = (noisy + 0x7FFF + (noisy >> 16 & 1)) >> 16
-    return "BF16", nearest.astype(np.uint16).reshape(tensor[1].shape)
-
-
-def test_what_rounding_made_lies_where_rounding_would_put_it(tmp_path: Path) -> None:
-    source = {f"layer{n}": bf16((400, 500), n) for n in range(4)}
-    target = {n: rounded(t, 3e-5, i) for i, (n, t) in enumerate(source.items())}
-    found = by_exponent(*made(tmp_path / "a", source, target))
-    assert found.elsewhere is not None
-    assert found.elsewhere_by_chance is not None
-    assert 0.5 * found.elsewhere_by_chance < found.elsewhere < 2 * found.elsewhere_by_chance < 0.03
-    # What takes no account of magnitude lies elsewhere.
-    other = by_exponent(*made(tmp_path / "b", source, {n: moved(t, 0.2, i) for i, (n, t) in enumerate(source.items())}))
-    assert other.elsewhere is not None
-    assert other.elsewhere > 0.3
-
-
-def test_a_mask_of_nothing(tmp_path: Path) -> None:
-    source = {"a": bf16((40, 50), 1), "b": f16((9,), 2)}
-    found = by_exponent(*made(tmp_path, source, source))
-    assert found.elsewhere is None
-    assert found.expected is not None
-    assert found.expected.sum() == 0
-    assert found.members.sum() == 2000
+def test_a_rule_that_hides_flips_has_no_null(tmp_path: Path) -> None:
+    source = {"a": bf16((400, 50), 1)}
+    found = by_exponent(*made(tmp_path, source, {"a": moved(source["a"], 0.4)}, rule="abs:1e-5"))
+    assert (found.expected, found.elsewhere) == (None, None)
+    assert found.reason.startswith("rule abs:1e-05 hides flips")
+    assert found.moved.sum() > 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from maskreg.artifact.reader import Artifact
-from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint import Selection, open_checkpoint
 from maskreg.errors import PairMismatchError, PartAbsentError
 from maskreg.flow.geometry import updates
 from maskreg.flow.geometry.updates import compare_updates
@@ -74,6 +74,15 @@ def test_cosines_are_those_of_dense_vectors(tmp_path: Path, monkeypatch: pytest.
     assert pair.orthogonal_by_tensor == pytest.approx((left, right / (whole[1] @ whole[1])), rel=1e-12)
 
 
+def test_random_signs_spread_the_cosine_as_said(tmp_path: Path) -> None:
+    models, artifacts = made(tmp_path)
+    (pair,) = compare_updates(artifacts, open_checkpoint(tmp_path / "0"))
+    a, b = (np.concatenate([(numbers(m[n]) - numbers(models[0][n])).reshape(-1) for n in SHAPES]) for m in models[1:3])
+    rng = np.random.default_rng(0)
+    draws = [cosine(a * rng.choice([-1.0, 1.0], a.size), b) for _ in range(2000)]
+    assert pair.whole.cosine_sd == pytest.approx(np.std(draws), rel=0.06)
+
+
 def test_channels_are_rows_and_columns_of_one_neuron(tmp_path: Path) -> None:
     models, artifacts = made(tmp_path)
     (pair,) = compare_updates(artifacts, open_checkpoint(tmp_path / "0"))
@@ -87,6 +96,15 @@ def test_channels_are_rows_and_columns_of_one_neuron(tmp_path: Path) -> None:
         tops.append(set(np.argsort(-energies)[: math.ceil(0.1 * 40)].tolist()))
     assert pair.channels.by_mlp == {"model.layers.0.mlp": len(tops[0] & tops[1]) / len(tops[0] | tops[1])}
     assert pair.channels.mlps == 1
+
+
+def test_an_update_beside_itself_is_parallel(tmp_path: Path) -> None:
+    _, artifacts = made(tmp_path)
+    selection = Selection.parse(["ffn"])
+    (pair,) = compare_updates([artifacts[0]] * 2, open_checkpoint(tmp_path / "0"), selection=selection)
+    assert pair.whole.cosine == pytest.approx(1, rel=1e-15)
+    assert pair.channels.jaccard == 1
+    assert set(pair.roles) == {"ffn"}
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:

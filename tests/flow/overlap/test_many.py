@@ -14,6 +14,7 @@ from maskreg.analysis.verdict import Outcome
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.flow.overlap import counting, measure
+from maskreg.flow.overlap.counting import pairs_at_once
 from maskreg.flow.overlap.measure import MOST_WITH_GROUPS, measure_overlap
 from maskreg.update.verified import VerifiedSource
 from tests.checkpoints import bf16
@@ -123,3 +124,14 @@ def test_the_start_is_each_masks_own(bench: Bench, masks: list[Artifact]) -> Non
     assert result.matrix.null == STRIPED
     assert [pair.start for pair in result.matrix.pairs] == ["yes", "yes", "unknown"]
     assert all(bool(pair.reason) == (pair.outcome is Outcome.OPEN) for pair in result.matrix.pairs)
+
+
+def test_fewer_pairs_at_once_of_larger_tensors() -> None:
+    def room_for(*shape: int) -> int:
+        return pairs_at_once(Tensor("x", "ffn", source_shape=shape), 1 << 22, 4)
+
+    assert room_for(512) > room_for(512, 512) > room_for(4096, 4096) > room_for(1 << 16, 1 << 16) >= 1
+    assert pairs_at_once(Tensor("x", "ffn", source_shape=(1 << 16, 1 << 16)), 1 << 22, 18) == 1
+    shape = 4096, 4096
+    counters = 96 * 4 * sum(shape) * 4
+    assert room_for(*shape) * counters <= counting.ROOM_BYTES

@@ -132,16 +132,6 @@ def test_masks_of_nothing_and_of_everything(bench: Bench) -> None:
     assert some.nulls[ROUNDING].expected == pytest.approx(some.counts.b)
 
 
-def test_stripes_are_of_matrices_only(bench: Bench) -> None:
-    target = {name: (dtype, bits.copy()) for name, (dtype, bits) in bench.tensors.items()}
-    name = "model.layers.0.mlp.up_proj.weight"
-    target[name][1][5] ^= 1
-    found = measure_overlap([bench.mask(target), bench.random(0.3, 1)], stripes=True).stripes
-    assert set(found[0]) == {n for n, (_, bits) in bench.tensors.items() if bits.ndim == 2 and bits.size}
-    assert (found[0][name].rows.full, found[0][name].columns.full) == (1 / 128, 0)
-    assert found[1][name].rows.dispersion == pytest.approx(1, abs=0.5)
-
-
 def test_different_rules_are_refused_unless_allowed(bench: Bench) -> None:
     target = {name: moved(tensor, 0.4) for name, tensor in bench.tensors.items()}
     masks = [bench.mask(target), bench.mask(target, rule="abs:1e-5")]
