@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from maskreg.analysis.angles import Method, decompose
 from maskreg.analysis.concentration import count_of
-from maskreg.analysis.coverage import coverage_of, highest, lowest_magnitudes, principal_scores
+from maskreg.analysis.coverage import PRESETS, coverage_of, highest, lowest_magnitudes, principal_scores
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 1000), st.floats(0, 1))
@@ -47,3 +47,20 @@ def test_coverage_counts_coordinates(numel: int, seed: int) -> None:
     rearranged = rng.permutation(numel)
     assert coverage_of(chosen[rearranged], moved[rearranged]) == found
     assert coverage_of(np.ones(numel, bool), moved) in (1.0, None)
+
+
+def test_the_presets_have_the_constants_of_the_papers() -> None:
+    dssu, geo = PRESETS["dssu"], PRESETS["geo"]
+    assert dssu.alphas == (0.01, 0.05, 0.10, 0.20)
+    assert dssu.thresholds == ("exact", "abs:1e-05")
+    assert (dssu.dtype, dssu.max_side, dssu.roles) == ("float32", 4096, ())
+    # The rank is the same share as alpha, at least one.
+    assert [dssu.rank_for(a, 256) for a in dssu.alphas] == [2, 12, 25, 51]
+    assert dssu.rank_for(0.01, 50) == 1
+    assert (geo.rank, geo.alphas, geo.dtype, geo.thresholds) == (64, (0.30, 0.50), "float64", ("rel:0.001",))
+    assert geo.roles == ("attention", "ffn")
+    assert all(preset.ties == "lower flat index" for preset in PRESETS.values())
+    assert geo.applies("ffn", 9000)
+    assert not geo.applies("embedding", 9)
+    assert not dssu.applies("ffn", 5120)
+    assert set(geo.to_json()) >= {"alphas", "rank", "dtype", "thresholds", "ties", "aggregation", "source"}
