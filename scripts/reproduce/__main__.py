@@ -171,13 +171,13 @@ def _masks(setting: Setting, folder: Folder) -> dict[str, dict[str, str]]:
     return masks
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run everything and print the tables.
 
     Returns:
         The exit code: 1 if nothing was tested, 2 for a usage error.
     """
-    options = parsed()
+    options = parsed(arguments)
     # Read by libraries when worker processes first import them.
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     try:

@@ -33,7 +33,7 @@ typedef struct {
     float *second;         // [nnz], second moment; or NULL
 } maskreg_tensors;
 
-// Rules of steps, and their numbers; AdamWNumbers and SGDNumbers explain them.
+// Rules of steps, and their numbers; AdamWFactors and SGDNumbers explain them.
 enum { MASKREG_ADAMW, MASKREG_SGD, MASKREG_MOMENTUM, MASKREG_NESTEROV };
 typedef struct {
     float scale;

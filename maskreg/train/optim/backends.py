@@ -25,7 +25,6 @@ from maskreg.live.memory import CODES
 from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim.bits import SLICE_WORDS, Bits, Slice
 from maskreg.train.optim.cpu_steps import (
-    AdamWNumbers,
     Codes,
     Floats,
     MaskWords,
@@ -37,7 +36,15 @@ from maskreg.train.optim.cpu_steps import (
     square_sums,
     take_steps,
 )
-from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Backend, Gradient, Operands, SGDStep, SGDUpdate
+from maskreg.train.optim.step import (
+    AdamWStep,
+    AdamWUpdate,
+    Backend,
+    Gradient,
+    Operands,
+    SGDStep,
+    SGDUpdate,
+)
 
 
 class Plain(Backend):
@@ -163,8 +170,7 @@ class Cpu(Backend):
 
 def _adamw(update: AdamWUpdate) -> Update:
     operands, exp_avg, exp_avg_sq, step = update
-    numbers = AdamWNumbers(np.float32(step.scale), *(np.float32(factor) for factor in step.factors()))
-    return Update(_tensors(operands, exp_avg, exp_avg_sq), _mask(operands.bits), numbers)
+    return Update(_tensors(operands, exp_avg, exp_avg_sq), _mask(operands.bits), step.factors())
 
 
 def _sgd(update: SGDUpdate) -> Update:

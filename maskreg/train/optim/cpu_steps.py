@@ -32,6 +32,7 @@ import numpy.typing as npt
 from maskreg.mask.packed import PAD_BITS
 from maskreg.native import Library, library
 from maskreg.train.optim.ranges import Range, Ranges
+from maskreg.train.optim.step import AdamWFactors
 
 Codes = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
@@ -116,19 +117,6 @@ class MaskWords(NamedTuple):
     nnz: int
 
 
-class AdamWNumbers(NamedTuple):
-    """:class:`maskreg.train.optim.step.AdamWFactors` in fp32, after what multiplies the gradient."""
-
-    scale: np.float32
-    keep: np.float32
-    part1: np.float32
-    beta2: np.float32
-    part2: np.float32
-    root: np.float32
-    eps: np.float32
-    size: np.float32
-
-
 class SGDNumbers(NamedTuple):
     """The numbers of a step of SGD; ``scale`` multiplies the gradient."""
 
@@ -144,7 +132,7 @@ class Update(NamedTuple):
 
     tensors: TensorCodes
     mask: MaskWords
-    step: AdamWNumbers | SGDNumbers
+    step: AdamWFactors | SGDNumbers
 
 
 class Values(NamedTuple):
@@ -175,23 +163,23 @@ def take_steps(updates: Sequence[Update]) -> None:
     ranges.each(step)
 
 
-def _step_words(tensors: TensorCodes, mask: MaskWords, step: AdamWNumbers | SGDNumbers, begin: int, end: int) -> None:
+def _step_words(tensors: TensorCodes, mask: MaskWords, step: AdamWFactors | SGDNumbers, begin: int, end: int) -> None:
     own = _masked(mask, begin, end)
     values = _values(tensors, own)
     with np.errstate(all="ignore"):
         slopes = _slopes(tensors, own) * step.scale
         first, second = tensors.first[own.entries], tensors.second[own.entries]
-        if isinstance(step, AdamWNumbers):
+        if isinstance(step, AdamWFactors):
             values = _adamw(values, slopes, first, second, step)
         else:
             values = _sgd(values, slopes, first, step)
     _store(tensors, own, values)
 
 
-def _adamw(values: Floats, slopes: Floats, first: Floats, second: Floats, step: AdamWNumbers) -> Floats:
+def _adamw(values: Floats, slopes: Floats, first: Floats, second: Floats, step: AdamWFactors) -> Floats:
     first += step.part1 * (slopes - first)
     second[...] = second * step.beta2 + step.part2 * slopes * slopes
-    return values * step.keep - step.size * first / (np.sqrt(second) * step.root + step.eps)
+    return np.asarray(values * step.keep - step.size * first / (np.sqrt(second) * step.root + step.eps), np.float32)
 
 
 def _sgd(values: Floats, slopes: Floats, velocity: Floats, step: SGDNumbers) -> Floats:
@@ -328,10 +316,10 @@ def _tensors(compiled: Library, tensors: TensorCodes) -> tuple[Any, ...]:
     return weights.itemsize, gradient.itemsize, pointers[0], *read, *pointers[1:]
 
 
-def _rule(compiled: Library, tensors: TensorCodes, step: AdamWNumbers | SGDNumbers) -> Any:
+def _rule(compiled: Library, tensors: TensorCodes, step: AdamWFactors | SGDNumbers) -> Any:
     """A rule of kernels.h."""
     lib = compiled.lib
-    if isinstance(step, AdamWNumbers):
+    if isinstance(step, AdamWFactors):
         return lib.MASKREG_ADAMW
     if not tensors.first.size:
         return lib.MASKREG_SGD

@@ -25,9 +25,11 @@ class AdamWFactors(NamedTuple):
 
     Example, the first step (t = 1) with lr 0.1, betas 0.9 and 0.99, eps and decay 0, from w = 1 with g = 2: m = 0.2,
     v = 0.04, root = 10, size = 1, so w = 1 - 0.2 / (0.2 * 10) = 0.9: one step of size lr against the gradient's sign.
-    ``keep`` is ``1 - lr * weight_decay``; ``part1``, ``part2`` are ``1 - beta``; ``size`` is ``lr / (1 - beta1^t)``.
+    ``scale`` multiplies the gradient first, ``keep`` is ``1 - lr * weight_decay``, ``part1`` and ``part2`` are
+    ``1 - beta``, and ``size`` is ``lr / (1 - beta1^t)``.
     """
 
+    scale: float
     keep: float
     part1: float
     beta2: float
@@ -55,6 +57,7 @@ class AdamWStep:
     def factors(self) -> AdamWFactors:
         """The numbers that fused kernels take."""
         return AdamWFactors(
+            scale=self.scale,
             keep=1 - self.lr * self.weight_decay,
             part1=1 - self.beta1,
             beta2=self.beta2,

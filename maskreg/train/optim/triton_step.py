@@ -50,7 +50,7 @@ class Triton(Backend):
     def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
         state = exp_avg, exp_avg_sq, _or_unread(operands.master, exp_avg)
-        self._step("adamw", operands, *state, step.scale, *step.factors())
+        self._step("adamw", operands, *state, *step.factors())
 
     def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
