@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.attack.chains import Chains
+from tests.e2e.attack.alone import attacking
 from tests.e2e.attack.damages import Damages, Tally
-from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.kills import Kills, world_of
-from tests.e2e.attack.outages import KINDS, Outages
+from tests.e2e.attack.outages import KINDS
 from tests.e2e.attack.people import shared_clients
-from tests.e2e.attack.served import ServedKills
 from tests.e2e.attack.stage import Site, set_up
 from tests.e2e.attack.writers import writers
-from tests.servers import S3Server, SeaweedFS, start_postgres
+from tests.servers import S3Server
 
 SEED = 11
 DAMAGES = {"local": 20, "folder": 16, "seaweed": 5, "moto": 2}
-LINKS = 6
-ROUNDS = 1
-SERVED = 8
 
 
 @pytest.fixture
@@ -59,50 +53,33 @@ def test_a_kill_leaves_nothing_torn(tmp_path: Path) -> None:
     tally = Tally()
     made = set_up(tmp_path, Site((tmp_path / "remote").as_uri()))
     world = world_of(made)
-    for number, writer in enumerate(writers(made)):
+    # One way to call each command.
+    chosen = {writer.name.partition(" ")[0]: writer for writer in reversed(writers(made))}
+    for number, writer in enumerate(chosen.values()):
         # At a point of its work, and after some time, in turn.
         Kills(made, writer, world).run(SEED, number % 2, tally)
     assert tally.faults == []
     assert any(what.endswith(": killed") for what in tally.counts)
 
 
-@pytest.mark.torch
-def test_a_chain_survives_kills_of_either_side(tmp_path: Path) -> None:
-    tally = Tally()
-    attack = Chains(tmp_path)
-    for number in range(LINKS):
-        attack.run(SEED, number, tally)
-    assert tally.faults == []
-    assert tally.counts["publish: killed"]
-    assert tally.counts["follow: killed"]
+ALONE = {
+    "chains": (6, ["publish: killed", "follow: killed"]),
+    "served": (8, ["killed"]),
+    "outages": (len(KINDS), [f"{name} {how}: " for name, how in KINDS]),
+    "faults": (1, []),
+}
+"""How often each of the others is done, and what has to have happened."""
 
 
-def test_a_service_and_its_clients_survive_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.torch if name == "chains" else ()) for name in ALONE]
+)
+def test_what_is_struck_goes_on(tmp_path: Path, name: str) -> None:
+    rounds, happened = ALONE[name]
     tally = Tally()
-    with closing(ServedKills(tmp_path)) as attack:
-        for number in range(SERVED):
+    with attacking(name, tmp_path) as attack:
+        for number in range(rounds):
             attack.run(SEED, number, tally)
     assert tally.faults == []
-    assert any(what.endswith("killed") for what in tally.counts)
-
-
-def test_a_service_and_its_clients_survive_outages_of_its_bucket_and_its_database(tmp_path: Path) -> None:
-    tally = Tally()
-    with (
-        closing(SeaweedFS()) as bucket,
-        closing(start_postgres()) as database,
-        closing(Outages(tmp_path, bucket, database)) as attack,
-    ):
-        for number in range(len(KINDS)):
-            attack.run(SEED, number, tally)
-    assert tally.faults == []
-    assert len({what for what in tally.counts if " exits " in what}) >= len(KINDS)
-
-
-def test_what_is_reported_behind_a_failing_network_is_there(tmp_path: Path, s3_server: S3Server) -> None:
-    tally = Tally()
-    with rounds(tmp_path, s3_server) as attack:
-        for number in range(ROUNDS):
-            attack.run(SEED, number, tally)
-        assert attack.faults.total
-    assert tally.faults == []
+    assert [words for words in happened if not any(words in what for what in tally.counts)] == []
+    assert name != "faults" or attack.faults.total  # type: ignore[attr-defined]

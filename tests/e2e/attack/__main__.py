@@ -22,16 +22,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.e2e.attack.chains import Chains
+from tests.e2e.attack.alone import NAMES, attacking
 from tests.e2e.attack.damages import Damages, Tally
-from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.kills import Kills, world_of
-from tests.e2e.attack.outages import Outages
 from tests.e2e.attack.people import shared_clients
-from tests.e2e.attack.served import ServedKills
 from tests.e2e.attack.stage import Site, set_up
 from tests.e2e.attack.writers import training, writers
-from tests.servers import Moto, S3Server, SeaweedFS, start_postgres
+from tests.servers import Moto, S3Server, SeaweedFS
 
 WHERE = {"local": 8, "folder": 7, "seaweed": 4, "moto": 1}
 """Where objects are damaged, and the share of the damages."""
@@ -49,15 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="maskreg-attack-", dir=memory if memory.is_dir() else None) as folder:
-        attack: Callable[[argparse.Namespace, Path], Tally] = {
-            "damages": damages,
-            "kills": kills,
-            "faults": faults,
-            "chains": chains,
-            "served": served,
-            "outages": outages,
-        }[options.attack]
-        tally = attack(options, Path(folder))
+        if options.attack == "damages":
+            tally = damages(options, Path(folder))
+        elif options.attack == "kills":
+            tally = kills(options, Path(folder))
+        else:
+            tally = Tally()
+            with attacking(options.attack, Path(folder)) as attack:
+                numbers = range(options.first, options.first + options.count)
+                _run(options.attack, options, numbers, attack.run, tally)
     print(f"{options.attack}: {len(tally.faults)} failures")
     return 1 if tally.faults else 0
 
@@ -92,43 +89,6 @@ def kills(options: argparse.Namespace, folder: Path) -> Tally:
     return tally
 
 
-def faults(options: argparse.Namespace, folder: Path) -> Tally:
-    """Work behind a proxy that fails, and compare what commands reported with what is there."""
-    tally = Tally()
-    with _running(SeaweedFS) as server, rounds(folder, server) as attack:
-        numbers = range(options.first, options.first + options.count)
-        _run("faults", options, numbers, attack.run, tally)
-        print(f"  {attack.faults.requests} requests, faults: {dict(attack.faults.total)}")
-    return tally
-
-
-def chains(options: argparse.Namespace, folder: Path) -> Tally:
-    """Publish links and follow them, and kill both sides."""
-    tally = Tally()
-    _run("chains", options, range(options.first, options.first + options.count), Chains(folder).run, tally)
-    return tally
-
-
-def served(options: argparse.Namespace, folder: Path) -> Tally:
-    """Push to a service and pull from it, and kill both sides."""
-    tally = Tally()
-    with closing(ServedKills(folder)) as attack:
-        _run("served", options, range(options.first, options.first + options.count), attack.run, tally)
-    return tally
-
-
-def outages(options: argparse.Namespace, folder: Path) -> Tally:
-    """Push to a service and pull from it while its bucket or its database goes away."""
-    tally = Tally()
-    with (
-        _running(SeaweedFS) as bucket,
-        closing(start_postgres()) as database,
-        closing(Outages(folder, bucket, database)) as attack,
-    ):
-        _run("outages", options, range(options.first, options.first + options.count), attack.run, tally)
-    return tally
-
-
 def _run(
     name: str, options: argparse.Namespace, numbers: range, attack: Callable[[int, int, Tally], None], total: Tally
 ) -> None:
@@ -157,24 +117,15 @@ def _site(name: str, folder: Path) -> Iterator[Site]:
     if name not in SERVERS:
         yield Site((folder / "remote").as_uri())
         return
-    with _running(SERVERS[name]) as server:
+    with closing(SERVERS[name]()) as server:
         yield Site(f"s3://{server.new_bucket()}/team", server.endpoint, server.env())
-
-
-@contextmanager
-def _running(start: Callable[[], S3Server]) -> Iterator[S3Server]:
-    server = start()
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "scripts/attack", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("attack", choices=["damages", "kills", "faults", "chains", "served", "outages"])
+    parser.add_argument("attack", choices=["damages", "kills", *NAMES])
     parser.add_argument("--count", type=int, default=100, help="how many, over everything that is chosen")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
