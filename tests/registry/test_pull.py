@@ -163,6 +163,13 @@ def test_a_tag_that_another_remote_set_stays(
     assert entry.origin == elsewhere.uuid
 
 
+def test_a_removed_local_tag_is_absent(empty: Registry, remote: Registry, pushed: Digest) -> None:
+    pull(empty, remote, REF)
+    remove(empty, REF)
+    pull(empty, remote, REF)
+    assert empty.resolve(REF).digest == pushed
+
+
 def test_a_removed_remote_tag_says_who_and_when(empty: Registry, remote: Registry, pushed: Digest) -> None:
     remove(second(remote), REF)
     with pytest.raises(NotFoundError, match=r"removed from lab by bob@there at 20\d\d-") as caught:

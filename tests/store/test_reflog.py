@@ -376,6 +376,15 @@ def test_an_edited_entry_breaks_the_chain_though_it_is_sealed(memory: MemoryStor
 # What a writer is told
 
 
+def test_an_entry_is_about_a_name_that_can_be_written(memory: MemoryStore) -> None:
+    entry = RefLog(memory).append(REF, after=None, digest=A, card=Card(), by="ada")
+    row = parse_object(entry.to_bytes(), "", max_bytes=1 << 20)
+    for project, name in (("Team", "x"), ("a b", "x"), ("default", "sha256")):
+        key = entry_key(Ref(project, name, "v1"), 1)
+        with pytest.raises(FormatError):
+            RefEntry.parse(key, sealed({**row, "project": project, "name": name, "tag": "v1"}))
+
+
 def hiding(store: Store, *numbers: int, times: int = 99) -> RefLog:
     """The log of a store whose first listings lack these entries."""
     return RefLog(Censored(store, "refs/", lambda key: key in {entry_key(REF, n) for n in numbers}, last=times))
@@ -450,3 +459,10 @@ def test_a_move_of_an_immutable_tag_is_damage(memory: MemoryStore) -> None:
         (error,) = log.audit()
         assert said in str(error)
         assert error.key == entry_key(REF, 3)
+
+
+def test_both_writers_must_want_the_mark(memory: MemoryStore) -> None:
+    log = RefLog(memory)
+    log.append(REF, after=None, digest=A, card=Card(), by="ada")
+    with pytest.raises(ConflictError):
+        log.append(REF, after=None, digest=A, card=Card(), by="bob", immutable=True)
