@@ -78,7 +78,18 @@ def training(stage: Stage) -> Writer:
     source = make_model(stage.folder / "model", seed=1)
     target = make_target(source, stage.folder / "trained")
     run = stage.folder / "work" / "run"
-    options = ("--recipe", "sft", "--batch-size", "4", "-c", "max_steps=3", "-c", "save_steps=1")
+    options = (
+        "--recipe",
+        "sft",
+        "--batch-size",
+        "4",
+        "-c",
+        "learning_rate=1e-3",
+        "-c",
+        "max_steps=3",
+        "-c",
+        "save_steps=1",
+    )
     data = ("--data", sums(stage.folder / "data.jsonl"))
     args = ("retrain", "mask", "--source", source, *options, *data, "-o", run, "--name", "again")
     return Writer(
