@@ -80,7 +80,7 @@ def command(output: Output, /, ref: Ref | None, out: Path, dry_run: bool, **opti
     Controls are full (all coordinates) and the kinds of `maskreg baseline`, at the mask's density:
     random-per-tensor, exponent-matched, low-magnitude, rounding-null, complement and others.
 
-    In several processes: torchrun --nproc-per-node 8 -m maskreg retrain REF ...; or accelerate launch -m maskreg.
+    In several processes, put torchrun --nproc-per-node 8 -m in front of `maskreg retrain`, or accelerate launch -m.
     """  # noqa: D301
     from maskreg.workspace.verbs.retrain import plan, retrain
 
