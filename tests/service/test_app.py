@@ -95,16 +95,3 @@ def test_an_address_where_nothing_is_has_the_code_of_the_command_line(shared: La
         assert (answer.status_code, answer.json()["code"]) == (status, code)
     page = client.get("/nothing", headers={"Accept": "text/html"})
     assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
-
-
-def test_a_server_whose_registry_has_gone_is_not_ready(tmp_path: Path) -> None:
-    with service_in(tmp_path) as service:
-        service.registry.ensure_uuid()
-        client = TestClient(create_app(service))
-        identity = (tmp_path / "maskreg.json").read_bytes()
-        for content, status in ((identity, 200), (None, 503), (b"{}", 422), (identity, 200)):
-            (tmp_path / "maskreg.json").unlink(missing_ok=True)
-            if content is not None:
-                (tmp_path / "maskreg.json").write_bytes(content)
-            assert client.get("/readyz").status_code == status
-            assert client.get("/livez").status_code == 200

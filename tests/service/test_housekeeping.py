@@ -17,8 +17,7 @@ from maskreg.errors import UnavailableError, UntrustedError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.service.app import create_app
-from maskreg.service.background import Chore, Housekeeper, Stopped, housekeeper
-from maskreg.service.context import Service
+from maskreg.service.background import Chore, Housekeeper, housekeeper
 from maskreg.service.start import Options, Started, open_service, serve
 from maskreg.settings import Remote, Settings
 from tests.service.labs import Lab
@@ -196,15 +195,3 @@ def test_verifying_a_remote_lets_the_server_verify_too(
             with maskreg.Workspace(settings) as space:
                 assert maskreg.verify(*refs, remote="lab", workspace=space).ok
             assert artifact(lab)["waits_for_verification"] is waits
-
-
-def test_a_service_that_ends_leaves_the_verification_to_another(lab: Lab, uploaded: TestClient) -> None:
-    service: Service = lab.service
-    ended = housekeeper(service)
-    ended._stop.set()
-    chore = next(chore for chore in ended._table if chore.name == "verify")
-    with pytest.raises(Stopped):
-        ended._do(chore)
-    assert artifact(lab)["waits_for_verification"]
-    housekeeper(service).turn()
-    assert artifact(lab)["verified"]

@@ -165,12 +165,6 @@ def test_roles_follow_the_groups_and_those_of_admins_stay(browser: TestClient, s
     assert again is not None and dict(again.grants) == {"paper": Role.READER}
 
 
-def test_a_server_without_a_provider_says_so(tmp_path: Path) -> None:
-    browser = TestClient(create_app(service_in(tmp_path)), "http://localhost", follow_redirects=False)
-    assert browser.get("/sign-in/oidc").status_code == 404
-    assert "/sign-in/oidc" not in browser.get("/sign-in").text
-
-
 def test_a_provider_that_is_away_is_said_to_be(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     openid = OpenId(f"http://127.0.0.1:{port}", "maskreg", env={})

@@ -21,17 +21,14 @@ from sqlalchemy import text
 from maskreg.catalog.engine import make_engine, parse_address
 from maskreg.errors import CannotCreateError, ConfigError, CorruptError, FormatError, UsageError
 from maskreg.registry.keys import PrivateKeys, write_private_key
-from maskreg.service.auth.database import Database, upgrade_server
-from maskreg.service.auth.roles import Role
-from maskreg.service.auth.tokens import Scope
+from maskreg.service.auth.database import Database
 from maskreg.service.jobs.queue import LEASE_S, JobQueue
 from maskreg.service.start import Options, open_service, serve
 from maskreg.signature import PrivateKey
 from tests.e2e.running import Person, big_pair, same_files
 from tests.repository import ROOT
-from tests.servers import Postgres, find_program, wait_until
+from tests.servers import Postgres, wait_until
 from tests.service.patching import pass_time
-from tests.service.serving import ROOT as ADMINISTRATOR
 
 
 @dataclass
@@ -134,21 +131,6 @@ def test_several_processes_and_servers_share_a_database(person: Person, postgres
             200
         }
     assert (first.status, second.status) == (0, 0)
-
-
-def test_a_dump_of_the_database_brings_the_accounts_back(tmp_path: Path, postgres: Postgres) -> None:
-    (tmp_path / "store").mkdir()
-    old, new = postgres.new_database(), postgres.new_database()
-    upgrade_server(old)
-    with open_service(Options(store=str(tmp_path / "store"), catalog=old)) as service:
-        token = service.accounts.tokens.create("ada", Scope("team", Role.WRITER), ADMINISTRATOR).token
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    dump, load = (str(find_program(name, folders, "apt-get install postgresql")) for name in ("pg_dump", "pg_restore"))
-    old, loaded, file = *(url.replace("+psycopg", "") for url in (old, new)), str(tmp_path / "maskreg.dump")
-    subprocess.run([dump, "--format=custom", f"--file={file}", old], check=True)
-    subprocess.run([load, "--exit-on-error", "--no-owner", f"--dbname={loaded}", file], check=True)
-    with open_service(Options(store=str(tmp_path / "store"), catalog=new)) as service:
-        assert service.accounts.authenticate(token).role("team") is Role.WRITER
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

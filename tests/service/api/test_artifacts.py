@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.catalog import Measurement
-from maskreg.catalog.query import COLUMN_OF_SORT, Position, Query
+from maskreg.catalog.query import Position, Query
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.service.api.replies import position_cursor, position_of
@@ -31,48 +31,6 @@ def test_a_search_gives_what_the_command_line_lists(shared: Lab) -> None:
     assert refs(page) == [str(row.ref) for row in listed] == ["secret/hidden", "team/opd:v1", "team/rlvr"]
     assert {**page["items"][1], "at": None} == {**listed[1].to_json(), "at": None}
     assert (page["next"], page["left_out"]) == (None, [])
-
-
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        ({"text": "team/*"}, ["team/opd:v1", "team/rlvr"]),
-        ({"text": "secret/*"}, []),
-        ({"project": "secret"}, []),
-        ({"density": "0.3..0.5"}, ["team/rlvr"]),
-        ({"tag": "v1", "family": "toy"}, ["team/opd:v1"]),
-        ({"kind": "mask"}, []),
-    ],
-    ids=str,
-)
-def test_a_search_has_the_filters_of_the_command_line(shared: Lab, params: dict[str, str], expected: list[str]) -> None:
-    assert refs(shared.get("/artifacts", sort="name:asc", **params)) == expected
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(("sort", "color"), ("sort", "density:up"), ("limit", "0"), ("limit", "1001")),
-        *(("shape", "round"), ("kind", "tarball")),
-    ],
-)
-def test_a_malformed_search_is_refused(shared: Lab, field: str, value: str) -> None:
-    answer = shared.client().get("/api/v1/artifacts", params={field: value})
-    assert (answer.status_code, answer.json()["code"]) == (422, "USAGE")
-    assert field in answer.json()["title"]
-
-
-@pytest.mark.parametrize("sort", COLUMN_OF_SORT)
-def test_page_after_page_gives_everything_once(shared: Lab, sort: str) -> None:
-    seen, cursor = [], ""
-    while True:
-        page = shared.get("/artifacts", ADMIN, sort=sort, limit=1, cursor=cursor)
-        seen += refs(page)
-        if page["next"] is None:
-            break
-        cursor = page["next"]
-    assert seen == refs(shared.get("/artifacts", ADMIN, sort=sort))
-    assert len(seen) == 3
 
 
 QUERY = Query(sort="density")

@@ -111,18 +111,6 @@ def test_who_changed_something_is_recorded_with_the_token(lab: Lab) -> None:
     assert len(lab.service.accounts.audit(limit=1000)) == before
 
 
-def test_what_accounts_record_themselves_is_recorded_once(lab: Lab) -> None:
-    before = len(lab.service.accounts.audit(limit=1000))
-    client = lab.client(ADMIN)
-    assert client.post("/settings/p/team/members", data={"name": "grace", "role": "reader"}).status_code == 200
-    assert len(lab.service.accounts.audit(limit=1000)) == before + 1
-    browser = TestClient(lab.app, "http://localhost", headers={"Origin": "http://localhost"}, follow_redirects=False)
-    browser.post("/sign-in", data={"token": ADMIN})
-    assert browser.post("/api/v1/projects", json={"name": "paper"}).status_code == 201
-    newest = lab.service.accounts.audit(limit=3)
-    assert [event.action for event in newest] == ["create project", "sign in", "grant"]
-
-
 __all__ = ["server"]
 
 

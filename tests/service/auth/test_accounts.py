@@ -195,18 +195,6 @@ def test_the_name_of_a_deleted_project_is_not_taken_by_accident(accounts: Accoun
     assert accounts.members.of("team") == []
 
 
-def test_members_are_listed_with_their_roles(accounts: Accounts) -> None:
-    accounts.members.grant("team", "bob", Role.READER, ROOT)
-    accounts.members.grant("team", "ada", Role.ADMIN, ROOT)
-    accounts.members.grant("team", "bob", Role.WRITER, ROOT)
-    assert [(m.name, m.role, m.by) for m in accounts.members.of("team")] == [
-        ("ada", "admin", "root"),
-        ("bob", "writer", "root"),
-    ]
-    with pytest.raises(NotFoundError, match="eve is no member"):
-        accounts.members.revoke("team", "eve", ROOT)
-
-
 def test_changes_are_recorded_with_who_made_them(accounts: Accounts) -> None:
     root = accounts.authenticate(token(accounts, "root", Scope(EVERY_PROJECT, Role.ADMIN)))
     accounts.projects.create("team", root, public=True)

@@ -123,10 +123,6 @@ def hang_after_commit(config: JobConfig, job: Job, worker: Connection) -> None:
     time.sleep(600)
 
 
-def crash(config: JobConfig, job: Job, worker: Connection) -> None:
-    os._exit(3)
-
-
 def test_a_job_that_takes_too_long_fails_and_leaves_nothing(site: Site) -> None:
     brief = replace(site.config, limits=JobLimits(seconds=0.1))
     job = submitted(site)
@@ -134,13 +130,6 @@ def test_a_job_that_takes_too_long_fails_and_leaves_nothing(site: Site) -> None:
         ended = wait_for(site, job)
     assert (ended.state, (ended.error or {})["code"]) == (JobState.FAILED, "TOO_LONG")
     assert leftovers(site) == []
-
-
-def test_a_job_that_kills_its_processes_fails(site: Site) -> None:
-    job = submitted(site)
-    with Workers(replace(site.config, limits=JobLimits(attempts=2)), 1, act=crash):
-        ended = wait_for(site, job)
-    assert (ended.state, ended.attempt, (ended.error or {})["code"]) == (JobState.FAILED, 2, "WORKER_FAILED")
 
 
 def test_a_worker_whose_job_was_given_to_another_leaves_it_alone(site: Site) -> None:

@@ -78,21 +78,6 @@ def test_results_come_as_one_types(browser: Any, served: str) -> None:
         assert view.said == []
 
 
-def test_a_keyboard_is_enough(browser: Any, served: str) -> None:
-    with opened(browser, f"{served}/") as view:
-        page = view.page
-        page.keyboard.press("Tab")
-        skip = page.get_by_role("link", name="Skip to content")
-        assert skip.bounding_box()["x"] >= 0
-        page.keyboard.press("Enter")
-        page.keyboard.press("Tab")
-        focused = "document.activeElement.id"
-        assert page.evaluate(focused) == "text"
-        page.keyboard.type("both")
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/?text=both")
-
-
 FOCUS = """() => {
   const node = document.activeElement, box = node.getBoundingClientRect(), style = getComputedStyle(node);
   node.dataset.visited = "";

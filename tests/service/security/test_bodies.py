@@ -22,7 +22,6 @@ from tests.service.security.conftest import Site, routes
 from tests.service.serving import ADMIN, listening, stated
 
 OBJECTS = "/api/v1/objects"
-MANY = "9" * 5000
 
 
 @pytest.fixture
