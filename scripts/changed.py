@@ -20,7 +20,7 @@ SHAPE = ("tests/test_architecture.py",)
 """Runs whatever has changed."""
 
 DOCUMENTATION = ("tests/test_docs.py", "tests/test_site.py")
-REPOSITORY = ("tests/test_release.py", "tests/test_without_torch.py")
+REPOSITORY = "tests/test_release.py"
 
 
 def changed(base: str = "") -> list[Path]:
@@ -54,8 +54,10 @@ def _tests_of(path: Path) -> Iterator[str]:
                 yield str(test)
             elif test.name == "conftest.py" and len(test.parts) > 2:
                 yield str(test.parent)
+    elif path.suffix == ".md" or top in ("docs", "demo", "mkdocs.yml"):
+        yield from DOCUMENTATION
     else:
-        yield from DOCUMENTATION if path.suffix == ".md" or top in ("docs", "demo", "mkdocs.yml") else REPOSITORY
+        yield REPOSITORY
 
 
 def closure(names: set[str], graph: Mapping[str, Container[str]]) -> set[str]:

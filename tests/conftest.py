@@ -79,7 +79,7 @@ SLOW = {
     *("cli", "contract", "e2e", "flow", "live", "reports", "service", "train", "workspace"),
     *("catalog/test_concurrency.py", "catalog/test_faults.py", "catalog/test_rebuild.py"),
     *("registry/test_settling.py", "registry/test_meddling.py", "store/test_s3.py", "test_architecture.py"),
-    *("test_deployment.py", "test_docs.py", "test_extras.py", "test_site.py", "test_without_torch.py"),
+    *("test_deployment.py", "test_docs.py", "test_extras.py", "test_site.py"),
 }
 """Folders and files whose tests start programs, train, wait, or go through many orders; ``--fast`` leaves them out."""
 

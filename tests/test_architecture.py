@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
-
-import click
-import pytest
 
 from tests.repository import (
     IMPORTED_AS,
     RANK,
     ROOT,
     TABLE,
-    circle,
     dotted,
     explained,
     folder_graph,
@@ -29,7 +22,6 @@ from tests.repository import (
     room,
     room_of,
     table,
-    tracked,
     tree,
 )
 
@@ -73,37 +65,6 @@ HOMES = {
 }
 """The only rooms that may import these; whatever is not here may be imported anywhere."""
 
-PORTABLE = ["tensors", "mask", "live", "analysis", "codec", "train/optim"]
-"""Rooms that run wherever numpy and torch are."""
-
-NOT_PORTABLE = {"zarr", "boto3", "sqlalchemy", "msgspec"}
-
-HEAVY = {
-    "torch",
-    "numpy",
-    "zarr",
-    "boto3",
-    "sqlalchemy",
-    "httpx2",
-    "urllib3",
-    "fastapi",
-    "msgspec",
-    "triton",
-    "matplotlib",
-    "jinja2",
-    "cryptography",
-}
-"""What the command line does not import to say how it is used."""
-
-TOP_LEVEL = {
-    "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "MANIFEST.in", "README.md",
-    "SECURITY.md", "cli", "compose.yaml", "demo", "deploy", "docs", "maskreg", "migrations", "mkdocs.yml",
-    "pyproject.toml", "scripts", "setup.py", "tests",
-}  # fmt: skip
-"""What the repository's top holds, besides names that begin with a dot."""
-
-DRAWERS = {"utils", "util", "helpers", "helper", "common", "core", "misc"}
-"""Names of modules that say nothing about what is in them."""
 
 MAX_LINES = 700
 
@@ -130,7 +91,6 @@ MANY_PARAMETERS = {
 }
 """Functions that may take more, and why."""
 
-TESTS_OF_NO_ROOM = {"contract", "e2e"}
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|NotImplementedError)\b|@pytest\.mark\.(skip|xfail)\b")
 
@@ -152,11 +112,6 @@ def test_imports_point_up() -> None:
     assert wrong == []
 
 
-def test_a_circle_is_found() -> None:
-    assert circle({"a": ["b"], "b": ["c", "d"], "c": [], "d": ["b"]}) == ["b", "d", "b"]
-    assert circle({"a": ["b", "c"], "b": ["c"], "c": []}) == []
-
-
 def test_no_modules_import_each_other_in_a_circle() -> None:
     lines = explained(module_graph())
     assert not lines, "\n".join(lines)
@@ -176,11 +131,6 @@ def test_contributing_shows_the_rooms() -> None:
     assert shown == [table()], "write it: python -m scripts.rooms"
 
 
-def test_folders_of_tests_are_rooms() -> None:
-    folders = {path.parts[1] for path in modules("tests") if len(path.parts) > 2}
-    assert folders - TESTS_OF_NO_ROOM - {name.partition("/")[0] for name in RANK} == set()
-
-
 def test_other_packages_are_imported_where_they_are_at_home() -> None:
     wrong = [
         f"{path}:{line} imports {top}, which only {sorted(HOMES[top])} may"
@@ -191,43 +141,9 @@ def test_other_packages_are_imported_where_they_are_at_home() -> None:
     assert wrong == []
 
 
-def test_no_portable_room_is_home_to_what_is_not_portable() -> None:
-    assert not [name for name in NOT_PORTABLE if HOMES[name] & set(PORTABLE)]
-
-
-@pytest.mark.torch
-def test_portable_rooms_load_nothing_that_is_not_portable() -> None:
-    assert (
-        loaded(f"import {', '.join('maskreg.' + name.replace('/', '.') for name in PORTABLE)}") & NOT_PORTABLE == set()
-    )
-
-
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["extract", "--help"]], ids=" ".join)
-def test_the_command_line_starts_light(args: list[str]) -> None:
-    found = loaded(f"from maskreg_cli.main import main; assert main({args!r}) == 0")
-    assert "click" in found
-    assert found & HEAVY == set()
-
-
-def loaded(statement: str) -> set[str]:
-    """Top-level names of the modules that are loaded after a statement ran in a fresh interpreter."""
-    script = f"{statement}\nimport sys, json\nprint(); print(json.dumps(list(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    return {name.partition(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
-
-
 def test_no_file_is_long() -> None:
     counts = {path: len((ROOT / path).read_text().splitlines()) for path in modules()}
     assert {str(path): count for path, count in counts.items() if count > MAX_LINES} == {}
-
-
-def test_no_module_is_a_drawer() -> None:
-    assert [str(path) for path in modules() if DRAWERS & set(path.with_suffix("").parts)] == []
-
-
-def test_the_top_of_the_repository_is_as_agreed() -> None:
-    names = {path.parts[0] for path in tracked()}
-    assert {name for name in names if not name.startswith(".")} - TOP_LEVEL == set()
 
 
 def test_the_wheel_has_every_package() -> None:
@@ -300,23 +216,6 @@ def public(node: Documented, name: str) -> Iterator[tuple[str, Documented]]:
             continue
         inner = f"{name}.{child.name}"
         yield from public(child, inner) if isinstance(child, ast.ClassDef) else [(inner, child)]
-
-
-def test_every_command_says_what_it_does() -> None:
-    from maskreg_cli.main import cli
-
-    assert [" ".join(path) for path, command in commands(cli, ()) if not command.help] == []
-
-
-def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """A command and everything under it, by what one types."""
-    yield path, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None
-            yield from commands(inner, (*path, name))
 
 
 def test_nothing_is_left_unfinished() -> None:

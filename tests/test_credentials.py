@@ -92,15 +92,6 @@ def test_a_variable_that_holds_no_token_is_not_sent(token: str, monkeypatch: pyt
             use("http://127.0.0.1:9", token)
 
 
-def test_logging_out_removes_it() -> None:
-    remember(URL, "mr_abc_secret")
-    remember("http://127.0.0.1:8470", "mr_def_secret")
-    assert forget(URL)
-    assert not forget(URL)
-    assert (token_for(URL), token_for("http://127.0.0.1:8470")) == ("", "mr_def_secret")
-    assert "mr_abc" not in credentials_path().read_text()
-
-
 def test_a_keyring_that_works_keeps_it_and_the_file_does_not(drawer: Drawer) -> None:
     assert remember(URL, "mr_abc_secret") == "keyring"
     assert "mr_abc" not in credentials_path().read_text()

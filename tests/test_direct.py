@@ -137,17 +137,6 @@ def test_what_is_not_written_directly_goes_through_the_cache(
     assert write(tmp_path / "file", 40, data)[40:] == data
 
 
-def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(handle: int, data: memoryview, offset: int) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "pwrite", full)
-    file = DirectFile(tmp_path / "file")
-    with pytest.raises(OSError, match="No space left"):
-        file.write_at(0, piece(LARGE, 0, 4))
-    file.close()
-
-
 def opening(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Let files be opened for direct writes with an error alone."""
     opened = os.open

@@ -26,7 +26,7 @@ from maskreg.disk import (
     replacing,
     write_all,
 )
-from maskreg.errors import CannotCreateError, NoSpaceError, OutputExistsError
+from maskreg.errors import CannotCreateError, OutputExistsError
 from tests.people import not_root
 
 
@@ -262,12 +262,6 @@ def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "work").write_text("ours")
     rename_new(tmp_path / "work", tmp_path / "file")
     assert names(tmp_path) == {"file"}
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_that_becomes_full(tmp_path: Path, number: int) -> None:
-    with pytest.raises(NoSpaceError, match="became full"), creating(tmp_path / "out"):
-        raise OSError(number, os.strerror(number))
 
 
 def test_where_something_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from maskreg.extras import EXTRAS, install_command
-from tests.repository import ROOT, imports, product, tree
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+from tests.repository import ROOT
 
 NOT_INSTALLED = """
 import sys
@@ -66,51 +62,6 @@ def test_a_command_says_which_extra_it_needs(missing: str, home: Path) -> None:
     done = run(home, missing, *LINES[missing])
     assert done.returncode == 78, done.stderr
     assert re.search(rf"\[({'|'.join({EXTRAS[missing], 'server', 'telemetry'})})\]", done.stderr)
-
-
-GIVEN = {
-    "maskreg/codec/step2.py": "torch",
-    "maskreg/live/naming.py": "transformers",
-    "maskreg/mask/ranking.py": "torch",
-    "maskreg/tensors/bus.py": "torch",
-    "maskreg/tensors/cast.py": "torch",
-}
-"""Modules whose functions work on what the package made, so that it is there."""
-
-
-def test_what_a_function_imports_is_asked_for_first() -> None:
-    wrong = {str(path): late for path in product() if (late := unguarded(path))}
-    assert wrong == {path: {package} for path, package in GIVEN.items()}
-
-
-def unguarded(path: Path) -> set[str]:
-    """Optional packages that functions of a file import, where neither `requiring` nor the whole file does."""
-    later, sure = set[str](), set[str]()
-
-    def visit(node: ast.AST, is_sure: bool) -> None:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            (sure if is_sure else later).update({name.partition(".")[0] for name in names} & set(EXTRAS))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            is_sure = False
-        elif isinstance(node, ast.With) and any("requiring(" in ast.unparse(item) for item in node.items):
-            is_sure = True
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            return
-        for child in ast.iter_child_nodes(node):
-            visit(child, is_sure)
-
-    visit(tree(path), True)
-    return later - sure
-
-
-def test_every_optional_package_has_an_extra() -> None:
-    required = {re.split(r"[^\w-]", line)[0].replace("-", "_") for line in PROJECT["dependencies"]}
-    # The last three: of boto3, for types alone, and one that only settings ask for.
-    known = sys.stdlib_module_names | required | {"botocore", "mypy_boto3_s3", "typing_extensions", "keyring"}
-    used = {name.partition(".")[0] for path in product() for name, _ in imports(path)}
-    assert {name for name in used - known if name and not name.startswith("maskreg")} - set(EXTRAS) == set()
-    assert set(EXTRAS.values()) <= set(PROJECT["optional-dependencies"])
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from maskreg.errors import UsageError
-from maskreg.parallel import PAGE, Buffers, each, ordered, worker_count
+from maskreg.parallel import PAGE, Buffers, each, ordered
 
 
 def test_results_come_in_the_order_of_the_tasks() -> None:
@@ -80,13 +79,6 @@ def test_closing_waits_for_what_runs() -> None:
     results.close()
     assert 1 in finished
     assert len(finished) < 10
-
-
-def test_at_least_one_thread_is_needed() -> None:
-    assert worker_count(3) == 3
-    assert worker_count(None) >= 1
-    with pytest.raises(UsageError, match=r"^jobs=0: at least"):
-        worker_count(0)
 
 
 @pytest.mark.parametrize("jobs", [1, 3])

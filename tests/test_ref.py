@@ -122,12 +122,6 @@ def test_words_that_are_too_long_or_would_be_obeyed_are_refused(card: Card) -> N
         card.checked()
 
 
-@pytest.mark.parametrize("tag", ["", "a b", "a/b", "a:b", "a@b", "-x", "t" * 129])
-def test_a_wrong_tag_is_refused(tag: str) -> None:
-    with pytest.raises(BadRefError):
-        Ref.parse("team/a:v1").with_tag(tag)
-
-
 texts = st.text(max_size=30).filter(lambda t: t.isprintable())
 cards = st.builds(Card, texts, texts, texts, texts, st.dictionaries(texts, texts, max_size=3))
 

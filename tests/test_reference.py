@@ -7,7 +7,6 @@ import inspect
 import pytest
 
 import maskreg
-from maskreg.workspace import verbs
 from scripts.reference import SECTIONS, Docstring, arguments, options_of
 
 USE_CASES = [
@@ -36,16 +35,3 @@ def test_every_argument_of_a_use_case_is_documented(name: str) -> None:
     assert all(name.lstrip("*") in parameters for name, _ in documented.sections.get("Args", ()))
     assert documented.text.partition("\n")[0].endswith(".")
     assert all(text for _, text in documented.sections.get("Raises", ()))
-
-
-def test_what_is_said_for_all_use_cases_holds_for_some() -> None:
-    names = {key for name in USE_CASES for key in arguments(getattr(maskreg, name))}
-    shared = {name for name, _ in Docstring.of(verbs).sections["Args"]}
-    assert shared - names == {"project", "theme"}  # of keys, and of plots
-
-
-@pytest.mark.parametrize("name", USE_CASES)
-def test_use_cases_take_a_workspace_last(name: str) -> None:
-    parameters = inspect.signature(getattr(maskreg, name)).parameters.values()
-    *_, last = (each for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD)
-    assert (last.name, last.default, last.kind) == ("workspace", None, inspect.Parameter.KEYWORD_ONLY)

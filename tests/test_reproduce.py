@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from maskreg.errors import NotFoundError, UsageError
 from scripts.reproduce import losses
-from scripts.reproduce.__main__ import parsed, runs_by_arm, setting_of
-from scripts.reproduce.arms import ARMS, CLAIM, COMPARISONS, arms_of, jobs_of, shown_as_visible
-from scripts.reproduce.folder import Folder
-from scripts.reproduce.masks import MaskSpec, random_mask
-from scripts.reproduce.origins import EXTERNAL, OPD, ORIGINS, RLVR, SFT
+from scripts.reproduce.arms import COMPARISONS, arms_of, jobs_of, shown_as_visible
+from scripts.reproduce.masks import MaskSpec
+from scripts.reproduce.origins import EXTERNAL, OPD, ORIGINS, SFT
 from scripts.reproduce.rollout import Randomness, Sampling, logits_of, sample, uniform
-from scripts.reproduce.setting import SAMPLES_SEED, TRAINED_SHARE, TUNING_SEED, Problem, Setting, problems
+from scripts.reproduce.setting import TRAINED_SHARE, Problem, Setting, problems
 from scripts.reproduce.statistics import Estimate, Results
-from scripts.reproduce.tuning import DENSITIES, Tuning, density_for, mask_jobs, tune, tuning_jobs
+from scripts.reproduce.tuning import DENSITIES, Tuning, tune
 from tests.train.small import END, PAD, small_model
 
 
@@ -51,11 +48,6 @@ def test_intervals_are_those_of_a_paired_t(keys: list[tuple[int | None, int]]) -
     assert estimate.half == pytest.approx(2.063899 * stdev(values) / 5, rel=1e-6)
     assert (estimate.masks, estimate.seeds) == (len({mask for mask, _ in keys}), 25)
     assert estimate.p is not None and estimate.p < 1e-6
-
-
-def test_a_single_run_has_no_interval() -> None:
-    lone = Estimate.of({(None, 3): 0.25})
-    assert (lone.mean, lone.half, lone.p) == (0.25, None, None)
 
 
 def test_comparisons_are_within_mask_and_seed() -> None:
@@ -98,15 +90,6 @@ def test_comparisons_are_within_mask_and_seed() -> None:
     assert [(c.first, c.second) for c in apart.comparisons()] == [(OPD, "full")]
 
 
-def test_every_mask_of_the_claim_has_both_controls() -> None:
-    for origin in (OPD, SFT, EXTERNAL):
-        for control in ("exponent-matched", "random, as visible"):
-            assert (origin, f"{origin}: {control}") in COMPARISONS
-            assert f"{origin}: {control}" in CLAIM
-    assert {arm for pair in COMPARISONS for arm in pair} == ARMS.keys()
-    assert {arm.origin for arm in ARMS.values() if arm.origin} == ORIGINS.keys()
-
-
 @pytest.fixture
 def claim(tmp_path: Path) -> Setting:
     """A setting with all checkpoints, of which nothing but the names matters."""
@@ -142,95 +125,6 @@ def test_every_mask_is_trained_on_with_its_own_seed(claim: Setting) -> None:
         assert cells[f"{OPD}: random, as visible", None, seed] == MaskSpec(seed=seed, density=tuning.visible[OPD])
         assert cells[EXTERNAL, None, seed] == MaskSpec(f"{EXTERNAL} None")
     assert [job.seed for job in jobs] == [0] * 10 + [1] * 10 + [2] * 10
-
-
-def test_tables_of_what_is_finished_need_the_full_arm(claim: Setting) -> None:
-    jobs = jobs_of(claim, tuned(claim, {**VISIBLE, **MEASURED}))
-    names = ["full-0", "full-2", "SFT-mask-m100-0", "OPD-mask-m103-1", "OPD-mask-m104-2"]
-    records = {name: {"name": name} for name in names}
-    runs = runs_by_arm(jobs, records)
-    assert {arm: [run["name"] for run in done] for arm, done in runs.items()} == {
-        "full": ["full-0", "full-2"],
-        OPD: ["OPD-mask-m104-2"],
-        SFT: ["SFT-mask-m100-0"],
-    }
-    with pytest.raises(NotFoundError, match="no run of the full arm is finished"):
-        runs_by_arm(jobs, {name: records[name] for name in names[2:]})
-
-
-def test_masks_come_from_runs_that_no_arm_shares(claim: Setting, tmp_path: Path) -> None:
-    jobs = mask_jobs(claim, [OPD, SFT, EXTERNAL], tmp_path)
-    assert list(jobs) == [(origin, seed) for origin in (OPD, SFT) for seed in (100, 103, 104)]
-    assert {job.objective for (origin, _), job in jobs.items() if origin == SFT} == {"cross entropy"}
-    assert len({job.checkpoint for job in jobs.values()}) == 6
-    assert all(job.mask == MaskSpec() and (job.arm, job.seed) == (f"{o} run", s) for (o, s), job in jobs.items())
-
-
-def test_random_masks_are_as_dense_as_it_takes_to_look_as_dense(claim: Setting) -> None:
-    tuning = tuned(claim, {**VISIBLE, **MEASURED})
-    assert tuning.visible == pytest.approx({OPD: 0.9, SFT: 0.65, EXTERNAL: 1.0}, abs=1e-5)
-    names = [job.arm for job in tuning_jobs(claim, tuning.masks, shown_as_visible(claim))]
-    assert {*VISIBLE, *MEASURED} <= set(names)
-    assert density_for(0.3, [(0.5, 0.3), (0.75, 0.4)]) == pytest.approx(0.5, abs=1e-6)
-
-
-def test_a_random_mask_has_its_density_in_every_tensor() -> None:
-    shapes = {"a": (40, 50), "b": (1000,), "empty": (0, 3)}
-    mask, again, differs = (random_mask(shapes, seed, 0.3) for seed in (4, 4, 5))
-    assert {name: mask[name].nnz for name in shapes} == {"a": 600, "b": 300, "empty": 0}
-    assert mask["a"].shape == (40, 50)
-    assert all((mask[name].to_bool() == again[name].to_bool()).all() for name in shapes)
-    assert (mask["a"].to_bool() != differs["a"].to_bool()).any()
-
-
-def test_arms_whose_checkpoint_is_missing_are_left_out_unless_they_are_named(claim: Setting) -> None:
-    assert not any(RLVR in arm for arm in arms_of(claim))
-    assert [arm for arm in arms_of(claim) if EXTERNAL in arm]
-    (claim.path("opd") / "config.json").unlink()
-    assert arms_of(claim) == [arm for arm in CLAIM if EXTERNAL not in arm]
-    with pytest.raises(NotFoundError, match="opd is no checkpoint, and an arm needs its mask"):
-        setting_of(parsed([claim.checkpoints, "--arms", EXTERNAL]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--seeds", "3", "4", "3"], "a seed is given twice"),
-        (["--seeds", "0", "1", "100"], "seed 100 would train on the mask of its own run"),
-        (["--mask-seeds", str(SAMPLES_SEED)], "seed 102 belongs to the samples"),
-        (["--seeds", str(TUNING_SEED)], "seed 101 belongs to the tuning runs"),
-        (["--seeds", "-1"], r"seed -1 is not in 0\.\.2\^63-1"),
-        (["--steps", "0"], "steps cannot be 0"),
-        (["--batch", "-3"], "batch cannot be -3"),
-        (["--lr", "nan"], "lr cannot be nan"),
-        (["--workers", "0"], "workers cannot be 0"),
-        (["--seeds", "0", "1"], "2 training seeds and 3 mask seeds make no pairs"),
-    ],
-)
-def test_numbers_are_refused_before_anything_is_written(arguments: list[str], words: str, tmp_path: Path) -> None:
-    for name in ("source", "teacher"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match=words):
-        setting_of(parsed([str(tmp_path), "--out", str(tmp_path / "out"), *arguments]))
-
-
-@pytest.fixture
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("_threads")
-def test_results_of_other_problems_are_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    setting = Setting(str(tmp_path))
-    Folder(tmp_path / "out", setting, 1)
-    Folder(tmp_path / "out", setting, 1)
-    training, held_out = problems()
-    monkeypatch.setattr("scripts.reproduce.setting.problems", lambda: (held_out, training))
-    with pytest.raises(UsageError, match="results of another setting"):
-        Folder(tmp_path / "out", setting, 1)
 
 
 def logits(seed: int) -> torch.Tensor:

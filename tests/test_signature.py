@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.digest import sealed
 from maskreg.document import canonical
 from maskreg.errors import ConfigError, FormatError
 from maskreg.extras import install_command
-from maskreg.signature import PrivateKey, PublicKey, Signer, is_signed_by, parse_signatures, signed, statement
+from maskreg.signature import PrivateKey, PublicKey, is_signed_by, parse_signatures, signed, statement
 
 ADA, EVE = PrivateKey.generate(), PrivateKey.generate()
 ROW = {"schema": "maskreg.example/1", "registry": "lab", "n": 1}
@@ -61,10 +60,6 @@ def test_what_are_no_signatures(value: object) -> None:
         parse_signatures({"signatures": value}, "entry")
 
 
-def test_the_signature_is_inside_the_seal() -> None:
-    assert sealed(signed(ROW, ADA)) != sealed(signed(ROW, EVE))
-
-
 def test_a_private_key_is_a_file_that_openssl_reads(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     path.write_bytes(ADA.to_pem())
@@ -92,14 +87,3 @@ def test_without_cryptography_nothing_passes_as_signed(monkeypatch: pytest.Monke
     with pytest.raises(ConfigError, match="checking a signature needs the package cryptography") as caught:
         is_signed_by(row, ADA.key)
     assert caught.value.hint == install_command("sign")
-
-
-def test_a_signer_needs_no_key_in_this_process() -> None:
-    class Remote:
-        key = ADA.key
-
-        def sign(self, statement: bytes) -> bytes:
-            return ADA.sign(statement)
-
-    signer: Signer = Remote()
-    assert is_signed_by(signed(ROW, signer), ADA.key)
