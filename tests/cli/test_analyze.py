@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.checkpoints import make_checkpoint, moved, widened
+from tests.checkpoints import make_checkpoint, widened
 from tests.cli.conftest import Run, tensors
 
 pytestmark = pytest.mark.torch
@@ -32,25 +31,6 @@ def test_an_analysis_is_told_kept_and_found_again(run: Run, artifact: str, pair:
     assert back.out == done.out
     told = run("analyze", "toy-opd:v1", *QUICK, "--seed", "2", status=66).err
     assert "--seed 2 --source PATH" in told
-
-
-def test_every_figure_can_be_explained(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    document = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--json").json["analysis"]
-    for figure in [*document["total"]["figures"], "sparsity", "null", "chance", "weighted", "similarity_to_final"]:
-        found = run("analyze", "--explain", figure, "--json").json
-        assert found["definition"]
-        assert found["source"]
-    told = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--verbose", "--by", "role").out
-    titles = {"pooled", "value", "null", "mean", "median", "max", "weighted", "chance", "numel", "sparsity", "NSS"}
-    titles |= {"rel. norm", "stable rank", "top 16", "proj. lift .10", "low"}
-    assert [title for title in titles if title not in told] == []
-    end = make_checkpoint(tmp_path / "end", {name: moved(tensor, 0.6, 9) for name, tensor in tensors().items()})
-    steps = re.split("  +", run("analyze", "--trajectory", *pair, end).out.splitlines()[0])
-    assert {"step density", "update norm", "step norm", "similarity"} < set(steps)
-    for title in {*titles, *steps, "angle 16", "principal"} - {"checkpoint"}:
-        assert run("analyze", "--explain", title.partition(":")[0]).out
-    assert "checkpoint before" in run("analyze", "--explain", "step density").out
-    assert "next: maskreg analyze --explain nss" in run("analyze", "--explain", "nsz", status=2).err
 
 
 def test_masters_are_measured_every_time(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.settings import Settings
-from maskreg.words import times
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
 
@@ -27,31 +25,6 @@ def test_what_is_known_of_the_start_is_asked_of_the_cards(run: Run, masks: tuple
         assert run("compare", "two", name, "--json").json["pairs"][0]["verdict"]["start"] == start
     run("annotate", masks[0], "--meta", "start=yes")
     assert (told(), told("--start", "unknown")) == ("yes", "unknown")
-
-
-def test_every_word_of_every_table_is_explained(run: Run, masks: tuple[str, str, str]) -> None:
-    options = ("--stripes", "--by", "tensor", "--verbose")
-    pair, many = (run("compare", *names, *options).out for names in (masks[:2], masks))
-    sections = pair.split("\n\n")
-    labels = [line[:26] for line in sections[2].splitlines()]
-    beside = sections[3].splitlines()
-    labels += [re.split("  +", line)[0] for line in beside] + re.split("  +", beside[0])[1:]
-    stripes = next(line for line in pair.splitlines() if line.startswith("stripes"))
-    consensus = next(line for line in many.splitlines() if line.startswith("in exactly"))
-    labels += [*re.split("  +", stripes), *re.split("  +", consensus), "coordinates", "tensors"]
-    labels += ["answer", "relation", "related"]
-    for told, begins in ((pair, "tensor "), (many, "pair  coordinates")):
-        lines = told.splitlines()
-        at = next(number for number, line in enumerate(lines) if line.startswith(begins))
-        head, under = re.split("  +", lines[at]), lines[at + 1].split()
-        assert under == ["tensor", "exponent", "rounding", "exponent", "exponent"]
-        labels += head + [f"{figure} {what}" for figure, what in zip(head[-5:], under, strict=True)]
-    assert "odds ratio exponent" in labels
-    words = {word.rstrip() for word in labels}
-    assert {"  by tensor and exponent", "observed/expected", "expected", "in both", "deviations", "full rows"} <= words
-    for label in labels:
-        assert run("compare", "--explain", label.strip()).out.count(": ") >= 1
-    assert "exponent-matched: Null" in run("compare", "--explain", "headroom exponent").out
 
 
 def test_what_makes_masks_alike_is_said(run: Run, masks: tuple[str, str, str]) -> None:
@@ -92,16 +65,3 @@ def test_without_the_source_less_is_told_unless_it_is_required(
     apart = ("compare", "one", "foreign", "--allow-different", "--source", kept)
     run(*apart)
     run(*apart, "--require-source", status=66)
-
-
-def test_recorded_overlaps_are_shown_and_listed(run: Run, masks: tuple[str, str, str]) -> None:
-    kept = run("compare", "one", masks[2], "--record", "--json").json
-    assert [row["metric"] for row in kept["recorded"]] == ["overlap", "rlvr_overlap"]
-    lift, reference = kept["pairs"][0]["whole"]["lift"], kept["masks"][1]["digest"]
-    assert "recorded seed_overlap" in run("compare", "one", "two", "--record").err
-    assert run("show", "one", "--json").json["rlvr_overlap"]["lift"] == lift
-    told = run("show", "one").out
-    assert f"RLVR overlap lift {times(lift)}, with {reference}" in told
-    assert "\nceiling " in told
-    assert run("list", "--rlvr-overlap", "0..", "-q").out == "one\n"
-    assert run("list", "one", "--columns", "rlvr_overlap", "-q").out == f"{times(lift)}\n"

@@ -43,19 +43,6 @@ def test_a_registry_that_cannot_be_read_offers_nothing(run: Run, tmp_path: Path)
     assert offered("show", "--remote", "gone", "") == []
 
 
-def test_paths_are_left_to_the_shell() -> None:
-    completer = ShellComplete(cli, {}, "maskreg", "_MASKREG_COMPLETE")
-    assert [item.type for item in completer.get_completions(["extract"], "so")] == ["file"]
-    assert [item.type for item in completer.get_completions(["apply", "--source"], "so")] == ["file"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(run: Run, shell: str) -> None:
-    script = run("completion", shell).out
-    assert "_MASKREG_COMPLETE" in script
-    assert run("completion", shell, "--json").json == {"shell": shell, "script": script.removesuffix("\n")}
-
-
 @pytest.mark.usefixtures("artifact")
 def test_bash_completes_a_name_with_its_tag() -> None:
     folder = Path(sys.executable).parent

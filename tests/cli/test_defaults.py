@@ -39,15 +39,6 @@ def test_reading_commands_create_nothing_in_an_empty_home(
     assert run("db", "check", "--json").json == {"revision": None, "usable": False}
 
 
-def test_outputs_make_the_folders_that_they_need(
-    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
-) -> None:
-    run("apply", REF, "--source", pair[0], "-o", tmp_path / "c/d/out")
-    run("remote", "add", "lab", tmp_path / "i/j/lab")
-    for path in ("c/d/out", "i/j/lab"):
-        assert (tmp_path / path).exists()
-
-
 def test_quiet_prints_references_alone(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
     done = run("extract", *pair, "--name", REF, "-q")
     assert (done.out, done.err) == (f"{REF}@{artifact}\n", "")
@@ -68,20 +59,3 @@ def test_all_tags_of_a_name_move_or_none(run: Run, artifact: str, pair: tuple[Pa
     rows = run("mv", "--all", "toy-opd", "new/toy", "--force", "--json").json
     assert [row["new"] for row in rows] == ["new/toy", "new/toy:v1", "new/toy:v2"]
     assert run("list", "toy-opd:*", "-q").out == ""
-
-
-def test_a_shared_name_moves_only_by_force(
-    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # One that was pushed: test_questions.py.
-    run("remote", "add", "lab", tmp_path / "lab")
-    run("push", REF)
-    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "bob"))
-    run("pull", REF)
-    back = ["extract", pair[1], pair[0], "--name", REF]
-    step = run(*back, status=75).err.partition("or move it: maskreg ")[2].split()
-    assert run(*step, "--json").json["was"] == artifact
-    monkeypatch.setattr("maskreg.registry.registry.who", lambda: "carol@there")
-    run("extract", *pair, "--name", "own")
-    monkeypatch.setattr("maskreg.registry.registry.who", lambda: "dave@there")
-    assert "was set by carol@there" in run("extract", pair[1], pair[0], "--name", "own", status=75).err

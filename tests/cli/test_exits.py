@@ -66,11 +66,6 @@ def test_no_family_is_forgotten() -> None:
     assert set(MaskregError.__subclasses__()) <= set(EXITS)
 
 
-def test_the_next_step_of_a_usage_error_is_the_help_of_that_command() -> None:
-    context = click.Context(click.Command("show"), info_name="maskreg show")
-    assert failure(click.UsageError("Missing argument 'REF'.", context)).hint == "maskreg show --help"
-
-
 REF = Ref.parse("team/x:v1")
 STEPS: list[tuple[MaskregError, str]] = [
     (errors.NotFoundError("x", removed=REF), "maskreg restore team/x:v1"),

@@ -117,13 +117,6 @@ def test_applying_on_a_server_reads_like_applying_here(site: Site, run: Run) -> 
 
 
 @pytest.mark.usefixtures("workers")
-def test_a_job_that_fails_there_fails_here_with_the_same_code(site: Site, run: Run) -> None:
-    done = run("apply", "team/toy:v1", "--on", "lab", "--source", "tuned", "-o", "wrong", status=65)
-    assert "this checkpoint is already the target" in done.err
-    assert str(site.folder) not in done.err
-
-
-@pytest.mark.usefixtures("workers")
 def test_merges_and_extractions_end_in_the_registry_of_the_server(site: Site, run: Run) -> None:
     weights = ["--weight", "team/toy:second=0.5"]
     merge = ["merge", "team/toy:v1", "team/toy:second", "--method", "linear", *weights, "--name", "team/sum:v1"]

@@ -44,18 +44,6 @@ def test_a_text_with_marks_is_compared_with_the_whole_reference(run: Run, names:
     assert "is not the beginning of a digest" in run("list", "smol/adam@latest", status=2).err
 
 
-def test_every_field_can_be_shown(run: Run, names: str) -> None:
-    from maskreg_cli.list import FIELDS
-
-    document = run("list", "toy-opd:v1", "--json").json["names"][0]
-    document["created"] = document["at"]
-    for field in FIELDS:
-        assert run("list", "toy-opd:v1", "--columns", field).out.splitlines()[0] == field
-        assert field in document
-    shown = run("list", "--help").out.replace(",", " ").split()
-    assert set(FIELDS) <= {word.rstrip(".") for word in shown}
-
-
 def test_columns_that_a_terminal_has_no_room_for_are_named(
     run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

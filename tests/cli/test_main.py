@@ -70,12 +70,6 @@ def test_help_and_version_import_nothing_heavy(option: str) -> None:
     assert done.stderr == "[] 0\n"
 
 
-def test_no_command_shows_help_as_it_is(run: Run) -> None:
-    for group in ([], ["remote"]):
-        done = run(*group, status=2)
-        assert (done.out, done.err) == ("", run(*group, "--help").out)
-
-
 @pytest.mark.parametrize(
     ("args", "code", "status"),
     [

@@ -13,8 +13,6 @@ import pytest
 from maskreg_cli import progress
 from maskreg_cli.output import Output
 
-from maskreg.extras import compile_hint
-from maskreg.native import NUMPY
 from maskreg.progress import SILENT
 from tests.cli import terminal
 from tests.cli.terminal import Terminal
@@ -121,10 +119,3 @@ def test_the_command_before_a_pipe_has_the_terminal_until_work_begins(monkeypatc
             assert screen.getvalue() == ""
             told.start("patch", 0)
             until(lambda: "… apply: patch, 0 s\r" in screen.getvalue())
-
-
-def test_people_are_told_that_the_kernels_are_not_compiled(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MASKREG_KERNELS", raising=False)
-    screen = terminal.watch(monkeypatch)
-    Output(quiet=True).note_slow_kernels()
-    assert (compile_hint() in screen.getvalue()) == (kernels == NUMPY)

@@ -61,14 +61,6 @@ def test_a_shared_name_moves_by_force_alone_or_when_it_is_confirmed(
         assert run(*command, "--json").json["was"] == shared
 
 
-def test_a_name_of_ones_own_is_not_asked_about(
-    run: Run, artifact: str, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen = answered(monkeypatch, "")
-    assert run("extract", pair[1], pair[0], "--name", REF, "--json").json["was"] == artifact
-    assert "?" not in screen.getvalue()
-
-
 def test_no_at_the_question_of_rm_is_a_negative_answer(
     run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,16 +32,6 @@ def test_from_two_names_to_a_page(run: Run, other: str, tmp_path: Path) -> None:
     assert "rounding alone in A" in page.read_text()
 
 
-def test_without_the_source_it_says_so(run: Run, other: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    pair[0].rename(tmp_path / "moved")
-    page = tmp_path / "report.html"
-    told = run("report", REF, "--against", other, "-o", page)
-    assert "was not found" in told.err
-    assert "was not available" in page.read_text()
-    run("report", REF, "--source", tmp_path / "moved", "-o", page, "--force")
-    assert "was not available" not in page.read_text()
-
-
 def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
     (folder := tmp_path / "out").mkdir()
     page = folder / "report.html"

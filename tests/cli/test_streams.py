@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
 from tests.e2e.running import MASKREG
 
 REF = "toy-opd:v1"
@@ -51,9 +49,3 @@ def test_broken_stdout_does_not_hide_in_a_buffer(artifact: str) -> None:
     done = subprocess.run([MASKREG, "show", REF], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
-
-
-def test_a_name_that_is_too_long(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    long = tmp_path / ("x" * 256)
-    run("apply", REF, "-o", long, status=73)
-    run("extract", long, pair[1], "--name", "x", status=66)

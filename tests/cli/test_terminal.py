@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -87,20 +85,10 @@ def test_80_layers_are_folded_and_it_is_said_how_to_see_all(run: Run, at: At) ->
     assert Digest(digest).short in narrow and "in full: maskreg show one --verbose" in narrow
 
 
-def test_a_checkpoint_without_tensors_has_a_summary(run: Run, tmp_path: Path) -> None:
-    empty = make_checkpoint(tmp_path / "empty", {})
-    assert "by role: nothing" in run("extract", empty, empty, "--name", "nothing").out
-
-
 REF = "toy-opd:v1"
 INVISIBLE = "a\u200bb\u200dc\u2060d\ufe0fe\U000e0041f\u00adg\u3164h"
 EVIL = "\x1b]0;owned\x07\x9b2J\nnext\rline\u202egpj.exe" + INVISIBLE
 SHOWN = "\\u202egpj.exea\\u200bb\\u200dc\\u2060d\\ufe0fe\\U000e0041f\\xadg\\u3164h"
-
-
-def test_words_of_any_language_and_of_full_length_are_taken(run: Run, artifact: str) -> None:
-    run("annotate", REF, "--family", "é漢\u3000字" * 40, "--description", "x" * 4096, "--meta", "k=" + "x" * 1024)
-    assert "é漢\u3000字" in run("show", REF).out
 
 
 @pytest.fixture
@@ -129,22 +117,3 @@ def test_a_path_is_escaped_at_a_terminal_only(run: Run, monkeypatch: pytest.Monk
     shown = at_terminal(200, "config", "path")
     assert SHOWN.removeprefix("\\u202egpj.exe") in shown
     assert shown.isascii()
-
-
-def test_a_narrow_terminal_shows_whole_references(run: Run, artifact: str) -> None:
-    middle, long = "team/" + "m" * 40 + ":v1", "team/" + "n" * 120 + ":v1"
-    run("tag", REF, middle)
-    narrow = at_terminal(80, "list")
-    assert middle in narrow and REF in narrow
-    assert "density" in narrow and "created" not in narrow
-    assert max(map(len, narrow.splitlines()[1:])) <= 80
-    assert "created" in at_terminal(200, "list")
-    run("tag", REF, long)
-    assert long in at_terminal(80, "list")
-
-
-def test_without_a_remote_no_hint_says_pull(run: Run, artifact: str, tmp_path: Path) -> None:
-    shutil.rmtree(Path(os.environ["MASKREG_HOME"]) / "artifacts" / "sha256" / artifact[7:])
-    assert "next: extract it again, or add a remote: maskreg remote add" in run("show", REF, status=66).err
-    run("remote", "add", "lab", tmp_path / "lab")
-    assert "next: maskreg pull" in run("show", REF, status=66).err

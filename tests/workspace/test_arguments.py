@@ -86,12 +86,6 @@ def test_anything_else_is_refused_with_what_is_accepted(accepted: str, ada: mask
         REFUSED[accepted](ada)
 
 
-@pytest.mark.torch
-def test_a_model_in_memory_is_a_module_or_a_state_dict(ada: maskreg.Workspace, toy: Stored) -> None:
-    with pytest.raises(maskreg.UsageError, match="pass a model: a torch module"):
-        maskreg.apply_(5, "toy:v1", workspace=ada)  # type: ignore[arg-type]
-
-
 def test_an_artifact_without_a_name_is_named_first(ada: maskreg.Workspace, toy: Stored) -> None:
     maskreg.remove(toy, workspace=ada)
     for use_case in (

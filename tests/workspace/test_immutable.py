@@ -6,7 +6,7 @@ import pytest
 from maskreg_cli.next_step import next_step
 
 import maskreg
-from maskreg.errors import BadRefError, ImmutableTagError
+from maskreg.errors import ImmutableTagError
 from maskreg.workspace.storing import Stored
 from tests.workspace.conftest import Lab
 
@@ -74,10 +74,3 @@ def test_a_project_whose_tags_never_move(lab: Lab, toy: Stored, ada: maskreg.Wor
         assert maskreg.push("paper/toy:v1", workspace=workspace).immutable
         assert maskreg.push("paper/toy:v1", tag="v2", workspace=workspace).immutable
         assert not maskreg.push("paper/toy:v1", tag="latest", workspace=workspace).immutable
-
-
-def test_a_digest_alone_says_how_it_is_written(ada: maskreg.Workspace, toy: Stored) -> None:
-    with pytest.raises(BadRefError, match="reads like a digest") as caught:
-        maskreg.Ref.parse(toy.digest)
-    assert next_step(caught.value) == "maskreg list"
-    assert str(maskreg.push(toy.digest, workspace=ada).ref) == "toy:v1"

@@ -6,12 +6,9 @@ import pytest
 
 import maskreg
 from maskreg.artifact.layout import artifact_prefix
-from maskreg.digest import Digest
-from maskreg.workspace.lineage import layer_densities, lineage
+from maskreg.workspace.lineage import lineage
 from maskreg.workspace.storing import Stored
 from tests.workspace.conftest import Lab
-
-NOWHERE = Digest("sha256:" + "0" * 64)
 
 
 @pytest.fixture
@@ -41,10 +38,3 @@ def test_an_ancestor_that_is_gone_has_its_digest_alone(ada: maskreg.Workspace, c
     store.delete([info.key for info in store.list(artifact_prefix(chain[0].digest))])
     result = lineage("both", workspace=ada)
     assert {ancestor.digest for ancestor in result.ancestors if ancestor.manifest is None} == {chain[0].digest}
-
-
-def test_figures_of_many_at_a_glance(ada: maskreg.Workspace, chain: list[Stored]) -> None:
-    digests = [NOWHERE, *(stored.digest for stored in chain)]
-    densities = layer_densities(digests, workspace=ada)
-    assert list(densities) == digests[1:]
-    assert densities[chain[0].digest] == (chain[0].artifact.manifest.totals.layers["0"].density,)

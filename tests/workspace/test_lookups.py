@@ -29,14 +29,6 @@ def test_what_a_remote_has_is_described_as_well(ada: maskreg.Workspace, toy: Sto
     assert [entry.digest for entry in maskreg.log("toy:shared", remote="team", workspace=ada)] == [toy.digest]
 
 
-def test_recorded_overlaps_are_shown(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
-    maskreg.baseline("toy:v1", "random-global", "drawn:rlvr-reference", workspace=ada)
-    compared = maskreg.compare("toy:v1", "drawn:rlvr-reference", source=lab.source, record=True, workspace=ada)
-    overlap = maskreg.show("toy:v1", workspace=ada).rlvr_overlap
-    assert overlap is not None
-    assert (overlap.lift, overlap.against) == (compared.pairs[0].whole.overlap.lift, compared.masks[1].digest)
-
-
 def test_masks_of_a_remote_are_compared_where_they_are(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     maskreg.baseline(toy, kind="random-per-tensor", seed=1, name="random", workspace=ada)
     local = maskreg.compare("toy:v1", "random", workspace=ada)

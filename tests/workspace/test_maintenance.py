@@ -60,19 +60,6 @@ def test_findings(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     assert bad.detail.startswith("1 name without an artifact: toy:v1")
 
 
-def test_settings_that_are_gone_are_told_from_none(ada: maskreg.Workspace) -> None:
-    def detail() -> str:
-        return {finding.what: finding.detail for finding in maskreg.doctor(workspace=ada)}["configuration"]
-
-    path = ada.settings.config_path
-    path.write_text("jobs = 2\n")
-    assert detail() == str(path)
-    path.write_text("")
-    assert detail() == f"{path}, is empty"
-    path.unlink()
-    assert detail() == f"{path}, does not exist"
-
-
 def test_a_name_of_which_nothing_is_left_is_a_finding(ada: maskreg.Workspace, toy: Stored) -> None:
     assert [row.name for row in maskreg.search(workspace=ada)] == ["toy"]
     for path in (ada.root / "refs").rglob("*.json"):

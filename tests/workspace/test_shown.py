@@ -40,15 +40,6 @@ def test_a_result_is_printed_in_a_few_lines(name: str, ada: maskreg.Workspace) -
     assert " object at 0x" not in text
 
 
-def test_an_open_artifact_says_what_it_is(ada: maskreg.Workspace, toy: Stored) -> None:
-    artifact = maskreg.load("toy:v1", workspace=ada)
-    assert {"name", "density", "size", "source"} <= set(dir(artifact))
-    assert (artifact.name, artifact.size) == ("toy:v1", artifact.manifest.size)
-    assert 0.3 < artifact.density < 0.5
-    assert maskreg.load(artifact.digest, workspace=ada).name == ""
-    assert maskreg.show(artifact, workspace=ada).name == "toy:v1"
-
-
 def test_a_mistyped_tensor_is_answered_with_the_nearest(ada: maskreg.Workspace, toy: Stored) -> None:
     mask = maskreg.load("toy:v1", workspace=ada).mask
     with pytest.raises(KeyError, match=r"similar: model\.layers\.0\.mlp\.up_proj\.weight"):
