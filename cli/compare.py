@@ -1,4 +1,4 @@
-"""``maskreg compare`` and ``survey``: what masks share, beside chance and rounding."""
+"""``maskreg compare``: what masks share, beside chance and rounding."""
 
 from __future__ import annotations
 
@@ -117,39 +117,3 @@ def command(
     output.notes(result.notes)
     if exit_code and not all(outcome == "more" for outcome in result.comparison.outcomes):
         ctx.exit(1)
-
-
-@click.command(
-    cls=Command,
-    example="""
-    maskreg survey 'team/qwen3-8b-opd:step-*'
-    maskreg survey 'team/qwen3-8b-opd:step-*' --source ./Qwen3-8B --json > survey.json
-    maskreg survey 'math-opd:*' 'math-rlvr:*' --role ffn
-    """,
-)
-@click.argument("refs", type=REFS, nargs=-1, metavar="A B [C]...")
-@click.option("--source", metavar="CKPT", help="Source checkpoint of the masks: file, directory or hub id.")
-@click.option("--download", is_flag=True, help="Download the source if it is not cached.")
-@click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
-@selecting
-@click.option("-v", "--verbose", is_flag=True, help="Print a line on every mask, however many.")
-@click.option("--allow-different", is_flag=True, help="Allow masks of different rules, tensors or sources.")
-@click.pass_context
-def survey(ctx: click.Context, /, refs: tuple[Ref | str, ...], verbose: bool, **options: Any) -> None:
-    """Count what every two of many masks share.
-
-    Two hundred masks have 20,000 pairs; comparing them all would take days where counting takes minutes. Every mask
-    stands beside the one before it, the first, and the one that it is most like. There are no intervals and no
-    answers: for these, compare the pairs that matter. --json has every pair.
-    """
-    output = ctx.ensure_object(Output)
-    if len(refs) < 2 and not any(isinstance(ref, str) for ref in refs):
-        raise click.UsageError("name at least two masks, or a pattern such as 'team/run:step-*'")
-    from maskreg.workspace.verbs.survey import survey as survey_masks
-
-    from .comparison import surveyed
-
-    with output.progress() as progress:
-        result = survey_masks(*refs, **options, progress=progress, workspace=workspace(output))
-    if not output.printed(result):
-        output.data(surveyed(result, verbose=verbose))

@@ -1,4 +1,4 @@
-"""The results of ``compare`` and ``survey`` as text."""
+"""The results of ``compare`` as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from maskreg.analysis.pairwise import PairMatrix
     from maskreg.analysis.updates import UpdatePair
     from maskreg.workspace.verbs.compare import MaskComparison
-    from maskreg.workspace.verbs.survey import MaskSurvey
 
 _LABEL = 26  # where the figures of two masks begin
 _SQUARE = 12  # masks up to which the square is printed in a terminal
@@ -258,24 +257,3 @@ def _products(of: str = "") -> dict[str, Column]:
         "sd": (three_digits, attrgetter(f"{of}cosine_sd")),
         "orthogonal": (percent, attrgetter(f"{of}orthogonal")),
     }
-
-
-def surveyed(result: MaskSurvey, *, verbose: bool = False) -> str:
-    """A survey as text: a sentence, and a line on every mask."""
-    survey = result.survey
-    last = len(survey.names) - 1
-    columns: dict[str, Column] = {
-        "most like": (str, lambda n: survey.names[survey.nearest[n]]),
-        "moved": (percent, lambda n: survey.sizes[n] / survey.numel),
-        "of it in the next": (percent, lambda n: _known(survey.coverage[n, n + 1]) if n < last else None),
-        "with the one before": (percent, lambda n: _known(survey.headrooms[n, n - 1]) if n else None),
-        "with the first": (percent, lambda n: _known(survey.headrooms[n, 0]) if n else None),
-    }
-    named = {name: number for number, name in enumerate(survey.names)}
-    lines = listing("mask", named, columns, fold=("masks", "with the one before"), whole=verbose, words=2)
-    below = [*paragraph(f"with: headroom over {survey.null}."), *noted(survey.notes)]
-    return page(paragraph(survey.sentence), lines, below)
-
-
-def _known(value: float) -> float | None:
-    return None if value != value else float(value)

@@ -22,7 +22,7 @@ from .output import DeclinedError, Output
 SECTIONS = {
     "Updates": ("extract", "apply", "retrain", "combine", "merge", "squash", "convert"),
     "Sharing": ("pull", "push", "follow", "cache", "remote", "jobs"),
-    "Evidence": ("show", "baseline", "compare", "survey", "analyze", "report"),
+    "Evidence": ("show", "baseline", "compare", "analyze", "report"),
     "Registry": ("list", "log", "diff", "tag", "mv", "annotate", "rm", "restore", "verify", "key", "gc", "db"),
     "Service": ("serve", "worker", "login", "logout", "whoami", "token"),
     "Setup": ("doctor", "config", "completion"),
@@ -30,7 +30,6 @@ SECTIONS = {
 """Every command, by heading in the help."""
 
 MODULES = {
-    "survey": "compare:survey",
     "worker": "serve:worker",
     **{name: f"derive:{name}" for name in ("baseline", "combine", "squash")},
     **{name: f"login:{name}" for name in ("logout", "whoami", "token")},

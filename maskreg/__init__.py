@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from maskreg.workspace.verbs.search import search as list
     from maskreg.workspace.verbs.show import show
     from maskreg.workspace.verbs.squash import squash
-    from maskreg.workspace.verbs.survey import survey
     from maskreg.workspace.verbs.tag import annotate, mv, remove, restore, tag
     from maskreg.workspace.verbs.verify import verify
     from maskreg.workspace.workspace import Workspace
@@ -123,7 +122,6 @@ __all__ = [
     "search",
     "show",
     "squash",
-    "survey",
     "switch_",
     "tag",
     "trajectory",

@@ -30,7 +30,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "Follower",
         "Followed",
     ),
-    "Evidence": ("compare", "survey", "analyze", "trajectory", "report"),
+    "Evidence": ("compare", "analyze", "trajectory", "report"),
     "Looking things up": ("search", "list", "show", "log", "diff"),
     "Maintenance": ("verify", "gc", "doctor", "remotes", "keys", "jobs", "config", "db"),
     "Values": (

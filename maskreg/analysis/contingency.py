@@ -5,8 +5,6 @@ Bit i of byte j of a packed mask is coordinate 8 j + i of its span. Zero bits pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
@@ -42,21 +40,6 @@ def count_both(a: Packed, b: Packed) -> tuple[int, int, int]:
         return in_a, in_b, both
     in_a, in_b, both = (int(np.bitwise_count(bits).sum(dtype=np.int64)) for bits in (a, b, a & b))
     return in_a, in_b, both
-
-
-def count_pairs(masks: Sequence[Packed]) -> Cells:
-    """Count coordinates in both masks of every pair, int64 ``[masks, masks]``, symmetric; on the diagonal the sizes."""
-    own = [_checked(mask, masks[0])[0] for mask in masks]
-    both = np.zeros((len(own), len(own)), np.int64)
-    if compiled := library():
-        compiled.lib.maskreg_count_pairs(
-            [compiled.read(mask) for mask in own], len(own), own[0].size // (PAD_BITS // 8), compiled.write(both)
-        )
-    else:
-        for number, mask in enumerate(own):
-            both[number, number:] = [np.bitwise_count(mask & other).sum(dtype=np.int64) for other in own[number:]]
-    symmetric: Cells = np.triu(both) + np.triu(both, 1).T
-    return symmetric
 
 
 def count_classes(a: Packed, b: Packed, codes: npt.NDArray[np.uint16]) -> Cells:

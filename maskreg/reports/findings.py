@@ -10,7 +10,6 @@ from typing import Any
 from maskreg.analysis.comparison import Comparison, ConsensusPicture, PairOverlap
 from maskreg.analysis.pairwise import PairMatrix
 from maskreg.analysis.papers import TableBeside
-from maskreg.analysis.survey import Survey
 from maskreg.analysis.verdict import Outcome, Start, Verdict
 from maskreg.artifact.manifest import Manifest, Totals
 from maskreg.artifact.reader import Artifact
@@ -19,16 +18,17 @@ from maskreg.artifact.totals import totals_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.roles import ALL, Selection
 from maskreg.digest import Digest
+from maskreg.errors import UsageError
 from maskreg.flow.geometry.exponents import ByExponent, by_exponent
+from maskreg.flow.overlap.consensus import picture_consensus
 from maskreg.flow.overlap.measure import Ancestry, measure_overlap
-from maskreg.flow.overlap.survey import picture_consensus, survey_overlaps
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
 from maskreg.reports.geometry import Geometry, Trajectory
 from maskreg.reports.modules import Grid, grid_of
 
 MOST_COMPARED = 16
-"""Masks whose pairs are all compared with an answer: 120 pairs. More are surveyed."""
+"""Masks of a page: 120 pairs."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,6 @@ class Findings:
         selection: the tensors that all else is of; geometry, trajectory and papers are as they were measured.
         matrix: all masks beside each other; None for two and for one.
         consensus: of three masks or more, how many hold each coordinate, of every matrix where there are few.
-        survey: the same of more masks than ``MOST_COMPARED``, of which there are no ``others`` and no matrix.
     """
 
     name: str
@@ -96,7 +95,6 @@ class Findings:
     others: tuple[OtherMask, ...]
     matrix: PairMatrix | None = None
     consensus: tuple[ConsensusPicture, ...] = ()
-    survey: Survey | None = None
     geometry: Geometry | None = None
     trajectory: Trajectory | None = None
     papers: tuple[TableBeside, ...] = ()
@@ -136,7 +134,9 @@ def gather(
     scope: dict[str, Any] = {"allow_different": allow_different, "selection": selection, "progress": progress}
     how: dict[str, Any] = {**scope, "names": [each.name for each in masks], "jobs": jobs}
     if len(masks) > MOST_COMPARED:
-        return replace(findings, survey=survey_overlaps(artifacts, source, **how))
+        raise UsageError(
+            f"{len(masks)} masks, and a page compares {MOST_COMPARED} at most", hint="name fewer with --against"
+        )
     starts = [each.start for each in masks]
     ancestries = [each.ancestry or Ancestry.of_parents(each.artifact) for each in masks]
     comparison = measure_overlap(artifacts, source, start=starts, ancestries=ancestries, **how)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -20,9 +20,6 @@ from maskreg.words import three_digits
 
 if TYPE_CHECKING:
     from maskreg.analysis.pairwise import PairMatrix
-    from maskreg.analysis.survey import Survey
-
-    Square: TypeAlias = PairMatrix | Survey
 
 
 _TALLEST, _FLATTEST = 1.1, 0.3
@@ -57,7 +54,7 @@ _FADED = 0.3
 """Opacity of a pair without an answer."""
 
 
-def headroom_map(matrix: Square, theme: Theme, size: Size = WIDE) -> Figure:
+def headroom_map(matrix: PairMatrix, theme: Theme, size: Size = WIDE) -> Figure:
     """A row and a column for each mask; cells show headroom in percent, and are empty on the diagonal.
 
     Zero is the gray in the middle of the color scale, whose ends are pairs with an answer. Pairs without one
@@ -103,7 +100,7 @@ def _scale(values: npt.NDArray[np.float64], answered: npt.NDArray[np.bool_]) -> 
     return Normalize(-end, end)
 
 
-def _label(axes: Any, matrix: Square, size: Size) -> None:
+def _label(axes: Any, matrix: PairMatrix, size: Size) -> None:
     count = len(matrix.order)
     stride = -(-count // (LABELS // 2 if size.narrow else LABELS))
     shown = range(0, count, stride)

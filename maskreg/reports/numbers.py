@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from maskreg.analysis.comparison import Consensus
 from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.pairwise import PairMatrix
-from maskreg.analysis.survey import Survey
 from maskreg.analysis.verdict import null_label
 from maskreg.flow.geometry.exponents import ByExponent
 from maskreg.reports.curve import name_of, shown
@@ -59,23 +56,6 @@ def consensus_numbers(consensus: Consensus) -> Numbers:
         for masks, (count, expected) in enumerate(zip(consensus.observed, consensus.expected, strict=True))
     )
     return Numbers(("in so many masks", "coordinates", "share", "independent masks", "share"), tuple(rows))
-
-
-def survey_numbers(survey: Survey) -> Numbers:
-    """Every other mask of a survey beside the first."""
-    rows = tuple(
-        (
-            survey.names[other],
-            percent(survey.sizes[other] / survey.numel),
-            *(
-                percent(None if np.isnan(value) else float(value))
-                for value in (survey.coverage[other, 0], survey.coverage[0, other], survey.headrooms[0, other])
-            ),
-        )
-        for other in survey.order
-        if other
-    )
-    return Numbers(("mask", "moved", "of it in this mask", "of this mask in it", "headroom"), rows)
 
 
 def magnitude_numbers(exponents: ByExponent) -> Numbers:

@@ -27,7 +27,6 @@ from maskreg.reports.numbers import (
     matrix_numbers,
     overlap_numbers,
     spectra_numbers,
-    survey_numbers,
 )
 from maskreg.reports.pictures import Plot, compact, inline, png, svg
 from maskreg.reports.templates import Definitions, render
@@ -37,7 +36,6 @@ from maskreg.words import counted, percent
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import ConsensusPicture, PairOverlap
     from maskreg.analysis.pairwise import PairMatrix
-    from maskreg.analysis.survey import Survey
     from maskreg.flow.geometry.exponents import ByExponent
     from maskreg.ref import Card
     from maskreg.reports.findings import Findings
@@ -64,8 +62,6 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
     if findings.matrix is not None:
         plots.append(matrix_plot(findings.matrix))
     plots += [consensus_plot(number, picture) for number, picture in enumerate(findings.consensus, start=1)]
-    if findings.survey is not None:
-        plots.append(survey_plot(findings.survey))
     for number, other in enumerate(findings.others[:MOST_BARS], start=1):
         if other.overlap.whole.counts.most:
             plots.append(overlap_plot(number, other.overlap))
@@ -125,16 +121,6 @@ def consensus_plot(number: int, picture: ConsensusPicture) -> Plot:
     )
     draw, numbers = partial(consensus_heat, picture), consensus_numbers(picture.map.consensus)
     return Plot(f"consensus-{number}", f"Consensus of {counted(masks, 'mask')} in {name}", alt, draw, numbers)
-
-
-def survey_plot(survey: Survey) -> Plot:
-    """The headrooms of every pair of very many masks."""
-    alt = (
-        f"Heat map of the headroom of every pair of {counted(len(survey.names), 'mask')}, in the order of their names; "
-        "the table below has every mask beside this one."
-    )
-    draw, numbers = partial(headroom_map, survey), survey_numbers(survey)
-    return Plot("survey", "Headroom of every pair, in percent", alt, draw, numbers)
 
 
 def trajectory_plot(run: Trajectory) -> Plot:
@@ -208,7 +194,7 @@ def _contents(findings: Findings, plots: Mapping[str, Plot]) -> dict[str, str]:
     others = findings.others
     overlap = f"Overlap with {others[0].name}" if len(others) == 1 else "Overlap with other masks"
     sections = {
-        "overlaps": (others or findings.survey, overlap),
+        "overlaps": (others, overlap),
         "magnitude": ("exponents" in plots, "By magnitude"),
         "layers": (True, "By layer and module"),
         "geometry": (findings.geometry is not None, "Geometry"),

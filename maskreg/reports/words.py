@@ -34,14 +34,6 @@ def answer(findings: Findings) -> tuple[str, str, str]:
     """The mark, the heading and the headline sentence."""
     others = [other for other in findings.others if other.independent]
     marks = [mark_of(other) for other in others]
-    if findings.survey is not None:
-        count = counted(len(findings.survey.names) - 1, "mask")
-        told = (
-            f"{count} stand beside this one, which are too many for an answer about each pair. To see whether "
-            "the overlap with one of them is more than rounding gives, make a report with that mask alone: "
-            "--against NAME."
-        )
-        return OPEN, _NOT_SETTLED, told
     if not others:
         told = (
             "One mask alone cannot tell: any small update moves small weights, because bf16 rounds. To see whether "

@@ -52,12 +52,10 @@ def expanded(
 
 
 def masks_of(
-    workspace: Workspace, masks: Sequence[ArtifactLike], remote: str | None, *, what: str, once: bool = False
+    workspace: Workspace, masks: Sequence[ArtifactLike], remote: str | None, *, what: str
 ) -> tuple[Named, ...]:
     """Masks that are counted together, patterns expanded; two or more, each with its mask part."""
     named = tuple(workspace.find(mask, remote) for mask in expanded(workspace, masks, remote))
-    if once:
-        named = tuple({mask.name: mask for mask in named}.values())
     if len(named) < 2:
         raise UsageError(f"{what} needs two masks or more")
     for mask in named:

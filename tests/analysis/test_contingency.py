@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.contingency import count_agreeing, count_both, count_classes, count_pairs, count_stripes
+from maskreg.analysis.contingency import count_agreeing, count_both, count_classes, count_stripes
 from maskreg.mask import overlap, pack
 from maskreg.mask.rounding import classes_of
 
@@ -40,12 +40,6 @@ def test_agreement_is_that_of_dense_masks(kernels: str, numel: int, masks: int, 
     found = drawn(numel, seed, masks)
     expected = np.bincount(np.sum(found, axis=0), minlength=masks + 1)
     assert (count_agreeing([pack(mask) for mask in found], numel) == expected).all()
-
-
-@given(sizes, st.integers(1, 9), st.integers(0, 1 << 32))
-def test_pairs_are_those_of_dense_masks(kernels: str, numel: int, masks: int, seed: int) -> None:
-    dense = np.array(drawn(numel, seed, masks), np.int64)
-    assert (count_pairs([pack(mask) for mask in dense.astype(bool)]) == dense @ dense.T).all()
 
 
 def test_255_masks_can_agree(kernels: str) -> None:

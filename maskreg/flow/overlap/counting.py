@@ -211,11 +211,10 @@ def operands_of(
     allow_different: bool,
     selection: Selection,
     jobs: int,
-    most: int = MAX_MASKS,
 ) -> Operands:
     """Check that masks can be counted together, and have them ready for threads."""
-    if not 2 <= len(artifacts) <= most:
-        raise UsageError(f"2 to {most:,} masks can be counted together, not {len(artifacts):,}")
+    if not 2 <= len(artifacts) <= MAX_MASKS:
+        raise UsageError(f"2 to {MAX_MASKS} masks can be counted together, not {len(artifacts):,}")
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
     verified, missing = None, ""
     if source is not None and scope.one_source:

@@ -8,7 +8,6 @@ enum {
     TILE_WORDS = TILE / WORD,
     CELLS = 4,  // of a 2x2 table
     PLANES = 8,
-    PAIR_WORDS = 256,  // of every mask at a time, so that the words of hundreds of masks stay in a cache
     ROW_PLANES = 4,
     ROWS_ABREAST = 15,  // rows of a matrix that are counted before their planes are full
 };
@@ -28,14 +27,6 @@ int64_t maskreg_count_overlap(const uint8_t *a, const uint8_t *b, int64_t words)
     int64_t both = 0;
     FOR_EACH(i, words) both += ones(load_word(a, i) & load_word(b, i));
     return both;
-}
-
-void maskreg_count_pairs(const uint8_t *const *masks, int64_t count, int64_t words, int64_t *both) {
-    for (int64_t first = 0; first < words; first += PAIR_WORDS) {
-        const int64_t own = least(PAIR_WORDS, words - first);
-        FOR_EACH(a, count) for (int64_t b = a; b < count; b++)
-            both[a * count + b] += maskreg_count_overlap(masks[a] + 8 * first, masks[b] + 8 * first, own);
-    }
 }
 
 void maskreg_classify_codes(const uint16_t *restrict codes, int64_t n, uint16_t *restrict classes) {

@@ -406,10 +406,6 @@ void maskreg_count_both(const uint8_t *a, const uint8_t *b, int64_t words, int64
 // Count the bits that are in both masks, which may be the same.
 int64_t maskreg_count_overlap(const uint8_t *a, const uint8_t *b, int64_t words);
 
-// Count the bits that are in both masks of every pair, and in every mask: `both` is [count, count], and to its upper
-// triangle and its diagonal is added.
-void maskreg_count_pairs(const uint8_t *const *masks, int64_t count, int64_t words, int64_t *both);
-
 // Count coordinates by the number of masks that hold them, from 1 on. `count` is at most 255; `counts` is [count + 1],
 // added to.
 void maskreg_count_agreeing(const uint8_t *const *masks, int64_t count, int64_t words, int64_t *counts);

@@ -154,7 +154,7 @@ def compare(
 
         if len(operands) > MANY:
             pairs = counted(len(operands) * (len(operands) - 1) // 2, "pair")
-            space.note(f"{pairs} with intervals and answers take long; a survey only counts what they share")
+            space.note(f"{pairs} with intervals and answers take long; fewer checkpoints of a run often tell enough")
 
         # First, so that a file that exists is refused before the work.
         maps = _mapped(operands, consensus_map, selection, progress, allow_different=allow_different)
@@ -187,7 +187,7 @@ def compare(
 def _mapped(
     masks: Sequence[Named], out: str | Path | None, selection: Selection, progress: Progress, *, allow_different: bool
 ) -> tuple[ConsensusMap, ...]:
-    from maskreg.flow.overlap.survey import write_consensus
+    from maskreg.flow.overlap.consensus import write_consensus
 
     if out is None:
         return ()

@@ -38,7 +38,6 @@ class Report(Result):
         sentence: the same in a sentence.
         against: the overlap with each of the other masks, as JSON values.
         matrix: all masks beside each other, as JSON values; None for two and for one.
-        survey: the same of more masks than are compared, without answers; then ``against`` is empty.
         papers: tables of papers with the analysis beside them, as JSON values.
         consensus: of three masks or more, how many hold each coordinate: of each matrix, where there are at most four,
             as JSON values.
@@ -52,7 +51,6 @@ class Report(Result):
     sentence: str
     against: tuple[Mapping[str, Any], ...]
     matrix: Mapping[str, Any] | None
-    survey: Mapping[str, Any] | None
     papers: tuple[Mapping[str, Any], ...]
     selection: Selection
     consensus: tuple[Mapping[str, Any], ...]
@@ -82,8 +80,8 @@ def report(
     Needs the ``report`` extra. Without the source, the page leaves out what needs it.
 
     Args:
-        against: other masks to compare it with; ``"team/run:step-*"`` stands for all tags that match it. More than
-            fifteen are surveyed: see :func:`survey`.
+        against: other masks to compare it with; ``"team/run:step-*"`` stands for all tags that match it. Fifteen
+            at most.
         analysis: the geometry of the update, as ``analyze`` stored it; by default the artifact that is named like
             the mask with ``-analysis``, if there is one.
         trajectory: how the update grew, as ``trajectory`` returned it.
@@ -148,7 +146,6 @@ def _result(findings: Findings, path: Path, plots: Sequence[Path]) -> Report:
         sentence,
         tuple({"ref": other.name, **other.overlap.to_json()} for other in findings.others),
         None if findings.matrix is None else findings.matrix.to_json(),
-        None if findings.survey is None else {"names": list(findings.survey.names), **findings.survey.to_json()},
         tuple(table.to_json() for table in findings.papers),
         findings.selection,
         tuple(picture.to_json() for picture in findings.consensus),

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import maskreg.flow.overlap.consensus
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import PairMismatchError
-from maskreg.flow.overlap import survey
-from maskreg.flow.overlap.survey import write_consensus
+from maskreg.flow.overlap.consensus import write_consensus
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.flow.making import extracted
 
@@ -36,7 +36,7 @@ def runs(tmp_path: Path, count: int) -> tuple[list[dict[str, Tensor]], list[Arti
 
 @pytest.mark.parametrize("chunk", [1 << 25, 64])
 def test_maps_are_sums_of_dense_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(survey, "BITS_NUMEL", chunk)
+    monkeypatch.setattr(maskreg.flow.overlap.consensus, "BITS_NUMEL", chunk)
     models, artifacts = runs(tmp_path, 3)
     file = io.BytesIO()
     found = {tensor.name: tensor for tensor in write_consensus(artifacts, file)}
