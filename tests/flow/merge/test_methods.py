@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from click.testing import CliRunner
+from maskreg_cli.main import cli
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import UsageError
+from maskreg.flow.merge import methods
 from maskreg.flow.merge.checkpoint import MergedCheckpoint
 from maskreg.flow.merge.methods import METHODS
 from maskreg.flow.merge.methods.arithmetic import dots
 from maskreg.flow.merge.methods.averages import karcher_factors
+from maskreg.flow.merge.methods.base import Method
 from maskreg.flow.merge.recipe import Recipe
+from scripts import commands
 from tests.demo import DEMO
 from tests.flow.making import extracted
 from tests.flow.merge import dense
@@ -89,6 +96,55 @@ def test_a_method_is_its_formula(tiny: Tiny, method: str, settings: dict[str, An
         from_middle = np.abs((values.view(np.uint32) & 0xFFFF).astype(np.int64) - 0x8000)
         assert not off[sized & (from_middle > 4)].any(), name
     assert made.report().whole.after
+
+
+@pytest.fixture
+def added_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Method]:
+    """What CONTRIBUTING says about adding a merge method: one file in the folder."""
+    file = tmp_path / "loudest.py"
+    file.write_text(LOUDEST)
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    found = methods.discovered()
+    assert set(found) == {*METHODS, "loudest"}
+    monkeypatch.setitem(cast("dict[str, Method]", METHODS), "loudest", found["loudest"])
+    yield found["loudest"]
+    sys.modules.pop(f"{methods.__name__}.loudest")
+
+
+LOUDEST = '''
+"""Loudest: of the changes of a coordinate, the largest."""
+
+import numpy as np
+
+from maskreg.flow.merge.methods.base import Floats, Method, Setting, Tile
+
+
+@Method(
+    "loudest",
+    summary="the largest change of every coordinate",
+    paper="arXiv 2400.00001",
+    settings={"least": Setting(0.0, "smaller changes are left out", 0.0)},
+    weighted=False,
+)
+def loudest(tile: Tile) -> Floats:
+    """The largest change of every coordinate."""
+    stacked = np.stack(tile.updates)
+    largest = np.take_along_axis(stacked, np.abs(stacked).argmax(axis=0)[None], axis=0)[0]
+    return np.where(np.abs(largest) < np.float32(tile.settings["least"]), np.float32(0), largest)
+'''
+
+
+def test_a_method_is_added_in_one_file(tiny: Tiny, added_method: Method) -> None:
+    """The table, the help, the page and a merge know it."""
+    help_text = CliRunner().invoke(cli, ["merge", "--help"]).output
+    assert "loudest          the largest change of every coordinate (least)" in help_text
+    paper = "[arXiv 2400.00001](https://arxiv.org/abs/2400.00001)"
+    assert f"| `loudest` | {added_method.summary} ({paper}) | `least=0` |" in commands.methods_table()
+    made = MergedCheckpoint(tiny.artifacts, tiny.source, Recipe.of("loudest", [1.0, 1.0], {"least": "1e-9"}))
+    name = "model.norm.weight"
+    one, two = (target[name] - tiny.models[0][name] for target in tiny.models[1:])
+    expected = tiny.models[0][name] + np.where(np.abs(two) > np.abs(one), two, one)
+    np.testing.assert_array_equal(made.read(name, 0, expected.size), dense.rounded(expected))
 
 
 def test_models_at_an_angle_have_the_karcher_mean_of_their_directions() -> None:
