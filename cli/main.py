@@ -23,7 +23,7 @@ SECTIONS = {
     "Updates": ("extract", "apply", "retrain", "combine", "merge", "squash", "convert"),
     "Sharing": ("pull", "push", "follow", "cache", "remote", "jobs"),
     "Evidence": ("show", "baseline", "compare", "analyze", "report"),
-    "Registry": ("list", "log", "diff", "tag", "mv", "annotate", "rm", "restore", "verify", "key", "gc", "db"),
+    "Registry": ("list", "log", "tag", "mv", "annotate", "rm", "restore", "verify", "key", "gc", "db"),
     "Service": ("serve", "worker", "login", "logout", "whoami", "token"),
     "Setup": ("doctor", "config", "completion"),
 }

@@ -131,7 +131,7 @@ class OutType(click.Path):
             self.fail("a path must not be empty", param, ctx)
         if isinstance(value, str) and "://" in value:
             copy = f"aws s3 cp --recursive FOLDER {value}"
-            self.fail(f"{value} is a URL; give a path, and copy what is written: {copy}", param, ctx)
+            self.fail(f"{value} is a URL; give a path, and copy what is written, such as with: {copy}", param, ctx)
         return super().convert(value, param, ctx)
 
 

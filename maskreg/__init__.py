@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from maskreg.workspace.verbs.combine import combine
     from maskreg.workspace.verbs.compare import compare
     from maskreg.workspace.verbs.convert import convert_from, convert_to
-    from maskreg.workspace.verbs.diff import diff
     from maskreg.workspace.verbs.doctor import doctor
     from maskreg.workspace.verbs.extract import extract
     from maskreg.workspace.verbs.follow import Followed, Follower, follow
@@ -95,7 +94,6 @@ __all__ = [
     "convert_from",
     "convert_to",
     "db",
-    "diff",
     "doctor",
     "errors",
     "extract",

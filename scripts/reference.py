@@ -31,7 +31,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "Followed",
     ),
     "Evidence": ("compare", "analyze", "trajectory", "report"),
-    "Looking things up": ("search", "list", "show", "log", "diff"),
+    "Looking things up": ("search", "list", "show", "log"),
     "Maintenance": ("verify", "gc", "doctor", "remotes", "keys", "jobs", "config", "db"),
     "Values": (
         *("Workspace", "Settings", "Registry", "Ref", "Digest", "Card"),

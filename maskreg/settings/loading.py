@@ -22,8 +22,6 @@ class Settings:
         config_path: the configuration file, whether it exists or not.
         default_remote: name of the remote to use when none is named; empty when not set.
         jobs: objects that travel at the same time; four for each CPU that this process may use, at most 16.
-        engine: where blocks are worked on: ``threads``, ``ray`` or ``ray://HOST:PORT``.
-        workers: processes of an engine on a cluster; 0 for one per CPU of the cluster.
         offline: never talk to a remote.
         cache_size: bytes that pulled artifacts may take, for ``maskreg cache prune``; 0 for any number.
         immutable_projects: projects in which every tag but ``latest`` that this machine sets must never move.
@@ -35,7 +33,6 @@ class Settings:
     config_path: Path
     default_remote: str = ""
     jobs: int = field(default_factory=default_jobs)
-    engine: str = "threads"
     offline: bool = False
     cache_size: int = 0
     immutable_projects: tuple[str, ...] = ()

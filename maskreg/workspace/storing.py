@@ -129,7 +129,7 @@ def free_path(out: str | Path, *, force: bool, source: object = None) -> Path:
     if isinstance(out, str) and is_url(out):
         raise UsageError(
             f"{out} is in a bucket, and outputs are written to a disk",
-            hint=f"write to a folder, then: aws s3 cp --recursive FOLDER {out}",
+            hint=f"write to a folder, and copy that there, such as with: aws s3 cp --recursive FOLDER {out}",
         )
     path = Path(out).expanduser()
     if not occupied(path):

@@ -58,7 +58,6 @@ def cases(folder: Path) -> dict[str, Case]:
             ["report", REF, "--source", source, "-o", str(folder / "page.html"), "--force"],
             lambda: maskreg.report(REF, folder / "page.html", source=source, force=True),
         ),
-        "diff": (["diff", REF, OTHER], lambda: maskreg.diff(REF, OTHER)),
         "push": (["push", OTHER], lambda: [maskreg.push(OTHER)]),
         "list": (["list", "toy"], lambda: maskreg.list("toy")),
         "show": (["show", REF], lambda: maskreg.show(REF)),

@@ -17,6 +17,7 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
+from maskreg.errors import UnavailableError
 from maskreg.service import observing
 from maskreg.service.app import create_app
 from maskreg.service.auth.database import upgrade_server
@@ -146,6 +147,18 @@ def test_every_part_that_is_silent_is_named_and_asked_once() -> None:
     assert sorted(asked) == ["readiness-accounts", "readiness-store"]
     goes_on.set()
     asyncio.run(Readiness({"store": hangs}).check())
+
+
+def test_a_part_that_cannot_serve_says_why_though_another_hangs() -> None:
+    goes_on = threading.Event()
+
+    def gone() -> None:
+        raise UnavailableError("the database does not answer")
+
+    readiness = Readiness({"store": goes_on.wait, "accounts": gone}, patience_s=60)
+    with pytest.raises(UnavailableError, match="the database does not answer"):
+        asyncio.run(readiness.check())
+    goes_on.set()
 
 
 @pytest.mark.parametrize(

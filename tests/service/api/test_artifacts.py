@@ -33,6 +33,33 @@ def test_a_search_gives_what_the_command_line_lists(shared: Lab) -> None:
     assert (page["next"], page["left_out"]) == (None, [])
 
 
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"text": "team/*"}, ["team/opd:v1", "team/rlvr"]),
+        ({"text": "secret/*"}, []),
+        ({"project": "secret"}, []),
+        ({"density": "0.3..0.5"}, ["team/rlvr"]),
+        ({"tag": "v1", "family": "toy"}, ["team/opd:v1"]),
+        ({"kind": "mask"}, []),
+    ],
+    ids=str,
+)
+def test_a_search_has_the_filters_of_the_command_line(shared: Lab, params: dict[str, str], expected: list[str]) -> None:
+    assert refs(shared.get("/artifacts", sort="name:asc", **params)) == expected
+
+
+def test_page_after_page_gives_everything_once(shared: Lab) -> None:
+    seen: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None and len(seen) < 4:
+        page = shared.get("/artifacts", ADMIN, sort="density", limit=1, cursor=cursor)
+        seen += refs(page)
+        cursor = page["next"]
+    assert seen == refs(shared.get("/artifacts", ADMIN, sort="density"))
+    assert len(seen) == 3
+
+
 QUERY = Query(sort="density")
 GOOD = position_cursor(QUERY, Position(0.5, Ref("team", "opd", "v1")))
 
