@@ -19,7 +19,7 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.ref import Card, Ref
-from maskreg.store.chain import check_free
+from maskreg.store.chain import check_free, check_movable
 from maskreg.workspace.workspace import Named, Workspace, as_name
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ class Naming:
                     keep_as=ref.tag,
                 )
             try:
-                local.publish(ref, digest, card=card, after=self.head)
+                check_movable(self.head, digest)
+                with local.keeping(digest):
+                    local.append(ref, digest, card=card, after=self.head)
             except (ConflictError, ImmutableTagError) as error:
                 raise type(error)(error.message, keep=kept, keep_as="OTHER-TAG") from error
             was = note_move(self._workspace, ref, self.head, digest)
