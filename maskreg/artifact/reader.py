@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -316,7 +316,6 @@ class Artifact:
         each(objects, check, jobs)
 
 
-@lru_cache(maxsize=64)
 class _LazyMask(Mapping[str, TensorMask]):
     def __init__(self, artifact: Artifact) -> None:
         self._artifact = artifact

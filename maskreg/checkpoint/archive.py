@@ -73,7 +73,11 @@ class Archive:
             if any(entry.compress_type or entry.flag_bits & _ENCRYPTED for entry in self._entries):
                 raise self._broken("it is compressed or encrypted, which torch.save never does")
             # The first folder is the archive's own name, which depends on the file that it was saved to.
-            by_name = {entry.filename.partition("/")[2]: entry for entry in self._entries}
+            by_name = {entry.filename.partition("/")[2].lower(): entry for entry in self._entries}
+            # The pickle that is checked must be the one that torch loads. torch ignores case, takes any of two entries
+            # of a name, and reads what does not begin with an entry as a file of an older torch.save.
+            if len(by_name) < len(self._entries) or self._entries[0].header_offset:
+                raise self._broken("two of its entries have one name, or something lies in front of them")
             if "byteorder" in by_name and self._content(by_name["byteorder"]) != b"little":
                 raise FormatError(f"{self.document}: saved on a machine with another order of bytes")
             named = check(self._content(by_name["data.pkl"]), _NAMES, self.document, limits, protocol=_PROTOCOL)

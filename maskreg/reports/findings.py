@@ -134,9 +134,7 @@ def gather(
     scope: dict[str, Any] = {"allow_different": allow_different, "selection": selection, "progress": progress}
     how: dict[str, Any] = {**scope, "names": [each.name for each in masks], "jobs": jobs}
     if len(masks) > MOST_COMPARED:
-        raise UsageError(
-            f"{len(masks)} masks, and a page compares {MOST_COMPARED} at most", hint="name fewer with --against"
-        )
+        raise UsageError(f"{len(masks)} masks, and a page compares {MOST_COMPARED} at most", hint="name fewer of them")
     starts = [each.start for each in masks]
     ancestries = [each.ancestry or Ancestry.of_parents(each.artifact) for each in masks]
     comparison = measure_overlap(artifacts, source, start=starts, ancestries=ancestries, **how)

@@ -54,6 +54,22 @@ def test_an_archive_that_torch_does_not_write_is_refused(path: Path) -> None:
         assert fault in caught.value.message
 
 
+@pytest.mark.parametrize("beside", [b"data.pkl", b"DATA.PKL"])
+def test_no_pickle_beside_the_one_that_is_checked_is_read(path: Path, beside: bytes) -> None:
+    with zipfile.ZipFile(path, "a") as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
+        archive.writestr(zipfile.ZipInfo(name.replace("data.pkl", "data.new")), archive.read(name))
+    path.write_bytes(path.read_bytes().replace(b"data.new", beside))  # torch ignores case
+    with pytest.raises(FormatError, match="two of its entries have one name"):
+        open_checkpoint(path)
+
+
+def test_nothing_in_front_of_an_archive_is_read(path: Path) -> None:
+    path.write_bytes(b"\x80\x02" + path.read_bytes())  # as a file of an older torch begins
+    with pytest.raises(FormatError):
+        open_checkpoint(path)
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.analysis.comparison import ConsensusMap, ConsensusPicture
+from maskreg.analysis.contingency import MAX_MASKS
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import scope_of
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.roles import ALL, Selection
+from maskreg.errors import UsageError
 from maskreg.flow.overlap.counting import BITS_NUMEL, MASKS_BYTES
 from maskreg.mask.packed import unpack
 from maskreg.progress import SILENT, Progress
@@ -42,7 +44,12 @@ def write_consensus(
 
         with np.load("consensus.npz") as maps:
             consensus = maps["model.layers.13.self_attn.q_proj.weight"] / maps["masks"]
+
+    Raises:
+        UsageError: more masks than a byte can count.
     """
+    if len(artifacts) > MAX_MASKS:
+        raise UsageError(f"{len(artifacts)} masks; a map counts {MAX_MASKS} at most")
     scope = scope_of(artifacts, allow_different=allow_different, selection=selection)
     maps: list[ConsensusMap] = []
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:

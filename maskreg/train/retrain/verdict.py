@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from maskreg.digest import Digest
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.extract.pairing import is_wide
+from maskreg.mask.algebra import Packed
 from maskreg.mask.packed import Mask, nnz_of, overlap, pack
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
@@ -71,21 +73,20 @@ def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Prog
     """
     exact = parse_rule("exact")
 
-    def count(block: tuple[TensorInfo, int, int]) -> tuple[TensorInfo, int, int, int]:
-        info, start, stop = block
+    def count(block: tuple[TensorInfo, int, int, Packed | None]) -> tuple[TensorInfo, int, int, int]:
+        info, start, stop, packed = block
         before, after = (side.read(info.name, start, stop) for side in (source, result))
         bits, visible = np.zeros(-(-(stop - start) // 64) * 8, np.uint8), 0
         if info.dtype in FLOAT:
             visible = int(np.count_nonzero(exact.moved(to_bf16(before, info.dtype), to_bf16(after, info.dtype))))
-            if info.name in mask:
-                bits = mask[info.name].packed[start // 8 : start // 8 + bits.size]
+            if packed is not None:
+                bits = packed[start // 8 : start // 8 + bits.size]
         changed = pack(before != after)
         progress.advance(2 * before.nbytes)
         return info, nnz_of(bits), visible, nnz_of(changed) - overlap(changed, bits)
 
     progress.start("verify", sum(2 * info.nbytes for info in source.tensors.values()))
-    blocks = ((info, *span) for info in source.tensors.values() for span in blocks_of(info.numel))
-    counted = ordered(count, blocks, jobs=worker_count(None), size=lambda block: block[2] - block[1])
+    counted = ordered(count, _blocks(source, mask), jobs=worker_count(None), size=lambda block: block[2] - block[1])
     trained = visible = 0
     outside: Counter[str] = Counter()
     with closing(counted) as results:
@@ -107,6 +108,14 @@ def verify(source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Prog
         "density": trained / max(numel, 1),
         "visible_density": visible / max(numel, 1),
     }
+
+
+def _blocks(source: Checkpoint, mask: Mask) -> Iterator[tuple[TensorInfo, int, int, Packed | None]]:
+    """Blocks of all tensors, with the mask of the tensor, which is read once."""
+    for info in source.tensors.values():
+        packed = mask[info.name].packed if info.dtype in FLOAT and info.name in mask else None
+        for start, stop in blocks_of(info.numel):
+            yield info, start, stop, packed
 
 
 def store(folder: RunFolder, run: PreparedRun, home: Path, *, progress: Progress = SILENT) -> ExtractResult:
