@@ -128,9 +128,8 @@ class Differ:
                 mask.nonfinite,
                 nan,
                 inf,
-                # Arrays go to another process without being copied, bytes do not.
-                np.frombuffer(codec.encode(before, after, grid), np.uint8) if codec else None,
-                np.frombuffer(codec.encode(after, before, grid), np.uint8) if codec and self.reversible else None,
+                codec.encode(before, after, grid) if codec else None,
+                codec.encode(after, before, grid) if codec and self.reversible else None,
             ),
             read_bytes=read_bytes,
         )

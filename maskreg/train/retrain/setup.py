@@ -162,7 +162,7 @@ def read_config(given: ConfigLike, recipe: Recipe) -> dict[str, Any]:
             config[key] = _value(f"{name}: {key}", value, known[key])
     config = {**_DEFAULTS, "optim": "adamw_torch", **config}
     for key in ("max_steps", "save_steps"):
-        if config[key] < 1:
+        if not config[key] >= 1:  # nor NaN
             raise UsageError(f"{key} cannot be {config[key]}", hint=f"{key}: a whole number, at least 1")
     if config["optim"] not in ("adamw_torch", "sgd"):
         raise UsageError(f"optim cannot be {config['optim']!r}", hint="adamw_torch or sgd, which have a masked form")

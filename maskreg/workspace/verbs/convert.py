@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -189,7 +190,7 @@ def _checked_options(target_format: Format, options: Mapping[str, Any]) -> Mappi
 _OF_KIND = {bool: "true or false", int: "a whole number", str: "text"}
 _OF_TEXT: Mapping[type, Callable[[str], object]] = {
     bool: {"true": True, "false": False}.get,
-    int: lambda text: int(text) if text.isascii() and text.isdecimal() else None,
+    int: lambda text: int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None,
     str: str,
 }
 
