@@ -85,7 +85,7 @@ def header_length(first: bytes, file_bytes: int, file_name: str, limits: Limits 
     if len(first) < LENGTH_BYTES or length > file_bytes - LENGTH_BYTES:
         raise FormatError(
             f"{file_name}: not a safetensors file, or cut short",
-            hint="download or copy the checkpoint again; maskreg reads safetensors weights only",
+            hint="download or copy the checkpoint again",
         )
     if length > limits.safetensors_header_bytes:
         raise LimitError(f"{file_name}: a header of {length} bytes; the limit is {limits.safetensors_header_bytes}")
@@ -95,7 +95,9 @@ def header_length(first: bytes, file_bytes: int, file_name: str, limits: Limits 
 def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits = LIMITS) -> Shard:
     """Parse and validate a header from outside."""
     if header[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{":
-        raise FormatError(f"{file_name}: not a safetensors file", hint="maskreg reads safetensors weights only")
+        raise FormatError(
+            f"{file_name}: not a safetensors file", hint="name the file or folder that the weights were saved to"
+        )
     # Before parsing, which takes seconds for so many: the document, its metadata and each tensor are an object.
     objects = header.count(b"{") - 1 - (b'"__metadata__"' in header)
     if objects > limits.tensors:

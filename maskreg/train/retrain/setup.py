@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import traceback
@@ -66,6 +67,14 @@ _FIXED = (
     "per_device_train_batch_size", "num_train_epochs", "output_dir",
 )  # fmt: skip
 """Keys of TRL by which a run could not resume bit for bit, or would train something else than its setup says."""
+
+_SAID_BY = {
+    "output_dir": "the output has its place",
+    "num_train_epochs": "max_steps has its place",
+    "per_device_train_batch_size": "the batch size has its place",
+    "teacher_model_name_or_path": "the teacher has its place",
+}
+"""What says the same as a key that cannot be set."""
 
 
 @dataclass(frozen=True)
@@ -156,9 +165,8 @@ def read_config(given: ConfigLike, recipe: Recipe) -> dict[str, Any]:
             if key not in known:
                 raise UsageError(f"{name}: trl.{recipe.method}Config has no key {key!r}", hint=f"leave {key} out")
             if key in _FIXED:
-                raise UsageError(
-                    f"{name}: {key} cannot be set", hint=f"leave {key} out; max_steps and the batch size have its place"
-                )
+                why = _SAID_BY.get(key, "a run with it could not resume, or would train something else")
+                raise UsageError(f"{name}: {key} cannot be set", hint=f"leave {key} out; {why}")
             config[key] = _value(f"{name}: {key}", value, known[key])
     config = {**_DEFAULTS, "optim": "adamw_torch", **config}
     for key in ("max_steps", "save_steps"):
@@ -179,8 +187,9 @@ def _entries(source: Mapping[str, Any] | str | Path, name: str) -> Mapping[str, 
         entries = yaml.safe_load(Path(source).read_bytes())
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}", hint="config: a YAML file of TRL's keys, or key=value") from error
-    except yaml.YAMLError as error:
-        raise FormatError(f"{name}: no YAML ({error})") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # a ValueError of what looks like a date
+        told = " ".join(str(error).split())
+        raise FormatError(f"{name}: not YAML: {told}", hint="write texts in quotes, and keys as key: value") from error
     if not isinstance(entries, Mapping):
         raise FormatError(f"{name}: no mapping of keys to values", hint="keys of TRL's configuration")
     return entries
@@ -191,6 +200,12 @@ def _value(key: str, value: Any, kind: Any) -> Any:
     # YAML reads 1e-2 as text, because it has no point.
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value):
         value = float(value)
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:  # a date is no text
+        raise UsageError(
+            f"{key} cannot be {value!r}", hint="a text in quotes, a number, a list or a mapping"
+        ) from error
     kinds = set(get_args(kind) or (kind,))
     if kinds <= {bool, int, float, NoneType} and type(value) not in kinds | ({int} if float in kinds else set()):
         names = " or ".join(sorted(one.__name__ for one in kinds - {NoneType}))

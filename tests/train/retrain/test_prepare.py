@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,20 @@ def test_records_that_trl_could_not_take(tmp_path: Path, records: list[dict[str,
     [
         ("packing", "no"), ("weight_decay", "x"), ("logging_steps", None), ("warmup_steps", True),
         ("dataset_num_proc", 1.5), ("max_steps", 0), ("optim", "adafactor"), ("num_train_epochs", 1),
-        ("warmup_step", 3),
+        ("warmup_step", 3), ("output_dir", "x"), ("run_name", date(2026, 1, 2)),
     ],
 )  # fmt: skip
 def test_keys_and_values_that_cannot_be_set(key: str, value: object) -> None:
     with pytest.raises(UsageError, match=key):
         read_config({key: value}, RECIPES["sft"])
+
+
+@pytest.mark.parametrize("value", ["2026-13-45", "[" * 3000, "{a: 1", "!!python/name:os.system"])
+def test_values_that_are_not_yaml(value: str) -> None:
+    with pytest.raises(FormatError, match="not YAML") as caught:
+        read_config(f"run_name={value}", RECIPES["sft"])
+    assert "\n" not in caught.value.message
+    assert caught.value.hint
 
 
 def test_values_of_the_right_type() -> None:
