@@ -1,4 +1,4 @@
-"""The figures of an analysis, of a trajectory and of an optimizer's state as text."""
+"""The figures of an analysis and of a trajectory as text."""
 
 from __future__ import annotations
 

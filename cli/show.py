@@ -105,4 +105,5 @@ def command(
 def _selected(selection: Selection, groups: Mapping[str, Group]) -> str:
     numel = sum(group.numel for group in groups.values())
     nnz = sum(group.nnz for group in groups.values())
-    return f"{selection} selects {counted(numel, 'coordinate')}, of which {percent(nnz / numel)} moved"
+    share = percent(nnz / numel if numel else None)
+    return f"{selection} selects {counted(numel, 'coordinate')}, of which {share} moved"
