@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # How long a test takes says nothing here: machines are busy.
-settings.register_profile("maskreg", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("maskreg", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fast", settings.get_profile("maskreg"), max_examples=10)
 settings.load_profile("maskreg")
 
