@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from maskreg.parallel import is_first
 from maskreg.ref import Ref
 from maskreg.words import counted, percent
 
@@ -85,7 +85,7 @@ def command(output: Output, /, ref: Ref | None, out: Path, dry_run: bool, **opti
     from maskreg.workspace.verbs.retrain import plan, retrain
 
     space = workspace(output)
-    is_first = os.environ.get("RANK", "0") == "0"  # of the processes of torchrun; the others print errors alone
+    is_told = is_first()  # the other processes print errors alone
     naming = {option: options.pop(option) for option in ("name", "force")}
     with output.progress() as progress:
         if dry_run:
@@ -96,13 +96,13 @@ def command(output: Output, /, ref: Ref | None, out: Path, dry_run: bool, **opti
                 **options,
                 out=out,
                 **naming,
-                listener=_telling(output, progress) if is_first else None,
+                listener=_telling(output, progress) if is_told else None,
                 progress=progress,
                 workspace=space,
             )
     if dry_run:
         _print_plan(output, planned)
-    elif is_first:
+    elif is_told:
         _print_result(output, result)
 
 

@@ -64,6 +64,11 @@ def _quotas(groups: Path, root: Path) -> Iterator[float]:
                         yield math.inf if quota == "max" else int(quota) / int(period)
 
 
+def is_first() -> bool:
+    """Whether this process is the only one, or the first of those that torchrun or Accelerate has started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 T = TypeVar("T")
 
 

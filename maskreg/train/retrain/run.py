@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from maskreg.live.memory import CODES, DTYPES
 from maskreg.live.naming import find
 from maskreg.live.state import ModelState
 from maskreg.mask.packed import Mask
+from maskreg.parallel import is_first
 from maskreg.tensors.info import FLOAT
 from maskreg.train.hooks.trainer import MaskCallback, masked_adamw, masked_sgd
 from maskreg.train.retrain.folder import RunFolder
@@ -184,11 +184,6 @@ def _environment(args: Any) -> dict[str, Any]:
     else:
         device = {"device": f"cpu {torch.backends.cpu.get_cpu_capability()}", "threads": torch.get_num_threads()}
     return {"processes": args.world_size, **device, "versions": versions}
-
-
-def is_first() -> bool:
-    """Whether this process is the only one, or the first of several."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def wait() -> None:

@@ -168,7 +168,7 @@ def read_config(given: ConfigLike, recipe: Recipe) -> dict[str, Any]:
                 why = _SAID_BY.get(key, "a run with it could not resume, or would train something else")
                 raise UsageError(f"{name}: {key} cannot be set", hint=f"leave {key} out; {why}")
             config[key] = _value(f"{name}: {key}", value, known[key])
-    config = {**_DEFAULTS, "optim": "adamw_torch", **config}
+    config = {**_DEFAULTS, **config}
     for key in ("max_steps", "save_steps"):
         if not config[key] >= 1:  # nor NaN
             raise UsageError(f"{key} cannot be {config[key]}", hint=f"{key}: a whole number, at least 1")

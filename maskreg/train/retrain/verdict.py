@@ -19,14 +19,14 @@ from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.extract.pairing import is_wide
 from maskreg.mask.algebra import Packed
 from maskreg.mask.packed import Mask, nnz_of, overlap, pack
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import is_first, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.info import FLOAT, TensorInfo, blocks_of
 from maskreg.tensors.rules import parse_rule
 from maskreg.train.retrain.folder import RunFolder
 from maskreg.train.retrain.prepare import PreparedRun
-from maskreg.train.retrain.run import StepListener, is_first, train, wait
+from maskreg.train.retrain.run import StepListener, train, wait
 
 _MAX_NAMED = 5
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.extras import requiring
-from maskreg.parallel import worker_count
+from maskreg.parallel import is_first, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
@@ -124,7 +124,6 @@ def retrain(
         options |= {"recipe": recipe, "data": Path(data)}
         folder, prepared, named = _prepared(space, artifact, source, out, progress, options)
 
-        from maskreg.train.retrain.run import is_first
         from maskreg.train.retrain.verdict import complete, store
 
         if not is_first():
