@@ -111,6 +111,9 @@ def gather(
     jobs: int | None = None,
 ) -> Findings:
     """Count what a report needs, streaming: memory does not grow with the model."""
+    masks = [mask, *others]
+    if len(masks) > MOST_COMPARED:
+        raise UsageError(f"{len(masks)} masks, and a page compares {MOST_COMPARED} at most", hint="name fewer of them")
     mask.artifact.require("mask")
     rows = selected_rows(mask.artifact, selection)
     exponents = None
@@ -129,12 +132,9 @@ def gather(
     )
     if not others:
         return findings
-    masks = [mask, *others]
     artifacts = [each.artifact for each in masks]
     scope: dict[str, Any] = {"allow_different": allow_different, "selection": selection, "progress": progress}
     how: dict[str, Any] = {**scope, "names": [each.name for each in masks], "jobs": jobs}
-    if len(masks) > MOST_COMPARED:
-        raise UsageError(f"{len(masks)} masks, and a page compares {MOST_COMPARED} at most", hint="name fewer of them")
     starts = [each.start for each in masks]
     ancestries = [each.ancestry or Ancestry.of_parents(each.artifact) for each in masks]
     comparison = measure_overlap(artifacts, source, start=starts, ancestries=ancestries, **how)
