@@ -26,6 +26,7 @@ from maskreg.service.auth.roles import (
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Served
 from maskreg.service.middleware import DocumentRoute
+from maskreg.workspace.verbs.accounts import MOST_CHARACTERS, MOST_DAYS
 
 router = APIRouter(tags=["accounts"], route_class=DocumentRoute)
 
@@ -40,8 +41,6 @@ Before = Annotated[int | None, Query(ge=0, lt=1 << 63)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 T = TypeVar("T")
-
-_MAX_DAYS = 3650
 
 
 class Items(BaseModel, Generic[T]):
@@ -82,9 +81,9 @@ class TokenRequest(Body):
     """A token to make."""
 
     role: RoleName
-    name: str = Field("", max_length=128)
+    name: str = Field("", max_length=MOST_CHARACTERS)
     """Whose it is; the sender's when left out."""
-    expires_s: int | None = Field(30 * 86400, gt=0, le=_MAX_DAYS * 86400)
+    expires_s: int | None = Field(30 * 86400, gt=0, le=MOST_DAYS * 86400)
     """Seconds from now; null for never."""
 
     def scope(self, project: str) -> Scope:

@@ -13,6 +13,7 @@ from maskreg.service.auth.roles import EVERY_PROJECT, Principal, Role, RoleName,
 from maskreg.service.auth.tokens import Scope
 from maskreg.service.context import Served, Service
 from maskreg.service.pages.rendering import page
+from maskreg.workspace.verbs.accounts import MOST_DAYS
 
 router = APIRouter(prefix="/settings", tags=["pages"], default_response_class=HTMLResponse)
 
@@ -36,7 +37,7 @@ def create_token(
     service: Served,
     principal: SignedIn,
     role: Annotated[RoleName, Form()],
-    days: Annotated[int, Form(ge=1, le=3650)],
+    days: Annotated[int, Form(ge=1, le=MOST_DAYS)],
     project: Annotated[str, Form(max_length=255)],
 ) -> HTMLResponse:
     """Make a token of one's own, with at most the sender's rights; it is shown once.

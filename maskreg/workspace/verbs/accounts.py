@@ -23,8 +23,11 @@ from maskreg.workspace.workspace import Workspace, opened
 T = TypeVar("T")
 
 _EVERY_PROJECT = "*"
-_MAX_NAME = 128
-_LONGEST = timedelta(days=3650)
+MOST_CHARACTERS = 128
+"""Of the name of a token's owner."""
+
+MOST_DAYS = 3650
+"""A token is valid for at most, unless it never expires."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +171,10 @@ def create_token(
     """
     if name == "":
         raise UsageError("the name of the token's owner is empty", hint="leave --name out for your own name")
-    if name is not None and len(name) > _MAX_NAME:
-        raise UsageError(f"the name of the token's owner has {len(name)} characters; the limit is {_MAX_NAME}")
-    if expires is not None and not timedelta(0) < expires <= _LONGEST:
-        raise UsageError("a token is valid for more than 0 days and at most 3650", hint="use 30d, or never")
+    if name is not None and len(name) > MOST_CHARACTERS:
+        raise UsageError(f"the name of the token's owner has {len(name)} characters; the limit is {MOST_CHARACTERS}")
+    if expires is not None and not timedelta(0) < expires <= timedelta(days=MOST_DAYS):
+        raise UsageError(f"a token is valid for more than 0 days and at most {MOST_DAYS}", hint="use 30d, or never")
     seconds = None if expires is None else int(expires.total_seconds())
     wish = {"role": role, "name": name or "", "expires_s": seconds}
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
