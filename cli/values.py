@@ -129,9 +129,10 @@ class OutType(click.Path):
         """Refuse an empty path, which would otherwise mean the current directory, and URLs."""
         if value == "":
             self.fail("a path must not be empty", param, ctx)
-        if isinstance(value, str) and "://" in value:
-            copy = f"aws s3 cp --recursive FOLDER {value}"
-            self.fail(f"{value} is a URL; give a path, and copy what is written, such as with: {copy}", param, ctx)
+        if isinstance(value, str):
+            from maskreg.disk import refuse_url
+
+            refuse_url(value)
         return super().convert(value, param, ctx)
 
 

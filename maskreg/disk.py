@@ -37,7 +37,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError
+from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError, UsageError
 from maskreg.parallel import PAGE
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -157,6 +157,15 @@ def creating(path: Path) -> Iterator[None]:
             ) from error
         hint = f"ls -ld {shlex.quote(str(barrier(path)))}"
         raise CannotCreateError(f"{path}: cannot be written ({error.strerror or error})", hint=hint) from error
+
+
+def refuse_url(out: str) -> None:
+    """Refuse a URL as an output: a path of that name would be a folder called ``s3:``."""
+    if "://" in out:
+        raise UsageError(
+            f"{out} is a URL, and outputs are written to a disk",
+            hint=f"write to a folder, and copy that there, such as with: aws s3 cp --recursive FOLDER {out}",
+        )
 
 
 def occupied(path: Path) -> bool:

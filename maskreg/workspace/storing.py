@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskreg.bucket import Location, is_url
+from maskreg.bucket import Location
 from maskreg.digest import Digest
-from maskreg.disk import occupied
+from maskreg.disk import occupied, refuse_url
 from maskreg.errors import (
     ConflictError,
     ImmutableTagError,
@@ -128,11 +128,8 @@ def free_path(out: str | Path, *, force: bool, source: object = None) -> Path:
     """The path of an output; refused where it is in a bucket, or exists, before anything is searched or read."""
     if out == "":
         raise UsageError("the path to write to is empty", hint="pass out=PATH")
-    if isinstance(out, str) and is_url(out):
-        raise UsageError(
-            f"{out} is in a bucket, and outputs are written to a disk",
-            hint=f"write to a folder, and copy that there, such as with: aws s3 cp --recursive FOLDER {out}",
-        )
+    if isinstance(out, str):
+        refuse_url(out)
     path = Path(out).expanduser()
     if not occupied(path):
         return path
