@@ -1,4 +1,4 @@
-"""Planning and writing a checkpoint modeled on another one, whatever their formats; tasks write their own results."""
+"""Planning and writing a checkpoint modeled on another one of any format; each task writes its own result."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def http_s3_store(
 
 
 OWN = ("file", "memory", "s3", "other_s3")
-"""Stores that take whatever is written."""
+"""Stores that check nothing of what is written."""
 
 SERVED = ("http", "http_s3")
 """Stores behind a service, which refuses entries that break the rules of the log: tests of those are the service's."""
@@ -79,7 +79,7 @@ SERVED = ("http", "http_s3")
 
 @pytest.fixture(params=("file", "s3"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """An empty store that takes whatever is written."""
+    """An empty store that checks nothing of what is written."""
     return empty_store(request.param, request, tmp_path)
 
 
