@@ -74,6 +74,12 @@ def is_writing(site: Site, job: Job) -> bool:
     return any(path.stat().st_blocks > 0 for path in drafts)
 
 
+def hold(running: Workers) -> None:
+    """Stop the processes of attempts where they are: else one can end before it is told to."""
+    for attempt in running.pids:
+        os.kill(attempt, signal.SIGSTOP)
+
+
 def leftovers(site: Site) -> list[Path]:
     return [path for path in site.outputs.rglob("*") if path.is_file()]
 
@@ -94,8 +100,9 @@ def test_a_job_survives_its_process_and_ends_once(site: Site) -> None:
 
 def test_a_job_is_canceled_while_it_writes(site: Site) -> None:
     job = submitted(site)
-    with Workers(site.config, 1):
+    with Workers(site.config, 1) as running:
         wait_for(site, job, lambda _: is_writing(site, job))
+        hold(running)
         site.queue.cancel(job.id, "ada")
         ended = wait_for(site, job)
     assert (ended.state, ended.attempt, ended.result) == (JobState.CANCELED, 1, None)
@@ -104,8 +111,9 @@ def test_a_job_is_canceled_while_it_writes(site: Site) -> None:
 
 def test_workers_that_are_closed_give_their_jobs_back(site: Site) -> None:
     job = submitted(site)
-    with Workers(site.config, 1):
+    with Workers(site.config, 1) as running:
         wait_for(site, job, lambda _: is_writing(site, job))
+        hold(running)
     back = site.queue.get(job.id)
     assert (back.state, back.attempt) == (JobState.QUEUED, 0)
 
