@@ -1,8 +1,9 @@
-"""Deltas one after another: from source to target, back, or from one target to another over the source of both.
+"""Deltas one after another: from source to target, back, along a chain, or from one target to another over the source.
 
 Deltas code the same blocks of a tensor, so a block goes the whole way on its own, and no checkpoint in between exists::
 
-    switch, block 7 of a tensor     target of A --reverse of A--> source --delta of B--> target of B
+    chain, block 7 of a tensor      source --delta of A--> target of A --delta of B--> target of B
+    switch                          target of A --reverse of A--> source --delta of B--> target of B
                                     leaves checked at every station
 """
 
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from maskreg.artifact.reader import Artifact
 from maskreg.errors import CorruptError, PairMismatchError, UsageError
 from maskreg.tensors.leaves import leaves_between
 from maskreg.update.delta import Change, Delta, SpanDelta, TensorDelta
@@ -23,6 +23,7 @@ from maskreg.update.delta import Change, Delta, SpanDelta, TensorDelta
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
     from maskreg.tensors.info import TensorInfo
+    from maskreg.update.verified import RecordedSide
 
 
 class SpanRoute(NamedTuple):
@@ -87,7 +88,7 @@ class TensorRoute:
                 if number and not np.array_equal(
                     stations[-1], leaves_between(self.steps[number].recorded_before, step.start, step.stop)
                 ):
-                    raise CorruptError(f"tensor {self.name}", "the artifacts record different leaves of one source")
+                    raise CorruptError(f"tensor {self.name}", "the artifacts record different leaves of one checkpoint")
                 stations.append(step.leaves)
             yield SpanRoute(tuple(stations), steps)
 
@@ -103,7 +104,7 @@ class Route(Mapping[str, TensorRoute]):
         self.deltas = tuple(deltas)
         self.stations = _stations(self.deltas)
         for left, right in pairwise(self.deltas):
-            _require_one_source(left.artifact, right.artifact)
+            _require_continuing(left, right)
         for delta in self.deltas:
             for tensor in delta.values():
                 _refuse_reshaping(tensor)
@@ -130,23 +131,25 @@ def _stations(deltas: Sequence[Delta]) -> tuple[str, ...]:
     return (first, *("the source" if delta.revert else f"the target{of[i]}" for i, delta in enumerate(deltas)))
 
 
-def _require_one_source(left: Artifact, right: Artifact) -> None:
-    if left.manifest.source.root == right.manifest.source.root:
+def _require_continuing(left: Delta, right: Delta) -> None:
+    if left.after.side.root == right.before.side.root:
         return
-    differing = sorted(
-        name for name in left.by_name.keys() | right.by_name.keys() if _source_of(left, name) != _source_of(right, name)
-    )
+    names = left.artifact.by_name.keys() | right.artifact.by_name.keys()
+    differing = sorted(name for name in names if _form(left.after, name) != _form(right.before, name))
     first = f"; the first tensor that differs is {differing[0]}" if differing else ""
     raise PairMismatchError(
-        f"{left.digest.short} and {right.digest.short} are updates of different sources{first}",
+        f"{left.artifact.digest.short} gives other weights than {right.artifact.digest.short} applies to{first}",
         tuple(differing),
-        hint="switch between artifacts that were extracted from one source checkpoint",
+        hint="switch between artifacts of one source checkpoint; apply links of a chain in their order",
     )
 
 
-def _source_of(artifact: Artifact, name: str) -> tuple[object, ...] | None:
-    row = artifact.by_name.get(name)
-    return None if row is None else (row.source_dtype, row.source_shape, row.source_fingerprint)
+def _form(side: RecordedSide, name: str) -> tuple[object, ...] | None:
+    row = side.artifact.by_name.get(name)
+    if row is None:
+        return None
+    print_of = row.source_fingerprint if side.name == "source" else row.target_fingerprint
+    return side.tensors.get(name), print_of
 
 
 def _refuse_reshaping(tensor: TensorDelta) -> None:

@@ -24,6 +24,7 @@ from maskreg.tensors.leaves import check_before, differing_leaf, leaf_count, lea
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from maskreg.artifact.manifest import Side
     from maskreg.digest import LeafHashes
 
 SideName = Literal["source", "target"]
@@ -48,10 +49,14 @@ class RecordedSide:
         """Leaf hashes of a tensor on this side, uint8 ``[k, 16]``; none for a tensor that this side lacks."""
 
     @property
+    def side(self) -> Side:
+        """The identity of that checkpoint."""
+        return self.artifact.manifest.source if self.name == "source" else self.artifact.manifest.target
+
+    @property
     def hint(self) -> str:
         """A hint that says which checkpoint is needed."""
-        side = self.artifact.manifest.source if self.name == "source" else self.artifact.manifest.target
-        identity = side.hub or f"with root {side.root[:19]}"
+        identity = self.side.hub or f"with root {self.side.root[:19]}"
         return f"give the {self.name} that the artifact was made from: {identity}"
 
     def matches(self, checkpoint: Checkpoint) -> bool:

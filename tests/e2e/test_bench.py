@@ -42,7 +42,7 @@ def test_everything_is_measured_on_tiny_data_and_shown_on_a_page(tmp_path: Path)
 @pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
 def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
     peaks = []
-    for gigabytes in (0.4, 1.2):
+    for gigabytes in (0.4, 0.8):
         with work_folder(tmp_path, gigabytes) as folder, cores(CORES):
             generate(folder, gigabytes)
             lines = (

@@ -25,13 +25,16 @@ def python(*args: str | Path, **variables: str) -> None:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist of a copy of the tracked files, and the wheel built from that sdist."""
+    """The sdist of a copy of the tracked files, and the wheel built from that sdist, compiled in half the time."""
+    compiler = tmp_path_factory.mktemp("compiler") / "cc"
+    compiler.write_text('#!/bin/sh\nexec cc "$@" -O1\n')
+    compiler.chmod(0o755)
     tree = tmp_path_factory.mktemp("tree")
     for path in tracked():
         (tree / path.parent).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, tree / path)
     out = tmp_path_factory.mktemp("dist")
-    python("-m", "build", "--no-isolation", "--outdir", out, tree)
+    python("-m", "build", "--no-isolation", "--outdir", out, tree, CC=str(compiler), LDSHARED=f"{compiler} -shared")
     return out
 
 

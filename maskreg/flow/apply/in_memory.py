@@ -24,7 +24,7 @@ from maskreg.update.route import Route
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-_AT_ONCE = {"cuda": 4}
+AT_ONCE = {"cuda": 4}
 """Blocks that a thread decodes at once, about 20 MB each, where not one; 16 threads with four each keep a GPU busy."""
 
 
@@ -71,21 +71,32 @@ def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: Proces
     of ``DistributedDataParallel`` if the model is wrapped in it, and otherwise this one alone.
     """
     threads = worker_count(jobs)
+    route, live, processes, is_sharded = matched_by_all(model, deltas, group)
+    if processes is None:
+        _patch(route, live, threads, lambda work: work())
+    elif is_sharded:
+        patch_sharded(route, live, processes, threads)
+    else:
+        _patch(route, live, threads, processes.together)
+
+
+def matched_by_all(
+    model: Model, deltas: Open, group: ProcessGroup | None
+) -> tuple[Route, list[Live], Processes | None, bool]:
+    """The route, the model's tensors on it, the processes that hold the model, and whether they share its tensors."""
     if isinstance(model, torch.nn.Module):
         refuse_wrapped(model)
     processes = _processes_of(model, group)
     if processes is None:
         route = Route(deltas())
-        _patch(route, matched(route, model), threads, lambda work: work())
-        return
+        return route, matched(route, model), None, False
     route = processes.together(lambda: Route(deltas()))
     live = processes.together(lambda: matched(route, model, processes.rank))
     processes.require_same([(str(d.artifact.digest), d.revert) for d in route.deltas], "artifacts")
-    if mesh_device(model) is not None:
+    is_sharded = mesh_device(model) is not None
+    if is_sharded:
         processes.require_same([item.route.name for item in live if len(item.held.of) > 1], "tensors")
-        patch_sharded(route, live, processes, threads)
-    else:
-        _patch(route, live, threads, processes.together)
+    return route, live, processes, is_sharded
 
 
 def _processes_of(model: Model, group: ProcessGroup | None) -> Processes | None:
@@ -109,9 +120,7 @@ def _patch(route: Route, live: list[Live], threads: int, together: Callable[[Cal
     def check() -> None:
         for delta in route.deltas:
             delta.artifact.verify_rest(jobs=threads)
-        for device in {item.held.local.device for item in live if item.held.local.is_cuda}:
-            # The threads' own streams do not wait for kernels launched earlier.
-            torch.cuda.synchronize(device)
+        settle_launched(live)
         _patch_each(route, live, threads, write=False)
 
     together(check)
@@ -119,9 +128,15 @@ def _patch(route: Route, live: list[Live], threads: int, together: Callable[[Cal
     together(lambda: _patch_each(route, changing, threads, write=True))
 
 
+def settle_launched(live: Sequence[Live]) -> None:
+    """Wait for kernels that were launched earlier: the threads' own streams do not."""
+    for device in {item.held.local.device for item in live if item.held.local.is_cuda}:
+        torch.cuda.synchronize(device)
+
+
 def _patch_each(route: Route, live: list[Live], threads: int, *, write: bool) -> None:
     """Patch each tensor on a thread; or only check what patching would give."""
-    blocks = Blocks(route, write=write, most=max(_AT_ONCE.values()))
+    blocks = Blocks(route, write=write, most=max(AT_ONCE.values()))
 
     def patch(item: Live) -> None:
         local = item.held.local
@@ -130,7 +145,7 @@ def _patch_each(route: Route, live: list[Live], threads: int, *, write: bool) ->
             bits = local.detach().view(CODES[local.element_size()])
             flat = bits.contiguous().reshape(-1)
             spans = item.route.spans()
-            while batch := list(islice(spans, _AT_ONCE.get(flat.device.type, 1))):
+            while batch := list(islice(spans, AT_ONCE.get(flat.device.type, 1))):
                 at_hand = [flat[span.start : span.stop] for span in batch]
                 for values, result in zip(at_hand, blocks(batch, at_hand), strict=True):
                     if write:

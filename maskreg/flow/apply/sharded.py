@@ -5,6 +5,7 @@ Every process goes through the same rounds. In each, an owner decodes a block of
     send what I hold of others' blocks  <->  receive what others hold of mine
     put my blocks together, check, decode, check
     pass 2 only: send others their part of the result  <->  receive mine, and write it
+    staging: send others what changes of theirs        <->  receive and keep what changes of mine
 
 A process that fails keeps on sending and receiving until the pass is over, so that no process waits for it; then all
 fail. A block is decoded by one of the processes that hold its coordinates, and those that it lacks are sent to it::
@@ -22,12 +23,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from maskreg.flow.apply.blocks import Blocks, Live
+from maskreg.flow.apply.moving import Movers, Patch, moved_between, patch_of
 from maskreg.flow.apply.sharing import Kept, raise_first
 from maskreg.live.held import pieces
 from maskreg.live.memory import CODES
@@ -39,39 +41,56 @@ from maskreg.update.route import Route, SpanRoute
 if TYPE_CHECKING:
     from maskreg.live.held import Indexes
 
+_PLACE = torch.int32  # of movers in a block
+
 _BLOCKS_ON_GPU = 16
 """Blocks that a process decodes at once on a GPU, about 20 MB each."""
 
 
 def patch_sharded(route: Route, live: Sequence[Live], processes: Processes, jobs: int) -> Kept:
     """Patch what this process holds; every process must call it. Returns what it read and kept in memory."""
-    works = processes.together(lambda: plan(live, processes.rank))
-    own = [work.span for each in works.values() for work in each if work.span is not None]
-    artifacts = [delta.artifact for delta in route.deltas]
-    kept = Kept((need for span in own for need in needs_of(span)), artifacts)
-    kept.read(processes)
-    for write in (False, True):
-        passed = _Pass(route, live, processes, kept, jobs, write=write)
+    works, kept = _prepared(route, live, processes)
+    for kind in (_Pass, _Writing):
+        passed = kind(route, live, processes, kept, jobs)
         for shared_by in works:
-            concerned = [work for work in works[shared_by] if not write or live[work.item].route.changes]
-            passed.run(concerned)
+            passed.run([work for work in works[shared_by] if not kind.writes or live[work.item].route.changes])
         processes.together(partial(raise_first, passed.failures))
     return kept
 
 
-class _Pass:
-    """One pass over all blocks."""
+def stage_sharded(route: Route, live: Sequence[Live], processes: Processes, jobs: int) -> list[Patch]:
+    """What changes of what this process holds; every process must call it. The model is only read."""
+    works, kept = _prepared(route, live, processes)
+    staging = _Staging(route, live, processes, kept, jobs)
+    for shared_by in works:
+        staging.run(works[shared_by])
+    processes.together(partial(raise_first, staging.failures))
+    return staging.patches
 
-    def __init__(
-        self, route: Route, live: Sequence[Live], processes: Processes, kept: Kept, jobs: int, *, write: bool
-    ) -> None:
+
+def _prepared(
+    route: Route, live: Sequence[Live], processes: Processes
+) -> tuple[dict[tuple[int, ...], list[Work]], Kept]:
+    """The plan, and what this process needs of the artifacts, read."""
+    works = processes.together(lambda: plan(live, processes.rank))
+    own = [work.span for each in works.values() for work in each if work.span is not None]
+    kept = Kept((need for span in own for need in needs_of(span)), [delta.artifact for delta in route.deltas])
+    kept.read(processes)
+    return works, kept
+
+
+class _Pass:
+    """One pass over all blocks, which checks what becomes of them."""
+
+    writes = False
+
+    def __init__(self, route: Route, live: Sequence[Live], processes: Processes, kept: Kept, jobs: int) -> None:
         self._live = live
         self._processes = processes
         self._kept = kept
         self._jobs = jobs
-        self._write = write
         self._most = _BLOCKS_ON_GPU if any(item.held.local.is_cuda for item in live) else jobs
-        self._blocks = Blocks(route, write=write, most=self._most)
+        self._blocks = Blocks(route, write=self.writes, most=self._most)
         self._memory = _Memory(live)
         self.failures: list[BaseException] = []
 
@@ -81,11 +100,8 @@ class _Pass:
         self._memory.expect([work for work in works if self._processes.rank in work.slices])
         for every in rounds(works, self._most):
             turn = [work for work in every if self._processes.rank in work.slices]
-            gathered = self._gathered(turn)
-            results = self._results(gathered)
-            if self._write:
-                self._distribute(turn, results)
-            self._memory.release(turn, write=self._write)
+            self._finish(turn, self._results(self._gathered(turn)))
+            self._memory.release(turn, write=self.writes)
 
     def _gathered(self, turn: Sequence[Work]) -> list[tuple[Work, torch.Tensor]]:
         """This process's blocks, whole."""
@@ -111,31 +127,62 @@ class _Pass:
             block[self._positions(work, rank)] = part
         return block
 
-    def _results(self, gathered: Sequence[tuple[Work, torch.Tensor]]) -> list[tuple[Work, torch.Tensor]]:
-        """What becomes of the blocks; what they are where that failed, or something else did before."""
-        if self.failures or not gathered:
-            return list(gathered)
-        spans = [self._from_memory(work.span) for work, _ in gathered if work.span is not None]
-        at_hand = [values for _, values in gathered]
-        try:
-            if at_hand[0].is_cuda:
-                results = self._blocks(spans, at_hand)
-            else:
-                # Each result is copied, because the next call of a thread takes its memory.
-                tasks = zip(spans, at_hand, strict=True)
-                results = list(ordered(self._on_cpu, tasks, jobs=self._jobs, size=lambda task: task[1].numel()))
-        except FAILURES as error:
-            self.failures.append(error)
-            return list(gathered)
-        return [(work, result) for (work, _), result in zip(gathered, results, strict=True)]
+    def _results(self, gathered: Sequence[tuple[Work, torch.Tensor]]) -> list[tuple[Work, Any]]:
+        """What is kept of each block and its result; as if nothing changed where that failed, or something before."""
+        works, at_hand = [work for work, _ in gathered], [values for _, values in gathered]
+        if gathered and not self.failures:
+            spans = [self._from_memory(work.span) for work in works if work.span is not None]
+            try:
+                if at_hand[0].is_cuda:
+                    kept = list(map(self._kept_of, at_hand, self._blocks(spans, at_hand)))
+                else:
+                    tasks = zip(spans, at_hand, strict=True)
+                    kept = list(ordered(self._on_cpu, tasks, jobs=self._jobs, size=lambda task: task[1].numel()))
+                return list(zip(works, kept, strict=True))
+            except FAILURES as error:
+                self.failures.append(error)
+        return [(work, self._kept_of(values, values)) for work, values in gathered]
 
-    def _on_cpu(self, task: tuple[SpanRoute, torch.Tensor]) -> torch.Tensor:
+    def _on_cpu(self, task: tuple[SpanRoute, torch.Tensor]) -> Any:
         span, values = task
         with torch.no_grad():
             (result,) = self._blocks([span], [values])
-            return result.clone() if self._write else values
+            return self._kept_of(values, result)
 
-    def _distribute(self, turn: Sequence[Work], results: Sequence[tuple[Work, torch.Tensor]]) -> None:
+    def _kept_of(self, values: torch.Tensor, result: torch.Tensor) -> Any:
+        """What a pass keeps of a block and its result, whose memory the thread's next call takes."""
+        return None
+
+    def _finish(self, turn: Sequence[Work], results: Sequence[tuple[Work, Any]]) -> None:
+        """Hand out what was kept, and take what others kept for this process."""
+
+    def _own(self, work: Work) -> torch.Tensor:
+        return self._memory.of(work.item)[work.slices[self._processes.rank]]
+
+    def _positions(self, work: Work, rank: int) -> slice | torch.Tensor:
+        positions: slice | Indexes = self._live[work.item].held.of[rank].positions(work.slices[rank], work.start)
+        if isinstance(positions, np.ndarray):
+            return torch.from_numpy(positions).to(self._memory.of(work.item).device)
+        return positions
+
+    def _from_memory(self, span: SpanRoute) -> SpanRoute:
+        """The same, reading what was kept."""
+
+        def kept(payload: Payload | None) -> Payload | None:
+            return self._kept.payload(payload) if isinstance(payload, Stored) else None
+
+        return span._replace(steps=tuple(s._replace(coded=kept(s.coded), stored=kept(s.stored)) for s in span.steps))
+
+
+class _Writing(_Pass):
+    """The pass that writes."""
+
+    writes = True
+
+    def _kept_of(self, values: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+        return result if result.is_cuda else result.clone()
+
+    def _finish(self, turn: Sequence[Work], results: Sequence[tuple[Work, torch.Tensor]]) -> None:
         """Send the results to where they belong, and write this process's part."""
         me = self._processes.rank
         sent, expected = defaultdict[int, list[torch.Tensor]](list), Counter[int]()
@@ -154,22 +201,57 @@ class _Pass:
             own = self._own(work)
             own.copy_(received.next(work.owner, own.numel(), own))
 
-    def _own(self, work: Work) -> torch.Tensor:
-        return self._memory.of(work.item)[work.slices[self._processes.rank]]
 
-    def _positions(self, work: Work, rank: int) -> slice | torch.Tensor:
-        positions: slice | Indexes = self._live[work.item].held.of[rank].positions(work.slices[rank], work.start)
-        if isinstance(positions, np.ndarray):
-            return torch.from_numpy(positions).to(self._memory.of(work.item).device)
-        return positions
+class _Staging(_Pass):
+    """The pass that keeps what changes of what this process holds."""
 
-    def _from_memory(self, span: SpanRoute) -> SpanRoute:
-        """The same, reading what was kept."""
+    def __init__(self, route: Route, live: Sequence[Live], processes: Processes, kept: Kept, jobs: int) -> None:
+        super().__init__(route, live, processes, kept, jobs)
+        self.patches: list[Patch] = []
 
-        def kept(payload: Payload | None) -> Payload | None:
-            return self._kept.payload(payload) if isinstance(payload, Stored) else None
+    def _kept_of(self, values: torch.Tensor, result: torch.Tensor) -> Movers:
+        return moved_between(values, result)
 
-        return span._replace(steps=tuple(s._replace(coded=kept(s.coded), stored=kept(s.stored)) for s in span.steps))
+    def _finish(self, turn: Sequence[Work], results: Sequence[tuple[Work, Movers]]) -> None:
+        """Send the movers to where they belong, first how many, and keep this process's."""
+        me = self._processes.rank
+        counts, sent = defaultdict[int, list[int]](list), defaultdict[int, list[torch.Tensor]](list)
+        for work, movers in results:
+            for rank in work.slices:
+                own = self._within(work, rank, movers)
+                if rank == me:
+                    self._keep(work, own)
+                else:
+                    counts[rank].append(own.at.numel())
+                    sent[rank] += map(_bytes, own)
+        others = [work for work in turn if work.owner != me]
+        numbers = {rank: [torch.tensor(each).view(torch.uint8)] for rank, each in counts.items()}
+        told = _Stream(self._processes.exchange(numbers, Counter(work.owner for work in others for _ in range(8))))
+        sizes = [int(told.next(work.owner, 1, torch.empty(0, dtype=torch.int64))) for work in others]
+        expected = Counter[int]()
+        for work, size in zip(others, sizes, strict=True):
+            expected[work.owner] += size * (_PLACE.itemsize + 2 * self._memory.of(work.item).element_size())
+        received = _Stream(self._processes.exchange(sent, expected))
+        for work, size in zip(others, sizes, strict=True):
+            flat = self._memory.of(work.item)
+            at = received.next(work.owner, size, flat.new_empty(0, dtype=_PLACE))
+            self._keep(work, Movers(at, *(received.next(work.owner, size, flat) for _ in range(2))))
+
+    def _within(self, work: Work, rank: int, movers: Movers) -> Movers:
+        """The movers among what a process holds of a block; places count from the first that it holds."""
+        held, at = self._positions(work, rank), movers.at.long()
+        if isinstance(held, slice):
+            first, last = torch.searchsorted(at, torch.tensor([held.start, held.stop], device=at.device)).tolist()
+            own = slice(first, last)
+            return Movers(movers.at[own] - held.start, movers.before[own], movers.after[own])
+        places = torch.searchsorted(held, at).clamp_(max=held.numel() - 1)
+        is_own = held[places] == at
+        return Movers(places[is_own].to(_PLACE), movers.before[is_own], movers.after[is_own])
+
+    def _keep(self, work: Work, movers: Movers) -> None:
+        if movers.at.numel():
+            start = work.slices[self._processes.rank].start
+            self.patches.append(patch_of(self._live[work.item].route.name, self._memory.bits(work.item), start, movers))
 
 
 class _Stream:
@@ -201,7 +283,7 @@ class _Memory:
     def of(self, item: int) -> torch.Tensor:
         """Integers of the elements' width, one-dimensional."""
         if item not in self._flat:
-            self._flat[item] = self._bits(item).contiguous().reshape(-1)
+            self._flat[item] = self.bits(item).contiguous().reshape(-1)
         return self._flat[item]
 
     def release(self, works: Sequence[Work], *, write: bool) -> None:
@@ -209,11 +291,12 @@ class _Memory:
         for work in works:
             self._left[work.item] -= 1
             if not self._left[work.item]:
-                flat, bits = self._flat.pop(work.item), self._bits(work.item)
+                flat, bits = self._flat.pop(work.item), self.bits(work.item)
                 if write and not bits.is_contiguous():
                     bits.copy_(flat.reshape(bits.shape))
 
-    def _bits(self, item: int) -> torch.Tensor:
+    def bits(self, item: int) -> torch.Tensor:
+        """The bits of a tensor, as they lie in the model."""
         local = self._live[item].held.local.detach()
         return local.view(CODES[local.element_size()])
 

@@ -429,4 +429,10 @@ void maskreg_energy(const uint16_t *source, const uint16_t *target, int64_t n, d
 // many a side is not finite, added to `counts`, [3]; and their energy, added to `sums` as above.
 void maskreg_compare(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *packed, int64_t *counts,
                      double *sums);
+
+// Whether values at places, `n` of them, are those that are expected.
+int maskreg_holds(const uint16_t *values, const int32_t *places, const uint16_t *expected, int64_t n);
+
+// Give values at places, of which none is there twice.
+void maskreg_put(uint16_t *values, const int32_t *places, const uint16_t *given, int64_t n);
 #endif

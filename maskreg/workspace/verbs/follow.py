@@ -71,8 +71,11 @@ class Weights(Protocol):
     def root(self, chains: Chains, head: Digest) -> str:
         """The identity of the weights as they are; asked until it is known."""
 
-    def take(self, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> None:
-        """Apply artifacts in order, each with whether it is reverted; each of them whole, or not at all."""
+    def stage(self, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> Callable[[], None]:
+        """Work out what artifacts in order, each with whether it is reverted, make of the weights, which may be in use.
+
+        Returns what brings the weights to this root, all of them or none, and quickly.
+        """
 
     def begin_again(self) -> str | None:
         """The identity of a checkpoint that they can begin again from; None where there is none."""
@@ -98,8 +101,9 @@ class Weights(Protocol):
 class Follower(Closing):
     """Brings weights to where a tag points, whenever it has moved. A context manager.
 
-    :meth:`fetch` asks and transfers, and touches no weights: any thread may call it. :meth:`apply` is quick, and for a
-    moment at which no reader uses the weights. :meth:`step` is both.
+    :meth:`fetch` asks, transfers, verifies and decodes, and only reads the weights: any thread may call it while they
+    are in use. :meth:`apply` writes what changes, and is for a moment at which no reader uses them. :meth:`step` is
+    both.
 
     Attributes:
         every_s: seconds between two looks.
@@ -151,12 +155,17 @@ class Follower(Closing):
         return self.apply()
 
     def fetch(self) -> bool:
-        """Look at the tag now, and bring the links on the way there to this machine.
+        """Look at the tag now, bring the links on the way there to this machine, and stage what they change.
+
+        Several links are staged as one change.
 
         Returns:
             Whether there is something to apply.
 
         Raises:
+            WrongCheckpointError: a model in memory is not what it was.
+            TryAgainError: the checkpoint in a folder is not what it was; the next look makes it again.
+            CorruptError: a link is damaged.
             MissingLinkError: no way is whole; a later look may find one.
             NotOnChainError: no way begins at these weights.
             BrokenChainError: links do not follow one another.
@@ -173,24 +182,28 @@ class Follower(Closing):
         if self._root and self._chains.link(head).after == self._root:
             self._waiting = None
             return False
+        self._waiting = None
+        brought: _Brought | None = None
         problem: MaskregError | None = None
         try:
-            self._waiting = self._brought(head, card)
+            brought = self._brought(head)
         except MaskregError as error:
             problem = error
         # Where several processes hold the weights, all of them go on, or none.
-        if not self._weights.all(problem is None):
-            self._waiting = None
+        if not self._weights.all(brought is not None) or brought is None:
             raise problem or TryAgainError(f"another process could not bring the links of {self.ref}")
+        root, start = self._chains.link(head).after, self._root
+        self._root = ""  # after an error, the weights say what they are
+        commit = self._weights.stage(brought.artifacts, root)
+        self._root = start
+        self._waiting = _Waiting(head, card, root, commit, len(brought.artifacts), brought.bytes)
         return True
 
     def apply(self) -> Followed | None:
-        """Apply what :meth:`fetch` brought, if there is something and it is safe; never waits for it.
+        """Write what :meth:`fetch` staged, if there is something and it is safe; never waits for it.
 
         Raises:
             WrongCheckpointError: a model in memory is not what it was; nothing was changed.
-            TryAgainError: the checkpoint in a folder is not what it was; the next look makes it again.
-            CorruptError: a link is damaged; nothing was changed.
         """
         # One that is at work on another thread has nothing to apply yet.
         if not self._lock.acquire(blocking=False):
@@ -204,17 +217,13 @@ class Follower(Closing):
         waiting = self._waiting
         if waiting is None or (self._safe is not None and not self._weights.agree(self._safe())):
             return None
-        # After an error too, the weights say what they are.
-        self._waiting, self._root = None, ""
-        root = self._chains.link(waiting.digest).after
-        self._weights.take(waiting.artifacts, root)
-        self._root = root
+        self._waiting, self._root = None, ""  # likewise
+        waiting.commit()
+        self._root = root = waiting.root
         self._chains.forget()
         if self._landing is not None:
             self._landing.clear()
-        links = len(waiting.artifacts)
-        card = waiting.card
-        return Followed(self.ref, waiting.digest, self._root, links, waiting.bytes, card, self._weights.out)
+        return Followed(self.ref, waiting.digest, root, waiting.links, waiting.bytes, waiting.card, self._weights.out)
 
     def wait(self, timeout_s: float | None = None) -> Followed | None:
         """Look again and again until the weights have followed; None when the time is over.
@@ -253,13 +262,13 @@ class Follower(Closing):
         digest, card = first
         return digest, card
 
-    def _brought(self, head: Digest, card: Card) -> _Waiting:
+    def _brought(self, head: Digest) -> _Brought:
         steps = self._way(head)
         local = self._landing.registry if self._landing is not None else self._space.local
         jobs = self._space.settings.jobs
         pulls = [bring(local, self._remote, step.link.digest, parts=[step.part], jobs=jobs) for step in steps]
         artifacts = [(artifact, step.revert) for (artifact, _), step in zip(pulls, steps, strict=True)]
-        return _Waiting(head, card, artifacts, sum(size for _, size in pulls))
+        return _Brought(artifacts, sum(size for _, size in pulls))
 
     def _way(self, head: Digest) -> tuple[Step, ...]:
         try:
@@ -296,11 +305,20 @@ class _Landing:
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _Brought:
     # Links that lead to where the tag points, on this machine.
+    artifacts: list[tuple[Artifact, bool]]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    # A change that is staged.
     digest: Digest
     card: Card
-    artifacts: list[tuple[Artifact, bool]]
+    root: str
+    commit: Callable[[], None]
+    links: int
     bytes: int
 
 
@@ -318,8 +336,9 @@ def follow(
     """Keep a model in memory at what a run publishes under a tag.
 
     The model changes only within :meth:`Follower.step` or :meth:`Follower.apply`, in place and on its device: call it
-    where nothing reads the weights, such as between two batches. Every link is checked before the first weight is
-    written, so the model is always exactly what some link gave.
+    where nothing reads the weights, such as between two batches. Links are verified and decoded by
+    :meth:`Follower.fetch`, beside the model's use; the change that is staged takes 8 bytes for each weight that moves.
+    So the model is always exactly what some link gave.
 
     Args:
         model: a module or a state dict that is the source of the chain, or what any of its links gives.
@@ -374,13 +393,20 @@ class _Model(Weights):
         expected = RecordedSide(chains.artifact(head), "target").tensors
         return root_of(ModelState(self._model, expected, allow_surplus=True), jobs=self._jobs)
 
-    def take(self, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> None:
-        from maskreg.flow.apply.in_memory import apply_
+    def stage(self, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> Callable[[], None]:
+        from maskreg.flow.apply.staging import stage
+        from maskreg.update.delta import Delta
 
-        for artifact, revert in artifacts:
-            apply_(self._model, artifact, revert=revert, jobs=self._jobs)
-            manifest = artifact.manifest
-            self._root = (manifest.source if revert else manifest.target).root
+        def commit() -> None:
+            if staged is not None:
+                staged.commit()
+            self._root = root
+
+        def deltas() -> list[Delta]:
+            return [Delta(artifact, revert=revert) for artifact, revert in artifacts]
+
+        staged = stage(self._model, deltas, jobs=self._jobs) if artifacts else None
+        return commit
 
     def agree(self, value: Any) -> Any:
         return value if self._processes is None else self._processes.gathered(value)[0]

@@ -21,6 +21,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,18 +148,20 @@ class _Folder(Weights):
         self._source_root = self._source_root or root_of(self._source)
         return self._source_root
 
-    def take(self, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> None:
+    def stage(self, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> Callable[[], None]:
         state = self._current()
         if self._from_source is not None or state is None:
             assert self._from_source is not None
-            self._write(self._from_source, artifacts, root, state.number if state else 0)
-            self._from_source = None
+            self._write(self._from_source, artifacts, root)
         elif artifacts:
             with self._own(state) as checkpoint:
                 try:
-                    self._write(checkpoint, artifacts, root, state.number)
+                    self._write(checkpoint, artifacts, root)
                 except WrongCheckpointError as error:
                     raise self._changed(state, error) from error
+        else:
+            return lambda: None
+        return partial(self._show, root, state.number if state else 0)
 
     def _own(self, state: _State) -> Checkpoint:
         try:
@@ -192,12 +195,15 @@ class _Folder(Weights):
         self._open.callback(checkpoint.close)
         return checkpoint
 
-    def _write(
-        self, checkpoint: Checkpoint, artifacts: Sequence[tuple[Artifact, bool]], root: str, before: int
-    ) -> None:
+    def _write(self, checkpoint: Checkpoint, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> None:
         name = Digest(root).hex[:_DIGITS]
         weights = Chained(checkpoint, artifacts, with_code=self._with_code) if artifacts else checkpoint
         write_weights(weights, checkpoint, self._folder / name, force=True, progress=self._progress)
+
+    def _show(self, root: str, before: int) -> None:
+        """Let the link lead to a checkpoint that is complete."""
+        name = Digest(root).hex[:_DIGITS]
+        self._from_source = None
         row = {"schema": _SCHEMA, "number": before + 1, "name": name, "root": root, "ref": self._ref}
         with replacing(self._state / f"{name}.json") as file:
             file.write(sealed(row))

@@ -22,8 +22,11 @@ from maskreg.artifact import arrays, layout
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.flow.apply import in_memory
+from maskreg.flow.apply.in_memory import switching
 from maskreg.flow.apply.sharded import patch_sharded
+from maskreg.flow.apply.staging import stage
 from maskreg.store.file import FileStore
+from maskreg.update.delta import Delta
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.ranks import end_process, write_results
 
@@ -148,6 +151,7 @@ def tensors(directory: Path) -> dict[str, Any]:
     outcome["already"] = raised(lambda: switch_(state, first, second))
     revert_(state, second)
     outcome["reverted"] = same(state, sides["source"])
+    outcome |= staged(state, first, second, sides)
     last = dist.get_rank() == dist.get_world_size() - 1
     if last:
         state["bias"].to_local()[-1] *= 2
@@ -163,6 +167,28 @@ def tensors(directory: Path) -> dict[str, Any]:
     outcome["not here"] = raised(lambda: apply_(state, "toy:v1" if last else first))
     left = {name: sides["source"][name] for name in state}
     outcome["still untouched"] = same(state, left)
+    return outcome
+
+
+def staged(state: dict[str, Any], first: Artifact, second: Artifact, sides: Mapping[str, Any]) -> dict[str, Any]:
+    """There in two phases, on to another target, and back; one process changes a weight between the phases."""
+    outcome: dict[str, Any] = {}
+    change = stage(state, lambda: [Delta(first)], jobs=2)
+    outcome["only read"] = same(state, sides["source"])
+    change.commit()
+    outcome["committed"] = same(state, sides["target-first"])
+    stage(state, lambda: switching(first, second)).commit()
+    outcome["committed on"] = same(state, sides["target-second"])
+    change = stage(state, lambda: [Delta(second, revert=True)])
+    if dist.get_rank() == 1:
+        state["bias"].to_local().view(torch.int16).bitwise_xor_(1)
+    changed = {name: full(tensor).clone() for name, tensor in state.items()}
+    outcome["changed between"] = raised(change.commit)
+    outcome["left alone"] = same(state, changed)
+    if dist.get_rank() == 1:
+        state["bias"].to_local().view(torch.int16).bitwise_xor_(1)
+    change.commit()
+    outcome["committed back"] = same(state, sides["source"])
     return outcome
 
 

@@ -66,6 +66,14 @@ def test_every_process_holds_its_part_of_the_result(ranks: list[dict[str, Any]])
         assert [of["tensors"][step] for step in ("applied", "switched", "reverted")] == [True] * 3
 
 
+@pytest.mark.usefixtures("quiet")
+def test_what_is_staged_by_all_is_written_by_all_or_by_none(ranks: list[dict[str, Any]]) -> None:
+    steps = ("only read", "committed", "committed on", "left alone", "committed back")
+    for of in ranks:
+        assert [of["tensors"][step] for step in steps] == [True] * len(steps)
+        assert of["tensors"]["changed between"][0] == "WrongCheckpointError"
+
+
 def test_each_process_reads_its_share(ranks: list[dict[str, Any]]) -> None:
     kept, read = zip(*(of["tensors"]["read"] for of in ranks), strict=True)
     share = 1 / len(ranks)

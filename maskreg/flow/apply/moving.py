@@ -1,0 +1,83 @@
+"""Elements of a model's memory that change: where they are, what they are, and what they become."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from maskreg.native import library
+
+
+class Movers(NamedTuple):
+    """Elements that change, all on one device.
+
+    Attributes:
+        at: int32 ``[k]``, their places, ascending; int64 in memory that is not contiguous.
+        before: integers of the elements' width, ``[k]``: what they are.
+        after: what they become.
+    """
+
+    at: torch.Tensor
+    before: torch.Tensor
+    after: torch.Tensor
+
+
+def moved_between(values: torch.Tensor, result: torch.Tensor) -> Movers:
+    """Where two blocks of integers differ; copies, so that the blocks' memory can be used again."""
+    if values.device.type == "cpu":
+        # Four times as fast as torch's nonzero.
+        at = torch.from_numpy(np.flatnonzero(values.numpy() != result.numpy()).astype(np.int32))
+    else:
+        at = (values != result).nonzero()[:, 0].int()
+    return Movers(at, values[at], result[at])
+
+
+class Patch(NamedTuple):
+    """What changes of a tensor.
+
+    Attributes:
+        name: of the tensor.
+        memory: integers of the elements' width, one-dimensional, in the model's own memory.
+        movers: the elements of it that change.
+    """
+
+    name: str
+    memory: torch.Tensor
+    movers: Movers
+
+    def holds(self, values: torch.Tensor) -> torch.Tensor:
+        """Whether the elements have these values: a bool of no dimension, on their device."""
+        if compiled := self._kernels():
+            memory, expected = (compiled.read(each.numpy().view(np.uint16)) for each in (self.memory, values))
+            at = self.movers.at
+            return torch.tensor(
+                bool(compiled.lib.maskreg_holds(memory, compiled.read(at.numpy()), expected, at.numel()))
+            )
+        return (self.memory[self.movers.at] == values).all()
+
+    def write(self, values: torch.Tensor) -> None:
+        """Give the elements these values."""
+        if compiled := self._kernels():
+            memory, at = compiled.write(self.memory.numpy().view(np.uint16)), self.movers.at
+            given = compiled.read(values.numpy().view(np.uint16))
+            compiled.lib.maskreg_put(memory, compiled.read(at.numpy()), given, at.numel())
+        else:
+            self.memory[self.movers.at] = values
+
+    def _kernels(self) -> Any:
+        """The kernels, where they know this memory."""
+        fits = self.memory.element_size() == 2 and self.movers.at.dtype == torch.int32
+        return library() if fits and self.memory.device.type == "cpu" else None
+
+
+def patch_of(name: str, bits: torch.Tensor, start: int, movers: Movers) -> Patch:
+    """The patch of a tensor whose bits are a view of the model's memory; places count from its element ``start``."""
+    if bits.is_contiguous():
+        return Patch(name, bits.view(-1)[start:], movers)
+    # Places among all elements that the view's memory has, from its first to its last.
+    index = torch.unravel_index(movers.at.long() + start, bits.shape)
+    at = sum((each * stride for each, stride in zip(index, bits.stride(), strict=True)), torch.zeros_like(index[0]))
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(bits.shape, bits.stride(), strict=True))
+    return Patch(name, bits.as_strided((extent,), (1,)), movers._replace(at=at))
