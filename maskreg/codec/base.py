@@ -49,6 +49,18 @@ Codes = npt.NDArray[np.uint16]
 Block = bytes | memoryview
 
 
+class Movers(NamedTuple):
+    """The coordinates of a block whose code changes.
+
+    Attributes:
+        positions: uint32 ``[k]``, ascending.
+        codes: uint16 ``[k]``, what they become.
+    """
+
+    positions: npt.NDArray[np.uint32]
+    codes: Codes
+
+
 class Codec(Protocol):
     """Codes blocks of ``1 <= n <= 2^22`` values. Safe to use from many threads."""
 
@@ -62,6 +74,15 @@ class Codec(Protocol):
 
     def decode(self, context: Codes, block: Block, values: Codes | None = None) -> Codes:
         """The values, uint16 ``[n]``, given the context they were coded with; in ``values``, if given.
+
+        Memory is bounded by n, whatever the block claims.
+
+        Raises:
+            CorruptError: the block cannot be one of ``n`` values.
+        """
+
+    def movers(self, context: Codes, block: Block) -> Movers:
+        """Where :meth:`decode` gives other codes than the context's, and which; NaN and -0 are codes like others.
 
         Memory is bounded by n, whatever the block claims.
 

@@ -56,10 +56,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.base import Codes
+from maskreg.codec.base import Codes, Movers
 from maskreg.codec.bits import Bits
 from maskreg.codec.ulp_steps import EXPONENTS, LITERAL_BITS, Counts
+from maskreg.errors import CorruptError
 from maskreg.native import Library, library
+from maskreg.parallel import Buffers
 
 Numbers = npt.NDArray[np.int64]
 
@@ -213,6 +215,10 @@ _RATES = [(1 << 17) // (2 * seen + 3) for seen in range(62)]
 
 CLASSES = 16
 """Classes of exponents."""
+
+_BEYOND = 4  # movers more than there are, which finding them may write
+
+_BUFFERS = Buffers()
 
 _BINADES = 288  # binades that a step may reach (an exponent and up to 15 longer bits), and more
 
@@ -393,29 +399,62 @@ class _Coder:
         return self.complete and self.state == LOWEST_STATE and next(self._words, None) is None
 
 
-def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, length: int, values: Codes) -> int:
-    """Decode sub-blocks into ``values``; returns 0, or the number, from 1, of one that is damaged.
+def find_movers(source: Codes, target: Codes) -> Movers:
+    """Where two sides of a block differ, and the target's codes there; uint16 ``[n]`` each."""
+    if compiled := library():
+        movers, structure = _room(compiled, source.size + _BEYOND)
+        return _first(movers, compiled.lib.maskreg_find_movers(
+            compiled.read(source), compiled.read(target), source.size, structure
+        ))  # fmt: skip
+    positions = np.flatnonzero(source != target)
+    return Movers(positions.astype(np.uint32), target[positions])
+
+
+def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, length: int) -> Movers:
+    """Decode sub-blocks.
 
     ``starts``: int64 ``[k + 1]``, bytes of ``coded`` where the sub-blocks begin, and where the last one ends; each has
     a state and whole words. ``length``: coordinates of each sub-block but the last, which has the rest.
+
+    Raises:
+        CorruptError: one is damaged.
     """
+    count = starts.size - 1
     if compiled := library():
         structure, _by_class = _structure(compiled, hazards)
-        damaged: int = compiled.lib.maskreg_decode_movers(
-            compiled.read(source), source.size, structure, compiled.read(coded), starts.size - 1, length,
-            compiled.read(np.ascontiguousarray(starts)), compiled.write(values),
+        movers, room = _room(compiled, min(count * length, 8 * int(starts[-1] - starts[0])))
+        found: int = compiled.lib.maskreg_decode_movers(
+            compiled.read(source), source.size, structure, compiled.read(coded), count, length,
+            compiled.read(np.ascontiguousarray(starts)), room,
         )  # fmt: skip
-        return damaged
-    values[:] = source
-    for number in range(starts.size - 1):
-        own = slice(number * length, (number + 1) * length)
-        if not _decode(source[own], _Coder(coded[starts[number] : starts[number + 1]]), hazards, values[own]):
-            return number + 1
-    return 0
+        if found < 0:
+            raise _damaged(-found - 1)
+        return _first(movers, found)
+    decoded: list[tuple[int, int]] = []
+    for number in range(count):
+        own, coder = source[number * length : (number + 1) * length], _Coder(coded[starts[number] : starts[number + 1]])
+        decoded += ((number * length + k, code) for k, code in _decode(own, coder, hazards))
+        if not coder.at_end:
+            raise _damaged(number)
+    return Movers(np.array([k for k, _ in decoded], np.uint32), np.array([code for _, code in decoded], np.uint16))
 
 
-def _decode(source: Codes, coder: _Coder, hazards: Hazards, values: Codes) -> bool:
-    """Decode a sub-block into values that are the source's; returns whether it is whole."""
+def _damaged(number: int) -> CorruptError:
+    return CorruptError("block", f"its sub-block {number} does not decode")
+
+
+def _room(compiled: Library, size: int) -> tuple[Movers, Any]:
+    """Memory of the thread for so many movers, and ``maskreg_movers`` of kernels.h."""
+    movers = Movers(_BUFFERS.array("positions", size, np.uint32), _BUFFERS.array("codes", size, np.uint16))
+    return movers, compiled.ffi.new("maskreg_movers *", tuple(compiled.write(side) for side in movers))
+
+
+def _first(movers: Movers, count: int) -> Movers:
+    return Movers(movers.positions[:count].copy(), movers.codes[:count].copy())
+
+
+def _decode(source: Codes, coder: _Coder, hazards: Hazards) -> Iterator[tuple[int, int]]:
+    """The movers of a sub-block."""
     ends = _ends(source, hazards)
     reached, total, chances = 0, int(ends[-1]), _Chances()
     while True:
@@ -424,7 +463,7 @@ def _decode(source: Codes, coder: _Coder, hazards: Hazards, values: Codes) -> bo
         goal = reached + (LIMIT if waits else hazard_of(number))
         if goal > total:
             coder.take(0, survival(total - reached), SURVIVAL_BITS)
-            return coder.at_end
+            return
         if waits:
             coder.take(0, survival(LIMIT), SURVIVAL_BITS)
             reached = goal
@@ -435,10 +474,11 @@ def _decode(source: Codes, coder: _Coder, hazards: Hazards, values: Codes) -> bo
         reached = int(ends[k + 1])
         code = int(source[k])
         length = _length(code, coder, chances) if _exponent(code) < hazards.ones else 1
+        moved = code & 0x8000 | code + (-length if sign else length) & 0x7FFF
         if length < 0:
-            values[k] = coder.plain(LITERAL_BITS)
-        else:
-            values[k] = code & 0x8000 | code + (-length if sign else length) & 0x7FFF
+            moved = coder.plain(LITERAL_BITS)
+        if moved != code:
+            yield k, moved
 
 
 def _length(source: int, coder: _Coder, chances: _Chances) -> int:

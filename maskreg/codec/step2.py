@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.base import FLAT, Block, Codes, Grid
+from maskreg.codec.base import FLAT, Block, Codes, Grid, Movers
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.derived import apart_bytes, decode_derived, encode_apart, encode_rows, encode_scaled, encode_zeroed
 from maskreg.codec.factors import fit_factors, size_bounds
@@ -60,7 +60,7 @@ from maskreg.codec.layout import (
     side_bits,
     sub_block_numel,
 )
-from maskreg.codec.movers import LOGARITHM_BITS, logarithms, weighed_logarithms
+from maskreg.codec.movers import LOGARITHM_BITS, find_movers, logarithms, weighed_logarithms
 from maskreg.codec.rans import TOKENS, slots_of
 from maskreg.codec.scales import fit_scales, vary
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
@@ -301,12 +301,23 @@ class Step2:
         elif kind == RAW:
             values[:] = np.frombuffer(block, "<u2", n, HEAD_BYTES)
         elif kind == SPARSE:
-            decode_sparse(SparseLayout(block), context, values)
+            movers = decode_sparse(SparseLayout(block), context)
+            values[:] = context
+            values[movers.positions] = movers.codes
         elif kind == CODED:
             decode_coded(block, context, values)
         else:
             values[:] = decode_derived(head, block, context, self.decode)
         return values
+
+    def movers(self, context: Codes, block: Block) -> Movers:
+        """Where :meth:`decode` gives other codes than the context's, and which."""
+        head = Head.read(block)
+        if head.kind == SPARSE and head.n == context.size:
+            return decode_sparse(SparseLayout(block), context)
+        if head.kind == SAME and head.n == context.size:
+            return Movers(np.empty(0, np.uint32), np.empty(0, np.uint16))
+        return find_movers(context, self.decode(context, block, _BUFFERS.array("values", context.size, np.uint16)))
 
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
         """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU."""

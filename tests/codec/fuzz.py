@@ -197,12 +197,17 @@ def _decode(step2: Step2, source: Codes, block: bytes) -> Codes | None:
     """The values that a block gives; None when it is refused.
 
     Raises:
-        ValueError: neither.
+        ValueError: neither, or its movers are others.
     """
     try:
         values = step2.decode(source, block)
     except CorruptError:
         return None
+    movers = step2.movers(source, block)
+    if not np.array_equal(movers.positions, np.flatnonzero(values != source)):
+        raise ValueError("its movers are not where its values differ")
+    if not np.array_equal(movers.codes, values[movers.positions]):
+        raise ValueError("its movers do not become its values")
     if values.shape != source.shape or values.dtype != np.uint16:
         raise ValueError(f"{values.dtype} {values.shape} for {source.shape}")
     return values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from maskreg.codec.movers import (
     Hazards,
     decode_movers,
     encode_movers,
+    find_movers,
     hazard_of,
     pack_indexes,
     survival,
@@ -25,6 +27,7 @@ from maskreg.codec.movers import (
     weighed_logarithms,
 )
 from maskreg.codec.sparse import choose_hazards
+from maskreg.errors import CorruptError
 from maskreg.native import NUMPY, using
 from tests.codec import reference_sparse
 from tests.codec.samples import moved
@@ -41,12 +44,15 @@ def hazards_of(draw: np.random.Generator) -> Hazards:
     return Hazards(int(draw.integers(100, 125)), by_class, int(draw.choice([0, 112, 118, 256])))
 
 
-def decoded(source: Codes, parts: list[bytes], hazards: Hazards, length: int) -> Codes | int:
-    """What sub-blocks decode to, with a byte before and after them; or the number of one that is damaged."""
-    values = np.empty_like(source)
+def decoded(source: Codes, parts: list[bytes], hazards: Hazards, length: int) -> Codes:
+    """What sub-blocks decode to, with a byte before and after them."""
+    values = source.copy()
     starts = np.cumsum([1, *(len(part) for part in parts)])
     coded = np.frombuffer(b"\0" + b"".join(parts) + b"\0", np.uint8)
-    return decode_movers(source, coded, starts, hazards, length, values) or values
+    movers = decode_movers(source, coded, starts, hazards, length)
+    assert (np.diff(movers.positions.astype(np.int64)) > 0).all()
+    values[movers.positions] = movers.codes
+    return values
 
 
 @given(SIZES, st.sampled_from([0, 0.002, 0.03, 0.5, 1]), st.integers(0, 1 << 32))
@@ -77,9 +83,35 @@ def test_sub_blocks_decode_side_by_side(kernels: str, count: int, last: int, see
         number = int(draw.integers(count))
         short = [part[:-4] if k == number else part for k, part in enumerate(parts)]
         if len(parts[number]) > STATE_BYTES:
-            assert decoded(source, short, hazards, length) == number + 1
+            with pytest.raises(CorruptError, match=f"sub-block {number} "):
+                decoded(source, short, hazards, length)
         longer = [part + bytes(4) if k == number else part for k, part in enumerate(parts)]
-        assert decoded(source, longer, hazards, length) == number + 1
+        with pytest.raises(CorruptError, match=f"sub-block {number} "):
+            decoded(source, longer, hazards, length)
+
+
+@given(SIZES, st.integers(1, 9), st.sampled_from([1, MOST_INDEX]), st.integers(0, 1 << 32))
+def test_any_words_give_no_more_movers_than_coordinates(
+    kernels: str, n: int, count: int, index: int, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    source = moved(n, 0, seed)[0]
+    length = -(-n // count)
+    count = -(-n // length)
+    coded = draw.integers(0, 256, count * (STATE_BYTES + 4 * int(draw.integers(0, 300))), np.uint8)
+    starts = np.linspace(0, coded.size, count + 1).astype(np.int64)
+    hazards = Hazards(112, np.full(CLASSES, HAZARDS[index]), int(draw.choice([0, 256])))
+    with using(kernels), pytest.raises(CorruptError):
+        decode_movers(source, coded, starts, hazards, length)
+
+
+@given(SIZES, st.sampled_from([0, 0.002, 0.03, 0.5, 1]), st.integers(0, 1 << 32))
+def test_what_differs_is_found(kernels: str, n: int, share: float, seed: int) -> None:
+    source, target = moved(n, share, seed, literals=0.1 * share)
+    with using(kernels):
+        movers = find_movers(source, target)
+    assert np.array_equal(movers.positions, np.flatnonzero(source != target))
+    assert np.array_equal(movers.codes, target[movers.positions])
 
 
 def test_a_long_wait_takes_several_numbers(kernels: str) -> None:

@@ -90,6 +90,17 @@ def test_lossless_both_ways(codec: Codec, pair: str) -> None:
         assert np.array_equal(decoded, values)
 
 
+@pytest.mark.parametrize("pair", PAIRS)
+def test_movers_are_what_decoding_changes(codec: Codec, pair: str) -> None:
+    source, target = PAIRS[pair]
+    for context, values in ((source, target), (target, source), (source, source)):
+        movers = codec.movers(context, codec.encode(context, values))
+        assert movers.positions.dtype == np.uint32
+        assert movers.codes.dtype == np.uint16
+        assert np.array_equal(movers.positions, np.flatnonzero(context != values))
+        assert np.array_equal(movers.codes, values[movers.positions])
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("pair", PAIRS)
 def test_tensors_of_torch_decode_to_the_same(codec: Codec, pair: str) -> None:
@@ -133,7 +144,7 @@ def test_context_and_values_are_left_alone(codec: Codec) -> None:
 @given(data=st.data())
 @settings(max_examples=300)
 def test_hostile_blocks_give_values_or_a_clear_error(codec: Codec, data: st.DataObject) -> None:
-    pair = data.draw(st.sampled_from(["dense", "twice", "pruned", "permuted", "a row"]))
+    pair = data.draw(st.sampled_from(["sparse", "dense", "twice", "pruned", "permuted", "a row"]))
     source, target = (side[38_000:40_000] for side in PAIRS[pair])
     block = bytearray(codec.encode(source, target, Grid(500, 0)))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -144,21 +155,28 @@ def test_hostile_blocks_give_values_or_a_clear_error(codec: Codec, data: st.Data
         try:
             decoded = codec.decode(source, hostile)
         except CorruptError:
+            with pytest.raises(CorruptError):
+                codec.movers(source, hostile)
             continue
         assert decoded.shape == source.shape and decoded.dtype == np.uint16
+        movers = codec.movers(source, hostile)
+        assert np.array_equal(movers.positions, np.flatnonzero(source != decoded))
+        assert np.array_equal(movers.codes, decoded[movers.positions])
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused(codec: Codec, garbage: bytes) -> None:
-    with pytest.raises(CorruptError):
-        codec.decode(np.zeros(1_000, np.uint16), garbage)
+    for read in (codec.decode, codec.movers):
+        with pytest.raises(CorruptError):
+            read(np.zeros(1_000, np.uint16), garbage)
 
 
 def test_a_block_of_another_length_is_refused(codec: Codec) -> None:
     source, target = PAIRS["sparse"]
     block = codec.encode(source, target)
-    with pytest.raises(CorruptError):
-        codec.decode(source[:-1], block)
+    for read in (codec.decode, codec.movers):
+        with pytest.raises(CorruptError):
+            read(source[:-1], block)
 
 
 def test_bad_arguments_are_refused(codec: Codec) -> None:

@@ -1,7 +1,7 @@
 // Decoding sub-blocks of which few coordinates move: maskreg/codec/movers.py defines what is computed.
 //
 //     for each tile of 1,024 coordinates, of up to eight sub-blocks:
-//         copy the source; classes of coordinates, and sums of their hazards                 movers.h
+//         classes of coordinates, and sums of their hazards                                  movers.h
 //         in turn, until the last mover of each tile is behind: decode the next mover
 //
 // They take turns because a mover's place, its ULP step and the number of the next wait for each other; other
@@ -20,7 +20,10 @@ typedef struct {
     uint32_t number;   // the next number, above its sign
     int32_t reached;   // hazard that is decoded, from the tile's first coordinate
     int32_t wait;      // hazard until the next mover, or a little less; HAZARD_LIMIT where it is longer
-    uint16_t *values;  // of the tile
+    int64_t begin;     // of the tile, in the block
+    uint32_t *positions;
+    uint16_t *codes;
+    int64_t count, room;  // of positions and codes
     tile tile;
     chances chances;
 } part;
@@ -107,6 +110,15 @@ static inline uint32_t take_length(part *p, uint16_t source, const uint32_t *rat
     return k > 1 ? length | take_plain(p, k - 1) : length;
 }
 
+// A literal may be what was there; then nothing moves. More than there is room for replace the last.
+static inline void put(part *p, int64_t k, uint16_t code) {
+    const int64_t at = least(p->count, p->room - 1);
+    p->complete &= p->count < p->room;
+    p->positions[at] = (uint32_t)(p->begin + k);
+    p->codes[at] = code;
+    p->count = at + (code != p->tile.codes[k]);
+}
+
 // Decode the next mover of the tile, or a long wait; returns 0 where neither ends in the tile.
 static inline int decode_next(part *p, const hazards *h, uint32_t beyond) {
     const int32_t goal = p->reached + p->wait;
@@ -129,49 +141,46 @@ static inline int decode_next(part *p, const hazards *h, uint32_t beyond) {
         p->reached = after;
         const uint32_t length = exponent_of(source) < h->ones ? take_length(p, source, h->rates) : 1;
         const uint32_t value = (source & 0x8000u) | ((is_lower ? source - length : source + length) & 0x7FFF);
-        p->values[k] = (uint16_t)(length ? value : take_plain(p, LITERAL_BITS));
+        put(p, k, (uint16_t)(length ? value : take_plain(p, LITERAL_BITS)));
     }
     draw(p, h, beyond);
     return 1;
 }
 
-// memcpy of some kilobytes that the compiler expands takes twice as long.
-static inline void copy(const uint16_t *restrict source, int64_t n, uint16_t *restrict values) {
-#if defined(__AVX512VBMI2__)
-    int64_t i = 0;
-    for (; i + 32 <= n; i += 32) _mm512_storeu_si512(values + i, _mm512_loadu_si512(source + i));
-    const __mmask32 rest = (__mmask32)(((uint64_t)1 << (n - i)) - 1);
-    _mm512_mask_storeu_epi16(values + i, rest, _mm512_maskz_loadu_epi16(rest, source + i));
-#else
-    memcpy(values, source, (size_t)n * sizeof *values);
-#endif
+// Where the movers of a sub-block go. Each takes more than a bit, and there are no more than coordinates; for every
+// sub-block there is room for the fewer of both.
+static inline int64_t room_before(int64_t k, int64_t length, const int64_t *starts) {
+    return least(k * length, 8 * (starts[k] - starts[0]));
 }
 
-// As maskreg_decode_movers, of no more than PARTS.
-static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h, const uint8_t *block,
-                            int64_t count, int64_t length, const int64_t *starts, uint16_t *values) {
+// As maskreg_decode_movers, of no more than PARTS sub-blocks from one on; `total` movers came before.
+static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h, const uint8_t *block, int64_t from,
+                            int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *movers,
+                            int64_t *total) {
     part parts[PARTS];
     const uint32_t beyond = survival(h->powers, HAZARD_LIMIT);
     FOR_EACH(k, count) {
         part *p = parts + k;
-        memcpy(&p->state, block + starts[k], sizeof p->state);
-        p->word = block + starts[k] + sizeof p->state;
-        p->end = block + starts[k + 1];
+        const int64_t at = room_before(from + k, length, starts);
+        memcpy(&p->state, block + starts[from + k], sizeof p->state);
+        p->word = block + starts[from + k] + sizeof p->state;
+        p->end = block + starts[from + k + 1];
         p->complete = 1;
         p->reached = 0;
+        p->positions = movers->positions + at, p->codes = movers->codes + at;
+        p->count = 0, p->room = room_before(from + k + 1, length, starts) - at;
         fill_chances(&p->chances);
         draw(p, h, beyond);
     }
-    for (int64_t start = 0; start < least(length, n); start += TILE) {
+    for (int64_t start = 0; start < least(length, n - from * length); start += TILE) {
         uint32_t all = 0;
         FOR_EACH(k, count) {
             part *p = parts + k;
-            const int64_t begin = k * length + start, m = least(least(TILE, length - start), n - begin);
+            p->begin = (from + k) * length + start;
+            const int64_t m = least(least(TILE, length - start), n - p->begin);
             if (m <= 0) continue;
             all |= 1u << k;
-            p->values = values + begin;
-            copy(source + begin, m, p->values);
-            fill_tile(&p->tile, source + begin, m, h);
+            fill_tile(&p->tile, source + p->begin, m, h);
         }
         for (uint32_t busy = all; busy;) {
             for (uint32_t left = busy; left; left &= left - 1) {
@@ -187,20 +196,23 @@ static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h,
     FOR_EACH(k, count) {
         part *p = parts + k;
         take(p, p->number, 0, survival(h->powers, (uint32_t)-p->reached), SIGNED_BITS);
-        if (!p->complete || p->word != p->end || p->state != LOWEST_WIDE) return k + 1;
+        if (!p->complete || p->word != p->end || p->state != LOWEST_WIDE) return from + k + 1;
+        memmove(movers->positions + *total, p->positions, (size_t)p->count * sizeof *p->positions);
+        memmove(movers->codes + *total, p->codes, (size_t)p->count * sizeof *p->codes);
+        *total += p->count;
     }
     return 0;
 }
 
 int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_hazards *given, const uint8_t *block,
-                              int64_t count, int64_t length, const int64_t *starts, uint16_t *values) {
+                              int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *movers) {
     hazards h;
     fill_hazards(&h, given);
+    int64_t total = 0;
     for (int64_t k = 0; k < count; k += PARTS) {
-        const int64_t begin = k * length, group = least(PARTS, count - k);
         const int64_t damaged =
-            decode_parts(source + begin, least(group * length, n - begin), &h, block, group, length, starts + k, values + begin);
-        if (damaged) return k + damaged;
+            decode_parts(source, n, &h, block, k, least(PARTS, count - k), length, starts, movers, &total);
+        if (damaged) return -damaged;
     }
-    return 0;
+    return total;
 }

@@ -134,11 +134,21 @@ typedef struct {
     int64_t ones;
 } maskreg_hazards;
 
+// Coordinates of a block that move, ascending, and the codes that they become.
+typedef struct {
+    uint32_t *positions;
+    uint16_t *codes;
+} maskreg_movers;
+
+// Find the movers of two sides of `n` codes, for all of which there is room, and 4 more; returns how many there are.
+int64_t maskreg_find_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_movers *movers);
+
 // Decode `count` sub-blocks that follow each other, `length` coordinates each but the last, which has the rest of `n`.
-// Sub-block k has the bytes from starts[k] to starts[k + 1] of the block: a state and whole words. Returns 0, or the
-// number, from 1, of a sub-block that is damaged.
+// Sub-block k has the bytes from starts[k] to starts[k + 1] of the block: a state and whole words. There is room for as
+// many movers as coordinates, or as 8 a byte if these are fewer. Returns how many there are, or minus the number, from
+// 1, of a sub-block that is damaged.
 int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_hazards *hazards, const uint8_t *block,
-                              int64_t count, int64_t length, const int64_t *starts, uint16_t *values);
+                              int64_t count, int64_t length, const int64_t *starts, const maskreg_movers *movers);
 
 // Code a sub-block: its state, and its words at the end of `words`; returns how many, or -1 where `room` numbers are too
 // few. `numbers` is [room, 3], scratch; `words` is [room].
