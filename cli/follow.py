@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +29,7 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
     maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served
     maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served --once
     maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served --every 1 | xargs -n 1 ./reload
+    maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served --notify http://localhost:30000/update_weights_from_disk
     """,
 )
 @click.argument("ref", type=NAME, metavar="REF")
@@ -46,35 +48,48 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
     "--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints to keep, the current one included."
 )
 @click.option("--remote", metavar="NAME", help="Remote [default: the default remote, or the local registry].")
+@click.option("--notify", metavar="URL", help="POST the event and `model_path` to this URL after each switch.")
 @click.option("--with-code", is_flag=True, help="Write the links' files that can run code, such as .py.")
 @click.pass_obj
-def command(output: Output, /, ref: Ref, once: bool, **options: Any) -> None:
+def command(output: Output, /, ref: Ref, once: bool, notify: str | None, **options: Any) -> None:
     """Keep a folder at what a run publishes under REF.
 
     The folder has a complete checkpoint for each state, and a link `current` to the latest, which is replaced by one
     rename. Only new links are fetched. The path of each checkpoint is printed when it is complete. A tag that is not
     there yet, or a remote that does not answer, is waited for. Start the command again at any time: it goes on where it
     stopped.
+
+    A server that --notify names is told again until it answers; MASKREG_NOTIFY_SECRET signs what it is told.
     """
+    from maskreg.workspace.notifying import Hook
     from maskreg.workspace.verbs.follow_folder import follow_folder
 
     with (
+        Hook(notify) if notify else nullcontext() as hook,
         output.progress() as progress,
         follow_folder(ref, progress=progress, workspace=workspace(output), **options) as follower,
     ):
         if once:
             try:
-                _tell(output, _caught_up(follower))
+                followed = _caught_up(follower)
             except TryAgainError as error:
                 # Once: a checkpoint that was changed is forgotten, and made again from the source.
                 output.note(f"note: {error.message}")
-                _tell(output, _caught_up(follower))
+                followed = _caught_up(follower)
+            _tell(output, followed)
+            if hook is not None:
+                hook.tell(followed)
             return
         last_fault = ""
+        untold: Followed | None = None
         while True:
             try:
-                if followed := follower.step():
-                    _tell(output, followed)
+                if switched := follower.step():
+                    _tell(output, switched)
+                    untold = switched
+                if hook is not None and untold is not None:
+                    hook.tell(untold)
+                untold = None
                 last_fault = ""
             except _PASSING as error:
                 if error.message != last_fault:

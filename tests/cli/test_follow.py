@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import signal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
 
 import maskreg
+from maskreg.workspace.notifying import SIGNATURE
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
 from tests.e2e.running import Person
@@ -34,6 +43,60 @@ def test_a_folder_is_brought_up_to_date(run: Run, pair: tuple[Path, Path], tmp_p
     record = run(*line, "--json").json
     assert (record["links"], record["card"]["meta"]) == (0, {"step": "2"})
     assert record["out"] == str(tmp_path / "served/current")
+
+
+class Server:
+    """A server that is told of checkpoints: it answers with these states, the last of them again and again."""
+
+    def __init__(self, states: list[int]) -> None:
+        self.told: list[tuple[dict[str, Any], str]] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                expected = "sha256=" + hmac.new(b"secret", body, hashlib.sha256).hexdigest()
+                signed = self.headers[SIGNATURE]
+                server.told.append((json.loads(body), "" if signed is None else str(signed == expected)))
+                self.send_response(states.pop(0) if len(states) > 1 else states[0])
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}/update_weights_from_disk"
+
+    def __enter__(self) -> Server:
+        Thread(target=self._http.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+def test_a_server_is_told_of_each_switch(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(tmp_path, pair, 1)
+    line = ("follow", "toy/run", "--source", pair[0], "-o", tmp_path / "served", "--once", "--notify")
+    with Server([503, 200]) as server:
+        run(*line, server.url)
+        monkeypatch.setenv("MASKREG_NOTIFY_SECRET", "secret")
+        run(*line, server.url)
+    assert [signed for _, signed in server.told] == ["", "", "True"]
+    for event, _ in server.told:
+        assert event["model_path"] == str((tmp_path / "served/current").resolve())
+        assert event["ref"] == "toy/run"
+    assert [event["links"] for event, _ in server.told] == [1, 1, 0]
+    assert event["seconds"].keys() == {"fetch", "stage", "apply"}
+    run(*line, server.url, status=69)  # nothing listens any more
+    with Server([400]) as server:
+        run(*line, server.url, status=69)
+    assert len(server.told) == 1
+    for url in ("ftp://host/path", "http://", "http://user:word@127.0.0.1/", "http://192.0.2.1/"):
+        run(*line, url, status=2)
 
 
 def test_it_waits_for_the_tag_to_move(tmp_path: Path, pair: tuple[Path, Path]) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import finalize
@@ -54,6 +54,7 @@ class Followed(Result):
         links: how many artifacts were applied; 0 where the weights were there already.
         bytes: transferred from the remote.
         out: the checkpoint; None for a model in memory.
+        seconds: what each phase took: ``fetch``, ``stage``, and ``apply``, which alone is a pause.
     """
 
     ref: Ref
@@ -63,6 +64,7 @@ class Followed(Result):
     bytes: int
     card: Card
     out: Path | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Weights(Protocol):
@@ -192,11 +194,13 @@ class Follower(Closing):
         # Where several processes hold the weights, all of them go on, or none.
         if not self._weights.all(brought is not None) or brought is None:
             raise problem or TryAgainError(f"another process could not bring the links of {self.ref}")
+        fetched = time.monotonic()
         root, start = self._chains.link(head).after, self._root
         self._root = ""  # after an error, the weights say what they are
         commit = self._weights.stage(brought.artifacts, root)
         self._root = start
-        self._waiting = _Waiting(head, card, root, commit, len(brought.artifacts), brought.bytes)
+        seconds = {"fetch": fetched - self._looked, "stage": time.monotonic() - fetched}
+        self._waiting = _Waiting(head, card, root, commit, len(brought.artifacts), brought.bytes, seconds)
         return True
 
     def apply(self) -> Followed | None:
@@ -218,12 +222,15 @@ class Follower(Closing):
         if waiting is None or (self._safe is not None and not self._weights.agree(self._safe())):
             return None
         self._waiting, self._root = None, ""  # likewise
+        begun = time.monotonic()
         waiting.commit()
+        seconds = {**waiting.seconds, "apply": time.monotonic() - begun}
         self._root = root = waiting.root
         self._chains.forget()
         if self._landing is not None:
             self._landing.clear()
-        return Followed(self.ref, waiting.digest, root, waiting.links, waiting.bytes, waiting.card, self._weights.out)
+        links, size, out = waiting.links, waiting.bytes, self._weights.out
+        return Followed(self.ref, waiting.digest, root, links, size, waiting.card, out, seconds)
 
     def wait(self, timeout_s: float | None = None) -> Followed | None:
         """Look again and again until the weights have followed; None when the time is over.
@@ -320,6 +327,7 @@ class _Waiting:
     commit: Callable[[], None]
     links: int
     bytes: int
+    seconds: Mapping[str, float]
 
 
 def follow(
