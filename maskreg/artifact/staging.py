@@ -84,14 +84,21 @@ class StagingStore(FileStore):
             list(pool.map(_sync, [self.root, *self.root.rglob("*")]))
 
 
+def new_folder(root: Path) -> Path:
+    """A path for work that goes on in the registry in the folder ``root``; not created yet.
+
+    What a process that ended left there is found by its name.
+    """
+    return root / "staging" / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+
 class Staging:
     """One artifact that is being assembled."""
 
     def __init__(self, root: Path) -> None:
         """Start one in the registry in the folder ``root``."""
-        nonce = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._root = root
-        self._folder = root / "staging" / nonce
+        self._folder = new_folder(root)
         self.store = StagingStore(self._folder, root)
 
     def discard(self) -> None:

@@ -1,1 +1,1 @@
-"""One folder per feature: extract, apply, overlap, baseline, geometry, combine, merge, chain."""
+"""One folder per feature: extract, apply, overlap, baseline, geometry, combine, merge, chain, publish."""

@@ -10,14 +10,11 @@ after the one is the check before the next.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
-from weakref import finalize
 
 import numpy as np
 
@@ -27,7 +24,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.bucket import Location
 from maskreg.checkpoint.ahead import ahead
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.files import can_run_code, same_content
+from maskreg.checkpoint.files import can_run_code
 from maskreg.checkpoint.plan import plan_like
 from maskreg.checkpoint.writing import copy_tensors, write_checkpoint
 from maskreg.device import Device, open_device
@@ -36,7 +33,6 @@ from maskreg.errors import UsageError
 from maskreg.flow.storing import from_blocks
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.info import TensorInfo, blocks_of
 from maskreg.update.delta import Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
@@ -174,70 +170,6 @@ def write_weights(
     with write_checkpoint(out, plan, force=force) as writer:
         copy_tensors(weights, plan, writer, progress=progress, jobs=jobs)
     return plan.total_bytes
-
-
-class Snapshot(Checkpoint):
-    """A checkpoint in memory, which takes as much as its tensors, and its small files in a temporary folder.
-
-    What training publishes next is coded against it, so the run need not keep what it published last on a disk.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, *, jobs: int | None = None) -> None:
-        """Read a checkpoint whole."""
-        self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
-        self.tensors: Mapping[str, TensorInfo] = dict(checkpoint.tensors)
-        self._folder = Path(mkdtemp(prefix="maskreg-"))
-        self._remove_files = finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._other_weights = checkpoint.other_weights()
-        self._values = {name: np.empty(info.numel, f"<u{info.item_bytes}") for name, info in self.tensors.items()}
-        self.take(checkpoint, jobs=jobs)
-
-    def take(self, checkpoint: Checkpoint, *, jobs: int | None = None) -> None:
-        """Take over all values and small files of a checkpoint; wider values are cast to bf16.
-
-        Block by block, so the checkpoint can be computed from this one.
-        """
-
-        def copy(span: _Span) -> None:
-            name, start, stop = span
-            info, values = checkpoint.tensors[name], checkpoint.read(name, start, stop)
-            cast = values if info.dtype == self.tensors[name].dtype else to_bf16(values, info.dtype)
-            self._values[name][start:stop] = cast
-
-        spans = ahead(_spans(self), lambda span: span, checkpoint)
-        for _ in ordered(copy, spans, jobs=worker_count(jobs), size=lambda span: span[2] - span[1]):
-            pass
-        self._take_files(checkpoint.small_files())
-
-    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements of a tensor, as they lie in memory."""
-        if not 0 <= start <= stop <= self.tensors[name].numel:
-            raise ValueError(f"{name}: elements {start} to {stop} of {self.tensors[name].numel}")
-        return self._values[name][start:stop]
-
-    def small_files(self) -> Mapping[str, Location]:
-        """Small files of the checkpoint that was taken last, as they were."""
-        return dict(self._held())
-
-    def other_weights(self) -> tuple[str, ...]:
-        """What lay beside the checkpoint that was read."""
-        return self._other_weights
-
-    def close(self) -> None:
-        """Remove the small files; memory is freed with the object."""
-        self._remove_files()
-
-    def _held(self) -> dict[str, Path]:
-        return {path.name: path for path in self._folder.iterdir()}
-
-    def _take_files(self, files: Mapping[str, Location]) -> None:
-        # Copies, since runs delete their checkpoints.
-        held = self._held()
-        for name in held.keys() - files.keys():
-            held[name].unlink()
-        for name, path in files.items():
-            if name not in held or (path != held[name] and not same_content(path, held[name])):
-                (self._folder / name).write_bytes(path.read_bytes())
 
 
 def root_of(checkpoint: Checkpoint, *, jobs: int | None = None) -> str:

@@ -2,13 +2,7 @@
 
 A parameter is cut along any of its dimensions, over any number of mesh dimensions. A process then holds the product of
 a set of indexes per dimension, and a tensor of the checkpoint, which is the parameter or a part of it, the product of
-those that fall into the part. In C order, that is a number of *runs* of one length::
-
-    [4, 6] over 2 processes, Shard(1), process 1        starts 3, 9, 15, 21 and length 3
-    [4, 6] over 2 processes, Shard(0), process 1        start 12, length 12
-
-Whatever the cut, the coordinates of a process that lie in a block of the tensor are a slice of what it holds, since
-both are ascending. So a block is put together from slices, and taken apart into slices.
+those that fall into the part: runs of one length (:mod:`maskreg.live.runs`).
 """
 
 from __future__ import annotations
@@ -20,83 +14,16 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from maskreg.errors import UsageError
+from maskreg.live.runs import Runs
 from maskreg.live.shards import local_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    Indexes = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """Ascending coordinates of a tensor in C order: runs of one length.
-
-    Attributes:
-        starts: int64 ``[k]``, the first coordinate of each, ascending.
-    """
-
-    starts: Indexes
-    length: int
-
-    @classmethod
-    def of(cls, shape: Sequence[int], indexes: Sequence[Indexes]) -> Runs:
-        """The product of ascending indexes along each dimension.
-
-        From the last dimension outward, whole dimensions lengthen the run, and so does the first that is not whole if
-        its indexes follow each other; all others multiply the starts.
-        """
-        if not math.prod(map(len, indexes)):
-            return cls(np.empty(0, np.int64), 0)
-        dim, length = len(shape), 1
-        while dim and len(indexes[dim - 1]) == shape[dim - 1]:
-            dim -= 1
-            length *= shape[dim]
-        starts, stride = np.zeros(1, np.int64), length
-        if dim:
-            dim -= 1
-            own = indexes[dim]
-            if own[-1] - own[0] + 1 == len(own):
-                starts, length = own[:1] * stride, length * len(own)
-            else:
-                starts = own * stride
-            stride *= shape[dim]
-        while dim:
-            dim -= 1
-            starts = (indexes[dim][:, None] * stride + starts).reshape(-1)
-            stride *= shape[dim]
-        return cls(starts, length)
-
-    @property
-    def numel(self) -> int:
-        """How many coordinates."""
-        return self.starts.size * self.length
-
-    def between(self, start: int, stop: int) -> slice:
-        """Which of them, in order, are coordinates ``[start, stop)`` of the tensor."""
-        return slice(self._before(start), self._before(stop))
-
-    def positions(self, taken: slice, start: int) -> slice | Indexes:
-        """Where some of them lie in a block: their coordinates, counted from the block's first."""
-        first, last = taken.start // self.length, (taken.stop - 1) // self.length
-        if first == last:
-            begin = int(self.starts[first]) - start + taken.start - first * self.length
-            return slice(begin, begin + taken.stop - taken.start)
-        number = np.arange(taken.start, taken.stop)
-        coordinates: Indexes = self.starts[number // self.length] + number % self.length - start
-        return coordinates
-
-    def _before(self, coordinate: int) -> int:
-        """How many of them come before a coordinate."""
-        if not self.length:
-            return 0
-        number = int(np.searchsorted(self.starts, coordinate))
-        rest = coordinate - int(self.starts[number - 1]) if number else 0
-        return max(number - 1, 0) * self.length + min(rest, self.length)
+    from maskreg.live.runs import Indexes
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +78,7 @@ def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
 
 def whole(tensor: torch.Tensor, rank: int = 0) -> Held:
     """A tensor that this process, of this rank, holds whole, and works on alone."""
-    numel = tensor.numel()
-    return Held(tensor, {rank: Runs(np.zeros(int(numel > 0), np.int64), numel)}, rank)
+    return Held(tensor, {rank: Runs.whole(tensor.numel())}, rank)
 
 
 class _Cut:

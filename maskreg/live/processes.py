@@ -1,22 +1,21 @@
-"""Processes that hold a model together: they fail together, and exchange tensors.
-
-To gather a model, every process takes part, in one order: all hold one whole parameter for a moment, and the first
-process copies it to host memory. So no process ever has the whole model on its device, and only the first has it at
-all.
-"""
+"""Processes that hold a model together: they fail together, and exchange tensors and bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from maskreg.errors import MaskregError, UsageError, WorkerError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from torch.distributed import ProcessGroup
+
+    Bytes = npt.NDArray[np.uint8]
 
 T = TypeVar("T")
 
@@ -25,7 +24,12 @@ FAILURES = (MaskregError, OSError, RuntimeError, MemoryError)
 
 
 class Processes:
-    """The processes of a group, this one among them. ``ranks``: of all processes of the group, in order."""
+    """The processes of a group, this one among them.
+
+    Attributes:
+        ranks: of all processes of the group, in order.
+        sent_bytes: what this process has sent with :meth:`deliver`.
+    """
 
     def __init__(self, group: ProcessGroup | None, device: torch.device) -> None:
         """Take part; nothing is sent."""
@@ -33,6 +37,7 @@ class Processes:
         self.rank = dist.get_rank()
         self.ranks = sorted(dist.get_process_group_ranks(group))
         self.device = device
+        self.sent_bytes = 0
 
     def together(self, work: Callable[[], T]) -> T:
         """Do work, and go on only if no process failed at it.
@@ -88,19 +93,13 @@ class Processes:
             work.wait()
         return received
 
-
-def whole_state(
-    model: torch.nn.Module | Mapping[str, torch.Tensor], processes: Processes
-) -> dict[str, torch.Tensor] | None:
-    """The whole tensors of a sharded model, in the host memory of the first process; None in the others."""
-    is_first = processes.rank == processes.ranks[0]
-    named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
-    wholes: dict[str, torch.Tensor] = {}
-    for name, value in named:
-        if isinstance(value, torch.Tensor):
-            whole = value.detach()
-            if hasattr(whole, "full_tensor"):
-                whole = whole.full_tensor()
-            if is_first:
-                wholes[name] = whole.cpu()
-    return wholes if is_first else None
+    def deliver(self, parcels: Mapping[int, Sequence[Bytes]]) -> dict[int, list[Bytes]]:
+        """Send byte arrays, uint8 ``[k]``, to other processes; returns what each sent to this one, in its order."""
+        sizes = self.gathered({rank: [each.size for each in parts] for rank, parts in parcels.items() if parts})
+        expected = {rank: each[self.rank] for rank, each in zip(self.ranks, sizes, strict=True) if self.rank in each}
+        self.sent_bytes += sum(each.size for parts in parcels.values() for each in parts)
+        received = self.exchange(
+            {rank: [torch.from_numpy(each) for each in parts] for rank, parts in parcels.items()},
+            {rank: sum(each) for rank, each in expected.items()},
+        )
+        return {rank: np.split(received[rank].cpu().numpy(), np.cumsum(each)[:-1]) for rank, each in expected.items()}

@@ -1,4 +1,7 @@
-"""The weights of a model in memory, read like a checkpoint: under the names and in the layout of one on a disk."""
+"""The weights of a model in memory, read like a checkpoint: under the names and in the layout of one on a disk.
+
+Of a model that several processes hold, each reads its own coordinates.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,12 @@ import torch
 
 from maskreg.bucket import Location
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.errors import WrongCheckpointError
+from maskreg.errors import TryAgainError, WrongCheckpointError
+from maskreg.live.held import Held, held, whole
 from maskreg.live.layout import links
 from maskreg.live.memory import CODES, NAMES
 from maskreg.live.naming import find, missing_error
+from maskreg.live.shards import local_of
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
@@ -27,6 +32,9 @@ class ModelState(Checkpoint):
     """The weights of a running model, as the tensors of a checkpoint. Fused and stacked parameters are read apart.
 
     Nothing is copied but the span that is read. The model must not change while it is read.
+
+    Attributes:
+        held: by name, what this process holds of each tensor.
     """
 
     def __init__(
@@ -37,10 +45,12 @@ class ModelState(Checkpoint):
         *,
         tensors: Mapping[str, torch.Tensor] | None = None,
         allow_surplus: bool = False,
+        rank: int = 0,
     ) -> None:
         """Find every tensor of a checkpoint in a module or its state dict, whatever wraps it; dtypes are the model's.
 
-        ``tensors``: the model's, by name, where the model itself holds a part of each only.
+        ``tensors``: the model's, by name, where the model itself holds a part of each only. ``rank``: of this process,
+        where several hold the model.
         """
         self.format = "safetensors"
         self.path = Path()
@@ -49,21 +59,21 @@ class ModelState(Checkpoint):
         if tensors is None:
             named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
             tensors = {name: value for name, value in named if isinstance(value, torch.Tensor)}
-        self._views = dict(_views(expected, tensors, module))
+        self.held: Mapping[str, Held] = dict(_held(expected, tensors, module, rank))
         if not allow_surplus:
-            _refuse_surplus(module, tensors, self._views)
+            _refuse_surplus(module, tensors, self.held)
         self.tensors = {
-            name: TensorInfo(name, NAMES[self._views[name].dtype], info.shape) for name, info in expected.items()
+            name: TensorInfo(name, NAMES[self.held[name].local.dtype], info.shape) for name, info in expected.items()
         }
-        self._whole: tuple[str, torch.Tensor | None] = "", None
+        self._versions = self._counted()
+        self._flattened: tuple[str, torch.Tensor | None] = "", None
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
-        """Elements of a tensor, copied from its device if that is not the CPU."""
-        info = self.tensors[name]
-        if not 0 <= start <= stop <= info.numel:
-            raise ValueError(f"{name}: elements {start} to {stop} of {info.numel}")
-        span = self._flat(name)[start:stop].cpu().numpy()
-        return span.view(np.dtype(f"<u{info.item_bytes}"))
+        """Elements of a tensor, copied from its device if that is not the CPU; of a shard, its own in their order."""
+        flat = self._flat(name)
+        if not 0 <= start <= stop <= flat.numel():
+            raise ValueError(f"{name}: elements {start} to {stop} of {flat.numel()}")
+        return flat[start:stop].cpu().numpy().view(np.dtype(f"<u{self.tensors[name].item_bytes}"))
 
     def small_files(self) -> Mapping[str, Location]:
         """Small files of the checkpoint that names come from."""
@@ -72,17 +82,29 @@ class ModelState(Checkpoint):
     def close(self) -> None:
         """Nothing: the model belongs to its owner."""
 
+    def check_unchanged(self) -> None:
+        """Raise TryAgainError if an operation of torch has written to a weight since this was created."""
+        for name, version in self._counted().items():
+            if version != self._versions[name]:
+                raise TryAgainError(
+                    f"the weights changed while they were read, {name} among them; nothing was published",
+                    hint="publish between two optimizer steps",
+                )
+
+    def _counted(self) -> dict[str, int]:
+        return {name: item.local._version for name, item in self.held.items()}
+
     def _flat(self, name: str) -> torch.Tensor:
-        view = self._views[name]
-        bits = view.detach().view(CODES[view.element_size()])
+        local = self.held[name].local.detach()
+        bits = local.view(CODES[local.element_size()])
         if bits.is_contiguous():
             return bits.reshape(-1)
         # One copy for all blocks of a tensor, which are read one after another.
-        known, whole = self._whole
-        if known != name or whole is None:
-            whole = bits.reshape(-1)
-            self._whole = name, whole
-        return whole
+        known, flat = self._flattened
+        if known != name or flat is None:
+            flat = bits.reshape(-1)
+            self._flattened = name, flat
+        return flat
 
 
 def is_sharded(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> bool:
@@ -91,9 +113,12 @@ def is_sharded(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> bool:
     return any(hasattr(weight, "to_local") for weight in weights)
 
 
-def _views(
-    expected: Mapping[str, TensorInfo], tensors: Mapping[str, torch.Tensor], module: torch.nn.Module | None
-) -> Iterator[tuple[str, torch.Tensor]]:
+def _held(
+    expected: Mapping[str, TensorInfo],
+    tensors: Mapping[str, torch.Tensor],
+    module: torch.nn.Module | None,
+    rank: int,
+) -> Iterator[tuple[str, Held]]:
     matches = find(expected, tensors, module)
     if absent := matches.missing + matches.ignored:
         raise missing_error(absent[0], expected, tensors, hint="this is the model of another checkpoint")
@@ -101,28 +126,36 @@ def _views(
         if len(join.targets) > 1:
             parts = " and ".join(join.targets)
             raise WrongCheckpointError(join.first, f"the model keeps it in parts: {parts}", hint="publish a checkpoint")
+        (target,) = join.targets
+        parameter, sharded = tensors[target], hasattr(tensors[target], "to_local")
         shapes = {name: expected[name].shape for group in join.sources for name in group}
-        for link in links(join, shapes, tensors):
+        _check_form(join.first, local_of(parameter.detach()))
+        model = {target: torch.empty(parameter.shape, device="meta") if sharded else parameter}
+        for link in links(join, shapes, model):
             view = link.of_parameter
-            if view.is_meta or hasattr(view, "to_local") or view.layout is not torch.strided:
-                state = "on the meta device" if view.is_meta else "sharded over processes or sparse"
-                hint = "load it first" if view.is_meta else "call Publisher.publish_sharded in all processes"
-                raise WrongCheckpointError(link.tensor, f"its data is {state}", hint=hint)
-            if view.dtype not in NAMES:
-                raise WrongCheckpointError(link.tensor, f"{view.dtype} in this model, which no checkpoint holds")
-            yield link.tensor, view
+            yield link.tensor, held(link.tensor, parameter, view) if sharded else whole(view, rank)
+
+
+def _check_form(name: str, tensor: torch.Tensor) -> None:
+    if tensor.is_meta or tensor.layout is not torch.strided:
+        state = "on the meta device" if tensor.is_meta else "sparse"
+        hint = "load it first" if tensor.is_meta else "publish the model before it is pruned"
+        raise WrongCheckpointError(name, f"its data is {state}", hint=hint)
+    if tensor.dtype not in NAMES:
+        raise WrongCheckpointError(name, f"{tensor.dtype} in this model, which no checkpoint holds")
 
 
 def _refuse_surplus(
-    module: torch.nn.Module | None, tensors: Mapping[str, torch.Tensor], views: Mapping[str, torch.Tensor]
+    module: torch.nn.Module | None, tensors: Mapping[str, torch.Tensor], held_: Mapping[str, Held]
 ) -> None:
     # A module's buffers may be surplus, such as tables that are computed; its parameters may not: they would be lost.
-    known = {view.untyped_storage().data_ptr() for view in views.values()}
+    known = {item.local.untyped_storage().data_ptr() for item in held_.values()}
     weights = tensors
     if module is not None:
         weights = {name: tensors.get(name, each) for name, each in module.named_parameters(remove_duplicate=False)}
     for name, tensor in weights.items():
-        if tensor.numel() and tensor.untyped_storage().data_ptr() not in known:
+        local = local_of(tensor.detach())
+        if local.numel() and local.untyped_storage().data_ptr() not in known:
             raise WrongCheckpointError(
                 name,
                 "a weight of this model that the source lacks, so it would not be published",

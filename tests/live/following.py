@@ -41,7 +41,7 @@ def refused(publisher: maskreg.Publisher, model: Model) -> str:
     """What is said of a model that has a weight too many."""
     model.extra = torch.nn.Parameter(torch.ones(3))
     try:
-        publisher.publish_sharded(model)
+        publisher.publish(model)
     except MaskregError as error:
         return error.message
     return ""
@@ -67,7 +67,7 @@ def main(directory: Path) -> None:
                 with torch.no_grad():
                     for parameter in trained.parameters():
                         parameter.mul_(1.5 + step)
-                link = publisher.publish_sharded(trained, meta={"step": str(step)})
+                link = publisher.publish(trained, meta={"step": str(step)})
                 found[f"published {step}"] = link is not None
                 followed = follower.step()
                 found[f"links {step}"] = followed.links if followed else 0

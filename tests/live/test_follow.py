@@ -160,6 +160,7 @@ def test_a_tag_that_moved_back_needs_links_that_lead_back(space: maskreg.Workspa
         with maskreg.Publisher(name, source=steps[0], reversible=reversible, workspace=space) as run:
             first = run.publish(steps[1])
             run.publish(steps[2])
+        assert first is not None
         model = loaded(steps[0])
         with maskreg.follow(model, name, every_s=0, workspace=space) as follower:
             follower.step()

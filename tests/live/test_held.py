@@ -18,7 +18,8 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from maskreg.errors import UsageError
-from maskreg.live.held import Runs, _Cut, held
+from maskreg.live.held import _Cut, held
+from maskreg.live.runs import Runs
 
 
 def sets(draw: st.DrawFn, sizes: list[int]) -> list[np.ndarray[Any, np.dtype[np.int64]]]:

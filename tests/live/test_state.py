@@ -10,7 +10,7 @@ import torch
 
 import maskreg
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.errors import WrongCheckpointError
+from maskreg.errors import TryAgainError, WrongCheckpointError
 from maskreg.flow.chain import root_of
 from maskreg.live.state import ModelState
 from tests.checkpoints import bf16, make_checkpoint
@@ -85,9 +85,25 @@ def test_training_publishes_every_step(source: Checkpoint, tmp_path: Path) -> No
             loss.backward()
             optimizer.step()
             link = run.publish(model, meta={"step": str(step)})
+            assert link is not None
             assert link.manifest.target.root == root_of(state(model, source))
         weights = {name: value for name, value in model.state_dict().items() if name != "table"}
-        assert run.publish(weights).moved is False
+        again = run.publish(weights)
+        assert again is not None
+        assert again.moved is False
         masters = {name: value.float() for name, value in weights.items()}
         masters["up.weight"] += 1
-        assert run.publish(masters).manifest.target.cast == "BF16"
+        cast = run.publish(masters)
+        assert cast is not None
+        assert cast.manifest.target.cast == "BF16"
+
+
+def test_a_write_while_weights_are_read_is_noticed(source: Checkpoint) -> None:
+    model = filled(source)
+    read = state(model, source)
+    read.check_unchanged()
+    with torch.no_grad():
+        model.up.weight.add_(1)
+    with pytest.raises(TryAgainError):
+        read.check_unchanged()
+    state(model, source).check_unchanged()

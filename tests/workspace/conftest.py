@@ -54,7 +54,9 @@ class Run:
 
     def publish(self, *steps: int) -> maskreg.Published:
         """Publish states; returns the last link."""
-        return [self.publisher.publish(self.steps[number], meta={"step": str(number)}) for number in steps][-1]
+        links = [self.publisher.publish(self.steps[number], meta={"step": str(number)}) for number in steps]
+        assert links[-1] is not None
+        return links[-1]
 
     def links(self) -> list[maskreg.Artifact]:
         """The artifacts that the tag has pointed to, the first first."""

@@ -40,8 +40,11 @@ def test_a_publisher_that_starts_again_goes_on_where_the_links_end(run: Run) -> 
     run.publish(1, 2, 3)
     # By a source that links lead away from, and by one that is found.
     again = maskreg.publish(run.steps[4], "toy/run", source=run.steps[2], workspace=run.ada)
+    assert again is not None
     assert again.manifest.parents == (run.links()[2].digest,)
-    assert maskreg.publish(run.steps[4], "toy/run", workspace=run.ada).moved is False
+    unmoved = maskreg.publish(run.steps[4], "toy/run", workspace=run.ada)
+    assert unmoved is not None
+    assert unmoved.moved is False
     assert len(run.links()) == 4
     # A remote gets the link that it lacks too.
     run.publish(5)
@@ -52,6 +55,7 @@ def test_a_publisher_that_starts_again_goes_on_where_the_links_end(run: Run) -> 
 def test_a_run_goes_on_elsewhere(run: Run) -> None:
     run.publish(1, 2)
     link = maskreg.publish(run.steps[3], "toy/run", source=run.steps[0], remote="team", workspace=run.bob)
+    assert link is not None
     assert link.manifest.parents == (run.links()[1].digest,)
     assert run.ada.remote("team").resolve(run.publisher.ref).digest == link.digest
 
@@ -108,6 +112,7 @@ def test_wider_weights_are_published_in_bf16(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     masters = {name: widened(moved(tensor, 0.1, int(rng.integers(99)))) for name, tensor in SOURCE.items()}
     first = run.publisher.publish(make_checkpoint(tmp_path / "masters", masters))
+    assert first is not None
     assert run.publish(4).manifest.source.root == first.manifest.target.root
 
 

@@ -39,7 +39,7 @@ from maskreg.update.delta import Payload, Stored
 from maskreg.update.route import Route, SpanRoute
 
 if TYPE_CHECKING:
-    from maskreg.live.held import Indexes
+    from maskreg.live.runs import Indexes
 
 _PLACE = torch.int32  # of movers in a block
 
@@ -354,11 +354,14 @@ def plan(live: Sequence[Live], rank: int) -> dict[tuple[int, ...], list[Work]]:
             cost = coded + (span.stop - span.start) / _ELEMENTS_PER_BYTE
             blocks[shared_by].append(Work(number, span.start, span.stop, rank, slices, span, cost))
     # In one order everywhere, so that no process waits for one that waits for it.
-    return {shared_by: list(_assigned(blocks[shared_by], rank)) for shared_by in sorted(blocks)}
+    return {shared_by: list(assigned(blocks[shared_by], rank)) for shared_by in sorted(blocks)}
 
 
-def _assigned(blocks: Sequence[Work], rank: int) -> Iterator[Work]:
-    """The most costly blocks first, each for the process with the least to do among those that hold enough of it."""
+def assigned(blocks: Sequence[Work], rank: int) -> Iterator[Work]:
+    """Blocks with their owners.
+
+    The most costly ones first, each for the process with the least to do among those that hold enough of it.
+    """
     load, owners = defaultdict[int, float](float), dict[int, int]()
     for number in sorted(range(len(blocks)), key=lambda number: (-blocks[number].cost, number)):
         block = blocks[number]

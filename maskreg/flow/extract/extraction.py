@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
 from maskreg.checkpoint.ahead import ahead, blocks_ahead
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.files import can_run_code, same_content
-from maskreg.codec import DEFAULT_CODEC, get_codec
+from maskreg.codec import DEFAULT_CODEC, Codec, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
 from maskreg.errors import PairMismatchError, UsageError
@@ -71,7 +71,7 @@ def extract(
 
         caller's thread     spans_of: (w, 0..4M) (w, 4M..8M) (v, 0..1M) ...         drawn as room becomes free
         worker threads      Differ: read both sides, cast, compare, code, hash      any order
-        caller's thread     _TensorWriter: append to mask, delta, leaves            in the order of the spans
+        caller's thread     Writing: append       to mask, delta, leaves            in the order of the spans
 
     Since blocks arrive in order, offsets are running sums, and thread count and timing change no byte. Nor does the
     device, where codes are compared. ``root`` is the folder of the registry's file store, ``recipe`` the lineage recipe
@@ -85,58 +85,62 @@ def extract(
     target = named_like(target, source.tensors)
     source = with_both_names(source, target.tensors)
     pairs, notes = pair_up(source, target, mask_only=mask_only, allow_mismatch=allow_mismatch)
-    needed = estimated_bytes(pairs, mask_only=mask_only, reversible=reversible)
     codec = None if mask_only else get_codec(DEFAULT_CODEC)
+    extraction = Extraction(source, target, pairs, notes, parsed, codec, reversible)
     differ = Differ(source, target, parsed, codec, reversible, open_device(device))
     spans = ahead(spans_of(pairs), lambda span: (span.pair.name, span.start, span.stop), source, target)
-    parts: list[PartName] = ["mask"]
-    parts += ["delta"] if codec else []
-    parts += ["reverse"] if reversible else []
     label = str((recipe or {}).get("kind", "extract"))
     progress.start(label, sum(t.nbytes for side in (source, target) for t in side.tensors.values()))
     with (
-        artifact_space(root, needed),
-        ArtifactWriter(root, parts, jobs=threads) as writer,
+        extraction.writing(root, threads) as writing,
         closing(ordered(differ, spans, jobs=threads, size=numel_of)) as diffs,
     ):
-        tensors = _TensorWriter(writer, differ)
         for diff in diffs:
-            tensors.write(diff)
+            writing.add(diff)
             progress.advance(diff.read_bytes * (1 + len(diff.span.pair.aliases)))
-        code = add_files(writer, source, target, reversible=reversible, with_code=with_code) if codec else ()
-        side = side_of(source, writer.tensors, "source", cast="")
-        require_root(source, side, source_root)
-        is_cast = any(pair.stored_as is StoredAs.CAST for pair in pairs)
-        digest = writer.finish(
-            kind="delta" if codec else "mask",
-            rule=parsed.name,
-            exact=codec is not None and parsed.keeps_target,
-            source=side,
-            target=side_of(target, writer.tensors, "target", cast="BF16" if is_cast else ""),
-            parents=parents,
-            recipe=recipe,
-            codec=codec.name if codec else "",
-        )
-    opening = [f"{side}: {note}" for side, c in (("source", source), ("target", target)) for note in c.remarks]
-    notes = (*opening, *notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs))
-    if code and not with_code:
-        left_out = f"left out, because it can run code: {', '.join(code)}; --with-code takes it along"
-        return ExtractResult(digest, (*notes, left_out), code_left_out=code)
-    if code:
-        notes = (*notes, f"takes along what can run code: {', '.join(code)}")
-    return ExtractResult(digest, notes, code_files=code)
+        return writing.finish(parents=parents, recipe=recipe, source_root=source_root, with_code=with_code)
 
 
-class _TensorWriter:
+@dataclass(frozen=True)
+class Extraction:
+    """Two checkpoints, how their tensors pair up, and what of them becomes an artifact.
+
+    Attributes:
+        notes: on the pairs, one sentence each.
+        codec: of delta and reverse; None for a mask only.
+    """
+
+    source: Checkpoint
+    target: Checkpoint
+    pairs: tuple[Pair, ...]
+    notes: tuple[str, ...]
+    rule: Rule
+    codec: Codec | None
+    reversible: bool
+
+    @contextmanager
+    def writing(self, root: Path, jobs: int) -> Iterator[Writing]:
+        """Write an artifact inside, to which diffs of all spans are added in order; room is checked before.
+
+        Leaving it before :meth:`Writing.finish`, or with an exception, leaves nothing behind.
+        """
+        needed = estimated_bytes(self.pairs, mask_only=self.codec is None, reversible=self.reversible)
+        parts: list[PartName] = ["mask"]
+        parts += ["delta"] if self.codec else []
+        parts += ["reverse"] if self.reversible else []
+        with artifact_space(root, needed), ArtifactWriter(root, parts, jobs=jobs) as writer:
+            yield Writing(writer, self)
+
+
+class Writing:
     """Writes diffs in order, and opaque or wide tensors whole once they have turned out to differ."""
 
-    def __init__(self, writer: ArtifactWriter, differ: Differ) -> None:
-        self.any_differs = False
-        self._writer = writer
-        self._differ = differ
-        self._differs = False
+    def __init__(self, writer: ArtifactWriter, extraction: Extraction) -> None:
+        self._writer, self._of = writer, extraction
+        self._any_differs = self._differs = False
 
-    def write(self, diff: BlockDiff) -> None:
+    def add(self, diff: BlockDiff) -> None:
+        """The next span."""
         (pair, start, stop), writer = diff.span, self._writer
         if start == 0:
             role, layer = role_of(pair.name), layer_of(pair.name)
@@ -151,17 +155,55 @@ class _TensorWriter:
             writer.add_reverse_whole(diff.source_bytes)
         self._differs |= diff.differs
         if stop == pair.numel:
-            self._end(pair)
+            self._end(pair, is_whole=bool(diff.target_bytes))
 
-    def _end(self, pair: Pair) -> None:
-        if self._differs and self._differ.codec and pair.stored_as in (StoredAs.WIDE, StoredAs.OPAQUE):
+    def _end(self, pair: Pair, *, is_whole: bool) -> None:
+        of = self._of
+        if self._differs and of.codec and pair.stored_as in (StoredAs.WIDE, StoredAs.OPAQUE) and not is_whole:
             # Only now is it known that they differ, so the few tensors of this kind are read a second time.
-            for start, stop in blocks_ahead(pair.name, pair.numel, self._differ.target):
-                self._writer.add_whole(self._differ.target.read(pair.name, start, stop).tobytes())
-                if self._differ.reversible:
-                    self._writer.add_reverse_whole(self._differ.source.read(pair.name, start, stop).tobytes())
-        self.any_differs |= self._differs
+            for start, stop in blocks_ahead(pair.name, pair.numel, of.target):
+                self._writer.add_whole(of.target.read(pair.name, start, stop).tobytes())
+                if of.reversible:
+                    self._writer.add_reverse_whole(of.source.read(pair.name, start, stop).tobytes())
+        self._any_differs |= self._differs
         self._writer.end(pair.aliases)
+
+    def finish(
+        self,
+        *,
+        parents: Sequence[Digest] = (),
+        recipe: Mapping[str, Any] | None = None,
+        source_root: str = "",
+        with_code: bool = False,
+    ) -> ExtractResult:
+        """Add small files, and publish the artifact under its digest; the arguments are those of :func:`extract`."""
+        of, writer = self._of, self._writer
+        code = (
+            add_files(writer, of.source, of.target, reversible=of.reversible, with_code=with_code) if of.codec else ()
+        )
+        side = side_of(of.source, writer.tensors, "source", cast="")
+        require_root(of.source, side, source_root)
+        is_cast = any(pair.stored_as is StoredAs.CAST for pair in of.pairs)
+        digest = writer.finish(
+            kind="delta" if of.codec else "mask",
+            rule=of.rule.name,
+            exact=of.codec is not None and of.rule.keeps_target,
+            source=side,
+            target=side_of(of.target, writer.tensors, "target", cast="BF16" if is_cast else ""),
+            parents=parents,
+            recipe=recipe,
+            codec=of.codec.name if of.codec else "",
+        )
+        opening = [
+            f"{side}: {note}" for side, c in (("source", of.source), ("target", of.target)) for note in c.remarks
+        ]
+        notes = (*opening, *of.notes, *_notes(writer.tensors, of.rule, of.codec is None, self._any_differs))
+        if code and not with_code:
+            left_out = f"left out, because it can run code: {', '.join(code)}; --with-code takes it along"
+            return ExtractResult(digest, (*notes, left_out), code_left_out=code)
+        if code:
+            notes = (*notes, f"takes along what can run code: {', '.join(code)}")
+        return ExtractResult(digest, notes, code_files=code)
 
 
 def require_root(checkpoint: Checkpoint, side: Side, root: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -81,6 +81,14 @@ def pair_up(
 
     Returns pairs in the order of the source, then added tensors in the order of the target; and notes.
     """
+    pairs, notes = paired(source, target, mask_only=mask_only, allow_mismatch=allow_mismatch)
+    return fold_tied(pairs, lambda *names: all(same_values(each, *names) for each in (source, target))), notes
+
+
+def paired(
+    source: Checkpoint, target: Checkpoint, *, mask_only: bool, allow_mismatch: bool
+) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
+    """The same by names, dtypes and shapes alone, so that tied weights are pairs of their own."""
     _refuse_other_kinds(source, target)
     if not mask_only:
         _refuse_wide_source(source)
@@ -107,7 +115,7 @@ def pair_up(
             "below bf16 precision nearly every weight of such a checkpoint differs; that is neither in the mask nor in "
             "the delta"
         )
-    return tuple(_fold_tied(pairs, source, target)), tuple(notes)
+    return tuple(pairs), tuple(notes)
 
 
 def estimated_bytes(pairs: Iterable[Pair], *, mask_only: bool, reversible: bool) -> int:
@@ -175,8 +183,8 @@ def _mismatch_error(mismatches: Mapping[str, str], why: _Why | None) -> PairMism
     return PairMismatchError(why.fault + besides, names, hint=why.hint)
 
 
-def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Iterator[Pair]:
-    """Turn an output head that equals the embedding on both sides into an alias of it."""
+def fold_tied(pairs: Sequence[Pair], same: Callable[[str, str], bool]) -> tuple[Pair, ...]:
+    """Turn an output head into an alias of an embedding where ``same``: they are equal on both sides."""
     by_role: dict[str, list[Pair]] = {"embedding": [], "lm_head": []}
     for pair in pairs:
         if pair.stored_as.masked:
@@ -184,13 +192,15 @@ def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Ite
     alias_of: dict[str, str] = {}
     for head in by_role["lm_head"]:
         for owner in by_role["embedding"]:
-            if _form(owner) == _form(head) and all(same_values(c, owner.name, head.name) for c in (source, target)):
+            if _form(owner) == _form(head) and same(owner.name, head.name):
                 alias_of[head.name] = owner.name
                 break
-    for pair in pairs:
-        if pair.name not in alias_of:
-            aliases = tuple(alias for alias, owner in alias_of.items() if owner == pair.name)
-            yield replace(pair, aliases=aliases) if aliases else pair
+    aliases = {pair.name: tuple(alias for alias, owner in alias_of.items() if owner == pair.name) for pair in pairs}
+    return tuple(
+        replace(pair, aliases=aliases[pair.name]) if aliases[pair.name] else pair
+        for pair in pairs
+        if pair.name not in alias_of
+    )
 
 
 def _form(pair: Pair) -> list[object]:

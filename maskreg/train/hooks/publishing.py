@@ -16,16 +16,13 @@ class Publishes(Protocol):
     """What publishes weights, such as a ``maskreg.Publisher``."""
 
     def publish(self, weights: torch.nn.Module, *, meta: Mapping[str, str] | None = None) -> Any:
-        """Publish the weights of a model as they are now."""
-
-    def publish_sharded(self, model: torch.nn.Module, *, meta: Mapping[str, str] | None = None) -> Any:
-        """The same of a model that is sharded over processes; called by all of them."""
+        """Publish the weights of a model as they are now; of a sharded one in all processes."""
 
 
 class PublishCallback(TrainerCallback):  # type: ignore[misc]
     """Publishes the model's weights at every save of a Trainer, or once at the end of the training.
 
-    Of several processes the first one publishes; a sharded model is brought to it parameter by parameter.
+    Of several processes the first one publishes; a sharded model is published by all of them together.
 
     Attributes:
         published: what was published, in order; of a sharded model None in all processes but the first.
@@ -67,7 +64,5 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
 
     def _publish(self, state: TrainerState, model: torch.nn.Module) -> None:
         meta = {"step": str(state.global_step)}
-        if is_sharded(model):
-            self.published.append(self._publisher.publish_sharded(model, meta=meta))
-        elif state.is_world_process_zero:
+        if is_sharded(model) or state.is_world_process_zero:
             self.published.append(self._publisher.publish(model, meta=meta))

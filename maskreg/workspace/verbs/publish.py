@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from maskreg.artifact.manifest import LINK_RECIPE, Link
 from maskreg.closing import Closing
 from maskreg.digest import Digest
-from maskreg.errors import BrokenChainError, MissingLinkError, NotFoundError, NotOnChainError, TryAgainError, UsageError
+from maskreg.errors import NotFoundError, UsageError
 from maskreg.extras import requiring
-from maskreg.flow.chain import Chained, Snapshot, root_of
+from maskreg.live.alone import Alone
 from maskreg.ref import Ref
-from maskreg.registry import Registry
-from maskreg.registry.chains import Chains
-from maskreg.registry.pull import bring
 from maskreg.registry.push import Pushed
-from maskreg.update.verified import RecordedSide
-from maskreg.workspace.sources import sources
-from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.latest import LatestWeights, is_model
+from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.verbs.extract import CardOptions, parted
 from maskreg.workspace.verbs.pull import pull
 from maskreg.workspace.verbs.push import push
@@ -33,6 +30,8 @@ if TYPE_CHECKING:
     import torch
 
     from maskreg.checkpoint import Checkpoint
+    from maskreg.flow.publish.publication import Publication
+    from maskreg.live.processes import Processes
 
 
 WeightsLike: TypeAlias = "torch.nn.Module | Mapping[str, torch.Tensor] | str | Path | Checkpoint"
@@ -55,8 +54,9 @@ class Published(Stored):
 class Publisher(Closing):
     """Publishes the weights of a run, each time as a link of one chain.
 
-    It holds what was published last in memory, in 16 bits, since the next link is coded against it. A run that starts
-    again makes it anew from the source and the links. A context manager; leaving it closes what it opened.
+    It holds what was published last, the baseline, since the next link is coded against it; where several processes
+    hold the model, each holds its part. A run that starts again makes it anew from the source and the links. A
+    context manager; leaving it closes what it opened.
 
     Attributes:
         ref: the tag that every link moves.
@@ -70,6 +70,7 @@ class Publisher(Closing):
         remote: str | None = None,
         reversible: bool = False,
         parts: tuple[str, ...] = ("delta",),
+        baseline: Literal["memory", "disk"] = "memory",
         jobs: int | None = None,
         workspace: Workspace | None = None,
         **card: Unpack[CardOptions],
@@ -83,107 +84,190 @@ class Publisher(Closing):
             remote: where to push every link; without one they stay in the local registry.
             reversible: readers can go back from every link.
             parts: what is pushed; readers need ``delta``, and ``reverse`` to go back.
+            baseline: where what was published last is held: in memory, or in a file of the local registry that is
+                mapped into memory, and removed at the end.
 
         Raises:
-            UsageError: a name with a digest.
+            UsageError: a name with a digest, or another place for the baseline.
         """
+        if baseline not in ("memory", "disk"):
+            raise UsageError(f"baseline={baseline!r}: pass 'memory' or 'disk'")
         self.ref = as_name(onto)
         self._source = source
         self._remote = remote
         self._card, _ = parted(card)
-        self._options: dict[str, Any] = {"reversible": reversible, "jobs": jobs}
+        self._reversible, self._on_disk, self._jobs = reversible, baseline == "disk", jobs
         self._parts = (*parts, *(["reverse"] if reversible and "reverse" not in parts else []))
         self._open = ExitStack()
         self._space = workspace or self._open.enter_context(Workspace())
+        self._groups: tuple[Processes, Processes] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="maskreg-publish")
+        self._running: Future[Published | None] | None = None
+        self._is_pushed = True
 
-    def prepare(self) -> None:
-        """Read what the next link will be coded against now, and not at the first :meth:`publish`."""
-        self._join()
-        head = self._space.local.head(self.ref)
-        self._latest.at(head.digest if head is not None else None)
+    def prepare(self, weights: WeightsLike | None = None) -> None:
+        """Read what the next link will be coded against now, and not at the first :meth:`publish`.
 
-    def publish(self, weights: WeightsLike, *, meta: Mapping[str, str] | None = None) -> Published:
+        ``weights``: the model, if it is sharded over processes; all of them call it.
+        """
+        processes, _ = self._processes(weights)
+        _, head = self._naming(processes)
+        self._latest.prepare(head, weights, processes)
+
+    def publish(
+        self,
+        weights: WeightsLike,
+        *,
+        meta: Mapping[str, str] | None = None,
+        async_: bool = False,
+        when_busy: Literal["wait", "skip"] = "wait",
+    ) -> Published | None:
         """Publish the weights as they are now. They must not change before this returns.
 
-        A model that is sharded over processes is published by :meth:`publish_sharded`.
+        A model that is sharded over processes (DTensors: FSDP2, HSDP, tensor parallel) is published by all of them
+        together: each finds what moved in its own shards and codes its share of the blocks; the first stores the link.
+        All fail together.
 
         Args:
             weights: a model, its state dict, or a checkpoint; wider weights than the source's are cast to bf16.
             meta: metadata of this link, such as ``{"step": "40"}``.
+            async_: return when it is known what moved; code, store and push it on a thread, beside the next step. An
+                error of it is raised by the next call, by :meth:`wait` or by :meth:`close`.
+            when_busy: what to do while an earlier publication is still on its way: wait for it, or skip this one.
+
+        Returns:
+            What was published. None in all processes but the first, with ``async_``, and where it was skipped.
 
         Raises:
-            WrongCheckpointError: the weights are of another model than the source.
+            WrongCheckpointError, PairMismatchError: the weights are of another model than the source.
             BrokenChainError: an earlier link gives the same weights.
             ConflictError: another writer moved the tag; the link is kept without a name, and the next one stands on
                 theirs.
             TryAgainError: the weights changed while they were read; nothing was published.
             NotFoundError: the source was not named, and is not known here.
         """
-        return self._published(weights, meta)
+        if when_busy not in ("wait", "skip"):
+            raise UsageError(f"when_busy={when_busy!r}: pass 'wait' or 'skip'")
+        processes, beside = self._processes(weights)
+        busy = self._running is not None and not self._running.done()
+        if when_busy == "skip" and any(processes.gathered(busy)):
+            return None
+        processes.together(self.wait)
+        naming, head = self._naming(processes)
+        publication = self._latest.moved(head, weights, processes)
+        if not async_:
+            return self._published(publication, naming, head, meta, processes)
+        self._running = self._thread.submit(self._published, publication, naming, head, meta, beside)
+        return None
 
-    def publish_sharded(
-        self, model: torch.nn.Module | Mapping[str, torch.Tensor], *, meta: Mapping[str, str] | None = None
-    ) -> Published | None:
-        """Publish a model that is sharded over processes (DTensors: FSDP2, HSDP, tensor parallel); called by all.
+    def wait(self) -> Published | None:
+        """Wait for what is published beside the training, if anything is; returns it, or raises its error."""
+        running, self._running = self._running, None
+        return running.result() if running is not None else None
 
-        Parameter by parameter, the first process copies the whole to its host memory, and publishes. No process has
-        the whole model on its device. All fail together.
-
-        Args:
-            model: a module or its state dict.
-            meta: metadata of this link.
-
-        Returns:
-            What was published, in the first process; None in the others.
-        """
-        with requiring("publishing a model in memory"):
-            import torch
-
-            from maskreg.live.processes import Processes, whole_state
-        processes = Processes(None, torch.device("cpu"))
-        whole = processes.together(lambda: whole_state(model, processes))
-        return processes.together(lambda: None if whole is None else self._published(model, meta, whole))
+    def close(self) -> None:
+        """Wait for what is on its way, free the weights that are held, and close what was opened."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+            self._open.close()
 
     def _published(
         self,
-        weights: WeightsLike,
+        publication: Publication,
+        naming: Naming | None,
+        head: Digest | None,
         meta: Mapping[str, str] | None,
-        tensors: Mapping[str, torch.Tensor] | None = None,
-    ) -> Published:
-        from maskreg.flow.extract.extraction import extract
+        processes: Processes | Alone,
+    ) -> Published | None:
+        """Code, store and push what moved; the baseline moves on only then."""
+        if head is not None and not any(processes.gathered(bool(publication.moved))):
+            return processes.together(lambda: self._unmoved(naming))
+        parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
+        extracted = publication.link(
+            processes, self._space.root, reversible=self._reversible, parents=parents, recipe=recipe
+        )
 
-        space = self._space
-        self._join()
-        # The links of a run are what its readers wait for: the tag moves, however many follow it.
-        naming = Naming(space, self.ref, careful=False)
-        head = naming.head.digest if naming.head is not None else None
-        snapshot = self._latest.at(head)
-        with self._target(weights, snapshot, tensors) as target:
-            parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
-            extracted = extract(snapshot, target, space.root, parents=parents, recipe=recipe, **self._options)
-            link = Link(extracted.digest, space.local.artifact(extracted.digest).manifest)
-            if head is not None and link.after == self._latest.root:
-                space.note(f"nothing moved since {head.short}, so no link was published")
-                assert naming.head is not None
-                return Published(self.ref, space.local.artifact(head), naming.head.card, moved=False)
-            self._latest.check(link, head)
-            self._latest.take(target, link)
+        def coded() -> Link | None:
+            if extracted is None:
+                return None
+            return Link(extracted.digest, self._space.local.artifact(extracted.digest).manifest)
+
+        link = processes.together(coded)
+        told = processes.gathered(link and (link.digest, link.after))[0]
+        assert told is not None
+        self._latest.expect(publication, *told)
+
+        def store() -> Published | None:
+            if link is None or naming is None or extracted is None:
+                return None
+            return self._stored(link, naming, meta, extracted.notes)
+
+        published = processes.together(store)
+        self._latest.advance()
+        return published
+
+    def _stored(self, link: Link, naming: Naming, meta: Mapping[str, str] | None, notes: tuple[str, ...]) -> Published:
+        self._latest.check(link, naming.head.digest if naming.head is not None else None)
         card = replace(self._card, meta={**self._card.meta, **(meta or {})}).checked()
-        stored = naming.store(extracted.digest, card, extracted.notes)
+        stored = naming.store(link.digest, card, notes)
         self._latest.add(link)
-        pushed = None
-        if self._remote is not None:
-            pushed = push(self.ref, remote=self._remote, parts=self._parts, workspace=space)
-        return Published(**vars(stored), pushed=pushed)
+        self._is_pushed = False
+        return Published(**vars(stored), pushed=self._pushed())
 
-    def close(self) -> None:
-        """Free the weights that are held, and close what was opened."""
-        self._open.close()
+    def _unmoved(self, naming: Naming | None) -> Published | None:
+        if naming is None or naming.head is None or naming.head.digest is None:
+            return None
+        head = self._space.local.artifact(naming.head.digest)
+        self._space.note(f"nothing moved since {head.digest.short}, so no link was published")
+        return Published(self.ref, head, naming.head.card, moved=False, pushed=self._pushed())
+
+    def _pushed(self) -> Pushed | None:
+        """Push the latest link, unless that is done."""
+        if self._remote is None or self._is_pushed:
+            return None
+        pushed = push(self.ref, remote=self._remote, parts=self._parts, workspace=self._space)
+        self._is_pushed = True
+        return pushed
+
+    def _processes(self, weights: WeightsLike | None) -> tuple[Processes | Alone, Processes | Alone]:
+        """The processes that publish weights, for this thread and for the one beside it."""
+        if weights is None or not is_model(weights):
+            return Alone(), Alone()
+        with requiring("publishing a model in memory"):
+            from maskreg.live.state import is_sharded
+        if not is_sharded(weights):  # type: ignore[arg-type]
+            return Alone(), Alone()
+        if self._groups is None:
+            import torch
+            import torch.distributed as dist
+
+            from maskreg.live.processes import Processes
+
+            # Groups of their own, as a thread must not send among what the training sends.
+            first, second = (Processes(dist.new_group(backend="gloo"), torch.device("cpu")) for _ in range(2))
+            self._groups = first, second
+        return self._groups
+
+    def _naming(self, processes: Processes | Alone) -> tuple[Naming | None, Digest | None]:
+        """The tag in the first process, and what it points to."""
+
+        def look() -> Naming | None:
+            if processes.rank != processes.ranks[0]:
+                return None
+            self._join()
+            # The links of a run are what its readers wait for: the tag moves, however many follow it.
+            return Naming(self._space, self.ref, careful=False)
+
+        naming = processes.together(look)
+        head = naming.head.digest if naming is not None and naming.head is not None else None
+        return naming, processes.gathered(head)[0]
 
     @cached_property
     def _latest(self) -> LatestWeights:
         remote = self._space.remote(self._remote) if self._remote is not None else None
-        latest = LatestWeights(self._space, self.ref, self._source, remote)
+        latest = LatestWeights(self._space, self.ref, self._source, remote, on_disk=self._on_disk, jobs=self._jobs)
         self._open.callback(latest.drop)
         return latest
 
@@ -197,20 +281,6 @@ class Publisher(Closing):
         except NotFoundError:
             return
 
-    @contextmanager
-    def _target(
-        self, weights: WeightsLike, snapshot: Snapshot, tensors: Mapping[str, torch.Tensor] | None
-    ) -> Iterator[Checkpoint]:
-        # Asked by its method: where torch is not installed, nothing is a module.
-        if isinstance(weights, Mapping) or hasattr(weights, "state_dict"):
-            with requiring("publishing a model in memory"):
-                from maskreg.live.state import ModelState
-            files = snapshot.small_files()
-            yield ModelState(weights, snapshot.tensors, files, tensors=tensors)  # type: ignore[arg-type]
-            return
-        with self._space.checkpoint(weights, side="target") as checkpoint:
-            yield checkpoint
-
 
 def publish(
     weights: WeightsLike,
@@ -221,7 +291,7 @@ def publish(
     meta: Mapping[str, str] | None = None,
     workspace: Workspace | None = None,
     **options: Any,
-) -> Published:
+) -> Published | None:
     """Publish weights once, as a link that stands on what a tag points to. In a loop, use :class:`Publisher`.
 
     Args:
@@ -234,117 +304,3 @@ def publish(
     """
     with Publisher(onto, source=source, remote=remote, workspace=workspace, **options) as publisher:
         return publisher.publish(weights, meta=meta)
-
-
-class LatestWeights:
-    """The weights that a tag points to, held in memory. The next link is coded against them.
-
-    Attributes:
-        root: their identity; empty while nothing is held, or not all of it.
-    """
-
-    def __init__(self, space: Workspace, ref: Ref, source: CheckpointLike | None, remote: Registry | None) -> None:
-        """Nothing is read yet."""
-        self.root = ""
-        self._space, self._ref, self._source, self._remote = space, ref, source, remote
-        self._chains = Chains([space.local, *([remote] if remote is not None else [])])
-        self._snapshot: Snapshot | None = None
-        # By root, which link says that the chain was in this state; read once for each head.
-        self._states: dict[str, str] = {}
-        self._states_head: Digest | None = None
-
-    def at(self, head: Digest | None) -> Snapshot:
-        """The weights that an artifact gives, or the weights of the source where there is none yet."""
-        if head is None:
-            return self._snapshot or self._begin(None)
-        if self._snapshot is None:
-            return self._moved_to(head, self._begin(head))
-        try:
-            return self._moved_to(head, self._snapshot)
-        except (NotOnChainError, MissingLinkError):
-            # The tag was moved back.
-            return self._moved_to(head, self._begin(head))
-
-    def take(self, target: Checkpoint, link: Link) -> None:
-        """Hold the weights that a new link gives."""
-        assert self._snapshot is not None
-        self.root = ""
-        self._snapshot.take(target)
-        if not RecordedSide(self._space.local.artifact(link.digest), "target").matches(self._snapshot):
-            self.drop()
-            raise TryAgainError(
-                "the weights changed while they were read; nothing was published",
-                hint="publish between two optimizer steps",
-            )
-        self.root = link.after
-
-    def drop(self) -> None:
-        """Free what is held."""
-        if self._snapshot is not None:
-            self._snapshot.close()
-        self._snapshot, self.root = None, ""
-
-    def check(self, link: Link, head: Digest | None) -> None:
-        """Refuse a link that does not begin at the weights that are held, or ends where the chain has been."""
-        if link.before != self.root:
-            self.drop()
-            raise BrokenChainError("the weights that were published last changed in memory; nothing was published")
-        if head is None:
-            return
-        if earlier := self._earlier(head).get(link.after):
-            raise BrokenChainError(
-                f"these are the weights that {earlier}, so {link.digest.short} would close a circle; it was not "
-                "published",
-                hint="to return to what a link gives, move the tag back",
-                circle=self._ref,
-            )
-
-    def add(self, link: Link) -> None:
-        """Note the state that a link gives, now that the tag points to it."""
-        if self._states_head is not None and self._states_head == link.below:
-            self._states[link.after], self._states_head = f"{link.digest.short} gives", link.digest
-
-    def _earlier(self, head: Digest) -> dict[str, str]:
-        """Every state that the chain has been in, by root, and which link says so."""
-        if self._states_head != head:
-            states: dict[str, str] = {}
-            # Links below one that was collected are left out: no reader gets there.
-            with suppress(MissingLinkError):
-                for link in self._chains.below(head):
-                    states[link.after] = f"{link.digest.short} gives"
-                    if link.below is None:
-                        states[link.before] = f"{link.digest.short} applies to"
-            self._states, self._states_head = states, head
-            self._chains.forget()
-        return self._states
-
-    def _moved_to(self, head: Digest, snapshot: Snapshot) -> Snapshot:
-        steps = self._chains.way(self._ref, head, self.root)
-        if steps:
-            artifacts = [
-                (bring(self._space.local, self._remote, step.link.digest, parts=[step.part])[0], step.revert)
-                for step in steps
-            ]
-            self.root = ""  # until all of it is there
-            snapshot.take(Chained(snapshot, artifacts))
-            self.root = steps[-1].after
-        return snapshot
-
-    def _begin(self, head: Digest | None) -> Snapshot:
-        if self._source is not None:
-            with self._space.checkpoint(self._source, side="source") as checkpoint:
-                snapshot, path = Snapshot(checkpoint), checkpoint.path
-        elif head is not None:
-            first = [*self._chains.below(head)][-1]
-            for attempt in sources(self._space, first.manifest.source):
-                with attempt as checkpoint:
-                    snapshot, path = Snapshot(checkpoint), checkpoint.path
-        else:
-            raise UsageError(
-                f"there is no {self._ref} yet, so its source has to be named", hint="pass source=CHECKPOINT"
-            )
-        self.drop()
-        self.root = root_of(snapshot)
-        self._snapshot = snapshot
-        remember(self._space, self.root, path)
-        return snapshot

@@ -10,7 +10,9 @@ import pytest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import BrokenChainError, UsageError, WrongCheckpointError
-from maskreg.flow.chain import Chained, Snapshot, root_of, write_weights
+from maskreg.flow.chain import Chained, root_of, write_weights
+from maskreg.flow.publish.baseline import Baseline
+from maskreg.flow.publish.division import undivided
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.flow.making import BLOCK, LEAF, edge_pair, extracted, stored
 
@@ -59,12 +61,6 @@ def test_written_it_equals_the_last_target_file_by_file(
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_snapshot_moves_on_in_place(three: list[Checkpoint], links: list[Artifact]) -> None:
-    snapshot = Snapshot(three[0])
-    snapshot.take(Chained(snapshot, [(link, False) for link in links]))
-    assert root_of(snapshot) == links[1].manifest.target.root
-
-
 def test_another_checkpoint_and_another_order_are_refused(three: list[Checkpoint], links: list[Artifact]) -> None:
     with pytest.raises(WrongCheckpointError):
         Chained(three[1], [(link, False) for link in links])
@@ -73,9 +69,9 @@ def test_another_checkpoint_and_another_order_are_refused(three: list[Checkpoint
 
 
 def test_a_leaf_that_is_wrong_in_the_middle_shows_when_it_is_read(
-    three: list[Checkpoint], links: list[Artifact]
+    three: list[Checkpoint], links: list[Artifact], tmp_path: Path
 ) -> None:
-    wrong = Snapshot(three[0])
+    wrong = Baseline(three[0], undivided(three[0].tensors), 0, folder=tmp_path / "home" / "staging" / "work")
     wrong.read("long", LEAF, LEAF + 1)[0] ^= 1
     chained = Chained(wrong, [(link, False) for link in links])
     with pytest.raises(WrongCheckpointError, match="long"):

@@ -1,0 +1,228 @@
+"""What was published last: the bits that the next link is coded against, of the blocks that a process works on.
+
+A process holds whole the blocks that it owns, and of blocks that another process owns its own coordinates::
+
+    [6, 4] over 2 processes, Shard(0), in blocks of 16      process 0 owns the first, process 1 the second
+    aaaaaaaaaaaabbbb  bbbbbbbb                              0 holds the first whole, 1 holds 4 of it and the second
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+import numpy as np
+
+from maskreg.bucket import Location
+from maskreg.checkpoint.ahead import ahead
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.files import same_content
+from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
+from maskreg.disk import filling, make_folder, make_root, require_space
+from maskreg.flow.publish.division import Block
+from maskreg.flow.publish.moved import Moved
+from maskreg.flow.storing import from_blocks
+from maskreg.parallel import ordered
+from maskreg.tensors.cast import to_bf16
+from maskreg.tensors.info import BLOCK_NUMEL, TensorInfo
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from maskreg.checkpoint.base import Memory
+    from maskreg.live.alone import Alone
+    from maskreg.live.processes import Processes
+
+    Bits = npt.NDArray[Any]
+
+_WEIGHTS = "weights"
+_FILES = "files"
+
+
+class Baseline(Checkpoint):
+    """The bits of a checkpoint that a process holds, in memory or in a file that is mapped into it.
+
+    Only blocks that it owns are read like those of a checkpoint.
+
+    Attributes:
+        blocks: all blocks, by the process that owns them.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        blocks: Sequence[Block],
+        rank: int,
+        *,
+        folder: Path,
+        on_disk: bool = False,
+        jobs: int = 1,
+    ) -> None:
+        """Read what this process needs of a checkpoint.
+
+        ``folder``: made in a registry for small files, and with ``on_disk`` for the bits; removed at the end.
+        """
+        self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
+        self.tensors: Mapping[str, TensorInfo] = dict(checkpoint.tensors)
+        self.blocks, self._rank, self._jobs = blocks, rank, jobs
+        self._other_weights = checkpoint.other_weights()
+        self._folder = folder
+        self._remove_folder = finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        make_root(folder.parents[1])
+        make_folder(folder / _FILES)
+        self._own = [block for block in blocks if rank in block.taken]
+        sizes = {block.key: self._held(block) for block in self._own}
+        self._bits = (
+            self._on_disk(sizes) if on_disk else {key: np.empty(n, self._dtype(key)) for key, n in sizes.items()}
+        )
+        self.take(checkpoint)
+
+    @property
+    def owned(self) -> list[Block]:
+        """The blocks that this process owns."""
+        return [block for block in self._own if block.owner == self._rank]
+
+    @property
+    def held(self) -> list[Block]:
+        """The blocks of which this process holds coordinates, and which it owns or publishes with others."""
+        return self._own
+
+    def take(self, checkpoint: Checkpoint) -> None:
+        """Take over bits and small files of a checkpoint with the same tensors."""
+
+        def copy(block: Block) -> None:
+            values = self.cast(block.name, checkpoint.read(block.name, block.start, block.stop), checkpoint)
+            self._bits[block.key][:] = values if block.owner == self._rank else self._part(block, values)
+
+        tasks = ahead(self._own, lambda block: (block.name, block.start, block.stop), checkpoint)
+        for _ in ordered(copy, tasks, jobs=self._jobs, size=lambda block: block.stop - block.start):
+            pass
+        self.take_files(checkpoint)
+
+    def take_files(self, checkpoint: Checkpoint) -> None:
+        """Take over small files of a checkpoint."""
+        # Copies, since runs delete their checkpoints.
+        files, held = checkpoint.small_files(), self.small_files()
+        for name in held.keys() - files.keys():
+            (self._folder / _FILES / name).unlink()
+        for name, path in files.items():
+            if name not in held or (path != held[name] and not same_content(path, held[name])):
+                (self._folder / _FILES / name).write_bytes(path.read_bytes())
+
+    def cast(self, name: str, values: Bits, checkpoint: Checkpoint) -> Bits:
+        """Values of a tensor of another checkpoint in this one's dtype: wider ones are cast to bf16."""
+        dtype = checkpoint.tensors[name].dtype
+        return values if dtype == self.tensors[name].dtype else to_bf16(values, dtype)
+
+    def own(self, block: Block) -> Bits:
+        """This process's coordinates of a block, in their order."""
+        bits = self._bits[block.key]
+        return self._part(block, bits) if block.owner == self._rank else bits
+
+    def advance(self, moved: Mapping[tuple[str, int], Moved]) -> None:
+        """Write what moved, by block: positions in owned blocks, and in others among this process's coordinates."""
+        for key, (positions, values) in moved.items():
+            self._bits[key][positions] = values
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> Bits:
+        """Elements of blocks that this process owns; a view where they lie in one block."""
+        first = start // BLOCK_NUMEL * BLOCK_NUMEL
+        if start < stop <= first + BLOCK_NUMEL:
+            return self._bits[name, first][start - first : stop - first]
+        return from_blocks(self.tensors[name], start, stop, into, lambda number: self._bits[name, number * BLOCK_NUMEL])
+
+    def small_files(self) -> Mapping[str, Location]:
+        """Small files of the checkpoint that was taken last, as they were."""
+        return {path.name: path for path in (self._folder / _FILES).iterdir()}
+
+    def other_weights(self) -> tuple[str, ...]:
+        """What lay beside the checkpoint that was read first."""
+        return self._other_weights
+
+    def close(self) -> None:
+        """Free the bits, and remove the folder."""
+        self._bits.clear()
+        self._remove_folder()
+
+    def root(self, processes: Processes | Alone) -> str:
+        """The identity of the checkpoint; every process must call it."""
+
+        def hashed(block: Block) -> tuple[tuple[str, int], bytes]:
+            return block.key, leaf_hashes(self._bits[block.key]).tobytes()
+
+        own = dict(ordered(hashed, self.owned, jobs=self._jobs, size=lambda block: block.stop - block.start))
+        leaves = {key: each for part in processes.gathered(own) for key, each in part.items()}
+        of = {name: [b""] for name in self.tensors}
+        for block in self.blocks:
+            of[block.name].append(leaves[block.key])
+        return fingerprint_root(
+            (name, info.dtype, info.shape, fingerprint(_hashes(b"".join(of[name]))))
+            for name, info in self.tensors.items()
+        )
+
+    def _part(self, block: Block, values: Bits) -> Bits:
+        """This process's coordinates among all of a block."""
+        taken = block.taken[self._rank]
+        if taken.stop - taken.start == values.size:
+            return values
+        return block.runs[self._rank].of_block(values, taken, block.start)
+
+    def _held(self, block: Block) -> int:
+        taken = block.taken[self._rank]
+        return block.stop - block.start if block.owner == self._rank else taken.stop - taken.start
+
+    def _dtype(self, key: tuple[str, int]) -> np.dtype[Any]:
+        return np.dtype(f"<u{self.tensors[key[0]].item_bytes}")
+
+    def _on_disk(self, sizes: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], Bits]:
+        aligned = {key: -(-n * self._dtype(key).itemsize // 8) * 8 for key, n in sizes.items()}
+        total = max(1, sum(aligned.values()))
+        path = self._folder / _WEIGHTS
+        require_space(path, total, what="the baseline", registry=str(self._folder.parents[1]))
+        with filling(path, total, what="the baseline", registry=str(self._folder.parents[1])), path.open("wb") as file:
+            # A sparse file would end the process where the disk becomes full.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, total)
+            else:
+                file.truncate(total)
+        mapped, at = np.memmap(path, np.uint8, "r+"), 0
+        bits: dict[tuple[str, int], Bits] = {}
+        for key, size in aligned.items():
+            bits[key] = mapped[at : at + size].view(self._dtype(key))[: sizes[key]]
+            at += size
+        return bits
+
+
+class Changed(Checkpoint):
+    """A baseline with what moved over it; reads blocks that this process owns."""
+
+    def __init__(self, baseline: Baseline, moved: Mapping[tuple[str, int], Moved]) -> None:
+        """``moved``: by block, positions ascending."""
+        self.format, self.path = baseline.format, baseline.path
+        self.tensors = baseline.tensors
+        self._baseline, self._moved = baseline, moved
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> Bits:
+        """Elements within a block."""
+        values = self._baseline.read(name, start, stop)
+        first = start // BLOCK_NUMEL * BLOCK_NUMEL
+        if (moved := self._moved.get((name, first))) is None:
+            return values
+        low, high = np.searchsorted(moved.positions, [start - first, stop - first])
+        if low == high:
+            return values
+        result = np.empty_like(values) if into is None else into[: values.nbytes].view(values.dtype)
+        result[:] = values
+        result[moved.positions[low:high] - (start - first)] = moved.values[low:high]
+        return result
+
+    def close(self) -> None:
+        """Nothing: the baseline belongs to its owner."""
+
+
+def _hashes(data: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(data, np.uint8).reshape(-1, FINGERPRINT_BYTES)

@@ -1,0 +1,183 @@
+"""Coding blocks where they are owned, and bringing them to the first process, which writes them in order.
+
+Processes go through the same windows of spans. In each, all owners code their blocks at once, and the first process
+waits for all of them before it writes. So a window is as long as what it gives fits into memory::
+
+    spans       0 1 2 3 4 5 | 6 7 ...       owners   0 0 1 1 1 2
+    process 0   codes 0 1, receives 2..5, writes 0..5
+    process 1   codes 2 3 4, sends them
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from maskreg.artifact.writer import BlockRecord
+from maskreg.device import open_device
+from maskreg.digest import FINGERPRINT_BYTES
+from maskreg.flow.extract.differ import BlockDiff, Differ, PairSpan, spans_of
+from maskreg.flow.extract.extraction import Extraction, Writing
+from maskreg.flow.extract.pairing import StoredAs
+from maskreg.flow.publish.baseline import Baseline, Changed
+from maskreg.flow.publish.moved import pack_mask, unpack_mask
+from maskreg.live.alone import Alone
+from maskreg.parallel import ordered
+from maskreg.tensors.info import numel_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from maskreg.live.processes import Processes
+
+    Bytes = npt.NDArray[np.uint8]
+
+_WINDOW_BYTES = 64 << 20
+"""What the first process holds of all others at a time, about."""
+
+_SPAN_BYTES = 1 << 12
+"""What a span takes in which nothing moved."""
+
+
+class Coding:
+    """Codes spans of a baseline and what it was changed into, each in the process that owns it."""
+
+    def __init__(
+        self, extraction: Extraction, baseline: Baseline, changed: Changed, moved: Mapping[tuple[str, int], int]
+    ) -> None:
+        """``moved``: how many coordinates of each block moved, in all processes."""
+        self._pairs, self._reversible = extraction.pairs, extraction.reversible
+        self._baseline, self._changed, self._moved = baseline, changed, moved
+        # Raw bits of tensors that are stored whole if any bit differs, which is known before they are read.
+        self._changing = {name for name, _ in moved}
+        self._owners = {block.key: block.owner for block in baseline.blocks}
+        device = open_device("cpu")
+        self._diff = Differ(baseline, changed, extraction.rule, extraction.codec, extraction.reversible, device)
+
+    def __call__(self, span: PairSpan) -> BlockDiff:
+        """Code a span."""
+        pair = span.pair
+        if pair.stored_as is StoredAs.CAST:
+            # The baseline's dtype is that of the artifact, and what was changed has been cast.
+            span = span._replace(pair=replace(pair, stored_as=StoredAs.DELTA, target=pair.recorded_target))
+        diff = self._diff(span)
+        if not self._is_whole(span):
+            return diff
+        before, after = (side.read(pair.name, span.start, span.stop) for side in (self._baseline, self._changed))
+        return replace(diff, target_bytes=after.tobytes(), source_bytes=before.tobytes() if self._reversible else b"")
+
+    def add_all(self, writing: Writing | None, processes: Processes | Alone, jobs: int) -> None:
+        """Code all spans, and add them to the artifact that the first process is writing; called by all."""
+        if isinstance(processes, Alone):
+            assert writing is not None
+            for diff in ordered(self, spans_of(self._pairs), jobs=jobs, size=numel_of):
+                writing.add(diff)
+            return
+        first = processes.ranks[0]
+        for window in self._windows():
+            owned = defaultdict[int, list[PairSpan]](list)
+            for span in window:
+                owned[self._owner(span, first)].append(span)
+            code = partial(ordered, self, owned[processes.rank], jobs=jobs, size=numel_of)
+            diffs = processes.together(lambda code=code: list(code()))  # type: ignore[misc]
+            parcels = [] if writing else [_parcel(diff) for diff in diffs]
+            headers = processes.gathered([parcel.header for parcel in parcels])
+            arrays = [array for parcel in parcels for array in parcel.arrays]
+            received = processes.deliver({first: arrays} if arrays else {})
+            coded = {
+                rank: iter(diffs) if rank == first else _opened(owned[rank], of_rank, received.get(rank, []))
+                for rank, of_rank in zip(processes.ranks, headers, strict=True)
+            }
+            processes.together(partial(self._add, writing, window, coded, first))
+
+    def _add(
+        self, writing: Writing | None, window: Sequence[PairSpan], coded: Mapping[int, Iterator[BlockDiff]], first: int
+    ) -> None:
+        for span in window if writing else ():
+            diff = next(coded[self._owner(span, first)])
+            writing.add(replace(diff, span=span))  # type: ignore[union-attr]
+
+    def _owner(self, span: PairSpan, first: int) -> int:
+        # An empty tensor has no block.
+        return self._owners.get((span.pair.name, span.start), first)
+
+    def _windows(self) -> Iterator[list[PairSpan]]:
+        window: list[PairSpan] = []
+        size = 0
+        for span in spans_of(self._pairs):
+            window.append(span)
+            size += _SPAN_BYTES + 4 * self._moved.get((span.pair.name, span.start), 0)
+            if self._is_whole(span) and span.pair.source:
+                size += numel_of(span) * span.pair.source.item_bytes * (1 + self._reversible)
+            if size > _WINDOW_BYTES:
+                yield window
+                window, size = [], 0
+        if window:
+            yield window
+
+    def _is_whole(self, span: PairSpan) -> bool:
+        return span.pair.stored_as in (StoredAs.WIDE, StoredAs.OPAQUE) and span.pair.name in self._changing
+
+
+_Header = tuple[dict[str, Any], bool, list[str] | None]
+"""Numbers of a block, whether it differs, and which codes it has; None for a span without a mask."""
+
+
+class _Parcel(NamedTuple):
+    """What is coded of a span, as it is sent: numbers, and arrays of bytes, each of which may be empty."""
+
+    header: _Header
+    arrays: list[Bytes]
+
+
+_PER_DIFF = 7
+"""Arrays of a parcel."""
+
+
+def _parcel(diff: BlockDiff) -> _Parcel:
+    block = diff.block
+    numbers: dict[str, Any] = {}
+    parts: list[str] | None = None
+    mask = np.empty(0, np.uint8)
+    if block is not None:
+        fields = ("numel", "nnz", "differing", "energy", "nonfinite", "nan", "inf")
+        numbers = {name: getattr(block, name) for name in fields}
+        parts = [part for part in ("delta", "reverse") if getattr(block, part) is not None]
+        mask = pack_mask(block.mask, block.nnz)
+    arrays = [
+        *(_bytes(each) for each in (diff.source_leaves, diff.target_leaves)),
+        mask,
+        *(_bytes(getattr(block, part, None)) for part in ("delta", "reverse")),
+        _bytes(diff.source_bytes),
+        _bytes(diff.target_bytes),
+    ]
+    return _Parcel((numbers, diff.differs, parts), arrays)
+
+
+def _opened(spans: Sequence[PairSpan], headers: Sequence[_Header], arrays: Sequence[Bytes]) -> Iterator[BlockDiff]:
+    for number, (span, (numbers, differs, parts)) in enumerate(zip(spans, headers, strict=True)):
+        source, target, mask, delta, reverse, before, after = arrays[number * _PER_DIFF :][:_PER_DIFF]
+        block = None
+        if parts is not None:
+            bits = unpack_mask(mask, numbers["numel"], numbers["nnz"])
+            block = BlockRecord(
+                bits,
+                **numbers,
+                delta=delta if "delta" in parts else None,
+                reverse=reverse if "reverse" in parts else None,
+            )
+        yield BlockDiff(
+            *(span, source.reshape(-1, FINGERPRINT_BYTES), target.reshape(-1, FINGERPRINT_BYTES), differs, block),
+            source_bytes=before.tobytes(),
+            target_bytes=after.tobytes(),
+        )
+
+
+def _bytes(data: bytes | Bytes | None) -> Bytes:
+    """A copy that torch can send."""
+    return np.frombuffer(bytearray(data if data is not None else b""), np.uint8)

@@ -1,0 +1,193 @@
+"""One publication: what moved since the baseline is taken at one moment, and coded as a link afterwards.
+
+::
+
+    take      every process     its coordinates and their baseline -> what moved; then the model may change
+    link      every process     what moved of others' blocks -> their owners
+              every owner       baseline and what moved -> compare, hash, code
+              first process     coded blocks of all, in order -> artifact
+    advance   every process     what moved -> baseline; only when the link is stored
+
+Beside the baseline a process holds what moved, and a few blocks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from maskreg.checkpoint.ahead import ahead
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.codec import DEFAULT_CODEC, get_codec
+from maskreg.digest import Digest, leaf_hashes
+from maskreg.errors import PairMismatchError
+from maskreg.flow.extract.extraction import Extraction, ExtractResult, Writing
+from maskreg.flow.extract.pairing import Pair, fold_tied, paired
+from maskreg.flow.publish.baseline import Baseline, Changed
+from maskreg.flow.publish.coding import Coding
+from maskreg.flow.publish.division import Block
+from maskreg.flow.publish.moved import Moved, moved_between, packed, unpacked
+from maskreg.parallel import ordered
+from maskreg.tensors.info import numel_of
+from maskreg.tensors.rules import Exact
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from maskreg.live.alone import Alone
+    from maskreg.live.processes import Processes
+
+    Bytes = npt.NDArray[np.uint8]
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What moved between a baseline and weights at one moment, as far as this process holds them.
+
+    Attributes:
+        target: the weights, for names, dtypes and small files alone.
+        pairs: their tensors and the baseline's, tied ones apart.
+        moved: by block; positions are those in a block that this process owns, otherwise numbers among the
+            coordinates that it holds of the block.
+    """
+
+    baseline: Baseline
+    target: Checkpoint
+    pairs: tuple[Pair, ...]
+    notes: tuple[str, ...]
+    moved: dict[Key, Moved]
+    rank: int
+    jobs: int
+
+    @classmethod
+    def take(cls, baseline: Baseline, target: Checkpoint, rank: int, jobs: int) -> Publication:
+        """Find what moved; reads this process's part of the weights once.
+
+        Raises:
+            PairMismatchError: tensors have other names, shapes or dtypes than the baseline's.
+        """
+        pairs, notes = paired(baseline, target, mask_only=False, allow_mismatch=False)
+        for pair in pairs:
+            if pair.source and pair.recorded_target and pair.source.dtype != pair.recorded_target.dtype:
+                change = f"{pair.source.dtype} -> {pair.recorded_target.dtype}"
+                raise PairMismatchError(
+                    f"{pair.name} changes its dtype ({change}), which a link cannot",
+                    (pair.name,),
+                    hint="load the model in the dtypes of the source, or begin a new chain",
+                )
+
+        def compare(block: Block) -> tuple[Key, Moved]:
+            taken = block.taken[rank]
+            values = baseline.cast(block.name, target.read(block.name, taken.start, taken.stop), target)
+            moved = moved_between(baseline.own(block), values)
+            if block.owner == rank and moved.positions.size:
+                moved = moved._replace(positions=block.positions(rank, moved.positions))
+            return block.key, moved
+
+        tasks = ahead(baseline.held, lambda block: (block.name, block.start, block.stop), target)
+        each = ordered(compare, tasks, jobs=jobs, size=numel_of)
+        found = {key: moved for key, moved in each if moved.positions.size}
+        return cls(baseline, target, pairs, notes, found, rank, jobs)
+
+    def link(
+        self,
+        processes: Processes | Alone,
+        root: Path,
+        *,
+        reversible: bool,
+        parents: Sequence[Digest] = (),
+        recipe: Mapping[str, Any] | None = None,
+    ) -> ExtractResult | None:
+        """Write a link as an artifact into the registry in the folder ``root``; every process must call it.
+
+        Afterwards ``moved`` has what others found in this process's blocks too.
+
+        Returns:
+            The artifact, in the first process; None in the others.
+        """
+        is_first = processes.rank == processes.ranks[0]
+        self._take_from_others(processes)
+        changed = Changed(self.baseline, self.moved)
+        pairs = fold_tied(self.pairs, lambda *names: self._are_same(names, changed, processes))
+        codec = get_codec(DEFAULT_CODEC)
+        extraction = Extraction(self.baseline, self.target, pairs, self.notes, Exact(), codec, reversible)
+        coding = Coding(extraction, self.baseline, changed, self._counts(processes))
+        with ExitStack() as stack:
+
+            def begin() -> Writing | None:
+                return stack.enter_context(extraction.writing(root, self.jobs)) if is_first else None
+
+            writing = processes.together(begin)
+            coding.add_all(writing, processes, self.jobs)
+            return processes.together(
+                lambda: None if writing is None else writing.finish(parents=parents, recipe=recipe)
+            )
+
+    def advance(self) -> None:
+        """Write what moved into the baseline, and take over small files."""
+        self.baseline.advance(self.moved)
+        self.baseline.take_files(self.target)
+
+    def _take_from_others(self, processes: Processes | Alone) -> None:
+        """Exchange what moved in blocks that another process owns."""
+        shared: dict[int, list[Block]] = defaultdict(list)
+        for block in self.baseline.held:
+            if block.owner != self.rank:
+                shared[block.owner].append(block)
+        parcels = processes.together(lambda: {owner: self._for_owner(blocks) for owner, blocks in shared.items()})
+        received = processes.deliver(parcels)
+        parts: dict[Key, list[Moved]] = defaultdict(list)
+        for sender, parcel in received.items():
+            blocks = [block for block in self.baseline.owned if sender in block.taken]
+            dtypes = [self.baseline.own(block).dtype for block in blocks]
+            for block, (positions, steps) in zip(blocks, unpacked(parcel, dtypes), strict=True):
+                old = self.baseline.read(block.name, block.start, block.stop)[positions]
+                parts[block.key].append(Moved(positions, old + steps))
+        for key, found in parts.items():
+            merged = _merged([*([self.moved[key]] if key in self.moved else []), *found])
+            if merged.positions.size:
+                self.moved[key] = merged
+
+    def _counts(self, processes: Processes | Alone) -> dict[Key, int]:
+        """How much of each block moved."""
+        keys = {block.key for block in self.baseline.owned} & self.moved.keys()
+        own = {key: self.moved[key].positions.size for key in keys}
+        return {key: count for part in processes.gathered(own) for key, count in part.items()}
+
+    def _for_owner(self, blocks: Sequence[Block]) -> list[Bytes]:
+        none = np.empty(0, np.uint32)
+        moved, before = [], []
+        for block in blocks:
+            own = self.baseline.own(block)
+            numbers, values = self.moved.get(block.key, Moved(none, own[:0]))
+            before.append(own[numbers])
+            moved.append(Moved(block.positions(self.rank, numbers), values))
+        return packed(moved, before)
+
+    def _are_same(self, names: Sequence[str], changed: Changed, processes: Processes | Alone) -> bool:
+        """Whether two tensors hold the same bits, before and after."""
+        left, right = names
+        blocks = [block for block in self.baseline.owned if block.name in names]
+        # Nearly always the first block decides.
+        for some in ([each for each in blocks if not each.start], [each for each in blocks if each.start]):
+            for side in (self.baseline, changed):
+                own = {each.key: leaf_hashes(side.read(each.name, each.start, each.stop)).tobytes() for each in some}
+                hashes = {key: value for part in processes.gathered(own) for key, value in part.items()}
+                if any(hashes[left, start] != hashes[right, start] for name, start in hashes if name == left):
+                    return False
+        return True
+
+
+def _merged(parts: Sequence[Moved]) -> Moved:
+    """What moved of one block, in ascending order."""
+    positions, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+    order = np.argsort(positions)
+    return Moved(positions[order], values[order])

@@ -1,0 +1,33 @@
+"""One process that has a model to itself, where others may be: the same calls, of which none sends anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+
+T = TypeVar("T")
+
+
+class Alone:
+    """Stands for :class:`maskreg.live.processes.Processes`; needs no torch."""
+
+    rank = 0
+    ranks = (0,)
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do work."""
+        return work()
+
+    def gathered(self, value: T) -> list[T]:
+        """The value."""
+        return [value]
+
+    def deliver(self, parcels: Mapping[int, Sequence[Bytes]]) -> dict[int, list[Bytes]]:
+        """There is no other process to send to."""
+        return {}

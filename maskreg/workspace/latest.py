@@ -1,0 +1,236 @@
+"""What a tag points to, held by the processes that publish the next link, and what is not yet sure to be published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from maskreg.artifact.manifest import Link
+from maskreg.artifact.staging import new_folder
+from maskreg.checkpoint import named_like
+from maskreg.digest import Digest
+from maskreg.errors import BrokenChainError, MissingLinkError, UsageError
+from maskreg.extras import requiring
+from maskreg.flow.chain import Chained
+from maskreg.flow.publish.baseline import Baseline
+from maskreg.flow.publish.division import Block, divided, undivided
+from maskreg.flow.publish.publication import Publication
+from maskreg.parallel import worker_count
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.chains import Chains
+from maskreg.registry.pull import bring
+from maskreg.workspace.sources import sources
+from maskreg.workspace.storing import remember
+from maskreg.workspace.workspace import CheckpointLike, Workspace
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.live.alone import Alone
+    from maskreg.live.processes import Processes
+
+
+class Pending(NamedTuple):
+    """What moved, and the link that holds it, from when that is coded until it is stored."""
+
+    publication: Publication
+    link: Digest
+    after: str
+
+
+class LatestWeights:
+    """The weights that a tag points to, as far as this process works on them. The next link is coded against them.
+
+    They move on when a link is stored, and pushed if there is a remote. What a link holds that was stored, but not
+    pushed, is kept until the next publication, which stands on it.
+
+    Attributes:
+        root: their identity; empty while nothing is held.
+    """
+
+    def __init__(
+        self,
+        space: Workspace,
+        ref: Ref,
+        source: CheckpointLike | None,
+        remote: Registry | None,
+        *,
+        on_disk: bool,
+        jobs: int | None,
+    ) -> None:
+        """Nothing is read yet."""
+        self.root = ""
+        self._space, self._ref, self._source, self._remote = space, ref, source, remote
+        self._on_disk, self._jobs = on_disk, worker_count(jobs)
+        self._chains = Chains([space.local, *([remote] if remote is not None else [])])
+        self._baseline: Baseline | None = None
+        self._head: Digest | None = None
+        self._pending: Pending | None = None
+        # By root, which link says that the chain was in this state; read once for each head.
+        self._states: dict[str, str] = {}
+        self._states_head: Digest | None = None
+
+    def prepare(self, head: Digest | None, weights: Any, processes: Processes | Alone) -> None:
+        """Hold the weights of an artifact, or of the source where there is none; called by all processes.
+
+        ``weights``: what will be published, whose layout decides what each process holds; None for all in one.
+        """
+        with ExitStack() as stack:
+            self._at(head, weights, processes, stack)
+
+    def moved(self, head: Digest | None, weights: Any, processes: Processes | Alone) -> Publication:
+        """What moved in weights since an artifact, or the source where there is none; called by all processes."""
+        with ExitStack() as stack:
+            baseline, target = self._at(head, weights, processes, stack)
+            assert target is not None
+
+            def take() -> Publication:
+                publication = Publication.take(baseline, target, processes.rank, self._jobs)
+                if hasattr(target, "check_unchanged"):
+                    target.check_unchanged()
+                return publication
+
+            return processes.together(take)
+
+    def expect(self, publication: Publication, link: Digest, after: str) -> None:
+        """Keep what moved until it is known whether its link is stored."""
+        self._pending = Pending(publication, link, after)
+
+    def advance(self) -> None:
+        """Move on to the weights that the expected link gives: it is stored."""
+        if self._pending is not None:
+            publication, self._head, self.root = self._pending
+            self._pending = None
+            publication.advance()
+
+    def drop(self) -> None:
+        """Free what is held."""
+        if self._baseline is not None:
+            self._baseline.close()
+        self._baseline, self._pending, self.root = None, None, ""
+
+    def check(self, link: Link, head: Digest | None) -> None:
+        """Refuse a link that does not begin at the weights that are held, or ends where the chain has been."""
+        if link.before != self.root:
+            self.drop()
+            raise BrokenChainError("the weights that were published last changed in memory; nothing was published")
+        if head is None:
+            return
+        if earlier := self._earlier(head).get(link.after):
+            raise BrokenChainError(
+                f"these are the weights that {earlier}, so {link.digest.short} would close a circle; it was not "
+                "published",
+                hint="to return to what a link gives, move the tag back",
+                circle=self._ref,
+            )
+
+    def add(self, link: Link) -> None:
+        """Note the state that a link gives, now that the tag points to it."""
+        if self._states_head is not None and self._states_head == link.below:
+            self._states[link.after], self._states_head = f"{link.digest.short} gives", link.digest
+
+    def _earlier(self, head: Digest) -> dict[str, str]:
+        """Every state that the chain has been in, by root, and which link says so."""
+        if self._states_head != head:
+            states: dict[str, str] = {}
+            # Links below one that was collected are left out: no reader gets there.
+            with suppress(MissingLinkError):
+                for link in self._chains.below(head):
+                    states[link.after] = f"{link.digest.short} gives"
+                    if link.below is None:
+                        states[link.before] = f"{link.digest.short} applies to"
+            self._states, self._states_head = states, head
+            self._chains.forget()
+        return self._states
+
+    def _at(
+        self, head: Digest | None, weights: Any, processes: Processes | Alone, stack: ExitStack
+    ) -> tuple[Baseline, Checkpoint | None]:
+        if self._pending is not None and self._pending.link == head:
+            self.advance()
+        self._pending = None
+        if not any(processes.gathered(processes.together(lambda: self._is_stale(head)))):
+            assert self._baseline is not None
+            baseline = self._baseline
+            target = processes.together(lambda: self._target(weights, baseline, processes.rank, stack))
+            blocks = self._divided(baseline, target, processes)
+            if all(processes.gathered(_layout(blocks) == _layout(baseline.blocks))):
+                return baseline, target
+        self.drop()
+        return self._begin(head, weights, processes, stack)
+
+    def _is_stale(self, head: Digest | None) -> bool:
+        if self._baseline is None or head is None or head == self._head:
+            return self._baseline is None
+        if self._chains.link(head).after != self.root:
+            return True
+        self._head = head
+        return False
+
+    def _begin(
+        self, head: Digest | None, weights: Any, processes: Processes | Alone, stack: ExitStack
+    ) -> tuple[Baseline, Checkpoint | None]:
+        """Read the source, and then follow the links to the head."""
+        rank, space = processes.rank, self._space
+        source = processes.together(lambda: self._opened(head, stack))
+        target = processes.together(lambda: self._target(weights, source, rank, stack))
+        blocks = self._divided(source, target, processes)
+        folder = new_folder(space.root)
+        read = partial(Baseline, source, blocks, rank, folder=folder, on_disk=self._on_disk, jobs=self._jobs)
+        self._baseline = baseline = processes.together(read)
+        root = baseline.root(processes)
+        remember(space, root, source.path)
+
+        def follow() -> str:
+            steps = self._chains.way(self._ref, head, root) if head is not None else ()
+            artifacts = [
+                (bring(space.local, self._remote, step.link.digest, parts=[step.part])[0], step.revert)
+                for step in steps
+            ]
+            if artifacts:
+                baseline.take(Chained(source, artifacts, jobs=self._jobs))
+            return steps[-1].after if steps else root
+
+        self.root, self._head = processes.together(follow), head
+        return baseline, target
+
+    def _opened(self, head: Digest | None, stack: ExitStack) -> Checkpoint:
+        if self._source is not None:
+            return stack.enter_context(self._space.checkpoint(self._source, side="source"))
+        if head is None:
+            raise UsageError(
+                f"there is no {self._ref} yet, so its source has to be named", hint="pass source=CHECKPOINT"
+            )
+        first = [*self._chains.below(head)][-1]
+        # It raises where there is none.
+        with next(iter(sources(self._space, first.manifest.source))) as found:
+            path = found.path
+        return stack.enter_context(self._space.checkpoint(str(path), side="source"))
+
+    def _target(self, weights: Any, like: Checkpoint, rank: int, stack: ExitStack) -> Checkpoint | None:
+        """Weights under the names of another checkpoint."""
+        if weights is None:
+            return None
+        if is_model(weights):
+            with requiring("publishing a model in memory"):
+                from maskreg.live.state import ModelState
+            return ModelState(weights, like.tensors, like.small_files(), rank=rank)
+        return named_like(stack.enter_context(self._space.checkpoint(weights, side="target")), like.tensors)
+
+    def _divided(self, like: Checkpoint, target: Checkpoint | None, processes: Processes | Alone) -> list[Block]:
+        if len(processes.ranks) == 1:
+            return undivided(like.tensors)
+        return divided(like.tensors, target.held, processes)  # type: ignore[union-attr]
+
+
+def is_model(weights: object) -> bool:
+    """Whether weights are a model or its state dict, and not a checkpoint."""
+    # Asked by its method: where torch is not installed, nothing is a module.
+    return hasattr(weights, "state_dict") or hasattr(weights, "items")
+
+
+def _layout(blocks: Sequence[Block]) -> list[object]:
+    """What tells two divisions apart for this process."""
+    return [(*block[:4], sorted((rank, s.start, s.stop) for rank, s in block.taken.items())) for block in blocks]
