@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -47,29 +47,27 @@ class Patch(NamedTuple):
     memory: torch.Tensor
     movers: Movers
 
-    def holds(self, values: torch.Tensor) -> torch.Tensor:
-        """Whether the elements have these values: a bool of no dimension, on their device."""
-        if compiled := self._kernels():
-            memory, expected = (compiled.read(each.numpy().view(np.uint16)) for each in (self.memory, values))
-            at = self.movers.at
-            return torch.tensor(
-                bool(compiled.lib.maskreg_holds(memory, compiled.read(at.numpy()), expected, at.numel()))
-            )
-        return (self.memory[self.movers.at] == values).all()
+    def exchange(self) -> int:
+        """Write what the elements become, in order, while they are what they are expected to be before.
 
-    def write(self, values: torch.Tensor) -> None:
-        """Give the elements these values."""
-        if compiled := self._kernels():
-            memory, at = compiled.write(self.memory.numpy().view(np.uint16)), self.movers.at
-            given = compiled.read(values.numpy().view(np.uint16))
-            compiled.lib.maskreg_put(memory, compiled.read(at.numpy()), given, at.numel())
-        else:
-            self.memory[self.movers.at] = values
+        Returns how many were written: all, or fewer where one of those that follow is another.
+        """
+        at, before, after = self.movers
+        fits = self.memory.element_size() == 2 and at.dtype == torch.int32 and self.memory.device.type == "cpu"
+        if fits and (compiled := library()):
+            old, new = (compiled.read(each.numpy().view(np.uint16)) for each in (before, after))
+            memory = compiled.write(self.memory.numpy().view(np.uint16))
+            written: int = compiled.lib.maskreg_exchange(memory, compiled.read(at.numpy()), old, new, at.numel())
+            return written
+        if not torch.equal(self.memory[at], before):
+            return 0
+        self.memory[at] = after
+        return at.numel()
 
-    def _kernels(self) -> Any:
-        """The kernels, where they know this memory."""
-        fits = self.memory.element_size() == 2 and self.movers.at.dtype == torch.int32
-        return library() if fits and self.memory.device.type == "cpu" else None
+    def back(self, count: int) -> Patch:
+        """The patch that takes the first so many elements back."""
+        at, before, after = (each[:count] for each in self.movers)
+        return self._replace(movers=Movers(at, after, before))
 
 
 def patch_of(name: str, bits: torch.Tensor, start: int, movers: Movers) -> Patch:

@@ -3,7 +3,7 @@
 ::
 
     stage     read blocks -> leaves right? -> decode -> leaves right? -> what differs       the model is only read
-    commit    elements as they were? -> write -> read back                                  nothing is decoded or hashed
+    commit    elements as they were? -> write                                               nothing is decoded or hashed
 
 Of several deltas in a row a block goes through all before the next one is read, so what is staged is one change, with
 the last bits of each element. It takes 8 bytes for each element of 16 bits that changes, on the device that holds it.
@@ -54,55 +54,34 @@ class Staged:
             WrongCheckpointError: the model is not what it was when the change was staged, and was left alone; or it
                 could not be restored, and the message says so.
         """
-        self._together(self._check)
-        written: list[Patch] = []
+        written: list[tuple[Patch, int]] = []
         try:
             self._together(lambda: self._write(written))
         except BaseException:
-            self._restore(written)
+            with torch.no_grad():
+                _take_back(written)
             raise
 
-    def _check(self) -> None:
-        if (name := self._first(lambda patch: patch.holds(patch.movers.before))) is not None:
-            raise WrongCheckpointError(
-                name, "something else wrote to it after the change was staged; nothing was written", hint=_RELOAD
-            )
-
-    @torch.no_grad()
-    def _write(self, written: list[Patch]) -> None:
+    def _write(self, written: list[tuple[Patch, int]]) -> None:
         def write(patch: Patch) -> None:
-            written.append(patch)  # before it is: a write that fails half-way is undone too
-            patch.write(patch.movers.after)
+            with torch.no_grad():
+                count = patch.exchange()
+            written.append((patch, count))
+            if count < patch.movers.at.numel():
+                raise WrongCheckpointError(
+                    patch.name,
+                    "something else wrote to it after the change was staged; the model was left as it was",
+                    hint="follow with the model while nothing else writes to it",
+                )
 
         each(self._patches, write, self._jobs)
-        if (name := self._first(lambda patch: patch.holds(patch.movers.after))) is not None:
-            raise WrongCheckpointError(name, "does not hold what was written to it", hint=_RELOAD)
-
-    @torch.no_grad()
-    def _restore(self, written: Sequence[Patch]) -> None:
-        for patch in written:
-            patch.write(patch.movers.before)
-        for patch in written:
-            if not bool(patch.holds(patch.movers.before)):
-                fault = "could not be written, and could not be restored; the model is half patched"
-                raise WrongCheckpointError(patch.name, fault, hint="load the model again")
-
-    def _first(self, holds: Callable[[Patch], torch.Tensor]) -> str | None:
-        """The first tensor of which something does not hold."""
-        results = list(ordered(holds, self._patches, jobs=self._jobs, size=lambda patch: patch.movers.at.numel()))
-        # One answer for each device: each waits for its kernels.
-        of_device: dict[torch.device, list[int]] = {}
-        for number, result in enumerate(results):
-            of_device.setdefault(result.device, []).append(number)
-        false = [
-            numbers[int(place)]
-            for numbers in of_device.values()
-            for place in torch.stack([results[number] for number in numbers]).logical_not().nonzero()[:, 0].tolist()
-        ]
-        return self._patches[min(false)].name if false else None
 
 
-_RELOAD = "load the model again, and follow with it while nothing else writes to it"
+def _take_back(written: Sequence[tuple[Patch, int]]) -> None:
+    for patch, count in written:
+        if patch.back(count).exchange() < count:
+            fault = "something else wrote to it while it was written; the model is now half patched"
+            raise WrongCheckpointError(patch.name, fault, hint="load the model again")
 
 
 def stage(model: Model, deltas: Open, *, jobs: int | None = None, group: ProcessGroup | None = None) -> Staged:

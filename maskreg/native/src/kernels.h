@@ -440,9 +440,7 @@ void maskreg_energy(const uint16_t *source, const uint16_t *target, int64_t n, d
 void maskreg_compare(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *packed, int64_t *counts,
                      double *sums);
 
-// Whether values at places, `n` of them, are those that are expected.
-int maskreg_holds(const uint16_t *values, const int32_t *places, const uint16_t *expected, int64_t n);
-
-// Give values at places, of which none is there twice.
-void maskreg_put(uint16_t *values, const int32_t *places, const uint16_t *given, int64_t n);
+// Replace values at places, of which none is there twice, in order, while they are what they are expected to be before.
+// Returns how many were replaced: `n`, or fewer, where one of those that follow is another.
+int64_t maskreg_exchange(uint16_t *values, const int32_t *places, const uint16_t *before, const uint16_t *after, int64_t n);
 #endif

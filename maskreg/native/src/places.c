@@ -1,18 +1,18 @@
-// Values at given places: maskreg/flow/apply/moving.py.
+// Exchanging values at given places: maskreg/flow/apply/moving.py.
 #include "loops.h"
 
-int maskreg_holds(const uint16_t *values, const int32_t *places, const uint16_t *expected, int64_t n) {
-    // In pieces, so that the loop has no branch, and ends early all the same.
-    enum { PIECE = 4096 };
+int64_t maskreg_exchange(uint16_t *values, const int32_t *places, const uint16_t *before, const uint16_t *after, int64_t n) {
+    // In pieces, which stay in the cache between the check and the writing, so that memory is read once.
+    enum { PIECE = 256, AHEAD = 32 };
     for (int64_t start = 0; start < n; start += PIECE) {
         const int64_t end = least(start + PIECE, n);
         uint16_t differing = 0;
-        for (int64_t k = start; k < end; k++) differing |= (uint16_t)(values[places[k]] ^ expected[k]);
-        if (differing) return 0;
+        for (int64_t k = start; k < end; k++) {
+            if (k + AHEAD < n) __builtin_prefetch(values + places[k + AHEAD], 1);
+            differing |= (uint16_t)(values[places[k]] ^ before[k]);
+        }
+        if (differing) return start;
+        for (int64_t k = start; k < end; k++) values[places[k]] = after[k];
     }
-    return 1;
-}
-
-void maskreg_put(uint16_t *values, const int32_t *places, const uint16_t *given, int64_t n) {
-    FOR_EACH(k, n) values[places[k]] = given[k];
+    return n;
 }

@@ -99,20 +99,20 @@ def test_a_write_that_fails_is_undone(
     steps: tuple[list[Tensors], list[Artifact]], fails_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states, links = steps
-    model, written = live(states[0]), 0
-    staged, write = stage(model, deltas(links), jobs=1), Patch.write
+    model, calls = live(states[0]), 0
+    staged, exchange = stage(model, deltas(links), jobs=1), Patch.exchange
 
-    def failing(patch: Patch, values: torch.Tensor) -> None:
-        nonlocal written
-        written += 1
-        write(patch, values)
-        if written == fails_at:
+    def failing(patch: Patch) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
             raise RuntimeError("the device went away")
+        return exchange(patch)
 
-    monkeypatch.setattr(Patch, "write", failing)
+    monkeypatch.setattr(Patch, "exchange", failing)
     with pytest.raises(RuntimeError, match="went away"):
         staged.commit()
-    assert written > fails_at
+    assert calls == 2 * fails_at - 1
     assert holds(model, states[0])
 
 
@@ -136,10 +136,23 @@ def test_patches_write_their_places_alone(kernels: str, data: st.DataObject) -> 
     start = data.draw(st.integers(0, view.numel() - 1))
     movers = moved_between(view.reshape(-1)[start:].contiguous(), after.reshape(-1)[start:])
     patch, whole = patch_of("a", view, start, movers), memory.clone()
-    assert bool(patch.holds(movers.before))
-    assert bool(patch.holds(movers.after)) is (movers.at.numel() == 0)
-    patch.write(movers.after)
+    count = movers.at.numel()
+    assert patch.exchange() == count
     assert torch.equal(view.reshape(-1)[start:], after.reshape(-1)[start:])
-    patch.write(movers.before)
+    if count:
+        assert patch.exchange() == 0  # they are not what they were
+        assert torch.equal(view.reshape(-1)[start:], after.reshape(-1)[start:])
+    assert patch.back(count).exchange() == count
     assert torch.equal(memory, whole)
-    assert isinstance(patch.movers, Movers)
+
+
+def test_as_many_as_are_as_they_were_are_written(kernels: str) -> None:
+    memory = torch.zeros(5_000, dtype=torch.int16)
+    at = torch.arange(0, 5_000, 2, dtype=torch.int32)
+    patch = Patch("a", memory, Movers(at, memory[at], torch.ones(2_500, dtype=torch.int16)))
+    memory[4_000] = 7
+    count = patch.exchange()
+    assert count <= 2_000
+    assert int((memory == 1).sum()) == count
+    assert patch.back(count).exchange() == count
+    assert memory.nonzero()[:, 0].tolist() == [4_000]
