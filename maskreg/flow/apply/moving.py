@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from maskreg.codec.movers import find_movers
 from maskreg.native import library
 
 
@@ -26,12 +27,13 @@ class Movers(NamedTuple):
 
 def moved_between(values: torch.Tensor, result: torch.Tensor) -> Movers:
     """Where two blocks of integers differ; copies, so that the blocks' memory can be used again."""
-    if values.device.type == "cpu":
-        # Four times as fast as torch's nonzero.
-        at = torch.from_numpy(np.flatnonzero(values.numpy() != result.numpy()).astype(np.int32))
+    if values.device.type == "cpu" and values.element_size() == 2:
+        places, codes = find_movers(values.numpy().view(np.uint16), result.numpy().view(np.uint16))
+        at, after = torch.from_numpy(places.view(np.int32)), torch.from_numpy(codes.view(np.int16))
     else:
         at = (values != result).nonzero()[:, 0].int()
-    return Movers(at, values[at], result[at])
+        after = result[at]
+    return Movers(at, values[at], after)
 
 
 class Patch(NamedTuple):
