@@ -1,17 +1,22 @@
 // Decoding sub-blocks of which few coordinates move: maskreg/codec/movers.py defines what is computed.
 //
-//     for each tile of 1,024 coordinates, of up to eight sub-blocks:
-//         classes of coordinates, and sums of their hazards                                  movers.h
-//         in turn, until the last mover of each tile is behind: decode the next mover
+//     in turn, for each of up to eight sub-blocks:
+//         find the next mover; where a tile of 1,024 coordinates is behind, add up hazards of the next       movers.h
+//     likewise, of the movers whose ULP step is not given: take the first longer bit
+//     likewise, of the few where it is 1: take the rest
 //
 // They take turns because a mover's place, its ULP step and the number of the next wait for each other; other
-// sub-blocks do not wait.
+// sub-blocks do not wait. Longer bits come apart because they cannot be predicted, and a wrong branch undoes what follows.
 //
 // Blocks come from outside. No word is read beyond the end of a sub-block; damage shows when too few were there, or when
 // not everything is used up at the end.
 #include "movers.h"
 
 enum { PARTS = 8 };
+
+// For each number of a bit that is set.
+#define FOR_BITS(k, bits) \
+    for (uint32_t left = (bits), k = 0; left && (k = (uint32_t)__builtin_ctz(left), 1); left &= left - 1)
 
 typedef struct {
     uint64_t state;
@@ -20,7 +25,13 @@ typedef struct {
     uint32_t number;   // the next number, above its sign
     int32_t reached;   // hazard that is decoded, from the tile's first coordinate
     int32_t wait;      // hazard until the next mover, or a little less; HAZARD_LIMIT where it is longer
-    int64_t begin;     // of the tile, in the block
+    int64_t k;         // the mover, in its tile
+    int32_t after;     // hazard up to its end, likewise from the tile's first coordinate
+    uint32_t is_lower;
+    uint16_t from, to;  // its codes
+    const uint16_t *source;  // from the next tile on
+    int64_t left;            // coordinates there
+    int64_t position;        // of the tile in the block
     uint32_t *positions;
     uint16_t *codes;
     int64_t count, room;  // of positions and codes
@@ -28,16 +39,17 @@ typedef struct {
     chances chances;
 } part;
 
-// Whether a word is due cannot be predicted, so there is no branch: one is read anyway.
+// Whether a word is due cannot be predicted, so nothing branches on that: one is read anyway.
 static inline void take(part *p, uint32_t number, uint32_t start, uint32_t freq, uint32_t bits) {
-    static const uint8_t none[sizeof(uint32_t)];
-    const uint64_t state = freq * (p->state >> bits) + number - start;
-    const int is_due = state < LOWEST_WIDE, is_there = p->word < p->end;
-    uint32_t word;
-    memcpy(&word, is_there ? p->word : none, sizeof word);
-    p->state = is_due ? state << REFILL_BITS | word : state;
-    p->word += (is_due & is_there) * (int)sizeof word;
-    p->complete &= (!is_due) | is_there;
+    const uint64_t state = freq * (p->state >> bits) + number - start, is_due = state < LOWEST_WIDE;
+    uint32_t word = 0;
+    if (p->word < p->end) {
+        memcpy(&word, p->word, sizeof word);
+        p->word += sizeof word * is_due;
+    } else {
+        p->complete &= !is_due;
+    }
+    p->state = state << REFILL_BITS * is_due | (word & -is_due);
 }
 
 static inline uint32_t take_plain(part *p, uint32_t bits) {
@@ -48,7 +60,7 @@ static inline uint32_t take_plain(part *p, uint32_t bits) {
 
 static inline uint32_t take_adaptive(part *p, chance *c, const uint32_t *rates) {
     const uint32_t share = share_of_zero(c), number = (uint32_t)(p->state & ((1 << CHANCE_BITS) - 1)), bit = number >= share;
-    take(p, number, bit ? share : 0, bit ? (1 << CHANCE_BITS) - share : share, CHANCE_BITS);
+    take(p, number, share & -bit, ((share ^ -bit) + bit) + (bit << CHANCE_BITS), CHANCE_BITS);
     count_bit(c, bit, rates);
     return bit;
 }
@@ -71,9 +83,29 @@ static inline void draw(part *p, const hazards *h, uint32_t beyond) {
     p->wait = p->number < beyond ? HAZARD_LIMIT : hazard_below(p->number, h->logarithms);
 }
 
+#if !defined(__AVX512VBMI2__)
+// How many of the ends that rise are below a goal; the last is not.
+static inline int64_t groups_below(const int32_t *ends, int32_t goal) {
+    int64_t g = 0;
+#if defined(__AVX2__)
+    const __m256i wide = _mm256_set1_epi32(goal);
+    for (;; g += 16) {
+        const __m256i low = _mm256_cmpgt_epi32(wide, load_wide(ends + g));
+        const __m256i high = _mm256_cmpgt_epi32(wide, load_wide(ends + g + 8));
+        const uint32_t lower = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(low));
+        const uint32_t below = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(high)) << 8 | lower;
+        if (below != 0xFFFF) return g + __builtin_ctz(~below);
+    }
+#else
+    while (ends[g] < goal) g++;
+    return g;
+#endif
+}
+#endif
+
 // The first coordinate of a tile up to whose end the hazard is at least `goal`, which is no more than the tile's;
 // fills that hazard.
-static inline int64_t reach(const tile *t, int32_t goal, const hazards *h, int32_t *after) {
+static inline int64_t reach(tile *t, int32_t goal, const hazards *h, int32_t *after) {
 #if defined(__AVX512VBMI2__)
     const __m512i wide = _mm512_set1_epi32(goal);
     const lookup table = fill_lookup(h);
@@ -88,62 +120,98 @@ static inline int64_t reach(const tile *t, int32_t goal, const hazards *h, int32
     *after = _mm512_cvtsi512_si32(_mm512_permutexvar_epi32(_mm512_set1_epi32((int)i), ends));
     return GROUP * g + i;
 #else
-    int64_t g = 0;
-    while (t->ends[g] < goal) g++;
-    int64_t k = GROUP * g;
+    t->group += groups_below(t->ends + t->group, goal);
+    const int64_t g = t->group;
     int32_t sum = g ? t->ends[g - 1] : 0;
+    int64_t k = GROUP * g;
+#if defined(__AVX2__)
+    if (goal - sum <= UINT16_MAX) {
+        const __m256i ends = running_sums_16(hazards_of(t->codes + k, h));
+        const __m256i rest = _mm256_set1_epi16((short)(goal - sum - 1));
+        const __m256i below = _mm256_cmpeq_epi16(_mm256_subs_epu16(ends, rest), _mm256_setzero_si256());
+        const int64_t i = __builtin_popcount((uint32_t)_mm256_movemask_epi8(below)) / 2;
+        _Alignas(32) uint16_t before[2 * GROUP];
+        store_wide(before, _mm256_setzero_si256());
+        store_wide(before + GROUP, ends);
+        *after = sum + before[GROUP - 1 + i] + h->by_exponent[exponent_of(t->codes[k + i])];
+        return k + i;
+    }
+#endif
     while ((sum += h->by_exponent[exponent_of(t->codes[k])]) < goal) k++;
     *after = sum;
     return k;
 #endif
 }
 
-// How many ULPs a mover moves; 0 where a literal follows.
-static inline uint32_t take_length(part *p, uint16_t source, const uint32_t *rates) {
-    const uint32_t exponent = exponent_of(source);
-    chances *c = &p->chances;
-    uint32_t k = 0;
-    while (k < MOST_LONGER && take_adaptive(p, k ? c->longer + exponent + k : c->first + exponent, rates)) k++;
-    if (k == MOST_LONGER) return 0;
-    if (!k) return 1;
-    const uint32_t length = (2 + take_adaptive(p, c->top + exponent + k, rates)) << (k - 1);
-    return k > 1 ? length | take_plain(p, k - 1) : length;
+static __attribute__((noinline)) void next_tile(part *p, const hazards *h) {
+    const int64_t m = least(TILE, p->left);
+    p->reached -= p->tile.total;
+    p->position += TILE;
+    fill_tile(&p->tile, p->source, m, h);
+    p->source += m;
+    p->left -= m;
+    // Enough happens before the next.
+    for (int64_t i = 0; i < least(TILE, p->left); i += 32) __builtin_prefetch(p->source + i);
 }
 
-// A literal may be what was there; then nothing moves. More than there is room for replace the last.
-static inline void put(part *p, int64_t k, uint16_t code) {
-    const int64_t at = least(p->count, p->room - 1);
-    p->complete &= p->count < p->room;
-    p->positions[at] = (uint32_t)(p->begin + k);
-    p->codes[at] = code;
-    p->count = at + (code != p->tile.codes[k]);
+static inline uint16_t moved(const part *p, uint32_t length) {
+    const uint32_t lower = -p->is_lower;
+    return (uint16_t)((p->from & 0x8000u) | ((p->from + ((length ^ lower) - lower)) & 0x7FFF));
 }
 
-// Decode the next mover of the tile, or a long wait; returns 0 where neither ends in the tile.
-static inline int decode_next(part *p, const hazards *h, uint32_t beyond) {
-    const int32_t goal = p->reached + p->wait;
-    if (goal > p->tile.total) return 0;
-    if (p->number < beyond) {
-        take(p, p->number, 0, beyond, SIGNED_BITS);
-        p->reached = goal;
-    } else {
-        int32_t after;
-        const int64_t k = reach(&p->tile, goal, h, &after);
-        const uint16_t source = p->tile.codes[k];
-        const int32_t before = after - h->by_exponent[exponent_of(source)];
-        const uint32_t low = survival(h->powers, (uint32_t)least(after - p->reached, HAZARD_LIMIT));
-        if (low > p->number) {
-            p->wait++;
+// The code of a mover whose first longer bit is 1.
+static uint16_t take_code(part *p, const uint32_t *rates) {
+    const uint32_t exponent = exponent_of(p->from);
+    uint32_t k = 1;
+    while (k < MOST_LONGER && take_adaptive(p, p->chances.longer + exponent + k, rates)) k++;
+    if (k == MOST_LONGER) return (uint16_t)take_plain(p, LITERAL_BITS);
+    const uint32_t length = (2 + take_adaptive(p, p->chances.top + exponent + k, rates)) << (k - 1);
+    return moved(p, k > 1 ? length | take_plain(p, k - 1) : length);
+}
+
+// A literal may be what was there; then nothing moves.
+static inline void put(part *p) {
+    if (p->count == p->room) {
+        p->complete = 0;
+        return;
+    }
+    p->positions[p->count] = (uint32_t)(p->position + p->k);
+    p->codes[p->count] = p->to;
+    p->count += p->to != p->from;
+}
+
+// Find the next mover; returns 0 where there is none.
+static inline int find_next(part *p, const hazards *h, uint32_t beyond) {
+    for (;;) {
+        const int32_t goal = p->reached + p->wait;
+        if (goal > p->tile.total) {
+            if (!p->left) return 0;
+            next_tile(p, h);
+        } else if (p->number < beyond) {
+            take(p, p->number, 0, beyond, SIGNED_BITS);
+            p->reached = goal;
+            draw(p, h, beyond);
+        } else {
+            p->k = reach(&p->tile, goal, h, &p->after);
+            p->from = p->tile.codes[p->k];
             return 1;
         }
-        const uint32_t high = survival(h->powers, (uint32_t)most(before - p->reached, 0)), is_lower = p->state & 1;
-        take(p, p->number, low, high - low, SIGNED_BITS);
-        p->reached = after;
-        const uint32_t length = exponent_of(source) < h->ones ? take_length(p, source, h->rates) : 1;
-        const uint32_t value = (source & 0x8000u) | ((is_lower ? source - length : source + length) & 0x7FFF);
-        put(p, k, (uint16_t)(length ? value : take_plain(p, LITERAL_BITS)));
     }
-    draw(p, h, beyond);
+}
+
+// Take the number of the mover that was found; returns 0 where it is another.
+static inline int take_mover(part *p, const hazards *h) {
+    const int32_t before = p->after - h->by_exponent[exponent_of(p->from)];
+    const uint32_t low = survival(h->powers, (uint32_t)least(p->after - p->reached, HAZARD_LIMIT));
+    if (low > p->number) {
+        p->wait++;
+        return 0;
+    }
+    const uint32_t high = survival(h->powers, (uint32_t)most(before - p->reached, 0));
+    p->is_lower = p->state & 1;
+    p->to = moved(p, 1);
+    take(p, p->number, low, high - low, SIGNED_BITS);
+    p->reached = p->after;
     return 1;
 }
 
@@ -166,36 +234,40 @@ static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h,
         p->word = block + starts[from + k] + sizeof p->state;
         p->end = block + starts[from + k + 1];
         p->complete = 1;
-        p->reached = 0;
+        p->reached = p->tile.total = 0;
+        p->position = (from + k) * length - TILE;
+        const int64_t begin = least((from + k) * length, n);
+        p->source = source + begin;
+        p->left = least(length, n - begin);
         p->positions = movers->positions + at, p->codes = movers->codes + at;
         p->count = 0, p->room = room_before(from + k + 1, length, starts) - at;
         fill_chances(&p->chances);
         draw(p, h, beyond);
     }
-    for (int64_t start = 0; start < least(length, n - from * length); start += TILE) {
-        uint32_t all = 0;
-        FOR_EACH(k, count) {
+    for (uint32_t busy = (1u << count) - 1; busy;) {
+        uint32_t found = 0, moving = 0, sized = 0, longer = 0;
+        FOR_BITS(k, busy) {
             part *p = parts + k;
-            p->begin = (from + k) * length + start;
-            const int64_t m = least(least(TILE, length - start), n - p->begin);
-            if (m <= 0) continue;
-            all |= 1u << k;
-            fill_tile(&p->tile, source + p->begin, m, h);
+            if (!find_next(p, h, beyond)) continue;
+            found |= 1u << k;
+            if (!take_mover(p, h)) continue;
+            moving |= 1u << k;
+            sized |= (uint32_t)(exponent_of(p->from) < h->ones) << k;
         }
-        for (uint32_t busy = all; busy;) {
-            for (uint32_t left = busy; left; left &= left - 1) {
-                const int k = __builtin_ctz(left);
-                if (!decode_next(parts + k, h, beyond)) busy &= ~(1u << k);
-            }
+        FOR_BITS(k, sized) {
+            part *p = parts + k;
+            longer |= take_adaptive(p, p->chances.first + exponent_of(p->from), h->rates) << k;
         }
-        for (uint32_t left = all; left; left &= left - 1) {
-            part *p = parts + __builtin_ctz(left);
-            p->reached -= p->tile.total;
+        FOR_BITS(k, longer) parts[k].to = take_code(parts + k, h->rates);
+        FOR_BITS(k, moving) {
+            put(parts + k);
+            draw(parts + k, h, beyond);
         }
+        busy = found;
     }
     FOR_EACH(k, count) {
         part *p = parts + k;
-        take(p, p->number, 0, survival(h->powers, (uint32_t)-p->reached), SIGNED_BITS);
+        take(p, p->number, 0, survival(h->powers, (uint32_t)(p->tile.total - p->reached)), SIGNED_BITS);
         if (!p->complete || p->word != p->end || p->state != LOWEST_WIDE) return from + k + 1;
         memmove(movers->positions + *total, p->positions, (size_t)p->count * sizeof *p->positions);
         memmove(movers->codes + *total, p->codes, (size_t)p->count * sizeof *p->codes);

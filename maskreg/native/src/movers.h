@@ -30,11 +30,17 @@ typedef struct {
     const uint32_t *rates;
     uint32_t first, ones;
     uint16_t by_exponent[EXPONENTS];
+    // As vectors take them: lower and upper bytes of `by_class`, twice; the first class.
+    uint8_t low[32], high[32], firsts[32];
 } hazards;
 
 static inline void fill_hazards(hazards *h, const maskreg_hazards *given) {
     h->by_class = given->by_class, h->powers = given->powers, h->logarithms = given->logarithms, h->rates = given->rates;
     h->first = (uint32_t)given->first, h->ones = (uint32_t)given->ones;
+    FOR_EACH(i, 32) {
+        const uint16_t hazard = given->by_class[i % 16];
+        h->low[i] = (uint8_t)hazard, h->high[i] = (uint8_t)(hazard >> 8), h->firsts[i] = (uint8_t)given->first;
+    }
     FOR_EACH(e, EXPONENTS) {
         const int64_t c = e - given->first;
         h->by_exponent[e] = given->by_class[c < 0 ? 0 : c > 15 ? 15 : c];
@@ -101,6 +107,49 @@ static inline __m512i sums_of_four(__m512i a, __m512i b, __m512i c, __m512i d) {
     const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
     return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
 }
+#elif defined(__AVX2__)
+// Classes of exponents, bytes of 0 to 15.
+static inline __m256i classes_of(__m256i exponents, const hazards *h) {
+    return _mm256_min_epu8(_mm256_subs_epu8(exponents, load_wide(h->firsts)), _mm256_set1_epi8(15));
+}
+
+// Hazards of 16 codes.
+static inline __m256i hazards_of(const uint16_t *codes, const hazards *h) {
+    const __m256i all = load_wide(codes), upper = _mm256_set1_epi16(-256);
+    // Each exponent is in both bytes of its code's place.
+    const __m256i exponents = _mm256_blendv_epi8(_mm256_srli_epi16(all, 7), _mm256_slli_epi16(all, 1), upper);
+    const __m256i classes = classes_of(exponents, h);
+    const __m256i low = _mm256_shuffle_epi8(load_wide(h->low), classes);
+    return _mm256_blendv_epi8(low, _mm256_shuffle_epi8(load_wide(h->high), classes), upper);
+}
+
+// Sums of each of 16 hazards and all before it, at most 65,535.
+static inline __m256i running_sums_16(__m256i hazards) {
+    hazards = _mm256_adds_epu16(hazards, _mm256_slli_si256(hazards, 2));
+    hazards = _mm256_adds_epu16(hazards, _mm256_slli_si256(hazards, 4));
+    hazards = _mm256_adds_epu16(hazards, _mm256_slli_si256(hazards, 8));
+    // The upper half lacks the sum of the lower one.
+    const __m256i lower = _mm256_permute2x128_si256(hazards, hazards, 0x08);
+    return _mm256_adds_epu16(hazards, _mm256_shuffle_epi8(lower, _mm256_set1_epi16(0x0F0E)));
+}
+
+// Sums of the hazards of 16 codes, and of the 16 that follow: two numbers of 64 bits.
+static inline __m128i sums_of_groups(const uint16_t *codes, const hazards *h) {
+    const __m256i zero = _mm256_setzero_si256(), mask = _mm256_set1_epi16(0xFF);
+    const __m256i a = _mm256_and_si256(_mm256_srli_epi16(load_wide(codes), 7), mask);
+    const __m256i b = _mm256_and_si256(_mm256_srli_epi16(load_wide(codes + GROUP), 7), mask);
+    // Packing works within each half of a vector: eight of a and eight of b, twice.
+    const __m256i classes = classes_of(_mm256_packus_epi16(a, b), h);
+    const __m256i low = _mm256_sad_epu8(_mm256_shuffle_epi8(load_wide(h->low), classes), zero);
+    const __m256i high = _mm256_sad_epu8(_mm256_shuffle_epi8(load_wide(h->high), classes), zero);
+    const __m256i sums = _mm256_add_epi64(low, _mm256_slli_epi64(high, 8));
+    return _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+}
+
+// Two pairs of such numbers, of 32 bits.
+static inline __m128i four_of(__m128i a, __m128i b) {
+    return _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(a), _mm_castsi128_ps(b), 0x88));
+}
 #endif
 
 // Sums of hazards from the first coordinate of a tile to the end of each group. All codes of the tile are read.
@@ -120,6 +169,21 @@ static inline void add_groups(const uint16_t *codes, const hazards *h, int32_t *
         _mm512_storeu_si512(ends + g, all);
         carry = _mm512_permutexvar_epi32(last, all);
     }
+#elif defined(__AVX2__)
+    const __m256i third = _mm256_set1_epi32(3), last = _mm256_set1_epi32(7), zero = _mm256_setzero_si256();
+    __m256i carry = zero;
+    for (int64_t g = 0; g < GROUPS; g += 8) {
+        __m128i v[4];
+        FOR_EACH(i, 4) v[i] = sums_of_groups(codes + GROUP * (g + 2 * i), h);
+        __m256i sums = _mm256_set_m128i(four_of(v[2], v[3]), four_of(v[0], v[1]));
+        sums = _mm256_add_epi32(sums, _mm256_slli_si256(sums, 4));
+        sums = _mm256_add_epi32(sums, _mm256_slli_si256(sums, 8));
+        // The sum of the lower half is missing in the upper one.
+        sums = _mm256_add_epi32(sums, _mm256_blend_epi32(zero, _mm256_permutevar8x32_epi32(sums, third), 0xF0));
+        sums = _mm256_add_epi32(sums, carry);
+        store_wide(ends + g, sums);
+        carry = _mm256_permutevar8x32_epi32(sums, last);
+    }
 #else
     int32_t sum = 0;
     FOR_EACH(g, GROUPS) {
@@ -138,6 +202,13 @@ static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const haza
     const __m512i own = hazards_of(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(codes + GROUP * g))), &t);
     const __m512i wide = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(own));
     return sum + _mm512_mask_reduce_add_epi32((__mmask16)((1u << (k - GROUP * g)) - 1), wide);
+#elif defined(__AVX2__)
+    static const uint16_t ones_and_zeros[2 * GROUP] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const __m256i counted = load_wide(ones_and_zeros + GROUP * (g + 1) - k);
+    const __m256i sums = _mm256_madd_epi16(hazards_of(codes + GROUP * g, h), counted);
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+    return sum + _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
 #else
     for (int64_t i = GROUP * g; i < k; i++) sum += h->by_exponent[exponent_of(codes[i])];
     return sum;
@@ -148,7 +219,8 @@ static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const haza
 typedef struct {
     const uint16_t *codes;  // [TILE]; those beyond its coordinates are 0
     int32_t total;          // hazard of its coordinates
-    int32_t ends[GROUPS];
+    int64_t group;          // before which there is nothing more to find
+    int32_t ends[GROUPS + 16];
     uint16_t room[TILE];    // for the codes of the last, which may have fewer
 } tile;
 
@@ -159,6 +231,8 @@ static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const h
         memset(t->room + n, 0, (size_t)(TILE - n) * sizeof *source);
         t->codes = t->room;
     }
+    t->group = 0;
+    memset(t->ends + GROUPS, 0x7F, 16 * sizeof *t->ends);
     add_groups(t->codes, h, t->ends);
     t->total = n < TILE ? hazard_before(t->codes, n, h, t->ends) : t->ends[GROUPS - 1];
 }
