@@ -93,7 +93,17 @@ class Runs:
 
     def of_block(self, values: Bits, taken: slice, start: int) -> Bits:
         """Some of them, in order, of the values of a block; see :meth:`positions`."""
-        return values[self.positions(taken, start)]
+        first, last = taken.start // self.length, (taken.stop - 1) // self.length
+        strides = np.diff(self.starts[first : last + 1])
+        if strides.size < 2 or (strides != strides[0]).any():
+            return values[self.positions(taken, start)]
+        # Whole runs between the first and the last are rows of a matrix, which need no indexes.
+        begin, width = int(self.starts[first + 1]) - start, values.itemsize
+        shape, steps = (strides.size - 1, self.length), (int(strides[0]) * width, width)
+        rows = np.lib.stride_tricks.as_strided(values[begin:], shape, steps, writeable=False)
+        ends = slice(taken.start, (first + 1) * self.length), slice(last * self.length, taken.stop)
+        head, tail = (values[self.positions(end, start)] for end in ends)
+        return np.concatenate([head, rows.reshape(-1), tail])
 
     def _before(self, coordinate: int) -> int:
         """How many of them come before a coordinate."""

@@ -148,9 +148,9 @@ class LatestWeights:
     def _at(
         self, head: Digest | None, weights: Any, processes: Processes | Alone, stack: ExitStack
     ) -> tuple[Baseline, Checkpoint | None]:
-        if self._pending is not None and self._pending.link == head:
-            self.advance()
-        self._pending = None
+        if self._pending is not None and self._pending.link != head:
+            self._pending = None
+        processes.together(self.advance)
         if not any(processes.gathered(processes.together(lambda: self._is_stale(head)))):
             assert self._baseline is not None
             baseline = self._baseline
@@ -181,9 +181,9 @@ class LatestWeights:
         read = partial(Baseline, source, blocks, rank, folder=folder, on_disk=self._on_disk, jobs=self._jobs)
         self._baseline = baseline = processes.together(read)
         root = baseline.root(processes)
-        remember(space, root, source.path)
 
         def follow() -> str:
+            remember(space, root, source.path)
             steps = self._chains.way(self._ref, head, root) if head is not None else ()
             artifacts = [
                 (bring(space.local, self._remote, step.link.digest, parts=[step.part])[0], step.revert)

@@ -45,7 +45,9 @@ def test_runs_are_the_coordinates_that_indexing_gives(data: st.DataObject) -> No
     taken = runs.between(start, stop)
     assert np.array_equal(expected[taken], expected[(expected >= start) & (expected < stop)])
     if taken.stop > taken.start:
-        assert np.array_equal(np.arange(whole.size)[start:stop][runs.positions(taken, start)], expected[taken])
+        block = np.arange(whole.size)[start:stop]
+        assert np.array_equal(block[runs.positions(taken, start)], expected[taken])
+        assert np.array_equal(runs.of_block(block, taken, start), expected[taken])
 
 
 @given(st.data())

@@ -52,6 +52,9 @@ class Baseline(Checkpoint):
         blocks: all blocks, by the process that owns them.
     """
 
+    # Else each leaf would be copied out of memory before it is hashed.
+    blockwise = True
+
     def __init__(
         self,
         checkpoint: Checkpoint,

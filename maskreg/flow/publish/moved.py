@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from maskreg.artifact.shards import content_bytes, pack_frame, unpack_frame
+from maskreg.codec.movers import find_movers
 from maskreg.mask import pack, packed_bytes, unpack
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Moved(NamedTuple):
 
 def moved_between(before: Bits, after: Bits) -> Moved:
     """What moved between two arrays of one dtype and length."""
+    if before.dtype == np.uint16:
+        return Moved(*find_movers(np.ascontiguousarray(before), np.ascontiguousarray(after)))
     positions = np.flatnonzero(before != after).astype(np.uint32)
     return Moved(positions, after[positions])
 

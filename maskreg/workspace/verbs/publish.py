@@ -112,7 +112,7 @@ class Publisher(Closing):
         """
         processes, _ = self._processes(weights)
         _, head = self._naming(processes)
-        self._latest.prepare(head, weights, processes)
+        processes.together(lambda: self._latest).prepare(head, weights, processes)
 
     def publish(
         self,
@@ -154,7 +154,7 @@ class Publisher(Closing):
             return None
         processes.together(self.wait)
         naming, head = self._naming(processes)
-        publication = self._latest.moved(head, weights, processes)
+        publication = processes.together(lambda: self._latest).moved(head, weights, processes)
         if not async_:
             return self._published(publication, naming, head, meta, processes)
         self._running = self._thread.submit(self._published, publication, naming, head, meta, beside)
@@ -205,7 +205,7 @@ class Publisher(Closing):
             return self._stored(link, naming, meta, extracted.notes)
 
         published = processes.together(store)
-        self._latest.advance()
+        processes.together(self._latest.advance)
         return published
 
     def _stored(self, link: Link, naming: Naming, meta: Mapping[str, str] | None, notes: tuple[str, ...]) -> Published:
